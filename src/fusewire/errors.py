@@ -1,0 +1,86 @@
+"""Every exception Fusewire raises on purpose.
+
+FusewireError
+├── DTypeError (TypeError)             an unknown dtype, or one that an op does not take
+├── DimError (ValueError)              arithmetic on dims that has no answer, or a dim nobody bound
+├── TypeRuleError (TypeError)          operands or attributes that an op's type rule refuses
+├── UnknownOpError (LookupError)       no op has this name
+├── GraphError (ValueError)            a graph that breaks an invariant of the IR
+│   ├── VerifyError                    found by the verifier; carries the name of the check
+│   └── ParseError                     text that is not a graph; carries line and column
+├── TraceError (TypeError)             Python code that cannot become a graph
+├── ShapeMismatchError (ValueError)    an array that does not fit the signature it was given for
+├── BudgetError (RuntimeError)         work that would exceed a stated limit
+├── RegistryError (LookupError)        no such backend or frontend, or a name taken twice
+├── SourceError (TypeError)            something that no frontend reads
+└── OptionsError (ValueError)          an option outside its range, or a level not built yet
+
+A message says what was asked, what was found, and what can be done.
+"""
+
+from __future__ import annotations
+
+
+class FusewireError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class DTypeError(FusewireError, TypeError):
+    """An unknown dtype, or one that is not allowed here."""
+
+
+class DimError(FusewireError, ValueError):
+    """Arithmetic on dims that has no answer, or a dim that nobody bound."""
+
+
+class TypeRuleError(FusewireError, TypeError):
+    """Operands or attributes that an op's type rule refuses."""
+
+
+class UnknownOpError(FusewireError, LookupError):
+    """No op has this name."""
+
+
+class GraphError(FusewireError, ValueError):
+    """A graph that breaks an invariant of the IR."""
+
+
+class VerifyError(GraphError):
+    """An invariant found broken by the verifier."""
+
+    def __init__(self, check: str, message: str) -> None:
+        super().__init__(f"{check}: {message}")
+        self.check = check
+
+
+class ParseError(GraphError):
+    """Text that is not a graph."""
+
+    def __init__(self, message: str, line: int, column: int) -> None:
+        super().__init__(f"line {line}, column {column}: {message}")
+        self.line = line
+        self.column = column
+
+
+class TraceError(FusewireError, TypeError):
+    """Python code that cannot become a graph."""
+
+
+class ShapeMismatchError(FusewireError, ValueError):
+    """An array that does not fit the signature it was given for."""
+
+
+class BudgetError(FusewireError, RuntimeError):
+    """Work that would exceed a stated limit."""
+
+
+class RegistryError(FusewireError, LookupError):
+    """No such backend or frontend, or a name taken twice."""
+
+
+class SourceError(FusewireError, TypeError):
+    """Something that no frontend reads."""
+
+
+class OptionsError(FusewireError, ValueError):
+    """An option outside its range."""

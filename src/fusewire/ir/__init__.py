@@ -1,0 +1,1 @@
+"""The graph every program becomes. Knows no op and no backend."""

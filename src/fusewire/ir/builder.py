@@ -1,0 +1,150 @@
+"""Two ways to make graphs: anew, and from another graph with some nodes replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fusewire.errors import GraphError
+from fusewire.ir.dims import Dim, Sym, Symbol, substitute
+from fusewire.ir.graph import Attr, Constant, Graph, Node, Value
+from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, substitute_type
+
+
+class Builder:
+    """Collect inputs and nodes in the order they are made, then close them into a graph.
+
+    >>> from fusewire.dtypes import float32
+    >>> b = Builder("twice")
+    >>> x = b.input(TensorType(float32, (3,)), "x")
+    >>> (y,) = b.node("add", [x, x], {}, [x.type])
+    >>> print(b.finish([y]))
+    graph twice(%x: float32[3]) {
+      %0 = add(%x, %x) : float32[3]
+      return %0 as output0
+    }
+    """
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self._inputs: list[Value] = []
+        self._nodes: list[Node] = []
+
+    def input(self, type_: Type, name: str | None = None) -> Value:
+        """Add an input."""
+        value = Value(type_, name or f"input{len(self._inputs)}")
+        self._inputs.append(value)
+        return value
+
+    def constant(self, array: Any, name: str | None = None) -> Value:
+        """Make a constant; it belongs to the graph once a node uses it."""
+        return constant(array, name)
+
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        attrs: Mapping[str, Attr],
+        types: Sequence[Type],
+        name: str | None = None,
+    ) -> tuple[Value, ...]:
+        """Add a node and give its outputs."""
+        node = Node(op, inputs, attrs, types, name=name)
+        self._nodes.append(node)
+        return node.outputs
+
+    def finish(self, outputs: Sequence[Value], names: Sequence[str] | None = None) -> Graph:
+        """Close the graph; nodes that no output needs stay in it."""
+        return Graph(self._inputs, outputs, self._nodes, name=self.name, output_names=names)
+
+
+def constant(array: Any, name: str | None = None) -> Value:
+    """Make a constant value of an array, or of a Constant that exists."""
+    held = array if isinstance(array, Constant) else Constant.of(array)
+    return Value(held.type, name, held)
+
+
+class Rebuild:
+    """Copy a graph node by node, sharing what does not change.
+
+    Visit ``graph.nodes`` in order; for each call ``copied`` and, to put something else in its
+    place, ``replace``. ``finish`` keeps what the outputs still need.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self._new: dict[Value, Value] = {}
+
+    def value(self, old: Value) -> Value:
+        """Find what stands for a value of the old graph."""
+        return self._new.get(old, old)
+
+    def copied(self, node: Node) -> Node:
+        """Give the node over its new operands: the same object when none of them changed."""
+        inputs = tuple(None if v is None else self._new.get(v, v) for v in node.inputs)
+        if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
+            return node
+        return node.copy(inputs)
+
+    def replace(self, node: Node, values: Sequence[Value]) -> None:
+        """Let values stand for the outputs of an old node."""
+        if len(values) != len(node.outputs):
+            raise GraphError(
+                f"{node!r} has {len(node.outputs)} outputs and was to be replaced by {len(values)}."
+            )
+        for old, new in zip(node.outputs, values, strict=True):
+            if new is not old:
+                self._new[old] = new
+
+    def finish(self, inputs: Sequence[Value] | None = None) -> Graph:
+        """Close the new graph."""
+        old = self.graph
+        return Graph(
+            old.inputs if inputs is None else inputs,
+            [self.value(v) for v in old.outputs],
+            name=old.name,
+            output_names=old.output_names,
+        )
+
+
+def inline(graph: Graph, operands: Iterable[Value]) -> tuple[Value, ...]:
+    """Give the outputs of a graph over other values in place of its inputs."""
+    rebuild = Rebuild(graph)
+    rebuild._new.update(zip(graph.inputs, operands, strict=True))
+    for node in graph.nodes:
+        rebuild.replace(node, rebuild.copied(node).outputs)
+    return tuple(rebuild.value(v) for v in graph.outputs)
+
+
+def bind_symbols(graph: Graph, values: Mapping[Symbol, Dim]) -> Graph:
+    """Replace symbols everywhere: types, attributes and subgraphs.
+
+    Types are substituted, not inferred anew: a rule gives the same answer on substituted dims.
+    """
+    if not values:
+        return graph
+    rebuild = Rebuild(graph)
+    inputs = [Value(substitute_type(v.type, values), v.name) for v in graph.inputs]
+    rebuild._new.update(zip(graph.inputs, inputs, strict=True))
+    for node in graph.nodes:
+        attrs = {key: _bind_attr(attr, values) for key, attr in node.attrs.items()}
+        types = [substitute_type(t, values) for t in node.types]
+        changed = rebuild.copied(node)
+        if changed is node and attrs == node.attrs and types == list(node.types):
+            continue
+        rebuild.replace(node, changed.copy(changed.inputs, attrs, types).outputs)
+    nodes = [rebuild.value(n.outputs[0]).node or n for n in graph.nodes]
+    outputs = [rebuild.value(v) for v in graph.outputs]
+    return Graph(inputs, outputs, nodes, name=graph.name, output_names=graph.output_names)
+
+
+def _bind_attr(attr: Attr, values: Mapping[Symbol, Dim]) -> Attr:
+    if isinstance(attr, tuple):
+        return tuple(_bind_attr(item, values) for item in attr)
+    if isinstance(attr, Sym):
+        return substitute(attr, values)
+    if isinstance(attr, Graph):
+        return bind_symbols(attr, values)
+    if isinstance(attr, TensorType | SequenceType | OptionalType):
+        return substitute_type(attr, values)
+    return attr

@@ -1,0 +1,386 @@
+"""Sizes of axes: ints, symbols known per call, and symbols known only after a node ran.
+
+A ``Dim`` is an ``int`` or a ``Sym``: a polynomial with integer coefficients over atoms, kept in
+one canonical order, so that equal expressions are equal objects and hash alike. An atom is a
+symbol or one of the functions of ``FUNCTIONS`` applied to two dims. Symbols are at least 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from fusewire.dtypes import ALL
+from fusewire.errors import DimError
+
+Dim: TypeAlias = "int | Sym"
+Shape: TypeAlias = tuple[Dim, ...]
+
+
+def _broadcast(a: int, b: int) -> int:
+    if a != b and a != 1 and b != 1:
+        raise DimError(f"{a} and {b} do not broadcast: sizes must be equal or 1.")
+    return b if a == 1 else a
+
+
+FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+    "floordiv": lambda a, b: a // b if b else 0,
+    "max": max,
+    "min": min,
+    "broadcast": _broadcast,
+}
+# Words that the printed form gives another meaning.
+RESERVED = {*FUNCTIONS, "none", "true", "false", "nan", "inf", "graph", "type", "as", "return"}
+RESERVED |= {d.name for d in ALL}
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A named size; unbacked when only a node that ran can tell it."""
+
+    name: str
+    unbacked: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """The printed form; a name that is no plain word, or means something else, in backticks."""
+        name = self.name
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in RESERVED:
+            name = "`" + json.dumps(name)[1:-1].replace("`", "\\u0060") + "`"
+        return f"?{name}" if self.unbacked else name
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A function of two dims that has no simpler form."""
+
+    function: str
+    left: Dim
+    right: Dim
+
+    @cached_property
+    def key(self) -> str:
+        return f"{self.function}({self.left}, {self.right})"
+
+
+Atom: TypeAlias = Symbol | Apply
+# A product of atoms, each with its power, in the order of their keys; () is 1.
+Monomial: TypeAlias = tuple[tuple[Atom, int], ...]
+
+
+def _order(monomial: Monomial) -> tuple[int, tuple[tuple[str, int], ...]]:
+    return -sum(power for _, power in monomial), tuple((a.key, -p) for a, p in monomial)
+
+
+class Sym:
+    """A size that is not a plain int. Immutable; compare with ``==``."""
+
+    __slots__ = ("_hash", "terms")
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __init__(self, terms: Mapping[Monomial, int]) -> None:
+        self.terms = tuple(sorted(terms.items(), key=lambda term: _order(term[0])))
+        self._hash = hash(self.terms)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sym) and self._hash == other._hash and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __add__(self, other: Dim) -> Dim:
+        total = dict(self.terms)
+        for monomial, factor in _terms(other):
+            total[monomial] = total.get(monomial, 0) + factor
+        return _dim(total)
+
+    def __mul__(self, other: Dim) -> Dim:
+        total: dict[Monomial, int] = {}
+        for (m1, f1), (m2, f2) in itertools.product(self.terms, _terms(other)):
+            monomial = _product(m1, m2)
+            total[monomial] = total.get(monomial, 0) + f1 * f2
+        return _dim(total)
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Dim:
+        return self * -1
+
+    def __sub__(self, other: Dim) -> Dim:
+        return self + -other
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return -self + other
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: int) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return self - floordiv(self, other) * other
+
+    def __str__(self) -> str:
+        text = ""
+        for monomial, factor in self.terms:
+            atoms = [a.key if p == 1 else "*".join([a.key] * p) for a, p in monomial]
+            size = [] if abs(factor) == 1 and atoms else [str(abs(factor))]
+            sign = "-" if factor < 0 else "+" if text else ""
+            text += sign + "*".join(size + atoms)
+        return text
+
+    __repr__ = __str__
+
+    def __bool__(self) -> bool:
+        raise DimError(
+            f"The size {self} is not known yet, so it is neither true nor false. "
+            "Compare sizes with fusewire.ir.dims.is_equal, or give the dim a number."
+        )
+
+
+def _terms(dim: Dim) -> Iterable[tuple[Monomial, int]]:
+    if isinstance(dim, Sym):
+        return dim.terms
+    return (((), int(dim)),) if dim else ()
+
+
+def _product(left: Monomial, right: Monomial) -> Monomial:
+    powers: dict[Atom, int] = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: item[0].key))
+
+
+def _dim(terms: Mapping[Monomial, int]) -> Dim:
+    kept = {monomial: factor for monomial, factor in terms.items() if factor}
+    if not kept:
+        return 0
+    if len(kept) == 1 and () in kept:
+        return kept[()]
+    return Sym(kept)
+
+
+def _atom(atom: Atom) -> Dim:
+    return Sym({((atom, 1),): 1})
+
+
+def symbol(name: str) -> Sym:
+    """Name a size that every call tells."""
+    return Sym({((Symbol(name), 1),): 1})
+
+
+_counter = itertools.count()
+
+
+def unbacked(name: str | None = None) -> Sym:
+    """Name a size that only a node that ran can tell; a fresh name if none is given."""
+    return Sym({((Symbol(f"u{next(_counter)}" if name is None else name, True), 1),): 1})
+
+
+def floordiv(left: Dim, right: Dim) -> Dim:
+    """Divide and round down; exact quotients are found, also of polynomials."""
+    if isinstance(left, int) and isinstance(right, int):
+        if right == 0:
+            raise DimError(f"{left} // 0: a size divided by zero.")
+        return left // right
+    if right == 1 or left == 0:
+        return left
+    if isinstance(right, int):
+        return _divide_by_int(left, right)
+    exact = _exact_quotient(left, right)
+    return exact if exact is not None else _atom(Apply("floordiv", left, right))
+
+
+def _divide_by_int(left: Dim, right: int) -> Dim:
+    whole = _dim({m: f // right for m, f in _terms(left) if f % right == 0 or m == ()})
+    rest = _dim({m: f % right if m == () else f for m, f in _terms(left) if m == () or f % right})
+    if isinstance(rest, int):
+        return whole + rest // right
+    inner = _only_atom(rest)
+    if isinstance(inner, Apply) and inner.function == "floordiv" and isinstance(inner.right, int):
+        # Rounding down twice is rounding down once by the product.
+        return whole + floordiv(inner.left, inner.right * right)
+    return whole + _atom(Apply("floordiv", rest, right))
+
+
+def _only_atom(dim: Sym) -> Atom | None:
+    ((monomial, factor), *more) = dim.terms
+    if more or factor != 1 or len(monomial) != 1 or monomial[0][1] != 1:
+        return None
+    return monomial[0][0]
+
+
+def _exact_quotient(left: Dim, right: Sym) -> Dim | None:
+    """Long division by leading terms; None unless nothing is left over."""
+    quotient: Dim = 0
+    lead, lead_factor = right.terms[0]
+    for _ in range(16):
+        if left == 0:
+            return quotient
+        monomial, factor = next(iter(_terms(left)))
+        powers = dict(monomial)
+        for atom, power in lead:
+            powers[atom] = powers.get(atom, 0) - power
+        if factor % lead_factor or any(power < 0 for power in powers.values()):
+            return None
+        step = _dim({tuple((a, p) for a, p in powers.items() if p): factor // lead_factor})
+        quotient, left = quotient + step, left - step * right
+    return None
+
+
+def ceildiv(left: Dim, right: Dim) -> Dim:
+    """Divide and round up."""
+    return -floordiv(-left, right)
+
+
+def _ordered(function: str, left: Dim, right: Dim) -> Dim:
+    first, second = sorted((left, right), key=str)
+    return _atom(Apply(function, first, second))
+
+
+def dim_max(left: Dim, right: Dim) -> Dim:
+    """Take the larger size."""
+    if is_at_most(left, right):
+        return right
+    return left if is_at_most(right, left) else _ordered("max", left, right)
+
+
+def dim_min(left: Dim, right: Dim) -> Dim:
+    """Take the smaller size."""
+    if is_at_most(left, right):
+        return left
+    return right if is_at_most(right, left) else _ordered("min", left, right)
+
+
+def broadcast_dim(left: Dim, right: Dim) -> Dim:
+    """Find the size that two axes broadcast to; raises DimError when they cannot."""
+    if left == right or right == 1:
+        return left
+    if left == 1:
+        return right
+    if isinstance(left, int) and isinstance(right, int):
+        return _broadcast(left, right)
+    if isinstance(left, int) or isinstance(right, int):
+        return left if isinstance(left, int) else right
+    return _ordered("broadcast", left, right)
+
+
+def lower_bound(dim: Dim) -> int | None:
+    """Find a number that the size is never below, or None."""
+    if isinstance(dim, int):
+        return dim
+    total = 0
+    for monomial, factor in dim.terms:
+        bounds = [_atom_bound(atom) for atom, _ in monomial]
+        if monomial and (factor < 0 or any(b is None or b < 0 for b in bounds)):
+            return None
+        for (_, power), bound in zip(monomial, bounds, strict=True):
+            factor *= (bound or 0) ** power
+        total += factor
+    return total
+
+
+def _atom_bound(atom: Atom) -> int | None:
+    if isinstance(atom, Symbol):
+        return 0
+    left, right = lower_bound(atom.left), lower_bound(atom.right)
+    if atom.function == "max":
+        return max((b for b in (left, right) if b is not None), default=None)
+    if left is None or right is None or left < 0 or right < 0:
+        return None
+    return min(left, right) if atom.function == "min" else 0
+
+
+def is_equal(left: Dim, right: Dim) -> bool | None:
+    """Tell whether two sizes are always equal (True), never (False), or it depends (None)."""
+    if left == right:
+        return True
+    difference = left - right
+    if isinstance(difference, int):
+        return False
+    apart = any((lower_bound(d) or 0) > 0 for d in (difference, -difference))
+    return False if apart else None
+
+
+def is_at_most(left: Dim, right: Dim) -> bool:
+    """Tell whether ``left <= right`` is certain."""
+    bound = lower_bound(right - left)
+    return bound is not None and bound >= 0
+
+
+def lone_symbol(dim: Dim) -> Symbol | None:
+    """Find the symbol that is the whole of a size: only such a size can be read off a shape."""
+    atom = _only_atom(dim) if isinstance(dim, Sym) else None
+    return atom if isinstance(atom, Symbol) else None
+
+
+def symbols(dim: Dim) -> Iterator[Symbol]:
+    """Yield the symbols of a size, in order of appearance, repeats included."""
+    for monomial, _ in dim.terms if isinstance(dim, Sym) else ():
+        for atom, _ in monomial:
+            if isinstance(atom, Symbol):
+                yield atom
+            else:
+                yield from symbols(atom.left)
+                yield from symbols(atom.right)
+
+
+def substitute(dim: Dim, values: Mapping[Symbol, Dim]) -> Dim:
+    """Replace symbols; those without a value stay."""
+    if isinstance(dim, int):
+        return dim
+    total: Dim = 0
+    for monomial, factor in dim.terms:
+        term: Dim = factor
+        for atom, power in monomial:
+            if isinstance(atom, Symbol):
+                value = values.get(atom, _atom(atom))
+            else:
+                value = apply(
+                    atom.function, substitute(atom.left, values), substitute(atom.right, values)
+                )
+            for _ in range(power):
+                term = term * value
+        total = total + term
+    return total
+
+
+_SIMPLIFIERS: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "floordiv": floordiv,
+    "max": dim_max,
+    "min": dim_min,
+    "broadcast": broadcast_dim,
+}
+
+
+def apply(function: str, left: Dim, right: Dim) -> Dim:
+    """Apply a function of ``FUNCTIONS`` by name, simplified."""
+    if isinstance(left, int) and isinstance(right, int):
+        return FUNCTIONS[function](left, right)
+    return _SIMPLIFIERS[function](left, right)
+
+
+def evaluate(dim: Dim, values: Mapping[Symbol, int]) -> int:
+    """Compute a size; raises DimError when a symbol has no value."""
+    if isinstance(dim, int):
+        return dim
+    found = substitute(dim, values)
+    if isinstance(found, int):
+        return found
+    missing = ", ".join(sorted({s.key for s in symbols(found)}))
+    raise DimError(f"The size {dim} needs {missing}, which no input or earlier node has bound.")
+
+
+def size(shape: Sequence[Dim]) -> Dim:
+    """Count the elements of a shape."""
+    total: Dim = 1
+    for dim in shape:
+        total = total * dim
+    return total

@@ -1,0 +1,357 @@
+"""Read the printed form of graphs (docs/ir.md has the grammar). Trusts nothing it is given."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fusewire.dtypes import ALL, string
+from fusewire.errors import DimError, GraphError, ParseError
+from fusewire.ir.dims import FUNCTIONS, Dim, apply, floordiv, symbol, unbacked
+from fusewire.ir.graph import Array, Attr, Constant, Graph, Node, Value
+from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+
+_TOKEN = re.compile(
+    r"""(?P<space>(?:\s|\#[^\n]*)+)
+    |(?P<value>%(?:[A-Za-z_][\w.]*|"(?:[^"\\]|\\.)*"|\d+)(?:\#\d+)?)
+    |(?P<number>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+)|-inf\b)
+    |(?P<hex>hex:"[0-9a-f]*")|(?P<digest>sha256:[0-9a-f]{64})
+    |(?P<word>\??[A-Za-z_][\w.]*)|(?P<string>"(?:[^"\\]|\\.)*")
+    |(?P<symbol>\??`(?:[^`\\]|\\.)*`)
+    |(?P<mark>//|[-+*(){}\[\],=:<>])""",
+    re.VERBOSE,
+)
+_DTYPES = {d.name: d for d in ALL}
+_WORDS: dict[str, Attr] = {
+    "none": None, "true": True, "false": False, "nan": float("nan"), "inf": float("inf"),
+}  # fmt: skip
+MAX_DEPTH = 64
+Result = TypeVar("Result")
+
+
+def parse_number(word: str) -> float | int:
+    """Read a printed number."""
+    if word in ("nan", "inf", "-inf") or not word.lstrip("-").isdigit():
+        return float(word)
+    return int(word)
+
+
+def parse_dim(text: str) -> Dim:
+    """Read a dim.
+
+    >>> parse_dim("(n + 1)//2*4")
+    4*floordiv(n+1, 2)
+    """
+    return _whole(_Parser(text, {}), lambda parser: parser.dim())
+
+
+def parse_type(text: str) -> Type:
+    """Read a type."""
+    return _whole(_Parser(text, {}), lambda parser: parser.type())
+
+
+def parse_graph(text: str, constants: Mapping[str, Constant] | None = None) -> Graph:
+    """Read a graph; ``constants`` holds by digest those too large to be in the text."""
+    return _whole(_Parser(text, constants or {}), lambda parser: parser.graph(0))
+
+
+def _whole(parser: _Parser, rule: Callable[[_Parser], Result]) -> Result:
+    try:
+        result = rule(parser)
+    except (GraphError, DimError) as error:
+        if isinstance(error, ParseError):
+            raise
+        raise parser.error(str(error)) from None
+    if parser.kind != "end":
+        raise parser.error(f"expected the end, found {parser.text!r}")
+    return result
+
+
+class _Parser:
+    """Recursive descent; ``kind`` and ``text`` are the token in hand."""
+
+    def __init__(self, source: str, constants: Mapping[str, Constant]) -> None:
+        self._source = source
+        self._constants = constants
+        self._start = self._end = 0
+        self.kind = self.text = ""
+        self.advance()
+
+    def advance(self) -> str:
+        """Take the next token in hand and give the one before."""
+        before = self.text
+        while True:
+            self._start = self._end
+            if self._start == len(self._source):
+                self.kind, self.text = "end", "the end"
+                return before
+            match = _TOKEN.match(self._source, self._start)
+            if match is None:
+                self.text = self._source[self._start]
+                raise self.error(f"{self.text!r} belongs to no token")
+            self._end = match.end()
+            if match.lastgroup != "space":
+                self.kind, self.text = match.lastgroup or "", match.group()
+                return before
+
+    def error(self, message: str) -> ParseError:
+        line = self._source.count("\n", 0, self._start) + 1
+        return ParseError(message, line, self._start - self._source.rfind("\n", 0, self._start))
+
+    def expect(self, text: str) -> None:
+        if self.text != text or self.kind == "string":
+            raise self.error(f"expected {text!r}, found {self.text!r}")
+        self.advance()
+
+    def take(self, kind: str) -> str:
+        if self.kind != kind:
+            raise self.error(f"expected a {kind}, found {self.text!r}")
+        return self.advance()
+
+    def many(self, close: str, item: Callable[[], None]) -> None:
+        """Read items between commas up to a closing mark; a comma may come last."""
+        while self.text != close:
+            item()
+            if self.text != ",":
+                break
+            self.advance()
+        self.expect(close)
+
+    def name(self) -> str:
+        return json.loads(self.advance()) if self.kind == "string" else self.take("word")
+
+    # -- graphs
+
+    def graph(self, depth: int) -> Graph:
+        if depth > MAX_DEPTH:
+            raise self.error(f"graphs nested deeper than {MAX_DEPTH}")
+        self.expect("graph")
+        name = self.name()
+        scope: dict[str, Value] = {}
+        inputs: list[Value] = []
+
+        def one_input() -> None:
+            label = self.take("value")
+            self.expect(":")
+            inputs.append(self.define(scope, label, Value(self.type(), _plain(label))))
+
+        self.expect("(")
+        self.many(")", one_input)
+        self.expect("{")
+        nodes: list[Node] = []
+        while self.text != "return":
+            self.statement(scope, nodes, depth)
+        self.advance()
+        outputs, names = self.results(scope)
+        self.expect("}")
+        return Graph(inputs, outputs, nodes, name=name, output_names=names)
+
+    def results(self, scope: Mapping[str, Value]) -> tuple[list[Value], list[str]]:
+        outputs: list[Value] = []
+        names: list[str] = []
+        while self.kind == "value":
+            outputs.append(self.use(scope))
+            self.expect("as")
+            names.append(self.name())
+            if self.text == ",":
+                self.advance()
+        return outputs, names
+
+    def define(self, scope: dict[str, Value], label: str, value: Value) -> Value:
+        if label in scope:
+            raise self.error(f"{label} is defined twice")
+        scope[label] = value
+        return value
+
+    def use(self, scope: Mapping[str, Value]) -> Value:
+        if self.text not in scope:
+            raise self.error(f"{self.text} is used before it is defined")
+        return scope[self.advance()]
+
+    def statement(self, scope: dict[str, Value], nodes: list[Node], depth: int) -> None:
+        labels = [self.take("value")]
+        while self.text == ",":
+            self.advance()
+            labels.append(self.take("value"))
+        self.expect("=")
+        op = self.take("word")
+        if op == "constant" and self.text != "(":
+            held = self.constant()
+            self.define(scope, labels[0], Value(held.type, _plain(labels[0]), held))
+            return
+        inputs: list[Value | None] = []
+        attrs: dict[str, Attr] = {}
+
+        def operand() -> None:
+            inputs.append(None if self.text == "none" else self.use(scope))
+            if inputs[-1] is None:
+                self.advance()
+
+        def one_attr() -> None:
+            key = self.take("word")
+            self.expect("=")
+            attrs[key] = self.attr(depth)
+
+        self.expect("(")
+        self.many(")", operand)
+        if self.text == "{":
+            self.advance()
+            self.many("}", one_attr)
+        self.expect(":")
+        types = [self.type()]
+        while self.text == ",":
+            self.advance()
+            types.append(self.type())
+        if len(types) != len(labels):
+            raise self.error(f"{len(labels)} values and {len(types)} types")
+        label = None
+        if self.text == "as":
+            self.advance()
+            label = self.name()
+        node = Node(op, inputs, attrs, types, names=[_plain(x) for x in labels], name=label)
+        for text, value in zip(labels, node.outputs, strict=True):
+            self.define(scope, text, value)
+        nodes.append(node)
+
+    def constant(self) -> Constant:
+        type_ = self.type()
+        if not isinstance(type_, TensorType) or not type_.is_static:
+            raise self.error(f"a constant of type {type_}: it must be a tensor with known dims")
+        if self.kind == "digest":
+            digest = self.advance().removeprefix("sha256:")
+            if digest not in self._constants:
+                raise self.error(
+                    f"the constant {digest[:12]} is not in the text; give it in `constants`"
+                )
+            if self._constants[digest].type != type_:
+                raise self.error(f"{digest[:12]} is {self._constants[digest].type}, not {type_}")
+            return self._constants[digest]
+        if self.kind == "hex":
+            raw = bytes.fromhex(self.advance()[5:-1])
+            return self.shaped(np.frombuffer(raw, np.uint8), type_, view=True)
+        items: list[Any] = []
+        self.expect("{")
+        self.many("}", lambda: items.append(self.element()))
+        if type_.dtype.is_float:
+            return self.shaped(np.array(items, np.float64).astype(type_.dtype.numpy), type_)
+        return self.shaped(np.array(items, type_.dtype.numpy), type_)
+
+    def shaped(self, flat: Array, type_: TensorType, view: bool = False) -> Constant:
+        try:
+            array = flat.view(type_.dtype.numpy) if view else flat
+            array = array.reshape([int(d) for d in type_.shape if isinstance(d, int)])
+        except ValueError:
+            raise self.error(f"{flat.size} elements or bytes do not make {type_}") from None
+        if type_.dtype is not string:
+            array.flags.writeable = False
+        return Constant.of(array)
+
+    def element(self) -> Any:
+        if self.kind == "number":
+            return parse_number(self.advance())
+        if self.kind == "string":
+            return json.loads(self.advance())
+        if self.text in ("true", "false", "nan", "inf"):
+            return _WORDS[self.advance()]
+        raise self.error(f"expected an element of a constant, found {self.text!r}")
+
+    # -- attributes, types, dims
+
+    def attr(self, depth: int) -> Attr:
+        if self.kind == "string":
+            return str(json.loads(self.advance()))
+        if self.kind == "word":
+            if self.text in _WORDS:
+                return _WORDS[self.advance()]
+            if self.text in _DTYPES:
+                return _DTYPES[self.advance()]
+            if self.text == "graph":
+                return self.graph(depth + 1)
+            if self.text == "type":
+                self.advance()
+                return self.type()
+        if self.text == "(" and self.kind == "mark":
+            return self.tuple(depth)
+        if self.kind == "number" and not self.text.lstrip("-").isdigit():
+            return parse_number(self.advance())
+        return self.dim()
+
+    def tuple(self, depth: int) -> Attr:
+        items: list[Attr] = []
+        self.expect("(")
+        self.many(")", lambda: items.append(self.attr(depth)))
+        return tuple(items)
+
+    def type(self, depth: int = 0) -> Type:
+        word = self.take("word")
+        if depth > MAX_DEPTH:
+            raise self.error(f"types nested deeper than {MAX_DEPTH}")
+        if word in ("sequence", "optional"):
+            self.expect("<")
+            element = self.type(depth + 1)
+            self.expect(">")
+            return SequenceType(element) if word == "sequence" else OptionalType(element)
+        found = _DTYPES.get(word)
+        if found is None:
+            raise self.error(f"{word!r} is not a type; known dtypes: {', '.join(_DTYPES)}")
+        dims: list[Dim] = []
+        self.expect("[")
+        self.many("]", lambda: dims.append(self.dim()))
+        return TensorType(found, tuple(dims))
+
+    def dim(self, depth: int = 0) -> Dim:
+        if depth > MAX_DEPTH:
+            raise self.error(f"a dim nested deeper than {MAX_DEPTH}")
+        total = self.term(depth)
+        while self.text in ("+", "-") or (self.kind == "number" and self.text.startswith("-")):
+            # "n-1" is a number token that starts with a minus: a sum without a mark.
+            sign = 1 if self.kind == "number" else (1 if self.advance() == "+" else -1)
+            total = total + sign * self.term(depth)
+        return total
+
+    def term(self, depth: int) -> Dim:
+        product = self.factor(depth)
+        while self.kind == "mark" and self.text in ("*", "//"):
+            if self.advance() == "*":
+                product = product * self.factor(depth)
+            else:
+                product = floordiv(product, self.factor(depth))
+        return product
+
+    def factor(self, depth: int) -> Dim:
+        if self.kind == "number" and self.text.lstrip("-").isdigit():
+            return int(self.advance())
+        if self.text == "-":
+            self.advance()
+            return -self.factor(depth)
+        if self.text == "(":
+            self.advance()
+            inner = self.dim(depth + 1)
+            self.expect(")")
+            return inner
+        if self.kind == "word" and self.text in FUNCTIONS:
+            function = self.advance()
+            self.expect("(")
+            left = self.dim(depth + 1)
+            self.expect(",")
+            right = self.dim(depth + 1)
+            self.expect(")")
+            return apply(function, left, right)
+        if self.kind not in ("word", "symbol"):
+            raise self.error(f"expected a dim, found {self.text!r}")
+        word = self.advance()
+        make, name = (unbacked, word[1:]) if word.startswith("?") else (symbol, word)
+        return make(json.loads(f'"{name[1:-1]}"') if name.startswith("`") else name)
+
+
+def _plain(label: str) -> str | None:
+    """Find the name in a printed value: %12 has none, %x#2 is called x."""
+    name = label[1:]
+    if name.startswith('"'):
+        return str(json.loads(name[: name.rindex('"') + 1]))
+    name = name.partition("#")[0]
+    return None if name.isdigit() else name

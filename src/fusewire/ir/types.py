@@ -1,0 +1,94 @@
+"""Types of values: tensors for every engine; sequences and optionals for the reference alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+from fusewire.dtypes import DType, DTypeLike, dtype
+from fusewire.ir.dims import Dim, Shape, Symbol, evaluate, size, substitute, symbols
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A dense tensor; strings are tensors of dtype ``string``. The rank is always known."""
+
+    dtype: DType
+    shape: Shape
+
+    def __str__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @cached_property
+    def size(self) -> Dim:
+        """Number of elements."""
+        return size(self.shape)
+
+    @cached_property
+    def is_static(self) -> bool:
+        """Whether every dim is an int."""
+        return all(isinstance(dim, int) for dim in self.shape)
+
+    def with_shape(self, shape: tuple[Dim, ...]) -> TensorType:
+        """Keep the dtype."""
+        return TensorType(self.dtype, tuple(shape))
+
+    def with_dtype(self, of: DTypeLike) -> TensorType:
+        """Keep the shape."""
+        return TensorType(dtype(of), self.shape)
+
+
+@dataclass(frozen=True)
+class SequenceType:
+    """A list of values of one type; a dim that differs from element to element is unbacked."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"sequence<{self.element}>"
+
+
+@dataclass(frozen=True)
+class OptionalType:
+    """A value that may be absent."""
+
+    element: Type
+
+    def __str__(self) -> str:
+        return f"optional<{self.element}>"
+
+
+Type: TypeAlias = TensorType | SequenceType | OptionalType
+
+
+def tensor_of(type_: Type) -> TensorType:
+    """Find the tensor type inside sequences and optionals."""
+    while not isinstance(type_, TensorType):
+        type_ = type_.element
+    return type_
+
+
+def type_symbols(type_: Type) -> Iterator[Symbol]:
+    """Yield the symbols that a type mentions."""
+    for dim in tensor_of(type_).shape:
+        yield from symbols(dim)
+
+
+def substitute_type(type_: Type, values: Mapping[Symbol, Dim]) -> Type:
+    """Replace symbols in a type."""
+    if isinstance(type_, TensorType):
+        if type_.is_static:
+            return type_
+        return type_.with_shape(tuple(substitute(dim, values) for dim in type_.shape))
+    return type(type_)(substitute_type(type_.element, values))
+
+
+def concrete_shape(type_: TensorType, values: Mapping[Symbol, int]) -> tuple[int, ...]:
+    """Compute the shape for given values of its symbols."""
+    return tuple(evaluate(dim, values) for dim in type_.shape)

@@ -1,0 +1,333 @@
+"""How an op is declared: once, in its family's module, with all that anybody asks about it.
+
+A primitive has a ``reference`` (its meaning in NumPy), a composite an ``expand`` (its meaning in
+other ops). The signature of the type rule is the signature of the op: positional parameters are
+operands (``= None`` makes one optional, ``*xs`` any number), keyword-only ones are attributes.
+"""
+
+from __future__ import annotations
+
+import abc
+import enum
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
+
+import numpy as np
+
+from fusewire.dtypes import DType, dtype
+from fusewire.errors import TypeRuleError
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Dim, unbacked
+from fusewire.ir.graph import Attr, Graph, Node, Value
+from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, tensor_of
+from fusewire.ops.sample import Sample
+
+R = TypeVar("R")
+
+
+class Trait(enum.Enum):
+    """What passes, the oracle and backends may rely on."""
+
+    ELEMENTWISE = "each output element depends on the operands' elements at its place"
+    REDUCTION = "axes are combined away"
+    CONTRACTION = "sums of products"
+    MOVEMENT = "elements are moved or repeated, never computed; any dtype, bit for bit"
+    RANDOM = "counter-based random numbers"
+    DISCONTINUOUS = "jumps: a small change of an operand can change the output by a lot"
+    BITS = "reads or writes stored bits: the oracle rounds its operands to their dtype first"
+    CONTROL = "runs subgraphs"
+    HOST = "sequences, optionals or strings: the reference alone runs it"
+    UNBACKED = "an output's shape depends on the values of operands"
+    COMMUTATIVE = "its two operands may be swapped"
+    LINEAR = "linear in each operand: an error bound follows from the operands' magnitudes"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far a right answer may be from the exact one, judged on the same operands.
+
+    ``exact``: not at all. ``ulps``: so many times the dtype's epsilon times the value.
+    ``linear``: epsilon times sqrt(terms) times the op on the operands' magnitudes.
+    ``spread``: a multiple of what last-place rounding inside the expansion changes.
+    ``scaled``: like ulps, but of the largest output: algorithms that mix all elements (FFT, LU).
+    ``codes``: integers may differ by one, where the value lies at the edge between two.
+    """
+
+    kind: str
+    ulps: float = 0.0
+
+
+EXACT = Tolerance("exact")
+SPREAD = Tolerance("spread", 8.0)
+LINEAR = Tolerance("linear", 4.0)
+SCALED = Tolerance("scaled", 8.0)
+CODES = Tolerance("codes", 4.0)
+
+
+def ulps(count: float) -> Tolerance:
+    """Allow so many units in the last place."""
+    return Tolerance("ulps", count)
+
+
+class Fresh:
+    """The default of an attribute that names a size only the run can tell."""
+
+    def __repr__(self) -> str:
+        return "a fresh unbacked symbol"
+
+
+FRESH: Any = Fresh()
+
+
+class Traced(abc.ABC):
+    """A stand-in for an array while Python code is traced."""
+
+    @property
+    @abc.abstractmethod
+    def value(self) -> Value:
+        """What it stands for now."""
+
+    @abc.abstractmethod
+    def wrap(self, value: Value) -> Traced:
+        """Stand for another value of the same trace."""
+
+
+Operand: TypeAlias = Any  # Value, Traced, array, scalar, or None where optional
+Rule: TypeAlias = Callable[..., "TensorType | SequenceType | OptionalType | tuple[Type, ...]"]
+Flops: TypeAlias = "int | Callable[[Sequence[Type | None], Sequence[Type], Mapping[str, Any]], Dim]"
+
+
+@dataclass(frozen=True, eq=False)
+class Op(Generic[R]):
+    """A declared op; call it on values to make a node, on arrays to run the reference."""
+
+    name: str
+    family: str
+    doc: str
+    rule: Rule
+    reference: Callable[..., Any] | None
+    expand: Callable[..., Any] | None
+    samples: Callable[[], Sequence[Sample]]
+    dtypes: tuple[DType, ...]
+    traits: frozenset[Trait]
+    tolerance: Tolerance
+    flops: Flops | None
+    index_operands: tuple[str, ...]
+    lacks: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}{self.signature}>"
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self.rule)
+
+    @cached_property
+    def parameters(self) -> tuple[tuple[str, ...], str | None, Mapping[str, Any]]:
+        """Names of operands, name of the variadic operand, attributes with their defaults."""
+        operands: list[str] = []
+        variadic = None
+        attrs: dict[str, Any] = {}
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                variadic = name
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                attrs[name] = parameter.default
+            else:
+                operands.append(name)
+        return tuple(operands), variadic, attrs
+
+    @property
+    def is_composite(self) -> bool:
+        return self.expand is not None
+
+    def is_(self, *traits: Trait) -> bool:
+        """Tell whether the op has all of these traits."""
+        return self.traits.issuperset(traits)
+
+    def infer(self, inputs: Sequence[Type | None], attrs: Mapping[str, Attr]) -> tuple[Type, ...]:
+        """Apply the type rule; TypeRuleError says what is wrong."""
+        self._check_arity(inputs, attrs)
+        first = next((t for t in inputs if t is not None), None)
+        if first is not None and tensor_of(first).dtype not in self.dtypes:
+            raise TypeRuleError(
+                f"{self.name} does not take {tensor_of(first).dtype.name}. "
+                f"It takes {', '.join(d.name for d in self.dtypes)}; cast the operand."
+            )
+        try:
+            types = self.rule(*inputs, **attrs)
+        except TypeRuleError as error:
+            given = ", ".join("none" if t is None else str(t) for t in inputs)
+            raise TypeRuleError(f"{self.name}({given}): {error}") from None
+        return types if isinstance(types, tuple) else (types,)
+
+    def _check_arity(self, inputs: Sequence[Type | None], attrs: Mapping[str, Attr]) -> None:
+        operands, variadic, declared = self.parameters
+        required = sum(
+            self.signature.parameters[n].default is inspect.Parameter.empty for n in operands
+        )
+        given = next((i for i in range(len(inputs), 0, -1) if inputs[i - 1] is not None), 0)
+        if given < required or (len(inputs) > len(operands) and variadic is None):
+            raise TypeRuleError(
+                f"{self.name} takes {self.name}{self.signature}, found {len(inputs)} operands."
+            )
+        if any(t is None for t in inputs[:required]):
+            raise TypeRuleError(f"{self.name}: a required operand is absent.")
+        if set(attrs) != set(declared):
+            raise TypeRuleError(
+                f"{self.name} has the attributes {sorted(declared)}, found {sorted(attrs)}."
+            )
+
+    def complete(self, attrs: Mapping[str, Any]) -> dict[str, Attr]:
+        """Add defaults and bring attributes to their canonical form."""
+        _, _, declared = self.parameters
+        if unknown := sorted(set(attrs) - set(declared)):
+            raise TypeRuleError(
+                f"{self.name} has no attribute {', '.join(unknown)}. "
+                f"It has {', '.join(sorted(declared)) or 'none'}."
+            )
+        full: dict[str, Attr] = {}
+        for key, default in declared.items():
+            if key in attrs:
+                full[key] = _canonical(attrs[key], self.signature.parameters[key].annotation)
+            elif default is FRESH:
+                full[key] = unbacked()
+            elif default is inspect.Parameter.empty:
+                raise TypeRuleError(f"{self.name} needs the attribute {key}.")
+            else:
+                full[key] = default
+        return full
+
+    def make(self, inputs: Sequence[Value | None], attrs: Mapping[str, Any]) -> Node:
+        """Make a node; types are inferred."""
+        operands, variadic, _ = self.parameters
+        missing = 0 if variadic else max(0, len(operands) - len(inputs))
+        padded = [*inputs, *([None] * missing)]
+        full = self.complete(attrs)
+        types = self.infer([None if v is None else v.type for v in padded], full)
+        return Node(self.name, padded, full, types)
+
+    def __call__(self, *operands: Operand, **attrs: Any) -> R:
+        """Make a node over values, or run on arrays when no operand is a value."""
+        leader = next((x for x in operands if isinstance(x, Traced)), None)
+        if leader is None and not any(isinstance(x, Value) for x in operands):
+            from fusewire.ops.interpret import run_op
+
+            return cast(R, run_op(self, operands, attrs))
+        values = as_values([x.value if isinstance(x, Traced) else x for x in operands])
+        outputs = self.make(values, attrs).outputs
+        wrapped = outputs if leader is None else tuple(leader.wrap(v) for v in outputs)
+        return cast(R, wrapped[0] if len(wrapped) == 1 and not self.is_multiple else wrapped)
+
+    @cached_property
+    def is_multiple(self) -> bool:
+        """Whether calling it gives a tuple: its rule says so in its return annotation."""
+        return "tuple" in str(self.signature.return_annotation)
+
+    def expansion(self, node: Node) -> Graph:
+        """Give the meaning of a composite node as a graph over the same inputs."""
+        assert self.expand is not None, f"{self.name} is a primitive"
+        inputs = [
+            None if v is None else Value(v.type, f"operand{i}") for i, v in enumerate(node.inputs)
+        ]
+        found = self.expand(*inputs, **node.attrs)
+        outputs = found if isinstance(found, tuple) else (found,)
+        types = tuple(v.type for v in outputs)
+        if types != node.types:
+            raise TypeRuleError(
+                f"{self.name} is {', '.join(map(str, node.types))} by its type rule and "
+                f"{', '.join(map(str, types))} by its expansion."
+            )
+        names = [f"output{i}" for i in range(len(outputs))]
+        present = [v for v in inputs if v is not None]
+        return Graph(present, outputs, name=self.name, output_names=names)
+
+
+def as_values(operands: Sequence[Operand]) -> list[Value | None]:
+    """Turn arrays and scalars among values into constants; a scalar takes a value's dtype."""
+    first = next(x for x in operands if isinstance(x, Value))
+    values: list[Value | None] = []
+    for x in operands:
+        if x is None or isinstance(x, Value):
+            values.append(x)
+        elif isinstance(x, bool | int | float | complex):
+            values.append(constant(np.array(x, tensor_of(first.type).dtype.numpy)))
+        else:
+            values.append(constant(x))
+    return values
+
+
+def _canonical(attr: Any, annotation: object) -> Attr:
+    if isinstance(attr, list | tuple):
+        return tuple(_canonical(item, "") for item in attr)
+    if "DType" in str(annotation) and attr is not None:
+        return dtype(attr)
+    if isinstance(attr, np.generic):
+        attr = attr.item()
+    if str(annotation) == "float" and isinstance(attr, int):
+        return float(attr)
+    return cast(Attr, attr)
+
+
+ONE_OPERAND = "has one operand, so there is nothing to broadcast"
+
+
+class Family:
+    """The ops of one module: what declares them and keeps them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ops: dict[str, Op[Any]] = {}
+
+    @overload
+    def declare(
+        self, name: str, rule: Callable[..., tuple[Type, ...]], **fields: Any
+    ) -> Op[tuple[Value, ...]]: ...
+
+    @overload
+    def declare(
+        self,
+        name: str,
+        rule: Callable[..., TensorType | SequenceType | OptionalType],
+        **fields: Any,
+    ) -> Op[Value]: ...
+
+    def declare(self, name: str, rule: Rule, **fields: Any) -> Op[Any]:
+        """Declare an op; ``fields`` are those of ``_fields``."""
+        op = _declared(name, self.name, rule, **fields)
+        assert name not in self.ops, f"the op {name} is declared twice in {self.name}"
+        self.ops[name] = op
+        return op
+
+
+def _declared(
+    name: str,
+    family: str,
+    rule: Rule,
+    *,
+    doc: str,
+    samples: Callable[[], Sequence[Sample]],
+    dtypes: Iterable[DType],
+    reference: Callable[..., Any] | None = None,
+    expand: Callable[..., Any] | None = None,
+    traits: Iterable[Trait] = (),
+    tolerance: Tolerance | None = None,
+    flops: Flops | None = None,
+    index_operands: Sequence[str] = (),
+    lacks: Mapping[str, str] | None = None,
+) -> Op[Any]:
+    assert (reference is None) != (expand is None), f"{name} needs a reference or an expansion"
+    if tolerance is None:
+        tolerance = SPREAD if expand is not None else EXACT
+    missing = dict(lacks or {})
+    parameters = inspect.signature(rule).parameters.values()
+    operands = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    if len(operands) == 1 and operands[0].kind is not operands[0].VAR_POSITIONAL:
+        missing.setdefault("broadcast", ONE_OPERAND)
+    return Op(
+        name, family, doc, rule, reference, expand, samples, tuple(dtypes), frozenset(traits),
+        tolerance, flops, tuple(index_operands), missing,
+    )  # fmt: skip

@@ -1,0 +1,251 @@
+"""Run graphs in NumPy, node by node: what an op's reference says is what the op means.
+
+Two precisions. *Stored*: every value is rounded to its dtype; float16, bfloat16 and the small
+floats are computed in float32 and then rounded. *Wide*: all floats are float64 and all complex
+numbers complex128 from end to end (ints stay exact): the oracle. Small floats (8 bits or fewer)
+are codes rather than numbers with a little noise, so they are rounded in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewire import dtypes
+from fusewire.dtypes import DType
+from fusewire.errors import GraphError, ShapeMismatchError
+from fusewire.ir.dims import Sym, Symbol, evaluate, lone_symbol, symbols
+from fusewire.ir.graph import Attr, Graph, Node, Value
+from fusewire.ir.types import SequenceType, TensorType, Type
+from fusewire.ops.declare import Op, Trait
+from fusewire.ops.sample import HostValue
+from fusewire.ops.table import get_op
+
+# Sees a node's outputs before anyone uses them, and may give others in their place.
+Observe = Callable[[Node, list[HostValue]], list[HostValue]]
+Bindings = dict[Symbol, int]
+
+_STORED = {d: dtypes.float32 for d in dtypes.NARROW if d.is_float}
+_STORED |= {dtypes.float16: dtypes.float32, dtypes.bfloat16: dtypes.float32}
+_STORED |= {d: dtypes.int8 if d.kind == "int" else dtypes.uint8 for d in dtypes.NARROW
+            if d.is_integer}  # fmt: skip
+_WIDE = dict.fromkeys(dtypes.FLOATS, dtypes.float64)
+_WIDE |= dict.fromkeys(dtypes.COMPLEX, dtypes.complex128)
+
+
+class Interpreter:
+    """Runs one graph; expansions of composites are made once and kept."""
+
+    def __init__(self, graph: Graph, *, wide: bool = False, observe: Observe | None = None) -> None:
+        self.graph = graph
+        self._wide = wide
+        self._observe = observe
+        self._bodies: dict[Node | Graph, Interpreter] = {}
+        self._last_use = _last_uses(graph)
+        self._constants: dict[Value, HostValue] = {}
+
+    def __call__(
+        self, inputs: Sequence[HostValue], bindings: Mapping[Symbol, int] | None = None
+    ) -> list[HostValue]:
+        """Run on arrays; in wide mode, floats come back as float64."""
+        graph = self.graph
+        bound: Bindings = dict(bindings or {})
+        if len(inputs) != len(graph.inputs):
+            names = ", ".join(str(v.name) for v in graph.inputs)
+            raise ShapeMismatchError(
+                f"The graph {graph.name} takes {len(graph.inputs)} inputs ({names}), "
+                f"found {len(inputs)}."
+            )
+        values: dict[Value, HostValue] = {}
+        for value, given in zip(graph.inputs, inputs, strict=True):
+            values[value] = self.accept(value, given, bound)
+        with np.errstate(all="ignore"):
+            for position, node in enumerate(graph.nodes):
+                operands = [None if v is None else self.read(values, v) for v in node.inputs]
+                outputs = self.node(node, operands, bound)
+                if self._observe is not None:
+                    outputs = self._observe(node, outputs)
+                values.update(zip(node.outputs, outputs, strict=True))
+                for value in self._last_use.get(position, ()):
+                    del values[value]
+        return [self.read(values, v) for v in graph.outputs]
+
+    def read(self, values: Mapping[Value, HostValue], value: Value) -> HostValue:
+        if value.constant is None:
+            return values[value]
+        held = self._constants.get(value)
+        if held is None:
+            held = self._constants[value] = self.store(value.constant.array, value.type)
+        return held
+
+    def accept(self, value: Value, given: HostValue, bound: Bindings) -> HostValue:
+        """Check an input against its type and bind the symbols of its shape."""
+        type_ = value.type
+        if isinstance(type_, TensorType):
+            given = np.asarray(given)
+            stored = self.held(type_.dtype)
+            if given.dtype not in (type_.dtype.numpy, stored.numpy):
+                raise ShapeMismatchError(
+                    f"The input {value.name} is {type_}, found an array of {given.dtype}. Cast it."
+                )
+            bind(type_, given.shape, bound, f"The input {value.name}")
+        return self.store(given, type_)
+
+    def held(self, of: DType) -> DType:
+        """The dtype in which values are kept between nodes."""
+        return _WIDE.get(of, of) if self._wide else of
+
+    def computed(self, of: DType) -> DType:
+        """The dtype in which a node computes."""
+        return _STORED.get(of, _WIDE.get(of, of) if self._wide else of)
+
+    def store(self, value: HostValue, type_: Type) -> HostValue:
+        """Round a value to the dtype in which it is kept."""
+        if isinstance(type_, TensorType):
+            return np.asarray(value).astype(self.held(type_.dtype).numpy, copy=False)
+        if isinstance(type_, SequenceType):
+            return [self.store(item, type_.element) for item in value]
+        return None if value is None else self.store(value, type_.element)
+
+    def node(self, node: Node, operands: list[HostValue], bound: Bindings) -> list[HostValue]:
+        """Run one node."""
+        op = get_op(node.op)
+        if op.expand is not None:
+            body = self._bodies.get(node)
+            if body is None:
+                body = self._bodies[node] = self.inside(op.expansion(node))
+            outputs = body([x for x in operands if x is not None], bound)
+        else:
+            outputs = self.primitive(op, node, operands, bound)
+        for value, output in zip(node.outputs, outputs, strict=True):
+            if isinstance(value.type, TensorType):
+                bind(value.type, output.shape, bound, f"{node.op}, by its type rule,")
+        return outputs
+
+    def inside(self, graph: Graph) -> Interpreter:
+        return Interpreter(graph, wide=self._wide, observe=self._observe)
+
+    def primitive(
+        self, op: Op[Any], node: Node, operands: list[HostValue], bound: Bindings
+    ) -> list[HostValue]:
+        attrs = {key: self.attr(op, attr, bound) for key, attr in node.attrs.items()}
+        types = [None if v is None else v.type for v in node.inputs]
+        raw = op.is_(Trait.MOVEMENT) or op.is_(Trait.BITS)
+        if op.is_(Trait.BITS):
+            operands = [_rounded(x, t) for x, t in zip(operands, types, strict=True)]
+        elif not raw:
+            operands = [self.work(x, t) for x, t in zip(operands, types, strict=True)]
+        assert op.reference is not None
+        if op.is_(Trait.CONTROL):
+            found = op.reference(*operands, **attrs, run=lambda g, xs: self.body(g, xs, bound))
+        else:
+            found = op.reference(*operands, **attrs)
+        outputs = found if isinstance(found, tuple) else (found,)
+        return [self.store(x, t) for x, t in zip(outputs, node.types, strict=True)]
+
+    def body(self, graph: Graph, inputs: Sequence[HostValue], bound: Bindings) -> list[HostValue]:
+        """Run a subgraph; it sees the symbols of the graph around it."""
+        body = self._bodies.get(graph)
+        if body is None:
+            body = self._bodies[graph] = self.inside(graph)
+        types = [v.type for v in graph.inputs if isinstance(v.type, TensorType)]
+        own = {lone_symbol(dim) for type_ in types for dim in type_.shape}
+        return body(inputs, {s: size for s, size in bound.items() if s not in own})
+
+    def work(self, value: HostValue, type_: Type | None) -> HostValue:
+        """Bring an operand to the dtype in which the node computes."""
+        if isinstance(type_, TensorType) and value is not None:
+            return value.astype(self.computed(type_.dtype).numpy, copy=False)
+        return value
+
+    def attr(self, op: Op[Any], attr: Attr, bound: Bindings) -> Any:
+        if isinstance(attr, Sym):
+            # A size that this very node tells has no value yet; its reference does not read it.
+            unknown = any(s not in bound for s in symbols(attr))
+            return None if unknown else evaluate(attr, bound)
+        if isinstance(attr, tuple):
+            return tuple(self.attr(op, item, bound) for item in attr)
+        if isinstance(attr, DType) and not op.is_(Trait.BITS):
+            # Rounding to a small float is part of what the op computes, so it stays.
+            return attr if attr.is_narrow else self.computed(attr)
+        return attr
+
+
+def interpret(
+    graph: Graph,
+    inputs: Sequence[HostValue],
+    *,
+    wide: bool = False,
+    observe: Observe | None = None,
+) -> list[HostValue]:
+    """Run a graph once."""
+    return Interpreter(graph, wide=wide, observe=observe)(inputs)
+
+
+def run_op(op: Op[Any], operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+    """Run one op on arrays: a tuple when it has several outputs."""
+    graph, arrays = graph_of(op, operands, attrs)
+    outputs = interpret(graph, arrays)
+    return tuple(outputs) if op.is_multiple else outputs[0]
+
+
+def graph_of(
+    op: Op[Any], operands: Sequence[Any], attrs: Mapping[str, Any]
+) -> tuple[Graph, list[HostValue]]:
+    """Make the graph of one node, whose inputs are the operands that are present."""
+    arrays = [x if x is None or isinstance(x, list) else np.asarray(x) for x in operands]
+    values = [None if x is None else Value(type_of(x), f"operand{i}") for i, x in enumerate(arrays)]
+    node = op.make(values, attrs)
+    names = [f"output{i}" for i in range(len(node.outputs))]
+    inputs = [v for v in values if v is not None]
+    graph = Graph(inputs, node.outputs, [node], name=op.name, output_names=names)
+    return graph, [x for x in arrays if x is not None]
+
+
+def type_of(value: HostValue) -> Type:
+    """Find the type of an array, or of a list of arrays of one type."""
+    if isinstance(value, list):
+        kinds = list(dict.fromkeys(type_of(item) for item in value))
+        if len(kinds) == 1:
+            return SequenceType(kinds[0])
+        raise GraphError(f"A sequence needs elements of one type, found {kinds}.")
+    return TensorType(dtypes.dtype(value.dtype), value.shape)
+
+
+def bind(type_: TensorType, shape: tuple[int, ...], bound: Bindings, who: str) -> None:
+    """Read the symbols of a type off a shape, and check the rest of it."""
+    if len(shape) != type_.rank:
+        raise ShapeMismatchError(f"{who} is {type_}, found shape {list(shape)}.")
+    for dim, actual in zip(type_.shape, shape, strict=True):
+        item = lone_symbol(dim)
+        if item is not None:
+            bound.setdefault(item, actual)
+    for dim, actual in zip(type_.shape, shape, strict=True):
+        known = isinstance(dim, int) or all(s in bound for s in symbols(dim))
+        if known and evaluate(dim, bound) != actual:
+            given = ", ".join(f"{s.key}={n}" for s, n in bound.items())
+            raise ShapeMismatchError(
+                f"{who} is {type_}{' with ' + given if given else ''}, found shape {list(shape)}."
+            )
+
+
+def _rounded(value: HostValue, type_: Type | None) -> HostValue:
+    if isinstance(type_, TensorType) and value is not None:
+        return value.astype(type_.dtype.numpy, copy=False)
+    return value
+
+
+def _last_uses(graph: Graph) -> dict[int, list[Value]]:
+    """Map positions of nodes to the values that nobody uses after them."""
+    kept = set(graph.outputs)
+    last: dict[Value, int] = {}
+    for position, node in enumerate(graph.nodes):
+        for value in (*node.operands, *node.outputs):
+            last[value] = position
+    uses: dict[int, list[Value]] = {}
+    for value, position in last.items():
+        if value.constant is None and value not in kept:
+            uses.setdefault(position, []).append(value)
+    return uses

@@ -1,0 +1,7 @@
+"""Ops: reduction."""
+
+from __future__ import annotations
+
+from fusewire.ops.declare import Family
+
+FAMILY = Family("reduction")

@@ -1,0 +1,59 @@
+"""All ops by name. A family module listed here is all it takes to add one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from fusewire.errors import UnknownOpError
+from fusewire.ir.graph import Graph, Node
+from fusewire.ir.types import Type
+from fusewire.ir.verify import verify_graph
+from fusewire.ops.declare import Family, Op
+
+FAMILIES = (
+    "elementwise", "logic", "conversion", "reduction", "linalg", "random",
+    "contraction", "convolution", "pooling", "quantization", "fft", "sparse",
+    "movement", "indexing", "shape", "sorting", "image",
+    "activation", "normalization", "attention", "loss", "recurrent", "control", "container",
+)  # fmt: skip
+
+
+@cache
+def families() -> dict[str, Family]:
+    """Import every family module."""
+    return {name: import_module(f"fusewire.ops.{name}").FAMILY for name in FAMILIES}
+
+
+@cache
+def all_ops() -> dict[str, Op[Any]]:
+    """Map names to ops, in the order of families."""
+    table: dict[str, Op[Any]] = {}
+    for family in families().values():
+        repeated = table.keys() & family.ops.keys()
+        assert not repeated, f"declared in two families: {sorted(repeated)}"
+        table.update(family.ops)
+    return table
+
+
+def get_op(name: str) -> Op[Any]:
+    """Find an op; UnknownOpError names those that are spelled like it."""
+    op = all_ops().get(name)
+    if op is None:
+        close = difflib.get_close_matches(name, all_ops(), 5)
+        hint = f"Did you mean {', '.join(close)}?" if close else "`fusewire ops` lists all."
+        raise UnknownOpError(f"There is no op {name!r}. {hint}")
+    return op
+
+
+def infer_node(node: Node) -> Sequence[Type]:
+    """Apply the type rule of a node's op."""
+    return get_op(node.op).infer([None if v is None else v.type for v in node.inputs], node.attrs)
+
+
+def verify(graph: Graph) -> None:
+    """Check every invariant of a graph, types included; VerifyError names the broken one."""
+    verify_graph(graph, infer_node)
