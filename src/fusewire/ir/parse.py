@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -13,31 +12,15 @@ from fusewire.dtypes import ALL, string
 from fusewire.errors import DimError, GraphError, ParseError
 from fusewire.ir.dims import FUNCTIONS, Dim, apply, floordiv, symbol, unbacked
 from fusewire.ir.graph import Array, Attr, Constant, Graph, Node, Value
+from fusewire.ir.tokens import Reader, parse_number
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 
-_TOKEN = re.compile(
-    r"""(?P<space>(?:\s|\#[^\n]*)+)
-    |(?P<value>%(?:[A-Za-z_][\w.]*|"(?:[^"\\]|\\.)*"|\d+)(?:\#\d+)?)
-    |(?P<number>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+)|-inf\b)
-    |(?P<hex>hex:"[0-9a-f]*")|(?P<digest>sha256:[0-9a-f]{64})
-    |(?P<word>\??[A-Za-z_][\w.]*)|(?P<string>"(?:[^"\\]|\\.)*")
-    |(?P<symbol>\??`(?:[^`\\]|\\.)*`)
-    |(?P<mark>//|[-+*(){}\[\],=:<>])""",
-    re.VERBOSE,
-)
 _DTYPES = {d.name: d for d in ALL}
 _WORDS: dict[str, Attr] = {
     "none": None, "true": True, "false": False, "nan": float("nan"), "inf": float("inf"),
 }  # fmt: skip
 MAX_DEPTH = 64
 Result = TypeVar("Result")
-
-
-def parse_number(word: str) -> float | int:
-    """Read a printed number."""
-    if word in ("nan", "inf", "-inf") or not word.lstrip("-").isdigit():
-        return float(word)
-    return int(word)
 
 
 def parse_dim(text: str) -> Dim:
@@ -71,58 +54,12 @@ def _whole(parser: _Parser, rule: Callable[[_Parser], Result]) -> Result:
     return result
 
 
-class _Parser:
-    """Recursive descent; ``kind`` and ``text`` are the token in hand."""
+class _Parser(Reader):
+    """Recursive descent."""
 
     def __init__(self, source: str, constants: Mapping[str, Constant]) -> None:
-        self._source = source
+        super().__init__(source)
         self._constants = constants
-        self._start = self._end = 0
-        self.kind = self.text = ""
-        self.advance()
-
-    def advance(self) -> str:
-        """Take the next token in hand and give the one before."""
-        before = self.text
-        while True:
-            self._start = self._end
-            if self._start == len(self._source):
-                self.kind, self.text = "end", "the end"
-                return before
-            match = _TOKEN.match(self._source, self._start)
-            if match is None:
-                self.text = self._source[self._start]
-                raise self.error(f"{self.text!r} belongs to no token")
-            self._end = match.end()
-            if match.lastgroup != "space":
-                self.kind, self.text = match.lastgroup or "", match.group()
-                return before
-
-    def error(self, message: str) -> ParseError:
-        line = self._source.count("\n", 0, self._start) + 1
-        return ParseError(message, line, self._start - self._source.rfind("\n", 0, self._start))
-
-    def expect(self, text: str) -> None:
-        if self.text != text or self.kind == "string":
-            raise self.error(f"expected {text!r}, found {self.text!r}")
-        self.advance()
-
-    def take(self, kind: str) -> str:
-        if self.kind != kind:
-            raise self.error(f"expected a {kind}, found {self.text!r}")
-        return self.advance()
-
-    def many(self, close: str, item: Callable[[], None]) -> None:
-        """Read items between commas up to a closing mark; a comma may come last."""
-        while self.text != close:
-            item()
-            if self.text != ",":
-                break
-            self.advance()
-        self.expect(close)
-
-    def name(self) -> str:
-        return json.loads(self.advance()) if self.kind == "string" else self.take("word")
 
     # -- graphs
 
@@ -201,13 +138,7 @@ class _Parser:
         if self.text == "{":
             self.advance()
             self.many("}", one_attr)
-        self.expect(":")
-        types = [self.type()]
-        while self.text == ",":
-            self.advance()
-            types.append(self.type())
-        if len(types) != len(labels):
-            raise self.error(f"{len(labels)} values and {len(types)} types")
+        types = self.types(len(labels))
         label = None
         if self.text == "as":
             self.advance()
@@ -216,6 +147,16 @@ class _Parser:
         for text, value in zip(labels, node.outputs, strict=True):
             self.define(scope, text, value)
         nodes.append(node)
+
+    def types(self, count: int) -> list[Type]:
+        self.expect(":")
+        types = [self.type()]
+        while self.text == ",":
+            self.advance()
+            types.append(self.type())
+        if len(types) != count:
+            raise self.error(f"{count} values and {len(types)} types")
+        return types
 
     def constant(self) -> Constant:
         type_ = self.type()
