@@ -1,0 +1,1 @@
+"""NumPy, node by node: slow, always there, and right by definition."""

@@ -1,0 +1,7 @@
+"""What the reference gets wrong, beyond the bound of the op."""
+
+from __future__ import annotations
+
+from fusewire.backend import Gap
+
+GAPS: tuple[Gap, ...] = ()

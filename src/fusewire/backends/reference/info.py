@@ -1,0 +1,14 @@
+"""Who the reference is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fusewire.backend import BackendInfo
+
+INFO = BackendInfo(
+    name="reference",
+    version=np.__version__,
+    description="NumPy, node by node: what every op means.",
+    vendor="Fusewire",
+)

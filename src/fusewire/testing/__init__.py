@@ -1,0 +1,1 @@
+"""For people who write ops and backends: the suites that ours pass, to run on theirs."""

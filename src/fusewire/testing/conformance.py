@@ -1,0 +1,162 @@
+"""The conformance suite: every op, sample and dtype that is declared, and nothing by hand.
+
+Each check gives problems as sentences, so that a test shows them and another test can plant a
+fault and see them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fusewire.backend import Backend, Gap
+from fusewire.dtypes import DType, float32
+from fusewire.errors import FusewireError
+from fusewire.ir.graph import Graph
+from fusewire.ir.hash import exact_hash, structural_hash
+from fusewire.ir.text import constants_of, parse_graph, print_graph
+from fusewire.numerics.judge import judge_op
+from fusewire.ops.declare import Op
+from fusewire.ops.interpret import graph_of, interpret
+from fusewire.ops.sample import HostValue
+from fusewire.ops.table import all_ops, verify
+
+REQUIRED = ("empty", "scalar", "broadcast")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sample of one op in one dtype."""
+
+    op: Op[Any]
+    index: int
+    dtype: DType
+
+    @property
+    def id(self) -> str:
+        return f"{self.op.name}-{self.index}-{self.dtype.name}"
+
+    def make(self) -> tuple[Graph, list[HostValue]]:
+        """Make the graph of the one node, and its inputs."""
+        drawn = self.op.samples()[self.index]
+        return graph_of(self.op, drawn.make(self.dtype, zlib.crc32(self.id.encode())), drawn.attrs)
+
+
+def cases(ops: Iterable[Op[Any]] | None = None) -> Iterator[Case]:
+    """List every case of every op."""
+    for op in all_ops().values() if ops is None else ops:
+        for index, drawn in enumerate(op.samples()):
+            for of in op.dtypes if drawn.only is None else drawn.only:
+                yield Case(op, index, of)
+
+
+def first_cases(op: Op[Any]) -> list[Case]:
+    """List the samples of an op in one dtype: float32 if it has it."""
+    found = list(cases([op]))
+    of = float32 if any(c.dtype is float32 for c in found) else op.dtypes[0]
+    return [case for case in found if case.dtype is of] or found
+
+
+def declaration_problems(op: Op[Any]) -> list[str]:
+    """Check what an op says about itself."""
+    problems = []
+    samples = op.samples()
+    covered = {case for drawn in samples for case in drawn.covers()}
+    for required in REQUIRED:
+        if required not in covered and required not in op.lacks:
+            problems.append(f"{op.name} has no {required} sample and does not say why")
+        if required in covered and required in op.lacks:
+            problems.append(f"{op.name} says it lacks a {required} sample, and has one")
+    for index, drawn in enumerate(samples):
+        strangers = [d.name for d in drawn.only or () if d not in op.dtypes]
+        if strangers:
+            problems.append(f"sample {index} of {op.name} is for {strangers}, which it refuses")
+    tested = {case.dtype for case in cases([op])}
+    untested = [d.name for d in op.dtypes if d not in tested]
+    if untested:
+        problems.append(f"{op.name} takes {untested}, and no sample does")
+    if not op.doc.endswith(".") or not op.doc[:1].isupper():
+        problems.append(f"the doc of {op.name} is not a sentence: {op.doc!r}")
+    return problems
+
+
+def case_problems(case: Case) -> list[str]:
+    """Check that a case type-checks, prints and parses back, hashes, runs, and is right."""
+    try:
+        graph, inputs = case.make()
+        verify(graph)
+        problems = text_problems(graph) + value_problems(graph, inputs, interpret(graph, inputs))
+        if case.op.is_composite:
+            expansion = case.op.expansion(graph.nodes[0])
+            verify(expansion)
+            problems += text_problems(expansion)
+            problems += value_problems(graph, inputs, interpret(expansion, inputs))
+    except FusewireError as error:
+        problems = [f"{type(error).__name__}: {error}"]
+    return [f"{case.id}: {problem}" for problem in problems]
+
+
+def text_problems(graph: Graph) -> list[str]:
+    """Check that a graph is the same after printing and parsing."""
+    text = print_graph(graph)
+    again = parse_graph(text, constants_of(graph))
+    problems = []
+    if print_graph(again) != text:
+        problems.append("printing, parsing and printing gives another text")
+    for hashed in (structural_hash, exact_hash):
+        if hashed(again) != hashed(graph):
+            problems.append(f"the {hashed.__name__} differs after printing and parsing")
+    return problems
+
+
+def value_problems(
+    graph: Graph, inputs: Sequence[HostValue], got: Sequence[HostValue]
+) -> list[str]:
+    """Check outputs against the oracle, within the bound of the op."""
+    verdict = judge_op(graph, inputs, got)
+    return [] if verdict.status == "right" else [f"{verdict.status}: {verdict.reason}"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case on a backend."""
+
+    status: Literal["passed", "failed", "refused"]
+    reason: str = ""
+
+
+def run_case(backend: Backend, case: Case) -> Outcome:
+    """Run a case on a backend and judge it."""
+    graph, inputs = case.make()
+    refusal = backend.refuses(graph.nodes[0])
+    if refusal is not None:
+        return Outcome("refused", refusal)
+    problems = value_problems(graph, inputs, backend.compile(graph).run(inputs))
+    return Outcome("failed", problems[0]) if problems else Outcome("passed")
+
+
+def gap_of(gaps: Iterable[Gap], case: Case) -> Gap | None:
+    """Find the gap that covers a case."""
+    for gap in gaps:
+        if gap.op == case.op.name and gap.dtype in (None, case.dtype.name):
+            return gap
+    return None
+
+
+def gap_problems(backend: Backend, op: Op[Any], found: Sequence[Case] | None = None) -> list[str]:
+    """Run an op's cases: what fails must be a gap, and what is a gap must fail somewhere."""
+    problems = []
+    failing: set[Gap] = set()
+    for case in cases([op]) if found is None else found:
+        gap = gap_of(backend.gaps, case)
+        outcome = run_case(backend, case)
+        if outcome.status == "failed" and gap is None:
+            problems.append(f"{backend.info.name} on {case.id}: {outcome.reason}")
+        if outcome.status == "failed" and gap is not None:
+            failing.add(gap)
+    for gap in backend.gaps:
+        if gap.op == op.name and gap not in failing:
+            problems.append(f"{backend.info.name} has a gap for {gap.op} that passes: delete it")
+    return problems
