@@ -222,6 +222,10 @@ class Op(Generic[R]):
         wrapped = outputs if leader is None else tuple(leader.wrap(v) for v in outputs)
         return cast(R, wrapped[0] if len(wrapped) == 1 and not self.is_multiple else wrapped)
 
+    def new(self, **attrs: Any) -> R:
+        """Make a node of an op without operands: calling it would run it."""
+        return cast(R, self.make([], attrs).outputs[0])
+
     @cached_property
     def is_multiple(self) -> bool:
         """Whether calling it gives a tuple: its rule says so in its return annotation."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fusewire.dtypes import DType
 from fusewire.errors import DimError, TypeRuleError
-from fusewire.ir.dims import Dim, Shape, broadcast_dim, is_equal
+from fusewire.ir.dims import Dim, Shape, broadcast_dim, is_at_most, is_equal
 from fusewire.ir.types import TensorType
 
 
@@ -19,6 +19,20 @@ def require(holds: bool | None, sentence: str) -> None:
 def require_dims(left: Dim, right: Dim, what: str) -> None:
     """Refuse dims that are known to differ."""
     require(is_equal(left, right), f"{what} must be equal, found {left} and {right}.")
+
+
+def same_dim(left: Dim, right: Dim, what: str) -> Dim:
+    """Find the one size of two axes that must be equal, known or not."""
+    require_dims(left, right, what)
+    # Broadcasting keeps whichever is known, and stays right when symbols are bound one by one.
+    return broadcast_dim(left, right)
+
+
+def within(left: Dim, right: Dim) -> bool | None:
+    """Tell whether ``left <= right``: always (True), never (False), or it depends (None)."""
+    if is_at_most(left, right):
+        return True
+    return False if is_at_most(right + 1, left) else None
 
 
 def same_dtype(*types: TensorType | None) -> DType:
