@@ -1,7 +1,118 @@
-"""Ops: logic."""
+"""Comparisons, tests of values, logic on bools, operations on bits, and choosing by a condition."""
 
 from __future__ import annotations
 
-from fusewire.ops.declare import Family
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fusewire.dtypes import FLOATS, NUMERIC, REAL, STORED, DType, bool_, string
+from fusewire.errors import TypeRuleError
+from fusewire.ir.graph import Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.declare import Family, Op, Trait
+from fusewire.ops.elementwise import (
+    Samples,
+    binary_samples,
+    binary_type,
+    maximum,
+    minimum,
+    unary_samples,
+    unary_type,
+)  # fmt: skip
+from fusewire.ops.inference import broadcast_shapes, broadcast_types
+from fusewire.ops.sample import draw, given, sample
 
 FAMILY = Family("logic")
+
+
+def _compared_type(x: TensorType, y: TensorType) -> TensorType:
+    return broadcast_types(x, y).with_dtype(bool_)
+
+
+def _compare(
+    name: str, reference: Callable[..., Any], doc: str, dtypes: tuple[DType, ...] = (bool_, *REAL)
+) -> Op[Value]:
+    swaps = (Trait.COMMUTATIVE,) if "equal" in (name, name[4:]) else ()
+    return FAMILY.declare(
+        name, _compared_type, doc=doc, reference=reference, dtypes=dtypes, flops=1,
+        traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS, *swaps),
+        samples=lambda: [
+            *binary_samples()(),
+            sample(given([1, 2, 3]), given([1, 3, 2])),
+            sample(given([np.nan, np.nan, 0.0, np.inf]), given([np.nan, 1.0, -0.0, np.inf]),
+                   only=FLOATS),
+        ],
+    )  # fmt: skip
+
+
+equal = _compare("equal", np.equal, "Tell where operands are equal.", (*STORED, string))
+not_equal = _compare("not_equal", np.not_equal, "Tell where operands differ.", (*STORED, string))
+less = _compare("less", np.less, "Tell where the first operand is smaller.")
+less_equal = _compare("less_equal", np.less_equal, "Tell where the first operand is not larger.")
+greater = _compare("greater", np.greater, "Tell where the first operand is larger.")
+greater_equal = _compare("greater_equal", np.greater_equal,
+                         "Tell where the first operand is not smaller.")  # fmt: skip
+
+
+def _declare(
+    name: str, reference: Callable[..., Any], doc: str, dtypes: tuple[DType, ...] = (bool_,),
+    rule: Callable[..., TensorType] = binary_type, samples: Samples | None = None,
+    traits: tuple[Trait, ...] = (Trait.COMMUTATIVE,),
+) -> Op[Value]:  # fmt: skip
+    return FAMILY.declare(
+        name, rule, doc=doc, reference=reference, dtypes=dtypes, flops=1,
+        traits=(Trait.ELEMENTWISE, *traits), samples=samples or binary_samples(),
+    )  # fmt: skip
+
+
+logical_and = _declare("logical_and", np.logical_and, "Tell where both hold.")
+logical_or = _declare("logical_or", np.logical_or, "Tell where either holds.")
+logical_xor = _declare("logical_xor", np.logical_xor, "Tell where exactly one holds.")
+logical_not = _declare("logical_not", np.logical_not, "Tell where it does not hold.",
+                       rule=unary_type, samples=unary_samples(), traits=())  # fmt: skip
+
+
+def _where_type(condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
+    kept = broadcast_types(x, y)
+    return kept.with_shape(broadcast_shapes(condition.shape, kept.shape))
+
+
+where = FAMILY.declare(
+    "where", _where_type, doc="Take elements of x where the condition holds, of y elsewhere.",
+    reference=np.where, dtypes=(bool_,), traits=(Trait.ELEMENTWISE,), flops=1,
+    samples=lambda: [
+        *(sample(draw(3, 1), draw(4, dtype_=d), draw(3, 4, dtype_=d))
+          for d in (bool_, *NUMERIC, "float8_e5m2", "int4", string)),
+        sample(draw(), draw(dtype_="float32"), draw(dtype_="float32")),
+        sample(draw(0, 1), draw(3, dtype_="int32"), draw(dtype_="int32")),
+    ],
+)  # fmt: skip
+
+
+def _clip_type(
+    x: TensorType, low: TensorType | None = None, high: TensorType | None = None
+) -> TensorType:
+    if low is None and high is None:
+        raise TypeRuleError("needs a low or a high bound, found neither.")
+    return broadcast_types(x, low, high)
+
+
+def _clip(x: Value, low: Value | None, high: Value | None) -> Value:
+    raised = x if low is None else maximum(x, low)
+    return raised if high is None else minimum(raised, high)
+
+
+clip = FAMILY.declare(
+    "clip", _clip_type, doc="Limit to low..high; high wins where low is above it.",
+    expand=_clip, dtypes=REAL, traits=(Trait.ELEMENTWISE,),
+    samples=lambda: [
+        sample(draw(3, 4), given(0), given(1)),
+        sample(draw(3, 4), None, given(1)),
+        sample(draw(), given(1)),
+        sample(draw(0, 3), draw(3, low=0.0, high=1.0), given(1)),
+        sample(draw(2, 3), given(2), given(1)),
+        sample(given([np.nan, np.inf, -np.inf]), given(-1.0), given(1.0), only=FLOATS),
+    ],
+)  # fmt: skip
