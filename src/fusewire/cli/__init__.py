@@ -1,0 +1,33 @@
+"""The ``fusewire`` command: one file per subcommand, imported when it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+COMMANDS = {"ops": "List every op by family, with its dtypes and cases."}
+
+
+class _Lazy(click.Group):
+    """Imports a subcommand's file only to run it; help texts come from ``COMMANDS``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = import_module(f"fusewire.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="fusewire")
+def main() -> None:
+    """Run a tensor program on the best engine there is for each part of it."""
