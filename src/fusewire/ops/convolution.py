@@ -1,7 +1,151 @@
-"""Ops: convolution."""
+"""Convolution over NC+spatial tensors, and what is made of it."""
 
 from __future__ import annotations
 
-from fusewire.ops.declare import Family
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewire.dtypes import FLOATS, INTEGERS
+from fusewire.ir.dims import Dim, size
+from fusewire.ir.graph import Array
+from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.ops.contraction import exact_matmul
+from fusewire.ops.declare import LINEAR, Family, Trait
+from fusewire.ops.inference import require, require_dims, same_dtype
+from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.window import Padding, Sizes, Window, known
 
 FAMILY = Family("convolution")
+
+NEEDS_SPATIAL = "a convolution needs a batch, channels and spatial axes"
+# Elements of the matrix of windows that one product works on.
+_CHUNK = 1 << 22
+
+
+def dilated(spatial: Sequence[Dim], dilations: Sizes | None) -> tuple[Dim, ...]:
+    """Give spatial sizes after dilations - 1 zeros were put between neighbours."""
+    return tuple(
+        (dim - 1) * d + 1 if d > 1 else dim
+        for dim, d in zip(spatial, dilations or (1,) * len(spatial), strict=True)
+    )
+
+
+def _conv_type(
+    x: TensorType,
+    w: TensorType,
+    bias: TensorType | None = None,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
+    input_dilations: Sizes | None = None,
+    groups: int = 1,
+) -> TensorType:
+    require(x.rank > 2, f"{NEEDS_SPATIAL}, found rank {x.rank}.")
+    require(x.rank == w.rank, f"x and w need one rank, found {x.rank} and {w.rank}.")
+    require_dims(x.shape[1], w.shape[1] * groups, "channels of x and groups times channels of w")
+    filters = w.shape[0]
+    require(
+        groups > 0 and not (isinstance(filters, int) and filters % groups),
+        f"groups must divide the {filters} filters, found {groups}.",
+    )
+    if bias is not None:
+        require(bias.rank == 1, f"bias must have one axis, found {bias}.")
+        require_dims(bias.shape[0], filters, "the size of bias and the number of filters")
+    if input_dilations is not None:
+        require(len(input_dilations) == x.rank - 2, "input_dilations needs one entry per axis.")
+    window = Window.of(w.shape[2:], strides, padding, dilations)
+    spatial = window.output(dilated(x.shape[2:], input_dilations))
+    return TensorType(same_dtype(x, w, bias), (x.shape[0], filters, *spatial))
+
+
+def _conv(
+    x: Array,
+    w: Array,
+    bias: Array | None,
+    *,
+    strides: Sizes | None,
+    padding: Padding | None,
+    dilations: Sizes | None,
+    input_dilations: Sizes | None,
+    groups: int,
+) -> Array:
+    window = Window.of(w.shape[2:], strides, padding, dilations)
+    spatial = dilated(x.shape[2:], input_dilations)
+    places = known(window.output(spatial))
+    y = np.zeros((x.shape[0], w.shape[0], *places), x.dtype)
+    if y.size and x.size and w.size:
+        full = x
+        if spatial != x.shape[2:]:
+            full = np.zeros((*x.shape[:2], *known(spatial)), x.dtype)
+            steps = [slice(None, None, d) for d in (1, 1, *(input_dilations or ()))]
+            full[tuple(steps)] = x
+        _slide(window, window.padded(full, 0), w, y, groups)
+    return y if bias is None else y + bias.reshape(-1, *[1] * len(places))
+
+
+def _slide(window: Window, x: Array, w: Array, y: Array, groups: int) -> None:
+    """Multiply matrices of windows by the filters, some places at a time, into y."""
+    rank = len(window.sizes)
+    axes = tuple(range(2, rank + 2))
+    cells: Array = np.lib.stride_tricks.sliding_window_view(x, known(window.extents), axes)
+    steps = [slice(None, None, n) for n in (1, 1, *window.strides, *window.dilations)]
+    cells = cells[tuple(steps)]
+    count, channels, first, *rest = cells.shape[: rank + 2]
+    cells = cells.reshape(count, groups, channels // groups, *cells.shape[2:])
+    # Axes as (image, group, row, channel, *offsets, *other places): a row at a time is a matrix.
+    cells = np.moveaxis(cells, (3, *range(rank + 3, 2 * rank + 3)), (2, *range(4, rank + 4)))
+    filters = w.reshape(groups, w.shape[0] // groups, -1)
+    target = y.reshape(count, groups, -1, first, *rest)
+    row = filters.shape[0] * filters.shape[2] * int(np.prod(rest, dtype=np.int64))
+    rows = min(max(_CHUNK // row, 1), first)
+    images = max(_CHUNK // (row * first), 1)
+    for image in range(0, count, images):
+        for start in range(0, first, rows):
+            part = cells[image : image + images, :, start : start + rows]
+            # The axis of rows came first only to be cut; it belongs before the other places.
+            part = np.moveaxis(part, 2, rank + 3)
+            into = target[image : image + images, :, :, start : start + rows]
+            matrix = part.reshape(*part.shape[:2], filters.shape[2], -1)
+            into[...] = exact_matmul(filters, matrix).reshape(into.shape)
+
+
+def _conv_flops(
+    inputs: Sequence[Type | None], outputs: Sequence[Type], attrs: Mapping[str, Any]
+) -> Dim:
+    weight = inputs[1]
+    assert weight is not None
+    return tensor_of(outputs[0]).size * size(tensor_of(weight).shape[1:]) * 2
+
+
+def conv_samples() -> list[Sample]:
+    """Samples of convolutions in one to three dimensions."""
+    one = ((1, 1), (0, 2))
+    return [
+        sample(draw(1, 2, 5, 4), draw(3, 2, 3, 2), draw(3)),
+        sample(draw(2, 3, 6), draw(2, 3, 3), None, strides=(2,), padding=((1, 2),)),
+        sample(draw(1, 2, 5, 5), draw(2, 2, 2, 2), None, padding=one, dilations=(2, 1)),
+        sample(draw(2, 4, 3, 3), draw(4, 1, 3, 3), draw(4), padding=((1, 1), (1, 1)), groups=4),
+        sample(draw(1, 4, 4), draw(6, 2, 2), None, groups=2, input_dilations=(3,)),
+        sample(draw(1, 1, 3, 4, 3), draw(2, 1, 2, 2, 2), None, strides=(1, 2, 1)),
+        sample(draw(1, 1, 5), draw(1, 1, 2), None, padding=((-1, -1),)),
+        sample(draw(0, 2, 4, 4), draw(3, 2, 3, 3), draw(3)),
+        sample(draw(1, 0, 4), draw(2, 0, 3), draw(2)),
+        sample(draw(1, 2, 2), draw(3, 2, 3), draw(3)),
+    ]
+
+
+conv = FAMILY.declare(
+    "conv",
+    _conv_type,
+    doc="Slide filters w (O, I/groups, *window) over x (N, I, *spatial) and sum the products.",
+    reference=_conv,
+    dtypes=FLOATS + INTEGERS,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
+    flops=_conv_flops,
+    samples=conv_samples,
+    lacks={"scalar": NEEDS_SPATIAL},
+)
