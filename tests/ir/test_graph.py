@@ -10,7 +10,7 @@ from fusewire.dtypes import bool_, float32, int64
 from fusewire.errors import GraphError, ParseError, VerifyError
 from fusewire.ir.builder import Builder, Rebuild, bind_symbols, constant, inline
 from fusewire.ir.dims import Symbol, symbol, unbacked
-from fusewire.ir.graph import Constant, Graph, Node, Value
+from fusewire.ir.graph import Attr, Constant, Graph, Node, Value
 from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ir.text import constants_of, parse_graph, print_graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType
@@ -37,7 +37,7 @@ def _rich() -> Graph:
     operand = Value(TensorType(float32, (n, 3)), "x")
     inner = Node("relu", [operand], {}, [operand.type])
     body = Graph([operand], inner.outputs, name="then", output_names=["y"])
-    attrs = {
+    attrs: dict[str, Attr] = {
         "axis": -1, "scale": 0.1, "mode": 'quoted "mode"', "to": float32, "on": True, "off": None,
         "sizes": (n, 2 * n + 1, 4), "one": (1,), "none": (), "nested": ((1, 2), (3.0, "x")),
         "limit": float("-inf"), "count": unbacked("u0"), "kind": F3, "then": body,
@@ -153,7 +153,7 @@ def test_exact_hash_is_blind_to_names() -> None:
 
 
 def test_small_constants_belong_to_the_structure() -> None:
-    one, other = (_chain(["n", "w", "a", "m"], values) for values in ([1, 2, 3], [1, 2, 4]))
+    one, other = (_chain(["n", "w", "a", "m"], values) for values in ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0]))
     assert structural_hash(one) != structural_hash(other)
 
 
