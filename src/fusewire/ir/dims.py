@@ -312,7 +312,20 @@ def is_equal(left: Dim, right: Dim) -> bool | None:
 def is_at_most(left: Dim, right: Dim) -> bool:
     """Tell whether ``left <= right`` is certain."""
     bound = lower_bound(right - left)
-    return bound is not None and bound >= 0
+    if bound is not None and bound >= 0:
+        return True
+    return (
+        any(is_at_most(arm, right) for arm in _arms(left, "min"))
+        or any(is_at_most(left, arm) for arm in _arms(right, "max"))
+        or all([is_at_most(arm, right) for arm in _arms(left, "max")] or [False])
+        or all([is_at_most(left, arm) for arm in _arms(right, "min")] or [False])
+    )
+
+
+def _arms(dim: Dim, function: str) -> tuple[Dim, ...]:
+    """The two sizes of which one is the larger or smaller; none for other dims."""
+    atom = _only_atom(dim) if isinstance(dim, Sym) else None
+    return (atom.left, atom.right) if isinstance(atom, Apply) and atom.function == function else ()
 
 
 def lone_symbol(dim: Dim) -> Symbol | None:

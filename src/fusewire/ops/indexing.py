@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fusewire.dtypes import INTEGERS
-from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import EXACT, Family, Op, Trait
+from fusewire.ops.declare import Family
 from fusewire.ops.inference import axis_of, require
-from fusewire.ops.movement import ANY
+from fusewire.ops.movement import movement
 from fusewire.ops.sample import draw, given, sample
 
 FAMILY = Family("indexing")
-
-
-def _reading(name: str, rule: Any, **fields: Any) -> Op[Value]:
-    return FAMILY.declare(
-        name, rule, traits=(Trait.MOVEMENT,), tolerance=EXACT, flops=0, dtypes=ANY,
-        index_operands=("indices",), **fields,
-    )  # fmt: skip
 
 
 def require_indices(indices: TensorType) -> None:
@@ -35,11 +25,13 @@ def _gather_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType
     return x.with_shape(x.shape[:axis] + indices.shape + x.shape[axis + 1 :])
 
 
-gather = _reading(
+gather = movement(
+    FAMILY,
     "gather",
     _gather_type,
     doc="Take slices of an axis by their places; the axes of the indices take its place.",
     reference=lambda x, indices, axis: np.take(x, indices.astype(np.int64), axis),
+    index_operands=("indices",),
     lacks={"scalar": "a scalar has no axis to index"},
     samples=lambda: [
         sample(draw(4, 3), given([[0, -1], [3, 2]], "int64"), axis=0),

@@ -1,16 +1,18 @@
-"""Moving elements without computing: shape, order, slices, borders. Any dtype, bit for bit."""
+"""Moving elements without computing: shape, order, repeats. Any dtype, bit for bit.
+
+Parts and borders are in slicing.py, indices in indexing.py, patterns in layout.py.
+"""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fusewire.dtypes import STORED, string
-from fusewire.ir.dims import Dim, Shape, ceildiv, dim_max, dim_min, floordiv, size
-from fusewire.ir.graph import Array, Value
+from fusewire.ir.dims import Dim, Shape, floordiv, size
+from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import EXACT, Family, Op, Trait
 from fusewire.ops.inference import (
@@ -20,21 +22,17 @@ from fusewire.ops.inference import (
     require_dims,
     same_dim,
     same_dtype,
-    within,
 )
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Sample, draw, sample
 
 FAMILY = Family("movement")
 ANY = (*STORED, string)
-Padding = tuple[tuple[Dim, Dim], ...]
-PAD_MODES = ("constant", "reflect", "edge", "wrap", "symmetric")
 
 
-def movement(name: str, rule: Any, **fields: Any) -> Op[Value]:
-    """Declare an op of this family: nothing is computed, so nothing may differ."""
-    return FAMILY.declare(
-        name, rule, traits=(Trait.MOVEMENT,), tolerance=EXACT, flops=0, dtypes=ANY, **fields
-    )
+def movement(family: Family, name: str, rule: Any, **fields: Any) -> Op[Value]:
+    """Declare an op that moves elements: nothing is computed, so nothing may differ."""
+    fields = {"traits": (Trait.MOVEMENT,), "tolerance": EXACT, "dtypes": ANY} | fields
+    return family.declare(name, rule, flops=None if "expand" in fields else 0, **fields)
 
 
 def resolve_shape(shape: Sequence[Dim], total: Dim) -> Shape:
@@ -57,6 +55,7 @@ def _reshape_type(x: TensorType, *, shape: Shape) -> TensorType:
 
 
 reshape = movement(
+    FAMILY,
     "reshape",
     _reshape_type,
     doc="Give the elements, in row-major order, another shape.",
@@ -77,6 +76,7 @@ def _transpose_type(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
 
 
 transpose = movement(
+    FAMILY,
     "transpose",
     _transpose_type,
     doc="Reorder the axes: output axis i is operand axis perm[i].",
@@ -99,6 +99,7 @@ def _broadcast_to_type(x: TensorType, *, shape: Shape) -> TensorType:
 
 
 broadcast_to = movement(
+    FAMILY,
     "broadcast_to",
     _broadcast_to_type,
     doc="Repeat along axes of size 1, and along new leading axes.",
@@ -125,6 +126,7 @@ def _concat_type(*xs: TensorType, axis: int) -> TensorType:
 
 
 concat = movement(
+    FAMILY,
     "concat",
     _concat_type,
     doc="Join along an axis.",
@@ -134,142 +136,6 @@ concat = movement(
         sample(draw(2, 3), draw(2, 1), draw(2, 3), axis=1),
         sample(draw(2, 3), axis=-1),
         sample(draw(0, 3), draw(2, 3), axis=-2),
-    ],
-)
-
-
-def slice_size(start: Dim, limit: Dim, stride: int) -> Dim:
-    """Count the elements of a slice."""
-    return ceildiv(limit - start, stride) if stride > 0 else ceildiv(start - limit, -stride)
-
-
-def _slice_type(
-    x: TensorType, *, starts: Shape, limits: Shape, strides: tuple[int, ...]
-) -> TensorType:
-    """Forwards 0 <= start <= limit <= dim; backwards -1 <= limit <= start < dim."""
-    lengths = (len(starts), len(limits), len(strides))
-    require(lengths == (x.rank,) * 3, f"{x.rank} of each needed, found {lengths}.")
-    shape: list[Dim] = []
-    for dim, start, limit, stride in zip(x.shape, starts, limits, strides, strict=True):
-        require(stride != 0, "a stride must not be 0.")
-        chain = (0, start, limit, dim) if stride > 0 else (-1, limit, start, dim - 1)
-        holds = [within(a, b) for a, b in itertools.pairwise(chain)]
-        found = f"{start}:{limit}:{stride} of {dim}"
-        require(False not in holds, f"slice {found} leaves the axis; use normalize_slice.")
-        shape.append(slice_size(start, limit, stride))
-    return x.with_shape(tuple(shape))
-
-
-def _slice(x: Array, starts: Sequence[int], limits: Sequence[int], strides: Sequence[int]) -> Array:
-    parts = []
-    for start, limit, stride in zip(starts, limits, strides, strict=True):
-        if slice_size(start, limit, stride) == 0:
-            start, limit = 0, 0
-        parts.append(np.s_[start : None if limit < 0 else limit : stride])
-    return x[(*parts, ...)]
-
-
-slice_ = movement(
-    "slice",
-    _slice_type,
-    doc="Take every stride-th element from start up to, not including, limit; one of each an axis.",
-    reference=_slice,
-    samples=lambda: [
-        sample(draw(5, 7), starts=(1, 0), limits=(4, 7), strides=(1, 3)),
-        sample(draw(5, 7), starts=(4, 6), limits=(-1, 1), strides=(-1, -2)),
-        sample(draw(), starts=(), limits=(), strides=()),
-        sample(draw(0, 4), starts=(-1, 4), limits=(-1, 4), strides=(-1, 1)),
-    ],
-)
-
-
-def normalize_slice(index: slice, dim: Dim) -> tuple[Dim, Dim, int]:
-    """Bring a Python slice of an axis to the start, limit and stride of ``slice``."""
-    stride = 1 if index.step is None else index.step
-    require(isinstance(stride, int) and stride != 0, f"a stride must be an int, found {stride}.")
-    low, high = (0, dim) if stride > 0 else (-1, dim - 1)
-
-    def bound(given: Dim | None, default: Dim) -> Dim:
-        if given is None:
-            return default
-        # 1 where it is negative, which only the run may tell.
-        negative = -dim_min(0, dim_max(-1, given))
-        return dim_min(dim_max(given + dim * negative, low), high)
-
-    if stride > 0:
-        start, limit = bound(index.start, low), bound(index.stop, high)
-        return start, limit if index.stop is None else dim_max(start, limit), stride
-    start, limit = bound(index.start, high), bound(index.stop, low)
-    return start, limit if index.stop is None else dim_min(start, limit), stride
-
-
-def slice_axis(x: Value, axis: int, index: slice) -> Value:
-    """Slice one axis as Python would."""
-    shape = x.tensor.shape
-    bounds: list[tuple[Dim, Dim, int]] = [(0, dim, 1) for dim in shape]
-    bounds[axis] = normalize_slice(index, shape[axis])
-    starts, limits, strides = zip(*bounds, strict=True)
-    return slice_(x, starts=starts, limits=limits, strides=strides)
-
-
-def _pad_type(
-    x: TensorType, value: TensorType | None = None, *, padding: Padding, mode: str = "constant"
-) -> TensorType:
-    require(mode in PAD_MODES, f"mode must be one of {', '.join(PAD_MODES)}, found {mode!r}.")
-    require(len(padding) == x.rank, f"one (low, high) an axis needed, found {padding}.")
-    if value is not None:
-        same_dtype(x, value)
-        require(value.rank == 0, f"the value must be a scalar, found {value}.")
-    shape: list[Dim] = []
-    for dim, (low, high) in zip(x.shape, padding, strict=True):
-        total = dim + low + high
-        require(within(0, total), f"padding ({low}, {high}) leaves less than nothing of {dim}.")
-        grows = mode != "constant" and dim == 0 and within(1, total)
-        require(not grows, f"mode {mode} needs elements to repeat, found an axis of size 0.")
-        shape.append(total)
-    return x.with_shape(tuple(shape))
-
-
-def pad_positions(count: int, low: int, high: int, mode: str) -> Array:
-    """Find where each element of a padded axis comes from."""
-    at = np.arange(-low, count + high)
-    if mode == "edge":
-        return at.clip(0, max(count - 1, 0))
-    if mode == "wrap":
-        return at % max(count, 1)
-    period = 2 * count if mode == "symmetric" else max(2 * count - 2, 1)
-    at = at % max(period, 1)
-    return np.minimum(at, period - at - (mode == "symmetric"))
-
-
-def _pad(x: Array, value: Array | None, padding: Any, mode: str) -> Array:
-    # A negative side is cut off first; what is left is what modes repeat.
-    sides = zip(x.shape, padding, strict=True)
-    x = x[(*(np.s_[max(-low, 0) : n + min(high, 0)] for n, (low, high) in sides), ...)]
-    grown = [(max(low, 0), max(high, 0)) for low, high in padding]
-    if mode != "constant":
-        for axis, (low, high) in enumerate(grown):
-            x = np.take(x, pad_positions(x.shape[axis], low, high, mode), axis)
-        return x
-    if value is None:
-        value = np.array("" if x.dtype == object else 0, x.dtype)
-    shape = [low + n + high for n, (low, high) in zip(x.shape, grown, strict=True)]
-    out = np.full(shape, value, x.dtype)
-    out[tuple(np.s_[low : low + n] for n, (low, _) in zip(x.shape, grown, strict=True))] = x
-    return out
-
-
-pad = movement(
-    "pad",
-    _pad_type,
-    doc="Add elements before and after each axis, or cut them off where negative.",
-    reference=_pad,
-    samples=lambda: [
-        sample(draw(2, 3), given(1), padding=((1, 0), (2, -1))),
-        sample(draw(), None, padding=()),
-        sample(draw(0, 2), None, padding=((1, 1), (0, 0))),
-        *(sample(draw(3, 4), None, padding=((2, 1), (-1, 3)), mode=m) for m in PAD_MODES[1:]),
-        sample(draw(1, 2), None, padding=((2, 3), (5, 4)), mode="reflect"),
     ],
 )
 
@@ -293,6 +159,7 @@ def _axes_samples(*cases: tuple[tuple[int, ...], tuple[int, ...]]) -> list[Sampl
 
 
 expand_dims = movement(
+    FAMILY,
     "expand_dims",
     _expand_dims_type,
     doc="Insert axes of size 1 at these places of the output.",
@@ -300,9 +167,86 @@ expand_dims = movement(
     samples=lambda: _axes_samples(((2, 3), (0, -1)), ((), (0,)), ((0, 2), (1,))),
 )
 squeeze = movement(
+    FAMILY,
     "squeeze",
     _squeeze_type,
     doc="Drop axes of size 1.",
     expand=lambda x, axes: reshape(x, shape=_squeeze_type(x.tensor, axes=axes).shape),
     samples=lambda: _axes_samples(((1, 3, 1), (0, -1)), ((), ()), ((0, 1), (1,))),
+)
+
+
+def _stack_type(*xs: TensorType, axis: int) -> TensorType:
+    joined = _concat_type(*(_expand_dims_type(x, axes=(axis,)) for x in xs), axis=axis)
+    for x in xs:
+        require(x.rank + 1 == joined.rank, "ranks must be equal.")
+    return joined
+
+
+stack = movement(
+    FAMILY,
+    "stack",
+    _stack_type,
+    doc="Join along a new axis.",
+    expand=lambda *xs, axis: concat(*(expand_dims(x, axes=(axis,)) for x in xs), axis=axis),
+    lacks={"broadcast": "operands have one shape"},
+    samples=lambda: [
+        sample(draw(2, 3), draw(2, 3), axis=-1),
+        sample(draw(), draw(), axis=0),
+        sample(draw(0, 3), draw(0, 3), axis=1),
+    ],
+)
+
+
+def _repeated(x: Value, counts: Sequence[Dim], each: bool) -> Value:
+    """Repeat every axis as a whole, or each of its elements."""
+    shape = x.tensor.shape
+    turn = -1 if each else 1
+    narrow = [(1, dim)[::turn] for dim in shape]
+    wide = [pair[::turn] for pair in zip(counts, shape, strict=True)]
+    apart = reshape(x, shape=tuple(dim for pair in narrow for dim in pair))
+    spread = broadcast_to(apart, shape=tuple(dim for pair in wide for dim in pair))
+    return reshape(spread, shape=tuple(a * b for a, b in wide))
+
+
+def _tile_type(x: TensorType, *, repeats: Shape) -> TensorType:
+    require(len(repeats) == x.rank, f"one count an axis needed, found {repeats}.")
+    return x.with_shape(tuple(n * dim for n, dim in zip(repeats, x.shape, strict=True)))
+
+
+tile = movement(
+    FAMILY,
+    "tile",
+    _tile_type,
+    doc="Repeat the whole tensor along each axis.",
+    expand=lambda x, repeats: _repeated(x, repeats, each=False),
+    samples=lambda: [
+        sample(draw(2, 3), repeats=(2, 3)),
+        sample(draw(), repeats=()),
+        sample(draw(0, 3), repeats=(4, 1)),
+        sample(draw(2, 3), repeats=(0, 1)),
+    ],
+)
+
+
+def _repeat_type(x: TensorType, *, count: Dim, axis: int) -> TensorType:
+    return _tile_type(x, repeats=_on_axis(x, count, axis))
+
+
+def _on_axis(x: TensorType, count: Dim, axis: int) -> Shape:
+    axis = axis_of(axis, x.rank)
+    return tuple(count if i == axis else 1 for i in range(x.rank))
+
+
+repeat = movement(
+    FAMILY,
+    "repeat",
+    _repeat_type,
+    doc="Repeat each element along an axis.",
+    expand=lambda x, count, axis: _repeated(x, _on_axis(x.tensor, count, axis), each=True),
+    lacks={"scalar": "a scalar has no axis to repeat along"},
+    samples=lambda: [
+        sample(draw(2, 3), count=3, axis=-1),
+        sample(draw(0, 3), count=2, axis=0),
+    ],
 )

@@ -17,7 +17,7 @@ from fusewire.ops.declare import Family, Op
 FAMILIES = (
     "elementwise", "logic", "conversion", "reduction", "linalg", "random",
     "contraction", "convolution", "pooling", "quantization", "fft", "sparse",
-    "movement", "creation", "indexing", "shape", "sorting", "image",
+    "movement", "slicing", "creation", "indexing", "shape", "sorting", "image",
     "activation", "normalization", "attention", "loss", "recurrent", "control", "container",
 )  # fmt: skip
 
