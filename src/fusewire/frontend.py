@@ -1,0 +1,183 @@
+"""The contract between Fusewire and what reads sources: functions, files, modules of others.
+
+A frontend turns a source into a graph, and tells how nested arguments and results lie in the
+graph's flat inputs and outputs. Must never name a frontend.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from fusewire.dtypes import DType, DTypeLike, dtype
+from fusewire.errors import DimError, ShapeMismatchError
+from fusewire.ir.dims import Dim, Shape, Sym
+from fusewire.ir.graph import Graph
+from fusewire.ir.parse import parse_dim
+from fusewire.ir.types import TensorType
+
+# Positional arguments in order, or arguments by name.
+Example: TypeAlias = Sequence[Any] | Mapping[str, Any]
+
+
+@dataclass(frozen=True, init=False)
+class Spec:
+    """An array known by shape and dtype alone.
+
+    >>> Spec((3, "n", "2*n + 1"), "float32")
+    Spec(float32[3, n, 2*n+1])
+    """
+
+    shape: Shape
+    dtype: DType
+
+    def __init__(self, shape: Sequence[int | str | Sym], dtype_: DTypeLike = "float32") -> None:
+        """Read dims that are names or expressions of names; each name needs a dim of its own."""
+        object.__setattr__(self, "shape", tuple(_dim(dim) for dim in shape))
+        object.__setattr__(self, "dtype", dtype(dtype_))
+
+    @property
+    def type(self) -> TensorType:
+        return TensorType(self.dtype, self.shape)
+
+    def __repr__(self) -> str:
+        return f"Spec({self.type})"
+
+
+def _dim(dim: int | str | Sym) -> Dim:
+    found = parse_dim(dim) if isinstance(dim, str) else dim
+    if not isinstance(found, int | Sym) or (isinstance(found, int) and found < 0):
+        raise DimError(f"{dim!r} is no size. Give an int from 0 up, or a name such as 'n'.")
+    return found
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a source may cost before it is refused with a BudgetError."""
+
+    nodes: int = 1_000_000
+    constant_bytes: int = 16 * 2**30
+    file_bytes: int = 64 * 2**30
+    depth: int = 64
+
+
+@dataclass(frozen=True)
+class Structure:
+    """How nested tuples, lists and dicts lie in a flat list of arrays.
+
+    ``tree`` has ``Structure.LEAF`` where an array goes; anything else in it is put back as it is.
+
+    >>> structure, arrays = Structure.of({"a": 1.5, "b": (2.5, "name")}, float)
+    >>> arrays, structure.names
+    ([1.5, 2.5], ('a', 'b.0'))
+    >>> structure.restore(["first", "second"])
+    {'a': 'first', 'b': ('second', 'name')}
+    """
+
+    LEAF: ClassVar[object] = type("Leaf", (), {"__repr__": lambda self: "leaf"})()
+
+    tree: Any
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(
+        tree: Any, kind: type | Callable[[Any], bool], name: str = ""
+    ) -> tuple[Structure, list[Any]]:
+        """Take a tree apart: ``kind`` is the class of leaves, or tells whether one is."""
+        is_leaf = (lambda x: isinstance(x, kind)) if isinstance(kind, type) else kind
+        names: list[str] = []
+        leaves: list[Any] = []
+
+        def visit(item: Any, path: str) -> Any:
+            if is_leaf(item):
+                names.append(path)
+                leaves.append(item)
+                return Structure.LEAF
+            return _mapped(item, visit, path)
+
+        return Structure(visit(tree, name), tuple(names)), leaves
+
+    def flatten(self, tree: Any) -> list[Any]:
+        """List the leaves of a tree that is built like this one."""
+        return list(_paired(self.tree, tree, "the argument"))
+
+    def restore(self, leaves: Sequence[Any]) -> Any:
+        """Put arrays back in their places."""
+        rest = iter(leaves)
+
+        def visit(item: Any, path: str) -> Any:
+            return next(rest) if item is Structure.LEAF else _mapped(item, visit, path)
+
+        return visit(self.tree, "")
+
+
+def _children(item: Any) -> Iterator[tuple[str, Any]] | None:
+    if isinstance(item, dict):
+        return ((str(key), child) for key, child in item.items())
+    if isinstance(item, list | tuple):
+        return ((str(index), child) for index, child in enumerate(item))
+    return None
+
+
+def _mapped(item: Any, visit: Callable[[Any, str], Any], path: str) -> Any:
+    """Rebuild a container, giving each child and its path to ``visit``."""
+    children = _children(item)
+    if children is None:
+        return item
+    made = [visit(child, f"{path}.{key}" if path else key) for key, child in children]
+    if isinstance(item, dict):
+        return dict(zip(item, made, strict=True))
+    # A named tuple takes its fields one by one.
+    return type(item)(*made) if hasattr(item, "_fields") else type(item)(made)
+
+
+def _paired(pattern: Any, tree: Any, path: str) -> Iterator[Any]:
+    if pattern is Structure.LEAF:
+        yield tree
+        return
+    wanted, found = _children(pattern), _children(tree)
+    if wanted is None:
+        if pattern is not tree and pattern != tree:
+            raise ShapeMismatchError(
+                f"{path} was {pattern!r} when the program was made, found {tree!r}. "
+                "Arguments that are no arrays are part of the program: make another one."
+            )
+        return
+    left, right = dict(wanted), dict(found or ())
+    if type(pattern) is not type(tree) or left.keys() != right.keys():
+        raise ShapeMismatchError(
+            f"{path} was a {type(pattern).__name__} with {', '.join(left) or 'nothing'} in it, "
+            f"found {type(tree).__name__} with {', '.join(right) or 'nothing'}."
+        )
+    for key in left:
+        yield from _paired(left[key], right[key], f"{path}.{key}")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A graph with the structure of what the source takes and gives."""
+
+    graph: Graph
+    arguments: Structure
+    results: Structure
+
+
+class Frontend(abc.ABC):
+    """Turns one kind of source into graphs."""
+
+    @abc.abstractmethod
+    def accepts(self, source: object) -> bool:
+        """Tell whether this frontend reads such a source; looks at it and imports nothing."""
+
+    @abc.abstractmethod
+    def convert(self, source: Any, example: Example, limits: Limits) -> Reading:
+        """Turn a source into a graph; ``example`` holds Specs or arrays, as the source takes them.
+
+        Raises TraceError or SourceError for what cannot be one, BudgetError past the limits.
+        """
+
+    def read(self, source: Any, example: Example = (), limits: Limits = Limits()) -> Graph:
+        """Turn a source into a graph; what the graph alone cannot say is in ``convert``."""
+        return self.convert(source, example, limits).graph

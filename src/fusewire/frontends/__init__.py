@@ -1,0 +1,1 @@
+"""What reads sources. Each is found by its entry point; none imports another."""
