@@ -1,0 +1,180 @@
+"""How far one op's answer may be from the exact one, from what its declaration says.
+
+Both sides are given the same operands, as stored. Bounds of ops are never multiplied through a
+graph: over a deep one they explode and judge nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewire.dtypes import DType, float64
+from fusewire.ir.dims import Symbol
+from fusewire.ir.graph import Array, Graph, Node
+from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.numerics.noise import Noise, alone, felt_inputs, is_exact, terms_of
+from fusewire.numerics.spread import SCOUT, Expected, expect, expect_exact, floor_of
+from fusewire.ops.declare import Op, Trait
+from fusewire.ops.interpret import Interpreter, bind
+from fusewire.ops.sample import HostValue
+
+RUNS = 8
+SCOUTS = 2
+MULTIPLE = 8.0
+# Any number will do, but always the same.
+SEED = 12
+Bindings = Mapping[Symbol, int]
+Leaf = tuple[str, DType, Array]
+
+
+def op_bound(
+    op: Op[Any],
+    node: Node,
+    operands64: Sequence[HostValue],
+    outputs64: Sequence[HostValue],
+    bindings: Bindings | None = None,
+) -> list[Array]:
+    """Give the absolute tolerance of every output; a sequence gives one for each element."""
+    return [e.tolerance for e in expect_op(op, node, operands64, outputs64, bindings)]
+
+
+def expect_op(
+    op: Op[Any],
+    node: Node,
+    operands64: Sequence[HostValue],
+    outputs64: Sequence[HostValue],
+    bindings: Bindings | None = None,
+) -> list[Expected]:
+    """Tell what is expected of the outputs of a node whose operands are exact."""
+    graph = alone(node)
+    inputs = [x for x in operands64 if x is not None]
+    known = bindings_of(graph, inputs, bindings)
+    if is_exact(node):
+        return [expect_exact(*leaf) for leaf in leaves(graph, outputs64)]
+    kind, count = op.tolerance.kind, op.tolerance.ulps
+    if kind in ("spread", "codes", "exact"):
+        multiple = count if kind == "spread" else MULTIPLE
+        return expect_region(graph, inputs, outputs64, known, multiple, codes=kind == "codes")
+    integral = any(not tensor_of(t).dtype.is_inexact for t in node.types)
+    jumpy = integral or op.is_(Trait.DISCONTINUOUS)
+    shown = expect_region(graph, inputs, outputs64, known) if jumpy else None
+    factor = count * (terms_of(op, node, known) ** 0.5 if kind == "linear" else 1.0)
+    found = []
+    sizes = _sizes(kind, graph, inputs, outputs64, known)
+    for index, (name, of, wide) in enumerate(leaves(graph, outputs64)):
+        # The wide answer is rounded too, which counts where the dtype is as wide.
+        eps = of.eps + float64.eps if of.is_inexact else 0.0
+        tolerance = factor * (eps * sizes[index] + floor_of(of))
+        masked = shown[index].masked if shown else np.zeros(wide.shape, np.bool_)
+        found.append(Expected(name, of, wide, tolerance, masked, int(masked.sum())))
+    return found
+
+
+def expect_region(
+    graph: Graph,
+    inputs: Sequence[HostValue],
+    outputs64: Sequence[HostValue],
+    bindings: Bindings,
+    multiple: float = MULTIPLE,
+    *,
+    codes: bool = False,
+) -> list[Expected]:
+    """Tell what is expected of a small graph by runs with noise; its inputs are exact."""
+    felt = felt_inputs(graph)
+    stored = [_stored(x, v.type) for x, v in zip(inputs, graph.inputs, strict=True)]
+    runs: list[list[Leaf]] = []
+    for run in range(RUNS + SCOUTS):
+        noise = Noise(SEED, run, SCOUT if run >= RUNS else 1.0, bindings)
+        interpreter = Interpreter(graph, observe=noise.observe)
+        runs.append(leaves(graph, interpreter(noise.inputs(felt, stored), bindings)))
+    found = []
+    for index, (name, of, wide) in enumerate(leaves(graph, outputs64)):
+        # A sequence that is shorter in some run has lost an element to a jump.
+        same = [r[index][2] if index < len(r) else np.zeros(0) for r in runs]
+        found.append(expect(name, of, wide, same[:RUNS], same[RUNS:], multiple, codes=codes))
+    return found
+
+
+def bindings_of(
+    graph: Graph, inputs: Sequence[HostValue], given: Bindings | None = None
+) -> dict[Symbol, int]:
+    """Read the symbols of a graph's inputs off arrays."""
+    known = dict(given or {})
+    for value, array in zip(graph.inputs, inputs, strict=True):
+        if isinstance(value.type, TensorType):
+            bind(value.type, np.shape(array), known, f"The input {value.name}")
+    return known
+
+
+def leaves(graph: Graph, outputs: Sequence[HostValue]) -> list[Leaf]:
+    """List the tensors in a graph's outputs; sequences give their elements, absent ones none."""
+    found: list[Leaf] = []
+    for name, value, output in zip(graph.output_names, graph.outputs, outputs, strict=True):
+        _collect(name, value.type, output, found)
+    return found
+
+
+def _collect(name: str, type_: Type, output: HostValue, found: list[Leaf]) -> None:
+    if isinstance(type_, TensorType):
+        found.append((name, type_.dtype, np.asarray(output)))
+    elif isinstance(output, list):
+        for index, item in enumerate(output):
+            _collect(f"{name}[{index}]", type_.element, item, found)
+    elif output is not None:
+        _collect(name, type_.element, output, found)
+
+
+def _sizes(
+    kind: str,
+    graph: Graph,
+    inputs: Sequence[HostValue],
+    outputs64: Sequence[HostValue],
+    bindings: Bindings,
+) -> list[Array]:
+    """Give what an error is relative to, for each output."""
+    sizes = [_size(x) for _, _, x in leaves(graph, outputs64)]
+    run = Interpreter(graph, wide=True)
+    if kind == "linear":
+        found = leaves(graph, run([_magnitude(x) for x in inputs], bindings))
+        return [np.maximum(s, _size(x)) for s, (_, _, x) in zip(sizes, found, strict=True)]
+    if kind == "scaled":
+        # A stable algorithm is right for operands that differ in the last place of the largest.
+        types = [tensor_of(v.type).dtype for v in graph.inputs]
+        eps = max(of.eps for of in types)
+        largest = [float(s.max(initial=0.0)) for s in sizes]
+        changes = [0.0] * len(sizes)
+        for seed in range(4):
+            noise = Noise(SEED, seed)
+            near = [noise.moved(x, of, 1.0, 1.0) for x, of in zip(inputs, types, strict=True)]
+            for i, (_, _, x) in enumerate(leaves(graph, run(near, bindings))):
+                changes[i] = max(changes[i], float(_size(x - outputs64[i]).max(initial=0.0)))
+        return [
+            np.full(s.shape, top + change / eps)
+            for s, top, change in zip(sizes, largest, changes, strict=True)
+        ]
+    return sizes
+
+
+def _size(x: Array) -> Array:
+    """Take magnitudes; 0 where there is none."""
+    if x.dtype.kind not in "fc":
+        return np.zeros(x.shape)
+    magnitude = np.abs(x)
+    return np.where(np.isfinite(magnitude), magnitude, 0.0)
+
+
+def _magnitude(x: HostValue) -> HostValue:
+    if isinstance(x, list):
+        return [_magnitude(item) for item in x]
+    return np.abs(x).astype(x.dtype) if x is not None and x.dtype.kind in "fc" else x
+
+
+def _stored(value: HostValue, type_: Type) -> HostValue:
+    if isinstance(type_, TensorType):
+        return np.asarray(value).astype(type_.dtype.numpy, copy=False)
+    if isinstance(value, list):
+        return [_stored(item, type_.element) for item in value]
+    return None if value is None else _stored(value, type_.element)
