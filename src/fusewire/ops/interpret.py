@@ -31,6 +31,8 @@ _STORED = {d: dtypes.float32 for d in dtypes.NARROW if d.is_float}
 _STORED |= {dtypes.float16: dtypes.float32, dtypes.bfloat16: dtypes.float32}
 _STORED |= {d: dtypes.int8 if d.kind == "int" else dtypes.uint8 for d in dtypes.NARROW
             if d.is_integer}  # fmt: skip
+# Ops that see values as they are kept, not in the dtype that others compute in.
+_AS_STORED = {Trait.MOVEMENT, Trait.CONTROL, Trait.HOST}
 _WIDE = dict.fromkeys(dtypes.FLOATS, dtypes.float64)
 _WIDE |= dict.fromkeys(dtypes.COMPLEX, dtypes.complex128)
 
@@ -132,10 +134,9 @@ class Interpreter:
     ) -> list[HostValue]:
         attrs = {key: self.attr(op, attr, bound) for key, attr in node.attrs.items()}
         types = [None if v is None else v.type for v in node.inputs]
-        raw = op.is_(Trait.MOVEMENT) or op.is_(Trait.BITS)
         if op.is_(Trait.BITS):
             operands = [_rounded(x, t) for x, t in zip(operands, types, strict=True)]
-        elif not raw:
+        elif not op.traits & _AS_STORED:
             operands = [self.work(x, t) for x, t in zip(operands, types, strict=True)]
         assert op.reference is not None
         if op.is_(Trait.CONTROL):
@@ -143,6 +144,10 @@ class Interpreter:
         else:
             found = op.reference(*operands, **attrs)
         outputs = found if isinstance(found, tuple) else (found,)
+        if op.is_(Trait.CONTROL):
+            # A loop that never ran knows of what it would have stacked no more than the type.
+            ends = zip(outputs, node.types, strict=True)
+            outputs = tuple(_nothing(t, bound) if x is None else x for x, t in ends)
         return [self.store(x, t) for x, t in zip(outputs, node.types, strict=True)]
 
     def body(self, graph: Graph, inputs: Sequence[HostValue], bound: Bindings) -> list[HostValue]:
@@ -235,6 +240,16 @@ def _rounded(value: HostValue, type_: Type | None) -> HostValue:
     if isinstance(type_, TensorType) and value is not None:
         return value.astype(type_.dtype.numpy, copy=False)
     return value
+
+
+def _nothing(type_: Type, bound: Bindings) -> HostValue:
+    """Make what a loop without a run gives: dims that nobody bound are 0."""
+    if not isinstance(type_, TensorType):
+        return None
+    known = [all(s in bound for s in symbols(dim)) for dim in type_.shape]
+    dims = zip(type_.shape, known, strict=True)
+    shape = [evaluate(dim, bound) if told else 0 for dim, told in dims]
+    return np.zeros(shape, type_.dtype.numpy)
 
 
 def _last_uses(graph: Graph) -> dict[int, list[Value]]:

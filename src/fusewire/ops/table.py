@@ -17,8 +17,9 @@ from fusewire.ops.declare import Family, Op
 FAMILIES = (
     "elementwise", "logic", "conversion", "reduction", "linalg", "random",
     "contraction", "convolution", "pooling", "quantization", "fft", "sparse",
-    "movement", "slicing", "creation", "indexing", "shape", "sorting", "image",
-    "activation", "normalization", "attention", "loss", "recurrent", "control", "container",
+    "movement", "slicing", "creation", "indexing", "scatter", "shape", "sorting", "image",
+    "activation", "normalization", "transformer", "loss", "recurrent",
+    "control", "iteration", "container",
 )  # fmt: skip
 
 

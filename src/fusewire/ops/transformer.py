@@ -1,7 +1,7 @@
-"""Ops: attention."""
+"""Ops: transformer."""
 
 from __future__ import annotations
 
 from fusewire.ops.declare import Family
 
-FAMILY = Family("attention")
+FAMILY = Family("transformer")
