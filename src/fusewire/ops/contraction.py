@@ -7,12 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import NUMERIC
-from fusewire.ir.dims import Dim, Shape, broadcast_dim, size
-from fusewire.ir.graph import Array
+from fusewire.dtypes import FLOATS, NUMERIC
+from fusewire.ir.dims import Dim, Shape, size
+from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType, Type, tensor_of
-from fusewire.ops.declare import LINEAR, Family, Trait
-from fusewire.ops.inference import axis_of, broadcast_shapes, require, require_dims, same_dtype
+from fusewire.ops.declare import LINEAR, Family, Trait, ulps
+from fusewire.ops.elementwise import add, multiply
+from fusewire.ops.inference import (
+    axis_of,
+    broadcast_shapes,
+    require,
+    require_dims,
+    same_dim,
+    same_dtype,
+)
+from fusewire.ops.movement import reshape
 from fusewire.ops.sample import Sample, draw, sample
 
 FAMILY = Family("contraction")
@@ -51,9 +60,11 @@ def _dot_general_type(
         require(len(left) == len(right), f"{what} must name axes in pairs, found {left}, {right}.")
     a_batch, a_free, a_sum = _split_axes(a.rank, contract[0], batch[0])
     b_batch, b_free, b_sum = _split_axes(b.rank, contract[1], batch[1])
-    for i, j in zip(a_batch + a_sum, b_batch + b_sum, strict=True):
-        require_dims(a.shape[i], b.shape[j], f"axis {i} of the left and {j} of the right operand")
-    shared = [broadcast_dim(a.shape[i], b.shape[j]) for i, j in zip(a_batch, b_batch, strict=True)]
+    joined = [
+        same_dim(a.shape[i], b.shape[j], f"axis {i} of the left and {j} of the right operand")
+        for i, j in zip(a_batch + a_sum, b_batch + b_sum, strict=True)
+    ]
+    shared = joined[: len(a_batch)]
     free = [a.shape[i] for i in a_free] + [b.shape[j] for j in b_free]
     return TensorType(same_dtype(a, b), (*shared, *free))
 
@@ -147,4 +158,139 @@ matmul = FAMILY.declare(
     flops=matmul_flops,
     samples=matmul_samples,
     lacks={"scalar": NEEDS_MATRIX},
+)
+
+
+def _linear_type(x: TensorType, w: TensorType, bias: TensorType | None = None) -> TensorType:
+    require(w.rank == 2, f"w must be a matrix (outputs, inputs), found {w}.")
+    require(x.rank > 0, "x needs an axis of inputs.")
+    require_dims(x.shape[-1], w.shape[1], "the last axis of x and the inputs of w")
+    if bias is not None:
+        require(bias.rank == 1, f"bias must have one axis, found {bias}.")
+        require_dims(bias.shape[0], w.shape[0], "the size of bias and the outputs of w")
+    return TensorType(same_dtype(x, w, bias), (*x.shape[:-1], w.shape[0]))
+
+
+def _linear(x: Value, w: Value, bias: Value | None) -> Value:
+    product = dot_general(x, w, contract=((x.tensor.rank - 1,), (1,)))
+    return product if bias is None else add(product, bias)
+
+
+linear = FAMILY.declare(
+    "linear",
+    _linear_type,
+    doc="Apply a dense layer: x times w transposed, plus bias.",
+    expand=_linear,
+    dtypes=FLOATS,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
+    samples=lambda: [
+        sample(draw(2, 3, 4), draw(5, 4), draw(5)),
+        sample(draw(4), draw(5, 4), None),
+        sample(draw(0, 4), draw(5, 4), draw(5)),
+    ],
+    lacks={"scalar": NEEDS_MATRIX},
+)
+
+
+def _gemm_type(
+    a: TensorType,
+    b: TensorType,
+    c: TensorType | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> TensorType:
+    require(a.rank == 2 and b.rank == 2, f"a and b must be matrices, found {a} and {b}.")
+    rows, inner = a.shape[::-1] if transpose_a else a.shape
+    other, columns = b.shape[::-1] if transpose_b else b.shape
+    require_dims(inner, other, "the columns of a and the rows of b")
+    found = (rows, columns)
+    if c is not None:
+        wide = broadcast_shapes(found, c.shape)
+        require(wide == found, f"c must broadcast to [{rows}, {columns}], found {c}.")
+    return TensorType(same_dtype(a, b, c), found)
+
+
+def _gemm(a: Value, b: Value, c: Value | None, **attrs: Any) -> Value:
+    axes = ((0 if attrs["transpose_a"] else 1,), (1 if attrs["transpose_b"] else 0,))
+    product = dot_general(a, b, contract=axes)
+    if attrs["alpha"] != 1.0:
+        product = multiply(product, attrs["alpha"])
+    if c is None or attrs["beta"] == 0.0:
+        return product
+    return add(product, c if attrs["beta"] == 1.0 else multiply(c, attrs["beta"]))
+
+
+gemm = FAMILY.declare(
+    "gemm",
+    _gemm_type,
+    doc="Compute alpha times the product of two matrices plus beta times c.",
+    expand=_gemm,
+    dtypes=FLOATS,
+    traits=(Trait.CONTRACTION,),
+    samples=lambda: [
+        sample(draw(3, 4), draw(4, 5), draw(5)),
+        sample(draw(4, 3), draw(4, 5), draw(3, 1), alpha=0.5, beta=2.0, transpose_a=True),
+        sample(draw(3, 4), draw(5, 4), None, alpha=-1.5, transpose_b=True),
+        sample(draw(4, 3), draw(5, 4), draw(), transpose_a=True, transpose_b=True),
+        sample(draw(0, 4), draw(4, 5), draw(1, 5), beta=0.0),
+    ],
+    lacks={"scalar": NEEDS_MATRIX},
+)
+
+
+def _tensordot_type(a: TensorType, b: TensorType, *, axes: Pairs) -> TensorType:
+    return _dot_general_type(a, b, contract=axes)
+
+
+tensordot = FAMILY.declare(
+    "tensordot",
+    _tensordot_type,
+    doc="Sum products over paired axes, as np.tensordot.",
+    expand=lambda a, b, axes: dot_general(a, b, contract=axes),
+    dtypes=NUMERIC,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
+    samples=lambda: [
+        sample(draw(2, 3, 4), draw(4, 3, 2), axes=((1, 2), (1, 0))),
+        sample(draw(), draw(2), axes=((), ())),
+        sample(draw(0, 3), draw(3, 2), axes=((-1,), (0,))),
+    ],
+)
+
+
+def _kron_type(a: TensorType, b: TensorType) -> TensorType:
+    left, right = _aligned(a.shape, b.shape)
+    return TensorType(same_dtype(a, b), tuple(m * n for m, n in zip(left, right, strict=True)))
+
+
+def _aligned(a: Shape, b: Shape) -> tuple[Shape, Shape]:
+    rank = max(len(a), len(b))
+    return (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+
+
+def _kron(a: Value, b: Value) -> Value:
+    left, right = _aligned(a.tensor.shape, b.tensor.shape)
+    spread = reshape(a, shape=tuple(d for dim in left for d in (dim, 1)))
+    repeated = reshape(b, shape=tuple(d for dim in right for d in (1, dim)))
+    return reshape(multiply(spread, repeated), shape=_kron_type(a.tensor, b.tensor).shape)
+
+
+kron = FAMILY.declare(
+    "kron",
+    _kron_type,
+    doc="Put the right operand, times each element of the left, in place of that element.",
+    expand=_kron,
+    dtypes=NUMERIC,
+    traits=(Trait.LINEAR,),
+    tolerance=ulps(1),
+    samples=lambda: [
+        sample(draw(2, 3), draw(3, 2)),
+        sample(draw(), draw(3)),
+        sample(draw(2, 1, 2), draw(3, 2)),
+        sample(draw(0, 2), draw(2, 2)),
+    ],
 )
