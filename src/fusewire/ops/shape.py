@@ -1,7 +1,38 @@
-"""Ops: shape."""
+"""Shapes as values, and the ops whose shape only the run can tell."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from fusewire.dtypes import int64
+from fusewire.ir.graph import Value
+from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Family
+from fusewire.ops.movement import ANY, reshape
+from fusewire.ops.reduction import reduce_prod
+from fusewire.ops.sample import draw, sample
+from fusewire.ops.slicing import slice_axis
 
 FAMILY = Family("shape")
+
+
+shape_of = FAMILY.declare(
+    "shape_of", lambda x: TensorType(int64, (x.rank,)),
+    doc="List the dims.",
+    reference=lambda x: np.array(x.shape, np.int64),
+    dtypes=ANY,
+    flops=0,
+    samples=lambda: [sample(draw(2, 3)), sample(draw()), sample(draw(0, 4))],
+)  # fmt: skip
+size_of = FAMILY.declare(
+    "size_of", lambda x: TensorType(int64, ()),
+    doc="Count the elements.",
+    expand=lambda x: reduce_prod(shape_of(x)),
+    dtypes=ANY,
+    samples=lambda: [sample(draw(2, 3)), sample(draw()), sample(draw(0, 4))],
+)  # fmt: skip
+
+
+def dim_of(x: Value, axis: int) -> Value:
+    """Give the size of an axis as an int64 scalar."""
+    return reshape(slice_axis(shape_of(x), 0, slice(axis, axis + 1)), shape=())

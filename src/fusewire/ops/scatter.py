@@ -1,0 +1,207 @@
+"""Writing at places that operands tell. Negative indices count from the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewire.dtypes import NUMERIC, REAL, int64
+from fusewire.ir.dims import Dim
+from fusewire.ir.graph import Array, Value
+from fusewire.ir.types import TensorType, Type
+from fusewire.ops.conversion import cast
+from fusewire.ops.creation import iota
+from fusewire.ops.declare import LINEAR, Family, Op
+from fusewire.ops.elementwise import add, remainder
+from fusewire.ops.indexing import along_axis, require_indices
+from fusewire.ops.inference import axis_of, require, require_dims, same_dtype, within
+from fusewire.ops.movement import ANY, movement, reshape
+from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.shape import dim_of
+
+FAMILY = Family("scatter")
+# What is done with the element that is there already; the dtypes that it makes sense for.
+REDUCTIONS: dict[str, tuple[Any, Sequence[Any]]] = {
+    "set": (None, ANY),
+    "add": (np.add, NUMERIC),
+    "multiply": (np.multiply, NUMERIC),
+    "max": (np.maximum, REAL),
+    "min": (np.minimum, REAL),
+}
+
+
+def _check(x: TensorType, indices: TensorType, updates: TensorType, reduction: str) -> None:
+    require_indices(indices)
+    same_dtype(x, updates)
+    known = reduction in REDUCTIONS
+    require(known, f"reduction must be one of {', '.join(REDUCTIONS)}, found {reduction!r}.")
+    allowed = x.dtype in REDUCTIONS[reduction][1]
+    require(allowed, f"reduction {reduction} does not take {x.dtype}.")
+
+
+def _write(x: Array, places: tuple[Array, ...], updates: Array, reduction: str) -> Array:
+    out = np.array(x)
+    combine = REDUCTIONS[reduction][0]
+    if combine is None:
+        out[places] = updates
+    else:
+        combine.at(out, places, updates)
+    return out
+
+
+def _scatter(name: str, rule: Any, **fields: Any) -> Op[Value]:
+    def flops(inputs: Sequence[Type | None], _: Sequence[Type], attrs: Mapping[str, Any]) -> Dim:
+        updates = inputs[2]
+        assert isinstance(updates, TensorType)
+        return updates.size
+
+    return FAMILY.declare(
+        name, rule, dtypes=ANY, tolerance=LINEAR, index_operands=("indices",), flops=flops,
+        lacks={"scalar": "a scalar has no axis to index"}, **fields,
+    )  # fmt: skip
+
+
+def _scatter_elements_type(
+    x: TensorType, indices: TensorType, updates: TensorType, *, axis: int, reduction: str = "set"
+) -> TensorType:
+    _check(x, indices, updates, reduction)
+    axis_of(axis, x.rank)
+    equal = indices.rank == updates.rank == x.rank
+    require(equal, f"ranks must be equal, found {x}, {indices} and {updates}.")
+    for i, (a, b) in enumerate(zip(indices.shape, updates.shape, strict=True)):
+        require_dims(a, b, f"dims {i} of indices and updates")
+    return x
+
+
+scatter_elements = _scatter(
+    "scatter_elements", _scatter_elements_type,
+    doc="Write each update at its own place, but for one axis, where the indices tell the place.",
+    reference=lambda x, indices, updates, axis, reduction: _write(
+        x, along_axis(indices, axis), updates, reduction
+    ),
+    samples=lambda: [
+        sample(draw(4, 3), given([[0, 1, -1]], "int64"), draw(1, 3), axis=0),
+        *(
+            sample(draw(3, 4), given([[0, 0, -1], [1, 1, 1]], "int32"), draw(2, 3),
+                   axis=1, reduction=name, only=dtypes)
+            for name, (_, dtypes) in REDUCTIONS.items() if name != "set"
+        ),
+        sample(draw(3, 4), draw(0, 4, dtype_="int64"), draw(0, 4), axis=0),
+    ],
+)  # fmt: skip
+
+
+def _scatter_nd_type(
+    x: TensorType, indices: TensorType, updates: TensorType, *, reduction: str = "set"
+) -> TensorType:
+    _check(x, indices, updates, reduction)
+    depth = indices.shape[-1] if indices.rank else 0
+    if not isinstance(depth, int) or not 0 < depth <= x.rank:
+        require(False, f"the last dim of the indices must count axes of {x}, found {depth}.")
+        return x
+    wanted = indices.shape[:-1] + x.shape[depth:]
+    require(updates.rank == len(wanted), f"updates must have rank {len(wanted)}, found {updates}.")
+    for i, (a, b) in enumerate(zip(wanted, updates.shape, strict=True)):
+        require_dims(a, b, f"dims {i} of what the indices name and of the updates")
+    return x
+
+
+scatter_nd = _scatter(
+    "scatter_nd", _scatter_nd_type,
+    doc="Write updates where the last axis of the indices names elements or slices.",
+    reference=lambda x, indices, updates, reduction: _write(
+        x, tuple(np.moveaxis(indices.astype(np.int64), -1, 0)), updates, reduction
+    ),
+    samples=lambda: [
+        sample(draw(4, 3), given([[0], [-1]], "int64"), draw(2, 3)),
+        *(
+            sample(draw(3, 4), given([[0, 0], [2, 3], [0, 0]], "int64"), draw(3),
+                   reduction=name, only=dtypes)
+            for name, (_, dtypes) in REDUCTIONS.items() if name != "set"
+        ),
+        sample(draw(3, 4), draw(0, 1, dtype_="int64"), draw(0, 4)),
+    ],
+)  # fmt: skip
+
+
+def _update_type(x: TensorType, update: TensorType, starts: TensorType) -> TensorType:
+    same_dtype(x, update)
+    require_indices(starts)
+    require(starts.shape == (x.rank,), f"one start an axis needed, found {starts} for {x}.")
+    require(update.rank == x.rank, f"ranks must be equal, found {x} and {update}.")
+    for part, whole in zip(update.shape, x.shape, strict=True):
+        require(within(part, whole), f"an update of {part} does not fit into {whole}.")
+    return x
+
+
+def _update(x: Array, update: Array, starts: Array) -> Array:
+    out = np.array(x)
+    places: list[Any] = []
+    for start, part, whole in zip(starts.tolist(), update.shape, x.shape, strict=True):
+        start = min(max(start, 0), whole - part)
+        places.append(np.s_[start : start + part])
+    out[(*places, ...)] = update
+    return out
+
+
+dynamic_update_slice = movement(
+    FAMILY, "dynamic_update_slice", _update_type,
+    doc="Write a block over a part that starts where an operand tells, moved to fit inside.",
+    reference=_update,
+    index_operands=("starts",),
+    samples=lambda: [
+        sample(draw(4, 5), draw(2, 3), given([1, 4], "int64")),
+        sample(draw(4, 5), draw(4, 1), given([-3, 2], "int32")),
+        sample(draw(), draw(), draw(0, dtype_="int64")),
+        sample(draw(3, 0), draw(1, 0), given([1, 0], "int64")),
+    ],
+)  # fmt: skip
+
+
+def _tensor_scatter_type(
+    x: TensorType, update: TensorType, starts: TensorType | None = None, *, axis: int = -2,
+    circular: bool = False,
+) -> TensorType:  # fmt: skip
+    same_dtype(x, update)
+    require(update.rank == x.rank, f"ranks must be equal, found {x} and {update}.")
+    axis = axis_of(axis, x.rank)
+    require(axis > 0, "axis 0 is the batch, so another must be written along.")
+    for i, (a, b) in enumerate(zip(update.shape, x.shape, strict=True)):
+        if i != axis:
+            require_dims(a, b, f"dims {i}")
+    require(within(update.shape[axis], x.shape[axis]), "the update does not fit.")
+    if starts is not None:
+        require_indices(starts)
+        require(starts.rank == 1, f"starts must have rank 1, found {starts}.")
+        require_dims(starts.shape[0], x.shape[0], "the number of starts and the batch")
+    return x
+
+
+def _tensor_scatter(
+    x: Value, update: Value, starts: Value | None, axis: int, circular: bool
+) -> Value:
+    shape = update.tensor.shape
+    places = iota.new(shape=shape, axis=axis)
+    if starts is not None:
+        batch = reshape(cast(starts, dtype=int64), shape=(shape[0], *(1 for _ in shape[1:])))
+        places = add(places, batch)
+    if circular:
+        places = remainder(places, dim_of(x, axis_of(axis, len(shape))))
+    return scatter_elements(x, places, update, axis=axis)
+
+
+tensor_scatter = movement(
+    FAMILY, "tensor_scatter", _tensor_scatter_type,
+    doc="Write steps into a cache along an axis, for each of a batch from its own start on.",
+    expand=_tensor_scatter,
+    index_operands=("starts",),
+    lacks={"scalar": "a cache has a batch axis"},
+    samples=lambda: [
+        sample(draw(2, 5, 3), draw(2, 2, 3), given([3, 1], "int64")),
+        sample(draw(2, 5, 3), draw(2, 2, 3), given([4, 1], "int64"), axis=1, circular=True),
+        sample(draw(2, 4, 3), draw(2, 1, 3)),
+        sample(draw(2, 4, 0), draw(2, 1, 0), given([3, 1], "int64")),
+    ],
+)  # fmt: skip
