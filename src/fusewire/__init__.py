@@ -1,1 +1,64 @@
-"""Fusewire."""
+"""Run a tensor program on the best engine there is for each part of it.
+
+>>> import fusewire as fw
+>>> import numpy as np
+>>> f = fw.compile(lambda x: np.exp(x) / np.sum(np.exp(x)))
+>>> f(np.zeros(4, np.float32))
+array([0.25, 0.25, 0.25, 0.25], dtype=float32)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusewire import ops
+    from fusewire.compiler import Options, compile, run, trace
+    from fusewire.errors import FusewireError
+    from fusewire.frontend import Limits, Spec
+    from fusewire.ir.graph import Graph
+    from fusewire.registry import Registry
+    from fusewire.runtime.program import Program, Result
+
+_HOMES = {
+    "compile": "compiler", "trace": "compiler", "run": "compiler", "Options": "compiler",
+    "Program": "runtime.program", "Result": "runtime.program",
+    "Spec": "frontend", "Limits": "frontend",
+    "Graph": "ir.graph",
+    "Registry": "registry",
+    "FusewireError": "errors",
+    "ops": "",
+}  # fmt: skip
+
+__all__ = [
+    "FusewireError",
+    "Graph",
+    "Limits",
+    "Options",
+    "Program",
+    "Registry",
+    "Result",
+    "Spec",
+    "compile",
+    "ops",
+    "run",
+    "trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"fusewire has no {name!r}. It has {', '.join(__all__)}.")
+    from importlib import import_module
+
+    home = _HOMES[name]
+    if not home:
+        return import_module(f"fusewire.{name}")
+    found = getattr(import_module(f"fusewire.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,7 +14,7 @@ from tests.architecture.source import PACKAGE, SOURCE, Import, Module, imports, 
 LAYERS = (
     "cli",
     "testing",
-    "compile",
+    "compiler",
     "placement",
     "runtime",
     "store",

@@ -1,0 +1,1 @@
+"""Running: what the user calls, and what it gives back."""

@@ -1,0 +1,197 @@
+"""What the user calls. A program runs plans that others made; it decides nothing itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from fusewire.backend import Executable
+from fusewire.dtypes import dtype
+from fusewire.errors import GraphError, ShapeMismatchError
+from fusewire.frontend import Structure
+from fusewire.ir.dims import lone_symbol
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.sample import HostValue
+
+# Shape and dtype of every array argument, and the rest of the arguments as they are.
+Signature = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A graph made ready to run, and how arguments and results lie in it."""
+
+    graph: Graph
+    executable: Executable
+    arguments: Structure
+    results: Structure
+    backend: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outputs of one run, and what it took."""
+
+    outputs: Any
+    seconds: float
+    bytes: int
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Program:
+    """A source made ready to run; called with arrays, it gives arrays.
+
+    Entries are made per input signature, the first time it is seen. Safe to call from several
+    threads.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[tuple[Any, ...]], Entry],
+        entries: Sequence[Entry] = (),
+    ) -> None:
+        self.name = name
+        self._make = make
+        self._given = list(entries)
+        self._entries: dict[Signature, Entry] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run on arrays; results are fresh arrays of the caller's."""
+        entry = self.entry(arguments)
+        outputs = entry.executable.run(entry.arguments.flatten(arguments))
+        return entry.results.restore(outputs)
+
+    def run(self, *arguments: Any) -> Result:
+        """Run and tell time, bytes of the outputs, and what ran."""
+        entry = self.entry(arguments)
+        start = time.perf_counter()
+        outputs = entry.executable.run(entry.arguments.flatten(arguments))
+        seconds = time.perf_counter() - start
+        size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray))
+        about = {"backend": entry.backend, "nodes": len(entry.graph.nodes)}
+        return Result(entry.results.restore(outputs), seconds, size, about)
+
+    def entry(self, arguments: tuple[Any, ...]) -> Entry:
+        """Find or make what runs such arguments."""
+        if self._closed:
+            raise GraphError(f"The program {self.name} is closed. Compile it again.")
+        key = signature(arguments)
+        entry = self._entries.get(key)
+        if entry is None:
+            with self._lock:
+                entry = self._entries.get(key) or self._fitting(arguments) or self._make(arguments)
+                self._entries[key] = entry
+        return entry
+
+    def _fitting(self, arguments: tuple[Any, ...]) -> Entry | None:
+        """Find a given entry whose types these arguments fit; one that is given must fit."""
+        problems = []
+        for entry in self._given:
+            misfit = _misfit(entry, arguments)
+            if misfit is None:
+                return entry
+            problems.append(misfit)
+        if problems:
+            raise ShapeMismatchError(" ".join(problems))
+        return None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph; of the latest signature when there are several."""
+        entries = [*self._given, *self._entries.values()]
+        if not entries:
+            raise GraphError(
+                f"The program {self.name} has no graph yet: it has not been called. "
+                "Call it, or give example arrays or Specs to fw.compile."
+            )
+        return entries[-1].graph
+
+    @property
+    def signatures(self) -> list[str]:
+        """The input types of every graph made so far."""
+        made = dict.fromkeys([*self._given, *self._entries.values()])
+        return [", ".join(str(v.type) for v in entry.graph.inputs) for entry in made]
+
+    def __str__(self) -> str:
+        made = list(dict.fromkeys([*self._given, *self._entries.values()]))
+        if not made:
+            return f"program {self.name}: not called yet"
+        shown = (
+            f"# {entry.backend}: {len(entry.graph.nodes)} nodes\n{entry.graph}" for entry in made
+        )
+        return f"program {self.name}\n" + "\n".join(shown)
+
+    def close(self) -> None:
+        """Let go of everything; calling the program is an error from then on."""
+        with self._lock:
+            self._closed = True
+            self._entries.clear()
+            self._given.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def signature(arguments: Any) -> Signature:
+    """Key of arguments: arrays by shape and dtype, containers by their parts, the rest as is."""
+    if isinstance(arguments, np.ndarray | np.generic):
+        return ("array", arguments.shape, arguments.dtype)
+    if isinstance(arguments, dict):
+        return ("dict", *((key, signature(item)) for key, item in arguments.items()))
+    if isinstance(arguments, list | tuple):
+        return (type(arguments).__name__, *(signature(item) for item in arguments))
+    try:
+        hash(arguments)
+    except TypeError:
+        raise ShapeMismatchError(
+            f"An argument of type {type(arguments).__name__} is neither an array nor a plain value "
+            "that can be part of a program. Give arrays, numbers, strings, or containers of them."
+        ) from None
+    return (type(arguments).__name__, arguments)
+
+
+def _misfit(entry: Entry, arguments: tuple[Any, ...]) -> str | None:
+    """Say why arguments do not fit an entry, in a sentence; None when they do."""
+    try:
+        given = entry.arguments.flatten(arguments)
+    except ShapeMismatchError as error:
+        return str(error)
+    sizes: dict[object, int] = {}
+    for value, found in zip(entry.graph.inputs, given, strict=True):
+        if not _fits(value, found, sizes):
+            shown = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else found
+            return f"The input {value.name} is {value.type}, found {shown}."
+    return None
+
+
+def _fits(value: Value, found: HostValue, sizes: dict[object, int]) -> bool:
+    if not isinstance(value.type, TensorType):
+        return True
+    array = np.asarray(found)
+    if dtype(array.dtype) is not value.type.dtype or array.ndim != value.type.rank:
+        return False
+    for dim, size in zip(value.type.shape, array.shape, strict=True):
+        symbol = lone_symbol(dim)
+        if symbol is not None and sizes.setdefault(symbol, size) != size:
+            return False
+        if isinstance(dim, int) and dim != size:
+            return False
+    return True
