@@ -4,14 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 
-from fusewire.dtypes import ALL, STORED, DType, bool_, string
+from fusewire.dtypes import (
+    INTEGERS,
+    NARROW,
+    STORED,
+    DType,
+    bfloat16,
+    bool_,
+    float8_e8m0fnu,
+    float16,
+    float32,
+    float64,
+    int8,
+    int32,
+    int64,
+    string,
+    uint8,
+)
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Family, Trait, ulps
 from fusewire.ops.inference import require
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Sample, draw, given, sample
 
 FAMILY = Family("conversion")
+
+_SMALL = tuple(d for d in NARROW if d.is_float)
+_COARSE = (float16, bfloat16, *(d for d in _SMALL if d is not float8_e8m0fnu))
 
 
 def _cast_type(x: TensorType, *, dtype: DType, saturate: bool = False) -> TensorType:
@@ -30,7 +49,8 @@ def _to_integers(x: Array, dtype: DType) -> Array:
     inside = np.where(above | below | np.isnan(x), x.dtype.type(0), x)
     held = np.int64 if dtype.kind == "int" else np.uint64
     found = np.trunc(inside).astype(held)
-    return np.where(above, held(high), np.where(below, held(low), found)).astype(dtype.numpy)
+    found = np.where(above, held(high), np.where(below, held(low), found))
+    return np.asarray(found).astype(dtype.numpy)
 
 
 def _cast(x: Array, dtype: DType, saturate: bool) -> Array:
@@ -53,11 +73,22 @@ def _cast(x: Array, dtype: DType, saturate: bool) -> Array:
 
 
 def _cast_samples() -> list[Sample]:
-    targets = [d for d in ALL if d is not string]
+    fine = tuple(d for d in STORED if d not in _COARSE)
+    halves = given([-1.5, -0.5, 0.5, 1.5])
+    extremes = given([np.nan, np.inf, -np.inf, 1e30, -1e30, 0.0, -0.7])
+    texts = given(["1", "-2.5", "0.125", "nan"], string)
     return [
-        *(sample(draw(3, 5), dtype=d, only=STORED) for d in targets),
-        sample(draw(), dtype="float16", only=STORED),
-        sample(draw(0, 3), dtype="int8"),
+        *(sample(draw(3, 5), dtype=d, only=fine) for d in STORED),
+        # What holds few digits is given, so that none lies where rounding jumps.
+        *(sample(halves, dtype=d, only=_COARSE) for d in STORED if d is not float8_e8m0fnu),
+        *(sample(extremes, dtype=d, only=(float32, float64)) for d in (*INTEGERS, *NARROW, bool_)),
+        *(sample(extremes, dtype=d, saturate=True, only=(float32, float64)) for d in _SMALL),
+        sample(given([300, -300, 70000]), dtype=uint8, only=(int32, int64)),
+        *(sample(texts, dtype=d, only=(string,)) for d in (float32, float64)),
+        *(sample(draw(4), dtype=string, only=(d,)) for d in (*INTEGERS, float64)),
+        sample(given([1.0, -2.5, np.inf]), dtype=string, only=(float32,)),
+        sample(draw(), dtype=float16, only=fine),
+        sample(draw(0, 3), dtype=int8),
     ]
 
 
@@ -66,4 +97,28 @@ cast = FAMILY.declare(
     doc="Convert values: floats to integers toward 0, NaN to 0, out of range to the bound.",
     reference=_cast, dtypes=(*STORED, string), traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS),
     tolerance=ulps(1), samples=_cast_samples, flops=1,
+)  # fmt: skip
+
+
+def _bitcast_type(x: TensorType, *, dtype: DType) -> TensorType:
+    require(
+        dtype.bits == x.dtype.bits and dtype.bits >= 8 and not dtype.is_complex,
+        f"bits can be read as another dtype of the same width of 8 or more, found {x.dtype} "
+        f"({x.dtype.bits} bits) and {dtype} ({dtype.bits} bits).",
+    )
+    return x.with_dtype(dtype)
+
+
+bitcast = FAMILY.declare(
+    "bitcast", _bitcast_type, doc="Read the same bits as another dtype of the same width.",
+    reference=lambda x, dtype: x.view(dtype.numpy),
+    dtypes=[d for d in STORED if d.bits >= 8 and not d.is_complex],
+    traits=(Trait.ELEMENTWISE, Trait.BITS),
+    samples=lambda: [
+        sample(draw(*shape), dtype=to, only=(of,))
+        for of in STORED for to in STORED for shape in ((2, 3), (), (0, 2))
+        if of.bits == to.bits >= 8 and "uint" in (of.kind, to.kind)
+        and not (of.is_complex or to.is_complex)
+    ],
+    flops=0,
 )  # fmt: skip

@@ -251,14 +251,18 @@ class Op(Generic[R]):
 
 
 def as_values(operands: Sequence[Operand]) -> list[Value | None]:
-    """Turn arrays and scalars among values into constants; a scalar takes a value's dtype."""
-    first = next(x for x in operands if isinstance(x, Value))
+    """Turn arrays and scalars among values into constants; a scalar takes a value's dtype.
+
+    That of the first value which is not bool, if there is one: ``where(condition, x, 0.0)``.
+    """
+    dtypes = [tensor_of(x.type).dtype for x in operands if isinstance(x, Value)]
+    first = next((d for d in dtypes if d.kind != "bool"), dtypes[0])
     values: list[Value | None] = []
     for x in operands:
         if x is None or isinstance(x, Value):
             values.append(x)
         elif isinstance(x, bool | int | float | complex):
-            values.append(constant(np.array(x, tensor_of(first.type).dtype.numpy)))
+            values.append(constant(np.array(x, first.numpy)))
         else:
             values.append(constant(x))
     return values

@@ -10,7 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import COMPLEX, FLOATS, NUMERIC, REAL, SIGNED, DType
+from fusewire.dtypes import (
+    COMPLEX,
+    FLOATS,
+    INTEGERS,
+    NUMERIC,
+    REAL,
+    SIGNED,
+    DType,
+    float32,
+    float64,
+)
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops import special
@@ -27,9 +37,7 @@ JUMPS = (Trait.DISCONTINUOUS,)
 SWAPS = (Trait.COMMUTATIVE,)
 Samples = Callable[[], Sequence[Sample]]
 
-_EXTREMES = sample(
-    given([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1.5]), only=FLOATS
-)
+_EXTREMES = given([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1.5])
 
 
 def unary_type(x: TensorType) -> TensorType:
@@ -72,8 +80,11 @@ def binary_samples(
     return make
 
 
-def unary(
-    family: Family,
+POSITIVE = unary_samples(0.1, 4.0)
+WITHIN_ONE = unary_samples(-0.9, 0.9)
+
+
+def _unary(
     name: str,
     reference: Callable[..., Any],
     doc: str,
@@ -82,18 +93,15 @@ def unary(
     samples: Samples | None = None,
     flops: int = 1,
     traits: tuple[Trait, ...] = (),
+    rule: Callable[[TensorType], TensorType] = unary_type,
 ) -> Op[Value]:
-    """Declare a primitive that keeps the type of its one operand."""
     drawn = samples or unary_samples()
-    return family.declare(
-        name, unary_type, doc=doc, reference=reference, dtypes=dtypes,
+    extremes = [sample(_EXTREMES, only=FLOATS)] if set(FLOATS) <= set(dtypes) else []
+    return FAMILY.declare(
+        name, rule, doc=doc, reference=reference, dtypes=dtypes,
         traits=(Trait.ELEMENTWISE, *traits), tolerance=tolerance, flops=flops,
-        samples=lambda: [*drawn(), _EXTREMES],
+        samples=lambda: [*drawn(), *extremes],
     )  # fmt: skip
-
-
-def _unary(name: str, reference: Callable[..., Any], doc: str, *row: Any, **more: Any) -> Op[Value]:
-    return unary(FAMILY, name, reference, doc, *row, **more)
 
 
 def _binary(
@@ -101,7 +109,7 @@ def _binary(
     reference: Callable[..., Any],
     doc: str,
     dtypes: tuple[DType, ...] = REAL,
-    tolerance: Tolerance = EXACT,
+    tolerance: Tolerance = FOUR_ULPS,
     traits: tuple[Trait, ...] = (),
     samples: Samples | None = None,
     flops: int = 1,
@@ -128,42 +136,158 @@ def _truncate_divide(x: Array, y: Array) -> Array:
     return np.asarray(quotient + ((rest != 0) & ((x < 0) != (y < 0))).astype(x.dtype))
 
 
+def _quotients() -> list[Sample]:
+    """Integers, 0 among the divisors; and floats whose quotients are far from whole numbers."""
+    whole = [Sample(s.operands, only=INTEGERS) for s in binary_samples(-100, 100, -3, 7)()]
+    dividend, divisors = draw(3, 4, low=5.2, high=5.8), given([[2.0], [-2.0], [4.0]])
+    return [*whole, sample(dividend, divisors, only=FLOATS)]
+
+
+def _real_type(x: TensorType) -> TensorType:
+    return x.with_dtype(f"float{x.dtype.bits // 2}")
+
+
+def _abs_type(x: TensorType) -> TensorType:
+    return _real_type(x) if x.dtype.is_complex else x
+
+
 add = _binary("add", np.add, "Add.", NUMERIC, ONE_ULP, SWAPS)
 subtract = _binary("subtract", np.subtract, "Subtract the second operand.", NUMERIC, ONE_ULP)
 multiply = _binary("multiply", np.multiply, "Multiply.", NUMERIC, ONE_ULP,
                    (Trait.COMMUTATIVE, Trait.LINEAR))  # fmt: skip
-divide = _binary("divide", np.divide, "Divide by the second operand.", INEXACT, FOUR_ULPS,
+divide = _binary("divide", np.divide, "Divide by the second operand.", INEXACT,
                  samples=binary_samples(right_low=0.5))  # fmt: skip
-maximum = _binary("maximum", np.maximum, "Take the larger; NaN if either is.", traits=SWAPS)
-minimum = _binary("minimum", np.minimum, "Take the smaller; NaN if either is.", traits=SWAPS)
+floor_divide = _binary("floor_divide", np.floor_divide,
+                       "Divide and round down; an integer by 0 gives 0.", REAL, EXACT,
+                       JUMPS, _quotients)  # fmt: skip
+truncate_divide = _binary("truncate_divide", _truncate_divide,
+                          "Divide integers and round toward 0; by 0 gives 0.",
+                          INTEGERS, EXACT, (), lambda: _quotients()[:-1])  # fmt: skip
+remainder = _binary("remainder", np.remainder,
+                    "Give the rest of floor_divide, signed as the divisor; of integers by 0, 0.",
+                    REAL, ONE_ULP, JUMPS, _quotients)  # fmt: skip
+fmod = _binary("fmod", np.fmod,
+               "Give the rest of truncate_divide, signed as the dividend; of integers by 0, 0.",
+               REAL, EXACT, JUMPS, _quotients)  # fmt: skip
+maximum = _binary("maximum", np.maximum, "Take the larger; NaN if either is.", REAL, EXACT, SWAPS)
+minimum = _binary("minimum", np.minimum, "Take the smaller; NaN if either is.", REAL, EXACT, SWAPS)
 power = _binary(
     "power", _power,
     "Raise to a power; of integers, a negative one gives the reciprocal rounded toward 0.",
     tolerance=ulps(8), samples=binary_samples(0.5, 3.0), flops=16,
 )  # fmt: skip
+atan2 = _binary("atan2", np.arctan2, "Take the angle of the point (y, x), first operand y.",
+                FLOATS, flops=16)  # fmt: skip
+copysign = _binary("copysign", np.copysign, "Take the size of x and the sign of y.", FLOATS, EXACT,
+                   JUMPS)  # fmt: skip
+nextafter = _binary("nextafter", np.nextafter, "Go to the next number of the dtype toward y.",
+                    FLOATS, EXACT, (Trait.BITS,))  # fmt: skip
 
 negative = _unary("negative", np.negative, "Change the sign.", INEXACT + SIGNED, EXACT)
 sign = _unary("sign", np.sign, "Give -1, 0 or 1; NaN of NaN.", REAL, EXACT, traits=JUMPS)
 square = _unary("square", np.square, "Multiply by itself.", NUMERIC, ONE_ULP)
 reciprocal = _unary("reciprocal", np.reciprocal, "Divide one by each element.", INEXACT,
                     samples=unary_samples(0.5))  # fmt: skip
-sqrt = _unary("sqrt", np.sqrt, "Take the square root.", INEXACT, samples=unary_samples(0.0, 4.0))
+sqrt = _unary("sqrt", np.sqrt, "Take the square root.", INEXACT, samples=POSITIVE)
 rsqrt = _unary("rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "Divide one by the square root.",
-               samples=unary_samples(0.1, 4.0), flops=2)  # fmt: skip
+               samples=POSITIVE, flops=2)  # fmt: skip
+cbrt = _unary("cbrt", np.cbrt, "Take the cube root.", flops=8)
 exp = _unary("exp", np.exp, "Raise e to each element.", INEXACT, flops=8)
-log = _unary("log", np.log, "Take the natural logarithm.", INEXACT,
-             samples=unary_samples(0.1, 4.0), flops=8)  # fmt: skip
+exp2 = _unary("exp2", np.exp2, "Raise 2 to each element.", flops=8)
+expm1 = _unary("expm1", np.expm1, "Raise e to each element, less 1, exact near 0.", flops=8)
+log = _unary("log", np.log, "Take the natural logarithm.", INEXACT, samples=POSITIVE, flops=8)
+log2 = _unary("log2", np.log2, "Take the logarithm to base 2.", samples=POSITIVE, flops=8)
+log10 = _unary("log10", np.log10, "Take the logarithm to base 10.", samples=POSITIVE, flops=8)
+log1p = _unary("log1p", np.log1p, "Take the natural logarithm of 1 + x, exact near 0.",
+               samples=unary_samples(-0.5, 3.0), flops=8)  # fmt: skip
+sin = _unary("sin", np.sin, "Take the sine.", INEXACT, flops=8)
+cos = _unary("cos", np.cos, "Take the cosine.", INEXACT, flops=8)
+tan = _unary("tan", np.tan, "Take the tangent.", samples=unary_samples(-1.4, 1.4), flops=8)
+asin = _unary("asin", np.arcsin, "Take the angle of a sine.", samples=WITHIN_ONE, flops=8)
+acos = _unary("acos", np.arccos, "Take the angle of a cosine.", samples=WITHIN_ONE, flops=8)
+atan = _unary("atan", np.arctan, "Take the angle of a tangent.", flops=8)
+sinh = _unary("sinh", np.sinh, "Take the hyperbolic sine.", flops=8)
+cosh = _unary("cosh", np.cosh, "Take the hyperbolic cosine.", flops=8)
 tanh = _unary("tanh", np.tanh, "Take the hyperbolic tangent.", flops=8)
+asinh = _unary("asinh", np.arcsinh, "Undo sinh.", flops=8)
+acosh = _unary("acosh", np.arccosh, "Undo cosh.", samples=unary_samples(1.1, 4.0), flops=8)
+atanh = _unary("atanh", np.arctanh, "Undo tanh.", samples=WITHIN_ONE, flops=8)
 erf = _unary("erf", special.erf, "Compute the error function.", flops=16)
+erfc = _unary("erfc", special.erfc, "Compute 1 - erf(x), exact far from 0.", flops=32)
+lgamma = _unary("lgamma", special.lgamma, "Compute the logarithm of the absolute gamma function.",
+                samples=unary_samples(0.1, 8.0), flops=64)  # fmt: skip
+digamma = _unary("digamma", special.digamma, "Compute the slope of lgamma; NaN at -1, -2, ...",
+                 samples=unary_samples(1.6, 8.0), flops=64)  # fmt: skip
+ceil = _unary("ceil", np.ceil, "Round up.", tolerance=EXACT, traits=JUMPS)
 floor = _unary("floor", np.floor, "Round down.", tolerance=EXACT, traits=JUMPS)
+round_ = _unary("round", np.rint, "Round to nearest, halves to even.", FLOATS, EXACT, traits=JUMPS)
+trunc = _unary("trunc", np.trunc, "Round toward 0.", tolerance=EXACT, traits=JUMPS)
+conj = _unary("conj", np.conj, "Change the sign of imaginary parts.", COMPLEX, EXACT)
+
+abs_ = _unary("abs", np.abs, "Drop the sign; of complex numbers, take the real distance from 0.",
+              NUMERIC, rule=_abs_type)  # fmt: skip
+real = _unary("real", np.real, "Take real parts.", COMPLEX, EXACT, rule=_real_type)
+imag = _unary("imag", np.imag, "Take imaginary parts.", COMPLEX, EXACT, rule=_real_type)
 
 
-def _abs_type(x: TensorType) -> TensorType:
-    return x.with_dtype(f"float{x.dtype.bits // 2}") if x.dtype.is_complex else x
+def _complex_type(real: TensorType, imag: TensorType) -> TensorType:
+    both = broadcast_types(real, imag)
+    return both.with_dtype(f"complex{both.dtype.bits * 2}")
 
 
-abs_ = FAMILY.declare(
-    "abs", _abs_type, doc="Drop the sign; the absolute value of complex numbers is real.",
-    reference=np.abs, dtypes=NUMERIC, traits=(Trait.ELEMENTWISE,), tolerance=FOUR_ULPS,
-    samples=unary_samples(), flops=1,
+def _complex(real: Array, imag: Array) -> Array:
+    # A product with 1j would turn an infinite imaginary part into a NaN real one.
+    found = np.empty(np.broadcast_shapes(real.shape, imag.shape), np.result_type(real, 1j))
+    found.real, found.imag = real, imag
+    return found
+
+
+complex_ = FAMILY.declare(
+    "complex", _complex_type, doc="Make complex numbers of real and imaginary parts.",
+    reference=_complex, dtypes=(float32, float64), traits=(Trait.ELEMENTWISE,),
+    samples=binary_samples(), flops=0,
 )  # fmt: skip
+
+
+def _hypot(x: Value, y: Value) -> Value:
+    from fusewire.ops.logic import equal, logical_or, where  # they build on this family
+
+    long, short = maximum(abs_(x), abs_(y)), minimum(abs_(x), abs_(y))
+    # The larger side is taken out so that no square overflows; at 0 and inf it is the answer.
+    slanted = multiply(long, sqrt(add(square(divide(short, long)), 1.0)))
+    return where(logical_or(equal(long, 0.0), equal(long, np.inf)), long, slanted)
+
+
+def _logaddexp(x: Value, y: Value) -> Value:
+    from fusewire.ops.logic import equal, where  # they build on this family
+
+    apart = log1p(exp(negative(abs_(subtract(x, y)))))
+    # Infinities of one sign have no difference; equal operands need none.
+    return add(maximum(x, y), where(equal(x, y), np.log(2.0), apart))
+
+
+def _extreme_pairs() -> list[Sample]:
+    pairs = given([np.inf, -np.inf, 0.0, np.nan]), given([[np.inf], [-np.inf], [0.0]])
+    return [*binary_samples()(), sample(*pairs)]
+
+
+def _composite(
+    name: str,
+    rule: Callable[..., TensorType],
+    expand: Callable[..., Value],
+    doc: str,
+    dtypes: tuple[DType, ...],
+    samples: Samples,
+) -> Op[Value]:
+    return FAMILY.declare(
+        name, rule, doc=doc, expand=expand, dtypes=dtypes, traits=(Trait.ELEMENTWISE,),
+        samples=samples,
+    )  # fmt: skip
+
+
+hypot = _composite("hypot", binary_type, _hypot, "Take the length of the vector (x, y).",
+                   FLOATS, _extreme_pairs)  # fmt: skip
+logaddexp = _composite("logaddexp", binary_type, _logaddexp, "Take the logarithm of e^x + e^y.",
+                       FLOATS, _extreme_pairs)  # fmt: skip
+angle = _composite("angle", _real_type, lambda x: atan2(imag(x), real(x)),
+                   "Take the angle of complex numbers.", COMPLEX, unary_samples())  # fmt: skip

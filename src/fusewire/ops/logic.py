@@ -7,9 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import FLOATS, NUMERIC, REAL, STORED, DType, bool_, string
+from fusewire.dtypes import (
+    COMPLEX,
+    FLOATS,
+    INTEGERS,
+    NARROW,
+    NUMERIC,
+    REAL,
+    STORED,
+    DType,
+    bool_,
+    string,
+)
 from fusewire.errors import TypeRuleError
-from fusewire.ir.graph import Value
+from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Family, Op, Trait
 from fusewire.ops.elementwise import (
@@ -56,6 +67,30 @@ greater_equal = _compare("greater_equal", np.greater_equal,
                          "Tell where the first operand is not smaller.")  # fmt: skip
 
 
+def _tested_type(x: TensorType) -> TensorType:
+    return x.with_dtype(bool_)
+
+
+def _test(
+    name: str, reference: Callable[..., Any], doc: str, dtypes: tuple[DType, ...]
+) -> Op[Value]:
+    extremes = sample(given([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0]), only=FLOATS)
+    return FAMILY.declare(
+        name, _tested_type, doc=doc, reference=reference, dtypes=dtypes, flops=1,
+        traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS),
+        samples=lambda: [*unary_samples()(), extremes],
+    )  # fmt: skip
+
+
+def _population_count(x: Array) -> Array:
+    # NumPy counts the bits of the absolute value; the bits as they are stored are meant here.
+    bits: Array = x.view(f"u{x.dtype.itemsize}")
+    return np.asarray(np.bitwise_count(bits)).astype(x.dtype)
+
+
+_SHIFTS = binary_samples(-100, 100, 0, 7)
+
+
 def _declare(
     name: str, reference: Callable[..., Any], doc: str, dtypes: tuple[DType, ...] = (bool_,),
     rule: Callable[..., TensorType] = binary_type, samples: Samples | None = None,
@@ -74,6 +109,29 @@ logical_not = _declare("logical_not", np.logical_not, "Tell where it does not ho
                        rule=unary_type, samples=unary_samples(), traits=())  # fmt: skip
 
 
+bitwise_and = _declare("bitwise_and", np.bitwise_and, "Keep bits that both have.", INTEGERS)
+bitwise_or = _declare("bitwise_or", np.bitwise_or, "Keep bits that either has.", INTEGERS)
+bitwise_xor = _declare("bitwise_xor", np.bitwise_xor, "Keep bits that exactly one has.", INTEGERS)
+bitwise_not = _declare("bitwise_not", np.invert, "Flip all bits.", INTEGERS, unary_type,
+                       unary_samples(), ())  # fmt: skip
+shift_left = _declare("shift_left", np.left_shift,
+                      "Shift bits up; by the width or more, or by less than 0, gives 0.",
+                      INTEGERS, samples=_SHIFTS, traits=())  # fmt: skip
+shift_right = _declare("shift_right", np.right_shift,
+                       "Shift bits down, copying the sign; by the width or more leaves only signs.",
+                       INTEGERS, samples=_SHIFTS, traits=())  # fmt: skip
+population_count = _declare("population_count", _population_count, "Count the bits that are 1.",
+                            INTEGERS, unary_type, unary_samples(-100, 100), ())  # fmt: skip
+
+_WITH_NARROW = FLOATS + COMPLEX + tuple(d for d in NARROW if d.is_float)
+isnan = _test("isnan", np.isnan, "Tell where there is no number.", _WITH_NARROW)
+isinf = _test("isinf", np.isinf, "Tell where it is infinite.", _WITH_NARROW)
+isfinite = _test("isfinite", np.isfinite, "Tell where it is neither NaN nor infinite.",
+                 _WITH_NARROW)  # fmt: skip
+signbit = _test("signbit", np.signbit, "Tell where the sign is negative, also of 0 and NaN.",
+                FLOATS)  # fmt: skip
+
+
 def _where_type(condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
     kept = broadcast_types(x, y)
     return kept.with_shape(broadcast_shapes(condition.shape, kept.shape))
@@ -84,7 +142,7 @@ where = FAMILY.declare(
     reference=np.where, dtypes=(bool_,), traits=(Trait.ELEMENTWISE,), flops=1,
     samples=lambda: [
         *(sample(draw(3, 1), draw(4, dtype_=d), draw(3, 4, dtype_=d))
-          for d in (bool_, *NUMERIC, "float8_e5m2", "int4", string)),
+          for d in (bool_, *NUMERIC, *NARROW, string)),
         sample(draw(), draw(dtype_="float32"), draw(dtype_="float32")),
         sample(draw(0, 1), draw(3, dtype_="int32"), draw(dtype_="int32")),
     ],
