@@ -92,7 +92,7 @@ def judge_tensor(expected: Expected, got: Array, name: str) -> Verdict:
     if got.dtype != of.numpy:
         return Verdict("wrong", np.inf, unjudged, f"{name} is {got.dtype}, expected {of.name}.")
     if got.shape != wide.shape:
-        if expected.jumps and unjudged == 1.0:
+        if not expected.is_shaped:
             return Verdict("cannot say", 0.0, 1.0, f"{name}: its shape depends on a jump.")
         reason = f"{name} has shape {list(got.shape)}, expected {list(wide.shape)}."
         return Verdict("wrong", np.inf, unjudged, reason)
@@ -109,7 +109,7 @@ def judge_tensor(expected: Expected, got: Array, name: str) -> Verdict:
     elif unjudged > UNJUDGED:
         status = "cannot say"
         reason = f"{name}: {unjudged:.0%} of its elements lie near a jump or have no digits."
-    return Verdict(status, error, unjudged, reason, expected.jumps, differ)
+    return Verdict(status, error, unjudged, reason, int(expected.jumps.sum()), differ)
 
 
 def _ratio(expected: Expected, got: Array) -> Array:
@@ -129,7 +129,7 @@ def _ratio(expected: Expected, got: Array) -> Array:
 def _integer_distance(got: Array, wide: Array) -> Array:
     """Measure exactly: int64 and uint64 have more digits than float64."""
     if got.dtype.kind == "b":
-        return (got != wide).astype(np.float64)
+        return np.where(got != wide, 1.0, 0.0)
     widest = np.uint64 if got.dtype == np.uint64 else np.int64
     high, low = np.maximum(got, wide).astype(widest), np.minimum(got, wide).astype(widest)
     apart: Array = (high.view(np.uint64) - low.view(np.uint64)).astype(np.float64)

@@ -25,18 +25,18 @@ UNKNOWN_TERMS = 64.0
 
 
 class Noise:
-    """The noise of one run; the same seed and run give the same noise."""
+    """The noise of runs of one graph; the same seed and run give the same noise."""
 
-    def __init__(
-        self,
-        seed: int,
-        run: int,
-        amount: float = 1.0,
-        bindings: Mapping[Symbol, int] | None = None,
-    ) -> None:
-        self._rng = np.random.default_rng([seed, run])
-        self._amount = amount
+    def __init__(self, seed: int, bindings: Mapping[Symbol, int] | None = None) -> None:
+        self._seed = seed
         self._bindings = bindings or {}
+        self._factors: dict[Node, tuple[float, float] | None] = {}
+        self.start(0)
+
+    def start(self, run: int, amount: float = 1.0) -> None:
+        """Begin a run, with so many times the noise of one last place."""
+        self._rng = np.random.default_rng([self._seed, run])
+        self._amount = amount
 
     def inputs(self, felt: Sequence[DType | None], arrays: Sequence[HostValue]) -> list[HostValue]:
         """Move inputs: those with a dtype in ``felt``."""
@@ -45,20 +45,26 @@ class Noise:
 
     def observe(self, node: Node, outputs: list[HostValue]) -> list[HostValue]:
         """Move the outputs of an inexact primitive; for ``Interpreter``."""
-        op = get_op(node.op)
-        if op.is_composite or op.is_(Trait.CONTROL) or op.tolerance.kind == "exact":
+        if node not in self._factors:
+            self._factors[node] = self._factors_of(node)
+        factors = self._factors[node]
+        if factors is None:
             return outputs
-        factor, pooled = 1.0, 0.0
-        if op.tolerance.kind == "linear":
-            # A running sum is rounded at each term, also where the terms then cancel.
-            pooled = 0.25 * terms_of(op, node, self._bindings) ** 0.5
-            factor = max(1.0, pooled)
-        elif op.tolerance.kind == "scaled":
-            pooled = 1.0
         return [
-            self.moved(x, v.type.dtype, factor, pooled) if isinstance(v.type, TensorType) else x
+            self.moved(x, v.type.dtype, *factors) if isinstance(v.type, TensorType) else x
             for x, v in zip(outputs, node.outputs, strict=True)
         ]
+
+    def _factors_of(self, node: Node) -> tuple[float, float] | None:
+        op = get_op(node.op)
+        kind = op.tolerance.kind
+        if op.is_composite or kind in ("exact", "codes"):
+            return None
+        if kind == "linear":
+            # A running sum is rounded at each term, also where the terms then cancel.
+            walk = 0.25 * terms_of(op, node, self._bindings) ** 0.5
+            return max(1.0, walk), walk
+        return 1.0, (1.0 if kind == "scaled" else 0.0)
 
     def moved(self, array: Array, of: DType, factor: float = 1.0, pooled: float = 0.0) -> Array:
         """Move by up to ``factor`` last places of each value and ``pooled`` of the rms of all."""

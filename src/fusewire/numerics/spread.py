@@ -17,7 +17,7 @@ from fusewire.ir.graph import Array
 from fusewire.numerics.noise import rms
 
 # Runs with so much more noise show jumps that are near, though no run with plain noise met them.
-SCOUT = 16.0
+SCOUT = 4.0
 # A tolerance above this share of the value judges nothing; 64 last places where that is more.
 USELESS = 0.1
 # How many runs' worth of scale an element takes from the others.
@@ -32,12 +32,15 @@ class Expected:
     dtype: DType
     wide: Array
     tolerance: Array
+    # Not judged: near a jump, or of a tolerance that lets everything pass.
     masked: Array
-    jumps: int = 0
+    jumps: Array
     # Blocks of so many elements, and the largest rms of error over tolerance in such a block.
     blocks: tuple[tuple[int, float], ...] = field(default=())
     # Share of codes that may differ at all.
     differing: float = 1.0
+    # Whether all runs agree on the shape.
+    is_shaped: bool = True
 
     @property
     def stored(self) -> Array:
@@ -80,7 +83,7 @@ def expect_exact(name: str, of: DType, wide: Array) -> Expected:
         with np.errstate(all="ignore"):
             apart = np.abs(wide.astype(of.numpy).astype(wide.dtype) - wide)
         tolerance = np.where(np.isfinite(apart), apart, 0.0).astype(np.float64)
-    return Expected(name, of, wide, tolerance, masked)
+    return Expected(name, of, wide, tolerance, masked, masked)
 
 
 def expect(
@@ -90,14 +93,14 @@ def expect(
     """Read tolerance and jumps off runs of the same value."""
     if any(run.shape != wide.shape for run in (*runs, *scouts)):
         masked = np.ones(wide.shape, np.bool_)
-        return Expected(name, of, wide, np.zeros(wide.shape), masked, max(1, wide.size))
+        return Expected(name, of, wide, np.zeros(wide.shape), masked, masked, is_shaped=False)
     if codes or is_code(of):
         return _expect_codes(name, of, wide, runs, scouts)
     if not of.is_inexact:
         masked = np.zeros(wide.shape, np.bool_)
         for run in (*runs, *scouts):
             masked |= run != wide
-        return Expected(name, of, wide, np.zeros(wide.shape), masked, int(masked.sum()))
+        return Expected(name, of, wide, np.zeros(wide.shape), masked, masked)
     return _expect_numbers(name, of, wide, runs, scouts, multiple)
 
 
@@ -109,11 +112,12 @@ def _expect_codes(
     steps = np.zeros(wide.shape)
     shares = [0.0]
     for run in (*runs, *scouts):
-        moved = np.abs(run.astype(exact) - wide.astype(exact)).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            moved = np.abs(run.astype(exact) - wide.astype(exact)).astype(np.float64)
         shares.append(float(np.mean(moved > 0)) if wide.size else 0.0)
         steps = np.maximum(steps, np.nan_to_num(moved))
     masked = np.zeros(wide.shape, np.bool_)
-    return Expected(name, of, wide, steps, masked, 0, (), max(shares))
+    return Expected(name, of, wide, steps, masked, masked, differing=max(shares))
 
 
 def _expect_numbers(
@@ -135,7 +139,7 @@ def _expect_numbers(
         jumps |= _distance(run, wide, finite) > SCOUT * tolerance
     useless = tolerance > max(USELESS, 64 * of.eps) * np.maximum(size, rms(size[finite]))
     masked = jumps | (useless & finite & (tolerance > 64 * floor_of(of)))
-    return Expected(name, of, wide, tolerance, masked, int(jumps.sum()))
+    return Expected(name, of, wide, tolerance, masked, jumps)
 
 
 def _distance(run: Array, wide: Array, finite: Array) -> Array:
