@@ -1,16 +1,24 @@
-"""Making tensors from attributes, or from one scalar."""
+"""Making tensors from attributes, or from one scalar.
+
+Calling an op without operands runs it; ``iota.new(...)`` makes a node.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from fusewire.dtypes import REAL, DType, int64
-from fusewire.ir.dims import Shape
-from fusewire.ir.graph import Array
+from fusewire.dtypes import FLOATS, NUMERIC, REAL, DType, bool_, float32, int64
+from fusewire.ir.dims import Dim, Shape
+from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops.conversion import cast
 from fusewire.ops.declare import Family
+from fusewire.ops.elementwise import add, divide, maximum, multiply, subtract
 from fusewire.ops.inference import axis_of, require
-from fusewire.ops.sample import sample
+from fusewire.ops.logic import equal
+from fusewire.ops.movement import broadcast_to, movement
+from fusewire.ops.reduction import reduce_max
+from fusewire.ops.sample import draw, sample
 
 FAMILY = Family("creation")
 NO_OPERANDS = dict.fromkeys(("empty", "scalar", "broadcast"), "has no operands")
@@ -29,9 +37,8 @@ def _iota(shape: tuple[int, ...], axis: int, dtype: DType) -> Array:
 
 
 iota = FAMILY.declare(
-    "iota",
-    _iota_type,
-    doc="Count along an axis: each element is its place on it. ``iota.new(...)`` makes a node.",
+    "iota", _iota_type,
+    doc="Count along an axis: each element is its place on it.",
     reference=_iota,
     dtypes=REAL,
     flops=0,
@@ -41,4 +48,106 @@ iota = FAMILY.declare(
         sample(shape=(3, 2), axis=-2, dtype="float16"),
         sample(shape=(0, 2), axis=1, dtype="uint8"),
     ],
-)
+)  # fmt: skip
+
+
+def _full_type(value: TensorType, *, shape: Shape) -> TensorType:
+    require(value.rank == 0, f"the value must be a scalar, found {value}.")
+    return value.with_shape(shape)
+
+
+full = movement(
+    FAMILY, "full", _full_type,
+    doc="Repeat a scalar.",
+    expand=lambda value, shape: broadcast_to(value, shape=shape),
+    lacks={"empty": "its operand is a scalar"},
+    samples=lambda: [sample(draw(), shape=(2, 3)), sample(draw(), shape=(0, 2))],
+)  # fmt: skip
+
+
+def _eye_type(*, rows: Dim, columns: Dim, offset: int = 0, dtype: DType = float32) -> TensorType:
+    require(dtype in (bool_, *NUMERIC), f"needs bool or numbers, found {dtype}.")
+    return TensorType(dtype, (rows, columns))
+
+
+def _eye(rows: Dim, columns: Dim, offset: int, dtype: DType) -> Value:
+    row = add(iota.new(shape=(rows, 1), axis=0), offset)
+    return cast(equal(row, iota.new(shape=(1, columns), axis=1)), dtype=dtype)
+
+
+eye = FAMILY.declare(
+    "eye", _eye_type,
+    doc="Write ones on a diagonal, ``offset`` places to the right of the main one.",
+    expand=_eye,
+    dtypes=FLOATS,
+    lacks=NO_OPERANDS,
+    samples=lambda: [
+        sample(rows=3, columns=3),
+        sample(rows=3, columns=4, offset=-1, dtype="complex64"),
+        sample(rows=2, columns=0, offset=1, dtype="bool"),
+    ],
+)  # fmt: skip
+
+
+def _arange_type(
+    *, count: Dim, start: int | float = 0, step: int | float = 1, dtype: DType = int64
+) -> TensorType:
+    whole = isinstance(start, int) and isinstance(step, int)
+    require(whole or dtype.is_float, f"steps of {step} from {start} need floats, found {dtype}.")
+    return _iota_type(shape=(count,), axis=0, dtype=dtype)
+
+
+def _count(count: Dim, dtype: DType) -> Value:
+    """Count in float32 for 16-bit floats, which do not hold all whole numbers."""
+    held = float32 if dtype.is_float and dtype.bits == 16 else dtype
+    return iota.new(shape=(count,), axis=0, dtype=held)
+
+
+def _as(x: Value, dtype: DType) -> Value:
+    return x if x.tensor.dtype is dtype else cast(x, dtype=dtype)
+
+
+arange = FAMILY.declare(
+    "arange", _arange_type,
+    doc="Count from a start in equal steps.",
+    expand=lambda count, start, step, dtype: _as(
+        add(multiply(_count(count, dtype), step), start), dtype
+    ),
+    dtypes=REAL,
+    lacks=NO_OPERANDS,
+    samples=lambda: [
+        sample(count=5),
+        sample(count=4, start=3, step=-2, dtype="int8"),
+        sample(count=4, start=0.5, step=0.25, dtype="float16"),
+        sample(count=0, dtype="float32"),
+    ],
+)  # fmt: skip
+
+
+def _linspace_type(
+    *, start: float, stop: float, count: Dim, endpoint: bool = True, dtype: DType = float32
+) -> TensorType:
+    require(dtype in FLOATS, f"needs floats, found {dtype}.")
+    return TensorType(dtype, (count,))
+
+
+def _linspace(start: float, stop: float, count: Dim, endpoint: bool, dtype: DType) -> Value:
+    place = _count(count, dtype)
+    last = reduce_max(place)
+    weight = divide(place, maximum(last if endpoint else add(last, 1.0), 1.0))
+    spaced = add(multiply(subtract(1.0, weight), start), multiply(weight, stop))
+    return _as(spaced, dtype)
+
+
+linspace = FAMILY.declare(
+    "linspace", _linspace_type,
+    doc="Space points evenly from start to stop, both of which are met.",
+    expand=_linspace,
+    dtypes=FLOATS,
+    lacks=NO_OPERANDS,
+    samples=lambda: [
+        sample(start=-1.0, stop=2.0, count=7),
+        sample(start=3.0, stop=1.0, count=4, endpoint=False, dtype="float64"),
+        sample(start=1.0, stop=2.0, count=1, dtype="bfloat16"),
+    ],
+)  # fmt: skip

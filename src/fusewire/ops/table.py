@@ -17,7 +17,7 @@ from fusewire.ops.declare import Family, Op
 FAMILIES = (
     "elementwise", "logic", "conversion", "reduction", "linalg", "random",
     "contraction", "convolution", "pooling", "quantization", "fft", "sparse",
-    "movement", "slicing", "creation", "indexing", "scatter", "shape", "sorting", "image",
+    "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "sorting", "image",
     "activation", "normalization", "transformer", "loss", "recurrent",
     "control", "iteration", "container",
 )  # fmt: skip
