@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import DType, float64
+from fusewire.dtypes import DType, dtype, float64
 from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, Type, tensor_of
-from fusewire.numerics.noise import Noise, alone, felt_inputs, is_exact, terms_of
+from fusewire.numerics.noise import Noise, alone, felt_inputs, is_exact, rms, terms_of
 from fusewire.numerics.spread import SCOUT, Expected, expect, expect_exact, floor_of
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.interpret import Interpreter, bind
@@ -93,11 +93,13 @@ def expect_region(
     for run in range(RUNS + SCOUTS):
         noise.start(run, SCOUT if run >= RUNS else 1.0)
         runs.append(leaves(graph, interpreter(noise.inputs(felt, stored), bindings)))
+    sizes = [rms(_size(x).reshape(-1)) for x in stored if isinstance(x, np.ndarray)]
+    scale = max(sizes, default=0.0)
     found = []
     for index, (name, of, wide) in enumerate(leaves(graph, outputs64)):
         # A sequence that is shorter in some run has lost an element to a jump.
         same = [r[index][2] if index < len(r) else np.zeros(0) for r in runs]
-        found.append(expect(name, of, wide, same[:RUNS], same[RUNS:], multiple, codes=codes))
+        found.append(expect(name, of, wide, same[:RUNS], same[RUNS:], multiple, codes, scale))
     return found
 
 
@@ -164,9 +166,9 @@ def _sizes(
 
 def _size(x: Array) -> Array:
     """Take magnitudes; 0 where there is none."""
-    if x.dtype.kind not in "fc":
+    if x.dtype == object or not dtype(x.dtype).is_inexact:
         return np.zeros(x.shape)
-    magnitude = np.abs(x)
+    magnitude = np.abs(x.astype(np.complex128 if x.dtype.kind == "c" else np.float64))
     return np.where(np.isfinite(magnitude), magnitude, 0.0)
 
 

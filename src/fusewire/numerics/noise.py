@@ -16,7 +16,7 @@ from fusewire.errors import DimError
 from fusewire.ir.dims import Symbol, evaluate, size
 from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.ir.types import TensorType, substitute_type, tensor_of
-from fusewire.ops.declare import Op, Trait
+from fusewire.ops.declare import Op
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 

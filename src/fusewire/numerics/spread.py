@@ -88,9 +88,9 @@ def expect_exact(name: str, of: DType, wide: Array) -> Expected:
 
 def expect(
     name: str, of: DType, wide: Array, runs: Sequence[Array], scouts: Sequence[Array],
-    multiple: float, codes: bool = False,
+    multiple: float, codes: bool = False, scale: float = 0.0,
 ) -> Expected:  # fmt: skip
-    """Read tolerance and jumps off runs of the same value."""
+    """Read tolerance and jumps off runs of the same value; ``scale``: of what it is made from."""
     if any(run.shape != wide.shape for run in (*runs, *scouts)):
         masked = np.ones(wide.shape, np.bool_)
         return Expected(name, of, wide, np.zeros(wide.shape), masked, masked, is_shaped=False)
@@ -101,7 +101,7 @@ def expect(
         for run in (*runs, *scouts):
             masked |= run != wide
         return Expected(name, of, wide, np.zeros(wide.shape), masked, masked)
-    return _expect_numbers(name, of, wide, runs, scouts, multiple)
+    return _expect_numbers(name, of, wide, runs, scouts, multiple, scale)
 
 
 def _expect_codes(
@@ -122,7 +122,7 @@ def _expect_codes(
 
 def _expect_numbers(
     name: str, of: DType, wide: Array, runs: Sequence[Array], scouts: Sequence[Array],
-    multiple: float,
+    multiple: float, scale: float,
 ) -> Expected:  # fmt: skip
     with np.errstate(all="ignore"):
         kinds = classes(wide.astype(of.numpy))
@@ -131,13 +131,14 @@ def _expect_numbers(
         jumps |= classes(run) != kinds
     finite = (kinds == 0) & ~jumps
     errors = np.stack([_distance(run, wide, finite) for run in runs])
-    scale = _scale(errors, finite)
     size = np.where(finite, np.abs(wide), 0.0)
-    tolerance = multiple * scale + of.eps * size + floor_of(of)
+    tolerance = multiple * _spread(errors, finite) + of.eps * size + floor_of(of)
     jumps |= errors.max(axis=0) > tolerance
     for run in scouts:
         jumps |= _distance(run, wide, finite) > SCOUT * tolerance
-    useless = tolerance > max(USELESS, 64 * of.eps) * np.maximum(size, rms(size[finite]))
+    useless = tolerance > max(USELESS, 64 * of.eps) * np.maximum(
+        size, max(scale, rms(size[finite]))
+    )
     masked = jumps | (useless & finite & (tolerance > 64 * floor_of(of)))
     return Expected(name, of, wide, tolerance, masked, jumps)
 
@@ -149,12 +150,12 @@ def _distance(run: Array, wide: Array, finite: Array) -> Array:
     return np.where(finite, apart, 0.0)
 
 
-def _scale(errors: Array, finite: Array) -> Array:
+def _spread(errors: Array, finite: Array) -> Array:
     """Estimate each element's spread: all runs but the farthest, and a share of the others'."""
     count = max(len(errors) - 1, 1)
     squares = errors**2
     own = (squares.sum(axis=0) - (squares.max(axis=0) if len(errors) > 1 else 0.0)) / count
     moving = own[finite & (own > 0)]
     others = float(np.median(moving)) if moving.size else 0.0
-    scale: Array = np.sqrt((count * own + SHARED * others) / (count + SHARED))
-    return scale
+    spread: Array = np.sqrt((count * own + SHARED * others) / (count + SHARED))
+    return spread
