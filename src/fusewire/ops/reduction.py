@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import FLOATS, NUMERIC, REAL, DType, bool_, float32, int64
-from fusewire.ir.dims import Dim, size
+from fusewire.dtypes import COMPLEX, FLOATS, NUMERIC, REAL, DType, bool_, float32, int64
+from fusewire.ir.dims import Dim, is_equal, size
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.conversion import cast
-from fusewire.ops.declare import EXACT, LINEAR, SCALED, Family, Op, Tolerance, Trait
-from fusewire.ops.elementwise import divide
-from fusewire.ops.inference import axes_of, axis_of, reduced_shape
+from fusewire.ops.declare import EXACT, LINEAR, Family, Op, Tolerance, Trait
+from fusewire.ops.elementwise import (
+    abs_,
+    add,
+    divide,
+    exp,
+    log,
+    maximum,
+    multiply,
+    sqrt,
+    square,
+    subtract,
+)
+from fusewire.ops.inference import axes_of, axis_of, reduced_shape, require
+from fusewire.ops.logic import isfinite, isnan, where
+from fusewire.ops.movement import squeeze
 from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.slicing import slice_axis
 
 FAMILY = Family("reduction")
 
@@ -42,7 +56,8 @@ def _terms(inputs: Any, outputs: Any, attrs: Any) -> Dim:
     return size(inputs[0].shape)
 
 
-def _limit(x: Array, largest: bool) -> Any:
+def limit(x: Array, largest: bool) -> Any:
+    """Give the largest or the smallest value of an array's dtype."""
     if x.dtype.kind == "b":
         return largest
     if x.dtype.kind == "f":
@@ -67,19 +82,28 @@ reduce_sum = _reduce(
 )  # fmt: skip
 reduce_prod = _reduce(
     "reduce_prod", lambda x, axes, keepdims: np.prod(x, axes, x.dtype, keepdims=keepdims),
-    "Multiply over axes.", NUMERIC, SCALED,
+    "Multiply over axes.", NUMERIC, LINEAR,
 )  # fmt: skip
 reduce_max = _reduce(
     "reduce_max",
-    lambda x, axes, keepdims: np.max(x, axes, keepdims=keepdims, initial=_limit(x, False)),
+    lambda x, axes, keepdims: np.max(x, axes, keepdims=keepdims, initial=limit(x, False)),
     "Take the largest over axes; NaN if any is, the smallest value of the dtype if there is none.",
     (bool_, *REAL),
 )  # fmt: skip
 reduce_min = _reduce(
     "reduce_min",
-    lambda x, axes, keepdims: np.min(x, axes, keepdims=keepdims, initial=_limit(x, True)),
+    lambda x, axes, keepdims: np.min(x, axes, keepdims=keepdims, initial=limit(x, True)),
     "Take the smallest over axes; NaN if any is, the largest value of the dtype if there is none.",
     (bool_, *REAL),
+)  # fmt: skip
+
+reduce_any = _reduce(
+    "reduce_any", lambda x, axes, keepdims: np.any(x, axes, keepdims=keepdims),
+    "Tell whether any holds over axes.", (bool_,),
+)  # fmt: skip
+reduce_all = _reduce(
+    "reduce_all", lambda x, axes, keepdims: np.all(x, axes, keepdims=keepdims),
+    "Tell whether all hold over axes.", (bool_,),
 )  # fmt: skip
 
 
@@ -115,10 +139,114 @@ def _mean(x: Value, axes: Axes, keepdims: bool) -> Value:
     return narrowed(divide(total, count(wide, axes)), x)
 
 
-reduce_mean = FAMILY.declare(
-    "reduce_mean", _reduced_type, doc="Average over axes; NaN where there is nothing.",
-    expand=_mean, dtypes=FLOATS, traits=(Trait.REDUCTION, Trait.LINEAR), samples=_samples,
+def _logsumexp(x: Value, axes: Axes, keepdims: bool) -> Value:
+    wide = widened(x)
+    largest = reduce_max(wide, axes=axes, keepdims=True)
+    # What is infinite must not be subtracted: inf - inf has no value.
+    shift = where(isfinite(largest), largest, 0.0)
+    found = add(log(reduce_sum(exp(subtract(wide, shift)), axes=axes, keepdims=True)), shift)
+    found = found if keepdims else squeeze(found, axes=axes_of(axes, x.tensor.rank))
+    return narrowed(found, x)
+
+
+def _variance(x: Value, axes: Axes, keepdims: bool, correction: int) -> Value:
+    wide = widened(x)
+    squares = square(subtract(wide, reduce_mean(wide, axes=axes, keepdims=True)))
+    terms = count(wide, axes)
+    free = maximum(subtract(terms, correction), 0.0) if isinstance(terms, Value) else (
+        max(terms - correction, 0.0)
+    )  # fmt: skip
+    return narrowed(divide(reduce_sum(squares, axes=axes, keepdims=keepdims), free), x)
+
+
+def _summed(before: Op[Value] | None, after: Op[Value] | None) -> Callable[..., Value]:
+    def expand(x: Value, axes: Axes, keepdims: bool) -> Value:
+        wide = widened(x)
+        terms = wide if before is None else before(wide)
+        total = reduce_sum(terms, axes=axes, keepdims=keepdims)
+        return narrowed(total if after is None else after(total), x)
+
+    return expand
+
+
+def _varied_type(
+    x: TensorType, *, axes: Axes = None, keepdims: bool = False, correction: int = 0
+) -> TensorType:
+    return _reduced_type(x, axes=axes, keepdims=keepdims)
+
+
+def _varied_samples() -> list[Sample]:
+    plain = [s for s in _samples() if s.operands != (draw(),) and s.attrs.get("axes") != ()]
+    return [*plain, sample(draw(4, 5), axes=(0,), correction=1)]
+
+
+_ONE = {"scalar": "the spread of one number is 0, which has no digits to compare"}
+
+
+def _compose(
+    name: str, expand: Callable[..., Value], doc: str, dtypes: tuple[DType, ...] = FLOATS,
+    rule: Callable[..., TensorType] = _reduced_type,
+    samples: Callable[[], list[Sample]] = _samples, traits: tuple[Trait, ...] = (),
+    lacks: Mapping[str, str] | None = None,
+) -> Op[Value]:  # fmt: skip
+    return FAMILY.declare(
+        name, rule, doc=doc, expand=expand, dtypes=dtypes, samples=samples, lacks=lacks,
+        traits=(Trait.REDUCTION, *traits),
+    )  # fmt: skip
+
+
+reduce_mean = _compose("reduce_mean", _mean, "Average over axes; NaN where there is nothing.",
+                       FLOATS + COMPLEX, traits=(Trait.LINEAR,))  # fmt: skip
+logsumexp = _compose("logsumexp", _logsumexp, "Take the logarithm of the sum of e^x over axes.")
+variance = _compose("variance", _variance,
+                    "Average squared distances from the mean, over n - correction terms.",
+                    rule=_varied_type, samples=_varied_samples, lacks=_ONE)  # fmt: skip
+standard_deviation = _compose(
+    "standard_deviation", lambda x, **attrs: narrowed(sqrt(variance(widened(x), **attrs)), x),
+    "Take the root of the variance.", rule=_varied_type, samples=_varied_samples, lacks=_ONE,
 )  # fmt: skip
+norm_l1 = _compose("norm_l1", _summed(abs_, None), "Add up absolute values over axes.", REAL)
+norm_l2 = _compose("norm_l2", _summed(square, sqrt), "Take the root of the sum of squares.")
+sum_square = _compose("sum_square", _summed(square, None), "Add up squares over axes.", NUMERIC)
+log_sum = _compose("log_sum", _summed(None, log), "Take the logarithm of the sum over axes.",
+                   samples=lambda: _samples(0.5))  # fmt: skip
+
+
+_NO_AXIS = {"scalar": "a scalar has no axis to search"}
+
+
+def _median_samples() -> list[Sample]:
+    return [
+        sample(draw(3, 5), axis=1),
+        sample(draw(2, 4, 3), axis=-2, keepdims=True),
+        sample(draw(0, 3), axis=1),
+        sample(given([[1.0, np.nan, 2.0], [3.0, np.inf, -np.inf]]), axis=1),
+    ]
+
+
+def _median_type(x: TensorType, *, axis: int, keepdims: bool = False) -> TensorType:
+    known = is_equal(x.shape[axis_of(axis, x.rank)], 0)
+    require(known is not True, "there is no median of nothing: the axis has no elements.")
+    return _reduced_type(x, axes=(axis,), keepdims=keepdims)
+
+
+def _median(x: Value, axis: int, keepdims: bool) -> Value:
+    from fusewire.ops.sorting import sort  # its family may build on this one
+
+    axis = axis_of(axis, x.tensor.rank)
+    terms = x.tensor.shape[axis]
+    ordered = sort(x, axis=axis)
+    low, high = (
+        slice_axis(ordered, axis, slice(at, at + 1)) for at in ((terms - 1) // 2, terms // 2)
+    )
+    middle = add(multiply(low, 0.5), multiply(high, 0.5))
+    broken = reduce_any(isnan(x), axes=(axis,), keepdims=True)
+    found = where(broken, np.nan, middle)
+    return found if keepdims else squeeze(found, axes=(axis,))
+
+
+median = _compose("median", _median, "Take the middle along an axis, or the mean of two.",
+                  rule=_median_type, samples=_median_samples, lacks=_NO_AXIS)  # fmt: skip
 
 
 def _position_type(
@@ -155,7 +283,7 @@ def _declare_position(name: str, find: Callable[..., Any], doc: str) -> Op[Value
     return FAMILY.declare(
         name, _position_type, doc=doc, reference=_position(find), dtypes=(bool_, *REAL),
         traits=(Trait.REDUCTION, Trait.DISCONTINUOUS), samples=_position_samples, flops=_terms,
-        lacks={"scalar": "a scalar has no axis to search"},
+        lacks=_NO_AXIS,
     )  # fmt: skip
 
 
