@@ -1,0 +1,140 @@
+"""Looking at values the way rules do: constants that are one number, and patterns of nodes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from fusewire.dtypes import string
+from fusewire.ir.graph import Attr, Node, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.declare import Trait
+from fusewire.ops.movement import broadcast_to
+from fusewire.ops.table import get_op
+
+# Constants with more elements are weights: not read to see if they are all one number.
+MOST_ELEMENTS = 4096
+# Ops that repeat or move elements, under which one number stays one number.
+_KEEPING = ("broadcast_to", "reshape", "transpose", "tile", "expand_dims", "squeeze")
+
+_NUMBERS: Mapping[str, Callable[[Any], Any]] = {
+    "bool": bool, "int": int, "uint": int, "float": float, "complex": complex,
+}  # fmt: skip
+
+
+def splat(value: Value | None) -> Any:
+    """Give the one number that all elements of a constant are, bit for bit; else None."""
+    while value is not None and value.node is not None and value.node.op in _KEEPING:
+        value = value.node.inputs[0]
+    if value is None or value.constant is None:
+        return None
+    held = value.constant.type
+    if held.dtype is string or held.size not in range(1, MOST_ELEMENTS + 1):
+        return None
+    flat = value.constant.array.reshape(-1)
+    if flat.size > 1 and flat.tobytes() != flat[:1].tobytes() * flat.size:
+        return None
+    return _NUMBERS[held.dtype.kind](flat[0])
+
+
+def is_number(value: Value | None, number: float) -> bool:
+    """Tell whether a value is this real number everywhere; 0.0 and -0.0 are two floats."""
+    found = splat(value)
+    if found is None or isinstance(found, complex) or found != number:
+        return False
+    return not isinstance(found, float) or math.copysign(1, found) == math.copysign(1, number)
+
+
+def maker(value: Value | None, *ops: str) -> Node | None:
+    """Give the node that makes a value, if it is of one of these ops."""
+    if value is None or value.node is None or value.node.op not in ops:
+        return None
+    return value.node
+
+
+def shaped(value: Value, like: TensorType) -> Value | None:
+    """Repeat a value to the shape of a type; None where that only the run can tell."""
+    if value.type == like:
+        return value
+    found = value.tensor
+    if found.dtype is not like.dtype or found.rank > like.rank:
+        return None
+    pairs = zip(found.shape[::-1], like.shape[::-1], strict=False)
+    if any(dim != 1 and dim != wanted for dim, wanted in pairs):
+        return None
+    return broadcast_to(value, shape=like.shape)
+
+
+@dataclass(frozen=True)
+class Anything:
+    """A value to be found; the same name must be the same value everywhere in a pattern."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Number:
+    """A constant that is one number: this one, within a few last places, or any by a name."""
+
+    name: str = ""
+    value: float | None = None
+    tolerance: float = 1e-6
+
+
+@dataclass(frozen=True)
+class Call:
+    """A node of an op over patterns; both orders are tried of an op whose operands may swap."""
+
+    op: str
+    operands: tuple[Pattern, ...]
+    attrs: Mapping[str, Attr] = field(default_factory=dict)
+
+
+Pattern: TypeAlias = Anything | Number | Call
+Found: TypeAlias = dict[str, Any]
+
+
+def call(op: str, *operands: Pattern | float, **attrs: Attr) -> Call:
+    """Write a pattern as it reads: ``call("multiply", x, call("sigmoid", x))``."""
+    parts = (Number(value=o) if isinstance(o, int | float) else o for o in operands)
+    return Call(op, tuple(parts), attrs)
+
+
+def match(pattern: Pattern, value: Value | None) -> Found | None:
+    """Find what the names of a pattern stand for: values, and numbers; None if it is no match."""
+    return next(_matches(pattern, value, {}), None)
+
+
+def _matches(pattern: Pattern, value: Value | None, found: Found) -> Iterator[Found]:
+    if value is None:
+        return
+    if isinstance(pattern, Anything):
+        if found.get(pattern.name, value) is value:
+            yield {**found, pattern.name: value}
+    elif isinstance(pattern, Number):
+        held = splat(value)
+        if isinstance(held, int | float) and _is_meant(pattern, held):
+            yield {**found, pattern.name: held} if pattern.name else found
+    elif node := maker(value, pattern.op):
+        if any(node.attrs.get(key) != attr for key, attr in pattern.attrs.items()):
+            return
+        swaps = get_op(node.op).is_(Trait.COMMUTATIVE) and len(pattern.operands) == 2
+        for parts in itertools.islice(itertools.permutations(pattern.operands), 1 + swaps):
+            yield from _all_match(list(zip(parts, node.inputs, strict=False)), found)
+
+
+def _all_match(pairs: list[tuple[Pattern, Value | None]], found: Found) -> Iterator[Found]:
+    if not pairs:
+        yield found
+        return
+    for first in _matches(*pairs[0], found):
+        yield from _all_match(pairs[1:], first)
+
+
+def _is_meant(pattern: Number, number: float) -> bool:
+    if pattern.value is None:
+        return True
+    return abs(number - pattern.value) <= pattern.tolerance * abs(pattern.value)

@@ -1,0 +1,185 @@
+"""What a rewrite rule is, and what rewriting reports: data, never printed text.
+
+A rule must keep types exactly and values bit for bit, also of NaN, infinities, -0.0, empty
+tensors, ints that wrap and dims that are symbols; ``exact=False`` marks one that may round
+otherwise than what it replaces.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.parse import parse_type
+from fusewire.rewrite.facts import Facts
+
+# What stands for the outputs of a node; or a sentence why a tempting rewrite is wrong here; or
+# None where the rule has nothing to say.
+Outcome: TypeAlias = "Value | tuple[Value, ...] | str | None"
+Apply: TypeAlias = Callable[[Node, Facts], Outcome]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A small graph on which a rule fires; ``T`` in a type is the dtype it is asked for."""
+
+    build: Callable[..., Any]
+    types: tuple[str, ...]
+
+    @property
+    def is_generic(self) -> bool:
+        """Whether it can be had in several dtypes."""
+        return any(text.startswith("T[") for text in self.types)
+
+    def __call__(self, dtype: str = "float32") -> Graph:
+        texts = [dtype + text[1:] if text.startswith("T[") else text for text in self.types]
+        inputs = [Value(parse_type(text), f"x{i}") for i, text in enumerate(texts)]
+        found = self.build(*inputs)
+        outputs = list(found) if isinstance(found, tuple) else [found]
+        names = [f"output{i}" for i in range(len(outputs))]
+        return Graph(inputs, outputs, output_names=names)
+
+
+def on(build: Callable[..., Any], *types: str) -> Example:
+    """Make an example: a graph of what ``build`` gives on inputs of these types.
+
+    >>> from fusewire.ops.elementwise import negative
+    >>> print(on(negative, "T[n]")())
+    graph main(%x0: float32[n]) {
+      %0 = negative(%x0) : float32[n]
+      return %0 as output0
+    }
+    """
+    return Example(build, types)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rewrite; ``ops`` are those of the nodes it starts from, all ops when empty."""
+
+    name: str
+    ops: tuple[str, ...]
+    because: str
+    example: Example
+    apply: Apply
+    exact: bool = True
+
+
+class Table:
+    """The rules of one module, in the order in which they are tried."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.rules: list[Rule] = []
+
+    def rule(
+        self,
+        name: str,
+        *ops: str,
+        because: str,
+        example: Example,
+        exact: bool = True,
+    ) -> Callable[[Apply], Apply]:
+        """Add the decorated function as a rule."""
+
+        def add(apply: Apply) -> Apply:
+            self.rules.append(Rule(name, ops, because, example, apply, exact))
+            return apply
+
+        return add
+
+
+@dataclass(frozen=True)
+class Fired:
+    """A rule changed nodes of this label, so many times."""
+
+    rule: str
+    node: str
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A rule that looked right left a node alone, and why."""
+
+    rule: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rewrite did and what it refused to do."""
+
+    fired: tuple[Fired, ...] = ()
+    refused: tuple[Refused, ...] = ()
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How often each rule fired."""
+        total: Counter[str] = Counter()
+        for item in self.fired:
+            total[item.rule] += item.count
+        return total
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """A graph and how it came about."""
+
+    graph: Graph
+    report: Report = Report()
+
+
+@dataclass
+class Log:
+    """Collects a report."""
+
+    _fired: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _refused: dict[Refused, None] = field(default_factory=dict)
+
+    def fired(self, rule: str, node: Node | str, count: int = 1) -> None:
+        self._fired[rule, node if isinstance(node, str) else label(node)] += count
+
+    def refused(self, rule: str, node: Node, reason: str) -> None:
+        self._refused[Refused(rule, label(node), reason)] = None
+
+    def add(self, report: Report) -> None:
+        for item in report.fired:
+            self.fired(item.rule, item.node, item.count)
+        self._refused.update(dict.fromkeys(report.refused))
+
+    @property
+    def count(self) -> int:
+        return self._fired.total()
+
+    def report(self) -> Report:
+        fired = (Fired(rule, node, count) for (rule, node), count in self._fired.items())
+        return Report(tuple(fired), tuple(self._refused))
+
+
+def label(node: Node) -> str:
+    """Say which node: by its name, else by what it is."""
+    named = node.name or next((v.name for v in node.outputs if v.name), None)
+    return named or f"{node.op} : {', '.join(str(v.type) for v in node.outputs)}"
+
+
+def as_outputs(outcome: Value | tuple[Value, ...]) -> tuple[Value, ...]:
+    return outcome if isinstance(outcome, tuple) else (outcome,)
+
+
+def rules_by_op(rules: Iterable[Rule]) -> Callable[[str], Sequence[Rule]]:
+    """Index rules by the ops they start from, keeping their order."""
+    listed = tuple(rules)
+    found: dict[str, Sequence[Rule]] = {}
+
+    def of(op: str) -> Sequence[Rule]:
+        if op not in found:
+            found[op] = [r for r in listed if not r.ops or op in r.ops]
+        return found[op]
+
+    return of

@@ -1,0 +1,14 @@
+"""Tables of rules, one module an area; ``TABLES`` is the order in which they are tried."""
+
+from __future__ import annotations
+
+from fusewire.rewrite.rule import Table
+from fusewire.rewrite.rules import algebra, casts, choice, reductions, signs
+
+TABLES: tuple[Table, ...] = (
+    algebra.TABLE,
+    signs.TABLE,
+    choice.TABLE,
+    casts.TABLE,
+    reductions.TABLE,
+)
