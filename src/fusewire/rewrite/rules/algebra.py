@@ -32,7 +32,7 @@ from fusewire.ops.elementwise import (
 from fusewire.ops.logic import bitwise_and, bitwise_or, bitwise_xor
 from fusewire.ops.movement import broadcast_to
 from fusewire.rewrite.facts import Facts
-from fusewire.rewrite.pattern import is_number, shaped, splat
+from fusewire.rewrite.pattern import is_number, maker, shaped, splat
 from fusewire.rewrite.rule import Outcome, Table, on
 
 TABLE = Table("algebra")
