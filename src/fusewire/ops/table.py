@@ -15,10 +15,10 @@ from fusewire.ir.verify import verify_graph
 from fusewire.ops.declare import Family, Op
 
 FAMILIES = (
-    "elementwise", "logic", "conversion", "reduction", "linalg", "random",
-    "contraction", "convolution", "pooling", "quantization", "fft", "sparse",
+    "elementwise", "logic", "conversion", "reduction", "cumulative", "linalg", "random",
+    "contraction", "einsum", "convolution", "pooling", "quantization", "quantized", "fft", "sparse",
     "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "sorting", "image",
-    "activation", "normalization", "transformer", "loss", "recurrent",
+    "activation", "normalization", "channels", "transformer", "loss", "recurrent",
     "control", "iteration", "container",
 )  # fmt: skip
 
