@@ -33,16 +33,10 @@ def dilated(spatial: Sequence[Dim], dilations: Sizes | None) -> tuple[Dim, ...]:
 
 
 def _conv_type(
-    x: TensorType,
-    w: TensorType,
-    bias: TensorType | None = None,
-    *,
-    strides: Sizes | None = None,
-    padding: Padding | None = None,
-    dilations: Sizes | None = None,
-    input_dilations: Sizes | None = None,
-    groups: int = 1,
-) -> TensorType:
+    x: TensorType, w: TensorType, bias: TensorType | None = None, *, strides: Sizes | None = None,
+    padding: Padding | None = None, dilations: Sizes | None = None,
+    input_dilations: Sizes | None = None, groups: int = 1,
+) -> TensorType:  # fmt: skip
     require(x.rank > 2, f"{NEEDS_SPATIAL}, found rank {x.rank}.")
     require(x.rank == w.rank, f"x and w need one rank, found {x.rank} and {w.rank}.")
     require_dims(x.shape[1], w.shape[1] * groups, "channels of x and groups times channels of w")
@@ -62,16 +56,9 @@ def _conv_type(
 
 
 def _conv(
-    x: Array,
-    w: Array,
-    bias: Array | None,
-    *,
-    strides: Sizes | None,
-    padding: Padding | None,
-    dilations: Sizes | None,
-    input_dilations: Sizes | None,
-    groups: int,
-) -> Array:
+    x: Array, w: Array, bias: Array | None, *, strides: Sizes | None, padding: Padding | None,
+    dilations: Sizes | None, input_dilations: Sizes | None, groups: int,
+) -> Array:  # fmt: skip
     window = Window.of(w.shape[2:], strides, padding, dilations)
     spatial = dilated(x.shape[2:], input_dilations)
     places = known(window.output(spatial))
@@ -138,14 +125,8 @@ def conv_samples() -> list[Sample]:
 
 
 conv = FAMILY.declare(
-    "conv",
-    _conv_type,
+    "conv", _conv_type,
     doc="Slide filters w (O, I/groups, *window) over x (N, I, *spatial) and sum the products.",
-    reference=_conv,
-    dtypes=FLOATS + INTEGERS,
-    traits=(Trait.CONTRACTION, Trait.LINEAR),
-    tolerance=LINEAR,
-    flops=_conv_flops,
-    samples=conv_samples,
-    lacks={"scalar": NEEDS_SPATIAL},
-)
+    reference=_conv, dtypes=FLOATS + INTEGERS, traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR, flops=_conv_flops, samples=conv_samples, lacks={"scalar": NEEDS_SPATIAL},
+)  # fmt: skip

@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import FLOATS, REAL, DType, dtype
-from fusewire.ir.dims import Dim, size
-from fusewire.ir.graph import Array
+from fusewire.dtypes import FLOATS, REAL, DType, dtype, int64
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Dim, Shape, size
+from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType, Type, tensor_of
-from fusewire.ops.declare import EXACT, LINEAR, Family, Trait
-from fusewire.ops.inference import require
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.declare import EXACT, LINEAR, Family, Op, Trait
+from fusewire.ops.elementwise import abs_, power, sqrt, square
+from fusewire.ops.inference import require, require_dims
+from fusewire.ops.movement import broadcast_to, reshape
+from fusewire.ops.reduction import narrowed, reduce_max, reduce_mean, widened
+from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.scatter import scatter_elements
 from fusewire.ops.window import Padding, Sizes, Window
 
 FAMILY = Family("pooling")
@@ -22,14 +27,9 @@ NEEDS_SPATIAL = "pooling needs a batch, channels and spatial axes"
 
 
 def _pool_type(
-    x: TensorType,
-    *,
-    window: Sizes,
-    strides: Sizes | None = None,
-    padding: Padding | None = None,
-    dilations: Sizes | None = None,
-    ceil: bool = False,
-) -> TensorType:
+    x: TensorType, *, window: Sizes, strides: Sizes | None = None, padding: Padding | None = None,
+    dilations: Sizes | None = None, ceil: bool = False,
+) -> TensorType:  # fmt: skip
     require(x.rank > 2, f"{NEEDS_SPATIAL}, found rank {x.rank}.")
     sliding = Window.of(window, strides, padding, dilations, ceil)
     return x.with_shape((*x.shape[:2], *sliding.output(x.shape[2:])))
@@ -71,17 +71,11 @@ def _max_pool(x: Array, *, window: Sizes, **sliding: Any) -> Array:
 
 
 max_pool = FAMILY.declare(
-    "max_pool",
-    _pool_type,
-    doc="Take the largest element of each window; padding does not take part.",
-    reference=_max_pool,
-    dtypes=REAL,
-    traits=(Trait.REDUCTION,),
-    tolerance=EXACT,
-    flops=_pool_flops,
-    samples=pool_samples(),
-    lacks={"scalar": NEEDS_SPATIAL},
-)
+    "max_pool", _pool_type,
+    doc="Take the largest element of each window; padding does not take part.", reference=_max_pool,
+    dtypes=REAL, traits=(Trait.REDUCTION,), tolerance=EXACT, flops=_pool_flops,
+    samples=pool_samples(), lacks={"scalar": NEEDS_SPATIAL},
+)  # fmt: skip
 
 
 def _sum_pool(x: Array, *, window: Sizes, **sliding: Any) -> Array:
@@ -93,29 +87,16 @@ def _sum_pool(x: Array, *, window: Sizes, **sliding: Any) -> Array:
 
 
 sum_pool = FAMILY.declare(
-    "sum_pool",
-    _pool_type,
-    doc="Add up the elements of each window.",
-    reference=_sum_pool,
-    dtypes=FLOATS,
-    traits=(Trait.REDUCTION, Trait.LINEAR),
-    tolerance=LINEAR,
-    flops=_pool_flops,
-    samples=pool_samples(),
-    lacks={"scalar": NEEDS_SPATIAL},
-)
+    "sum_pool", _pool_type, doc="Add up the elements of each window.", reference=_sum_pool,
+    dtypes=FLOATS, traits=(Trait.REDUCTION, Trait.LINEAR), tolerance=LINEAR, flops=_pool_flops,
+    samples=pool_samples(), lacks={"scalar": NEEDS_SPATIAL},
+)  # fmt: skip
 
 
 def _average_pool_type(
-    x: TensorType,
-    *,
-    window: Sizes,
-    strides: Sizes | None = None,
-    padding: Padding | None = None,
-    dilations: Sizes | None = None,
-    ceil: bool = False,
-    count_padding: bool = False,
-) -> TensorType:
+    x: TensorType, *, window: Sizes, strides: Sizes | None = None, padding: Padding | None = None,
+    dilations: Sizes | None = None, ceil: bool = False, count_padding: bool = False,
+) -> TensorType:  # fmt: skip
     return _pool_type(
         x, window=window, strides=strides, padding=padding, dilations=dilations, ceil=ceil
     )
@@ -136,14 +117,128 @@ def _average_pool(x: Array, *, window: Sizes, count_padding: bool, **sliding: An
 
 
 average_pool = FAMILY.declare(
-    "average_pool",
-    _average_pool_type,
+    "average_pool", _average_pool_type,
     doc="Average each window over its elements, and over its padding if count_padding.",
-    reference=_average_pool,
-    dtypes=FLOATS,
-    traits=(Trait.REDUCTION, Trait.LINEAR),
-    tolerance=LINEAR,
-    flops=_pool_flops,
+    reference=_average_pool, dtypes=FLOATS, traits=(Trait.REDUCTION, Trait.LINEAR),
+    tolerance=LINEAR, flops=_pool_flops,
     samples=lambda: [*pool_samples()(), *pool_samples(count_padding=True)()],
     lacks={"scalar": NEEDS_SPATIAL},
+)  # fmt: skip
+
+
+def _max_pool_with_indices_type(
+    x: TensorType, *, window: Sizes, strides: Sizes | None = None, padding: Padding | None = None,
+    dilations: Sizes | None = None, ceil: bool = False, column_major: bool = False,
+) -> tuple[TensorType, ...]:  # fmt: skip
+    found = _pool_type(
+        x, window=window, strides=strides, padding=padding, dilations=dilations, ceil=ceil
+    )
+    return found, found.with_dtype(int64)
+
+
+def _max_pool_with_indices(
+    x: Array, *, window: Sizes, column_major: bool, **sliding: Any
+) -> tuple[Array, Array]:
+    at = Window.of(window, **sliding)
+    plane = int(np.prod(x.shape[2:], dtype=np.int64))
+    # Where each cell lies in its plane, with -1 in the padding.
+    inside: Array = np.arange(plane).reshape(x.shape[2:], order="F" if column_major else "C")
+    inside = inside[None, None]
+    best = np.full((*x.shape[:2], *at.places(x)), _lowest(x.dtype), x.dtype)
+    found = np.full(best.shape, -1)
+    for cell, index in zip(at.cells(x, 0), at.cells(inside, -1), strict=True):
+        # Earlier cells win ties, and NaN wins over numbers.
+        better = (found < 0) | (cell > best) | ((cell != cell) & (best == best))
+        better &= index >= 0
+        best, found = np.where(better, cell, best), np.where(better, index, found)
+    offsets = np.arange(x.shape[0] * x.shape[1]) * plane
+    offsets = offsets.reshape(*x.shape[:2], *[1] * len(window))
+    return best, np.where(found < 0, found, found + offsets)
+
+
+max_pool_with_indices = FAMILY.declare(
+    "max_pool_with_indices", _max_pool_with_indices_type,
+    doc="Take the largest of each window and its place in all of x, flattened (-1: only padding).",
+    reference=_max_pool_with_indices, dtypes=REAL, traits=(Trait.REDUCTION, Trait.DISCONTINUOUS),
+    tolerance=EXACT, flops=_pool_flops,
+    samples=lambda: [*pool_samples()(), *pool_samples(column_major=True)()],
+    lacks={"scalar": NEEDS_SPATIAL},
+)  # fmt: skip
+
+
+def _max_unpool_type(x: TensorType, indices: TensorType, *, shape: Shape) -> TensorType:
+    require(indices.dtype is int64, f"indices must be int64, found {indices.dtype}.")
+    require(indices.rank == x.rank, f"x and indices need one shape, found {x} and {indices}.")
+    for place, (left, right) in enumerate(zip(x.shape, indices.shape, strict=True)):
+        require_dims(left, right, f"dims {place} of x and indices")
+    return x.with_shape(shape)
+
+
+def _max_unpool(x: Value, indices: Value, shape: Shape) -> Value:
+    of = x.tensor.dtype.numpy
+    empty = broadcast_to(constant(np.zeros((), of)), shape=(size(shape),))
+    flat = (x.tensor.size,)
+    places, updates = reshape(indices, shape=flat), reshape(x, shape=flat)
+    filled = scatter_elements(empty, places, updates, axis=0, reduction="set")
+    return reshape(filled, shape=shape)
+
+
+max_unpool = FAMILY.declare(
+    "max_unpool", _max_unpool_type,
+    doc="Put elements at flat places in a tensor of zeros of this shape.", expand=_max_unpool,
+    dtypes=REAL, traits=(Trait.MOVEMENT,), tolerance=EXACT, index_operands=("indices",),
+    samples=lambda: [
+        sample(draw(1, 1, 2, 2), given([[[[5, 7], [13, 15]]]], "int64"), shape=(1, 1, 4, 4)),
+        sample(draw(0, 2, 3), draw(0, 2, 3, dtype_="int64"), shape=(0, 2, 6)),
+    ],
+    lacks={"scalar": NEEDS_SPATIAL, "broadcast": "indices have the shape of x"},
+)  # fmt: skip
+
+
+def _lp_pool_type(
+    x: TensorType, *, p: float = 2.0, window: Sizes, strides: Sizes | None = None,
+    padding: Padding | None = None, dilations: Sizes | None = None, ceil: bool = False,
+) -> TensorType:  # fmt: skip
+    return _pool_type(
+        x, window=window, strides=strides, padding=padding, dilations=dilations, ceil=ceil
+    )
+
+
+def _lp_pool(x: Value, p: float, **sliding: Any) -> Value:
+    wide = abs_(widened(x))
+    if p == 1.0:
+        return narrowed(sum_pool(wide, **sliding), x)
+    if p == 2.0:
+        return narrowed(sqrt(sum_pool(square(wide), **sliding)), x)
+    return narrowed(power(sum_pool(power(wide, p), **sliding), 1.0 / p), x)
+
+
+lp_pool = FAMILY.declare(
+    "lp_pool", _lp_pool_type, doc="Take the p-norm of each window.", expand=_lp_pool, dtypes=FLOATS,
+    traits=(Trait.REDUCTION,),
+    samples=lambda: [s for p in (1.0, 2.0, 3.0) for s in pool_samples(p=p)()],
+    lacks={"scalar": NEEDS_SPATIAL},
+)  # fmt: skip
+
+
+def _global_type(x: TensorType) -> TensorType:
+    require(x.rank > 2, f"{NEEDS_SPATIAL}, found rank {x.rank}.")
+    return x.with_shape(x.shape[:2] + (1,) * (x.rank - 2))
+
+
+def _global(name: str, doc: str, reduce: Op[Value], dtypes: tuple[DType, ...]) -> Op[Value]:
+    return FAMILY.declare(
+        name, _global_type, doc=doc,
+        expand=lambda x: reduce(x, axes=tuple(range(2, x.tensor.rank)), keepdims=True),
+        dtypes=dtypes, traits=(Trait.REDUCTION,), tolerance=reduce.tolerance,
+        samples=lambda: [sample(draw(2, 3, 4, 2)), sample(draw(1, 2, 5)), sample(draw(0, 2, 3))],
+        lacks={"scalar": NEEDS_SPATIAL},
+    )  # fmt: skip
+
+
+global_average_pool = _global(
+    "global_average_pool", "Average over all spatial axes.", reduce_mean, FLOATS
+)
+global_max_pool = _global(
+    "global_max_pool", "Take the largest over all spatial axes.", reduce_max, REAL
 )

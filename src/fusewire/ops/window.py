@@ -37,12 +37,9 @@ class Window:
 
     @staticmethod
     def of(
-        sizes: Sequence[Dim],
-        strides: Sizes | None,
-        padding: Padding | None,
-        dilations: Sizes | None,
-        ceil: bool = False,
-    ) -> Window:
+        sizes: Sequence[Dim], strides: Sizes | None, padding: Padding | None,
+        dilations: Sizes | None, ceil: bool = False,
+    ) -> Window:  # fmt: skip
         """Complete the attributes: strides and dilations default to 1, padding to none."""
         rank = len(sizes)
         found = Window(

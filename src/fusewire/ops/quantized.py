@@ -1,0 +1,231 @@
+"""Products and convolutions of codes: summed exactly in int32, then scaled where asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusewire.dtypes import DType, float32, int4, int8, int32, uint4, uint8
+from fusewire.ir.graph import Value
+from fusewire.ir.types import TensorType, tensor_of
+from fusewire.ops.contraction import matmul, matmul_samples
+from fusewire.ops.conversion import cast
+from fusewire.ops.convolution import NEEDS_SPATIAL, conv, conv_samples
+from fusewire.ops.declare import CODES, EXACT, Family, Trait
+from fusewire.ops.elementwise import add, divide, multiply
+from fusewire.ops.inference import broadcast_shapes, require, same_dtype
+from fusewire.ops.movement import expand_dims, reshape
+from fusewire.ops.quantization import centred, encode
+from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.window import Padding, Sizes
+
+FAMILY = Family("quantized")
+
+BYTES = (int8, uint8, int4, uint4)
+
+
+def _sum_type(a: TensorType, b: TensorType, a_zero: Any, b_zero: Any) -> None:
+    """Refuse what is not made of bytes."""
+    require(a.dtype in BYTES and b.dtype in BYTES, f"codes must be bytes, found {a} and {b}.")
+    for codes, zero in ((a, a_zero), (b, b_zero)):
+        if zero is not None:
+            same_dtype(codes, zero)
+
+
+def _matmul_integer_type(
+    a: TensorType, b: TensorType, a_zero: TensorType | None = None,
+    b_zero: TensorType | None = None,
+) -> TensorType:  # fmt: skip
+    _sum_type(a, b, a_zero, b_zero)
+    if a_zero is not None and a_zero.rank == 1:
+        require(a.rank > 1, "zero points per row need a matrix on the left.")
+        a_zero = a_zero.with_shape((*a_zero.shape, 1))
+    for codes, zero in ((a, a_zero), (b, b_zero)):
+        shape = codes.shape if zero is None else broadcast_shapes(codes.shape, zero.shape)
+        require(shape == codes.shape, f"{zero} does not broadcast to its operand {codes}.")
+    return tensor_of(matmul.infer((a.with_dtype(int32), b.with_dtype(int32)), {})[0])
+
+
+def _matmul_integer(a: Value, b: Value, a_zero: Value | None, b_zero: Value | None) -> Value:
+    if a_zero is not None and a_zero.tensor.rank == 1:
+        a_zero = expand_dims(a_zero, axes=(1,))
+    return matmul(centred(a, a_zero), centred(b, b_zero))
+
+
+matmul_integer = FAMILY.declare(
+    "matmul_integer", _matmul_integer_type,
+    doc="Multiply matrices of codes less their zero points (per tensor, row, column) in int32.",
+    expand=_matmul_integer, dtypes=BYTES, traits=(Trait.CONTRACTION,), tolerance=EXACT,
+    samples=lambda: [
+        *matmul_samples(),
+        sample(_codes(3, 4), _codes(4, 5, dtype_=int8), _codes(), _codes(dtype_=int8)),
+        sample(_codes(3, 4), _codes(4, 5), _codes(3), _codes(5)),
+        sample(_codes(2, 3, 4), _codes(2, 4, 5), _codes(2, 3, 1), _codes(2, 1, 5)),
+    ],
+    lacks={"scalar": "a product of matrices needs an axis to sum over"},
+)  # fmt: skip
+
+
+def _codes(*shape: int, dtype_: DType | None = None) -> Any:
+    return draw(*shape, low=-128.0, high=255.0, dtype_=dtype_)
+
+
+def _conv_integer_type(
+    x: TensorType, w: TensorType, x_zero: TensorType | None = None,
+    w_zero: TensorType | None = None, *, strides: Sizes | None = None,
+    padding: Padding | None = None, dilations: Sizes | None = None, groups: int = 1,
+) -> TensorType:  # fmt: skip
+    _sum_type(x, w, x_zero, w_zero)
+    require(x_zero is None or x_zero.rank == 0, f"x_zero must be a scalar, found {x_zero}.")
+    if w_zero is not None and w_zero.rank:
+        require(w_zero.shape == w.shape[:1], f"w_zero is a scalar or per filter, found {w_zero}.")
+    found = conv.make(
+        [Value(t.with_dtype(int32)) for t in (x, w)],
+        {"strides": strides, "padding": padding, "dilations": dilations, "groups": groups},
+    )
+    return found.outputs[0].tensor
+
+
+def _per_filter(of: Value, rank: int) -> Value:
+    """Shape a value per filter so that it broadcasts from the given rank's first axis."""
+    if of.tensor.rank == 0:
+        return of
+    return reshape(of, shape=(*of.tensor.shape, *[1] * (rank - 1)))
+
+
+def _conv_integer(
+    x: Value, w: Value, x_zero: Value | None, w_zero: Value | None, **attrs: Any
+) -> Value:
+    # Padding is zero after zero points are gone: it is x_zero in codes.
+    zero = None if w_zero is None else _per_filter(w_zero, w.tensor.rank)
+    return conv(centred(x, x_zero), centred(w, zero), **attrs)
+
+
+def _conv_integer_samples() -> list[Sample]:
+    plain = [
+        Sample(s.operands[:2], s.attrs) for s in conv_samples() if "input_dilations" not in s.attrs
+    ]
+    x, w = _codes(1, 2, 4, 4), _codes(3, 2, 2, 2)
+    return [
+        *plain,
+        sample(x, w, _codes(), _codes(3), padding=((1, 1), (0, 1))),
+        sample(x, _codes(3, 2, 2, 2, dtype_=int8), _codes(), _codes(dtype_=int8)),
+    ]
+
+
+conv_integer = FAMILY.declare(
+    "conv_integer", _conv_integer_type,
+    doc="Convolve codes less their zero points (w_zero per tensor or filter) in int32.",
+    expand=_conv_integer, dtypes=BYTES, traits=(Trait.CONTRACTION,), tolerance=EXACT,
+    samples=_conv_integer_samples, lacks={"scalar": NEEDS_SPATIAL},
+)  # fmt: skip
+
+
+def _rescale(total: Value, a_scale: Value, b_scale: Value, y_scale: Value, y_zero: Value) -> Value:
+    """Turn sums of products of codes into codes of the output."""
+    factor = divide(multiply(a_scale, b_scale), y_scale)
+    # Integers first: the product in the scales' dtype is rounded once.
+    scaled = multiply(cast(total, dtype=factor.tensor.dtype), factor)
+    return encode(scaled, y_zero, y_zero.tensor.dtype)
+
+
+def _require_float(*scales: TensorType) -> None:
+    require(same_dtype(*scales).is_float, f"scales must be floats, found {scales[0]}.")
+
+
+def _qlinear_matmul_type(
+    a: TensorType, a_scale: TensorType, a_zero: TensorType, b: TensorType, b_scale: TensorType,
+    b_zero: TensorType, y_scale: TensorType, y_zero: TensorType,
+) -> TensorType:  # fmt: skip
+    _require_float(a_scale, b_scale, y_scale)
+    require(y_zero.dtype in BYTES, f"y_zero must be a byte, found {y_zero}.")
+    found = _matmul_integer_type(a, b, a_zero, b_zero)
+    for of in (a_scale, b_scale, y_scale, y_zero):
+        per_row = of.rank == 1 and of is not b_scale
+        wide = broadcast_shapes(found.shape, of.shape + (1,) * per_row)
+        require(wide == found.shape, f"{of} does not broadcast to the product {found}.")
+    return found.with_dtype(y_zero.dtype)
+
+
+def _rows(of: Value) -> Value:
+    return expand_dims(of, axes=(1,)) if of.tensor.rank == 1 else of
+
+
+def _qlinear_matmul(
+    a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
+    y_scale: Value, y_zero: Value,
+) -> Value:  # fmt: skip
+    total = matmul_integer(a, b, a_zero, b_zero)
+    return _rescale(total, _rows(a_scale), b_scale, _rows(y_scale), _rows(y_zero))
+
+
+def _scale(*shape: int) -> Any:
+    return draw(*shape, dtype_=float32, low=0.01, high=0.1)
+
+
+qlinear_matmul = FAMILY.declare(
+    "qlinear_matmul", _qlinear_matmul_type,
+    doc="Multiply matrices of codes and give codes: each operand has its scale and zero point.",
+    expand=_qlinear_matmul, dtypes=BYTES, traits=(Trait.CONTRACTION, Trait.DISCONTINUOUS),
+    tolerance=CODES,
+    samples=lambda: [
+        sample(a, _scale(*per), _codes(*per), b, _scale(), _codes(), _scale(), _codes())
+        for a, b, per in (
+            (_codes(3, 4), _codes(4, 5), ()),
+            (_codes(2, 3, 4), _codes(2, 4, 2), ()),
+            (_codes(3, 4), _codes(4, 5), (3,)),
+            (_codes(0, 4), _codes(4, 5), ()),
+        )
+    ],
+    lacks={"scalar": "a product of matrices needs an axis to sum over"},
+)  # fmt: skip
+
+
+def _qlinear_conv_type(
+    x: TensorType, x_scale: TensorType, x_zero: TensorType, w: TensorType, w_scale: TensorType,
+    w_zero: TensorType, y_scale: TensorType, y_zero: TensorType, bias: TensorType | None = None, *,
+    strides: Sizes | None = None, padding: Padding | None = None, dilations: Sizes | None = None,
+    groups: int = 1,
+) -> TensorType:  # fmt: skip
+    _require_float(x_scale, w_scale, y_scale)
+    scalars = [t.rank == 0 for t in (x_scale, y_scale, y_zero)]
+    require(all(scalars), "scales and zero points of x and y must be scalars.")
+    fits = w_scale.rank == 0 or w_scale.shape == w.shape[:1]
+    require(fits, f"w_scale is a scalar or per filter, found {w_scale}.")
+    require(bias is None or bias.dtype is int32, f"bias must be int32, found {bias}.")
+    require(y_zero.dtype in BYTES, f"y_zero must be a byte, found {y_zero}.")
+    found = _conv_integer_type(
+        x, w, x_zero, w_zero,
+        strides=strides, padding=padding, dilations=dilations, groups=groups,
+    )  # fmt: skip
+    return found.with_dtype(y_zero.dtype)
+
+
+def _qlinear_conv(
+    x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
+    y_scale: Value, y_zero: Value, bias: Value | None, **attrs: Any,
+) -> Value:  # fmt: skip
+    total = conv_integer(x, w, x_zero, w_zero, **attrs)
+    rank = w.tensor.rank - 1
+    if bias is not None:
+        total = add(total, _per_filter(bias, rank))
+    return _rescale(total, x_scale, _per_filter(w_scale, rank), y_scale, y_zero)
+
+
+def _qlinear_conv_samples() -> list[Sample]:
+    found = []
+    for s in _conv_integer_samples():
+        x, w = s.operands[:2]
+        filters = w.shape[0] if w is not None else 0
+        for per in ((), (filters,)):
+            bias = draw(filters, dtype_=int32, low=-90.0, high=90.0) if per else None
+            inputs = (x, _scale(), _codes(), w, _scale(*per), draw(*per), _scale(), _codes(), bias)
+            found.append(Sample(inputs, s.attrs))
+    return [s for s in found if s.operands[3] and s.operands[3].dtype is None]
+
+
+qlinear_conv = FAMILY.declare(
+    "qlinear_conv", _qlinear_conv_type,
+    doc="Convolve codes and give codes; bias is int32 in units of x_scale times w_scale.",
+    expand=_qlinear_conv, dtypes=BYTES, traits=(Trait.CONTRACTION, Trait.DISCONTINUOUS),
+    tolerance=CODES, samples=_qlinear_conv_samples, lacks={"scalar": NEEDS_SPATIAL},
+)  # fmt: skip
