@@ -269,7 +269,20 @@ def broadcast_dim(left: Dim, right: Dim) -> Dim:
         return _broadcast(left, right)
     if isinstance(left, int) or isinstance(right, int):
         return left if isinstance(left, int) else right
-    return _ordered("broadcast", left, right)
+    # Order, nesting and repeats do not matter, so they are not kept.
+    first, *rest = sorted({*_broadcast_parts(left), *_broadcast_parts(right)}, key=str)
+    for part in rest:
+        first = _atom(Apply("broadcast", first, part))
+    return first
+
+
+def _broadcast_parts(dim: Dim) -> Iterator[Dim]:
+    atom = _only_atom(dim) if isinstance(dim, Sym) else None
+    if isinstance(atom, Apply) and atom.function == "broadcast":
+        yield from _broadcast_parts(atom.left)
+        yield from _broadcast_parts(atom.right)
+    else:
+        yield dim
 
 
 def lower_bound(dim: Dim) -> int | None:

@@ -229,7 +229,7 @@ def _glu_type(x: TensorType, *, axis: int = -1) -> TensorType:
 
 def _glu(x: Value, axis: int) -> Value:
     half = floordiv(x.tensor.shape[axis], 2)
-    kept, gate = split(x, axis=axis, sizes=(half, x.tensor.shape[axis] - half))
+    kept, gate = split(x, axis=axis, sizes=(half, half))
     return multiply(kept, sigmoid(gate))
 
 
