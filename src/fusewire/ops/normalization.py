@@ -20,6 +20,7 @@ from fusewire.ops.elementwise import (
     divide,
     exp,
     log,
+    maximum,
     multiply,
     rsqrt,
     sqrt,
@@ -33,7 +34,7 @@ from fusewire.ops.inference import (
     require,
     same_dtype,
 )
-from fusewire.ops.logic import equal, where
+from fusewire.ops.logic import equal
 from fusewire.ops.reduction import argmax, narrowed, reduce_max, reduce_mean, reduce_sum, widened
 from fusewire.ops.sample import Sample, draw, given, sample
 
@@ -184,7 +185,9 @@ def _lp_normalize(x: Value, axis: int, p: int) -> Value:
         length = reduce_sum(abs_(wide), axes=(axis,), keepdims=True)
     else:
         length = sqrt(reduce_sum(square(wide), axes=(axis,), keepdims=True))
-    return narrowed(divide(wide, where(equal(length, 0.0), 1.0, length)), x)
+    # The smallest normal number: nothing divided by nothing is nothing.
+    smallest = float(np.finfo(wide.tensor.dtype.numpy).tiny)
+    return narrowed(divide(wide, maximum(length, smallest)), x)
 
 
 def _mean_variance_norm_type(
@@ -218,7 +221,7 @@ mean_variance_norm = FAMILY.declare(
     samples=lambda: [
         sample(draw(2, 3, 4, 2)),
         sample(draw(3, 5), axes=(-1,), epsilon=0.1),
-        sample(draw(), axes=()),
+        sample(draw(), axes=(), epsilon=1.0),
         sample(draw(0, 4), axes=(1,)),
     ],
 )  # fmt: skip
