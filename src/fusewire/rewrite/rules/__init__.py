@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from fusewire.rewrite.rule import Table
-from fusewire.rewrite.rules import algebra, casts, choice, reductions, signs
+from fusewire.rewrite.rules import (
+    algebra,
+    casts,
+    choice,
+    movement,
+    reductions,
+    signs,
+    slicing,
+)  # fmt: skip
 
 TABLES: tuple[Table, ...] = (
-    algebra.TABLE,
-    signs.TABLE,
-    choice.TABLE,
-    casts.TABLE,
-    reductions.TABLE,
-)
+    algebra.TABLE, signs.TABLE, choice.TABLE, casts.TABLE, reductions.TABLE,
+    movement.TABLE, slicing.TABLE,
+)  # fmt: skip
