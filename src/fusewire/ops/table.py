@@ -17,7 +17,8 @@ from fusewire.ops.declare import Family, Op
 FAMILIES = (
     "elementwise", "logic", "conversion", "reduction", "cumulative", "linalg", "random",
     "contraction", "einsum", "convolution", "pooling", "quantization", "quantized", "fft", "sparse",
-    "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "sorting", "image",
+    "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "sorting",
+    "resampling", "image",
     "activation", "normalization", "channels", "transformer", "loss", "recurrent",
     "control", "iteration", "container",
 )  # fmt: skip

@@ -1,0 +1,206 @@
+"""Resizing on any axes: where output elements come from, and with which weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusewire.dtypes import FLOATS, REAL, bool_
+from fusewire.ir.dims import Shape
+from fusewire.ir.graph import Array
+from fusewire.ir.types import TensorType
+from fusewire.ops.declare import Family, Tolerance
+from fusewire.ops.inference import require, within
+from fusewire.ops.sample import Sample, draw, given, sample
+
+FAMILY = Family("resampling")
+# Engines compute places in float32: the error grows with the axis, not with the value.
+PLACES = Tolerance("scaled", 64.0)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis to resize; ``width`` is its output size before it was cut to a whole number."""
+
+    size: int
+    count: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+    @property
+    def width(self) -> float:
+        return self.scale * self.size
+
+    @property
+    def is_same(self) -> bool:
+        whole = self.scale == 1.0 and self.size == self.count
+        return whole and (self.start, self.end) == (0.0, 1.0)
+
+
+def _half_pixel(axis: Axis, at: Array) -> Array:
+    return (at + 0.5) / axis.scale - 0.5
+
+
+def _crop(axis: Axis, at: Array) -> Array:
+    last = axis.size - 1
+    if axis.width == 1:
+        return np.full_like(at, 0.5 * (axis.start + axis.end) * last)
+    return axis.start * last + at * (axis.end - axis.start) * last / (axis.width - 1)
+
+
+def _symmetric(axis: Axis, at: Array) -> Array:
+    return axis.size / 2 * (1 - axis.count / axis.width) + (at + 0.5) / axis.scale - 0.5
+
+
+# How the place of an output element becomes a place in the operand.
+COORDINATES: dict[str, Callable[[Axis, Array], Array]] = {
+    "half_pixel": _half_pixel,
+    "half_pixel_symmetric": _symmetric,
+    "pytorch_half_pixel": lambda axis, at: _half_pixel(axis, at) if axis.width > 1 else at * 0.0,
+    "align_corners": lambda axis, at: (
+        at * 0.0 if axis.width == 1 else at * (axis.size - 1) / (axis.width - 1)
+    ),
+    "asymmetric": lambda axis, at: at / axis.scale,
+    "crop": _crop,
+}
+ROUNDINGS: dict[str, Callable[[Array], Array]] = {
+    "half_down": lambda at: np.ceil(at - 0.5),
+    "half_up": lambda at: np.floor(at + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
+MODES = ("nearest", "linear", "cubic")
+
+
+def cubic_weight(distance: Array, a: float) -> Array:
+    """Weigh by the cubic convolution kernel of Keys."""
+    d = np.abs(distance)
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+def linear_weight(distance: Array, a: float = 0.0) -> Array:
+    """Weigh by closeness."""
+    return np.maximum(1 - np.abs(distance), 0.0)
+
+
+def _taps(
+    axis: Axis, at: Array, mode: str, cubic_a: float, antialias: bool, exclude_outside: bool
+) -> tuple[Array, Array]:
+    """Find for each place the elements that count, and their weights: two [count, taps]."""
+    weigh, reach = (cubic_weight, 2) if mode == "cubic" else (linear_weight, 1)
+    stretch = min(axis.scale, 1.0) if antialias else 1.0
+    first = int(np.floor(-reach / stretch)) + 1
+    left = np.ceil(at) - 1
+    steps = np.arange(first, 2 - first)
+    weights = weigh((steps - (at - left)[:, None]) * stretch, cubic_a)
+    taps = left[:, None].astype(np.int64) + steps
+    if exclude_outside:
+        weights = np.where((taps < 0) | (taps >= axis.size), 0.0, weights)
+    if antialias or exclude_outside:
+        total = weights.sum(1, keepdims=True)
+        weights = weights / np.where(total == 0, 1.0, total)
+    return taps, weights
+
+
+def _resize_type(
+    x: TensorType, roi: TensorType | None = None, *, sizes: Shape,
+    scales: tuple[float, ...] | None = None, mode: str = "nearest",
+    coordinates: str = "half_pixel", rounding: str = "half_down", cubic_a: float = -0.75,
+    antialias: bool = False, exclude_outside: bool = False, extrapolation: float = 0.0,
+) -> TensorType:  # fmt: skip
+    """``scales`` where they are not sizes divided; ``roi`` holds all starts, then all ends."""
+    check_resize(x, roi, scales, mode, coordinates, rounding)
+    require(len(sizes) == x.rank, f"one size an axis needed, found {sizes}.")
+    for dim, count in zip(x.shape, sizes, strict=True):
+        grows = dim == 0 and within(1, count)
+        require(not grows, f"an axis of size 0 cannot become {count}.")
+    return x.with_shape(sizes)
+
+
+def check_resize(
+    x: TensorType, roi: TensorType | None, scales: Sequence[float] | None, mode: str,
+    coordinates: str, rounding: str,
+) -> None:  # fmt: skip
+    """Refuse what resizing cannot do."""
+    for name, found, table in (
+        ("mode", mode, MODES), ("coordinates", coordinates, COORDINATES),
+        ("rounding", rounding, ROUNDINGS),
+    ):  # fmt: skip
+        require(found in table, f"{name} must be one of {', '.join(table)}, found {found!r}.")
+    floats = mode == "nearest" or x.dtype in FLOATS
+    require(floats, f"mode {mode} computes, and so needs floats; cast {x.dtype} first.")
+    require(scales is None or len(scales) == x.rank, f"one scale an axis needed, found {scales}.")
+    given_ = coordinates != "crop" or roi is not None
+    require(given_, "coordinates crop need a roi.")
+    if roi is not None:
+        require(roi.shape == (2 * x.rank,), f"a roi needs {2 * x.rank} elements, found {roi}.")
+
+
+def resize_array(
+    x: Array, roi: Array | None, sizes: Sequence[int], scales: Sequence[float] | None, mode: str,
+    coordinates: str, rounding: str, cubic_a: float, antialias: bool, exclude_outside: bool,
+    extrapolation: float,
+) -> Array:  # fmt: skip
+    """Resize axis by axis; places are computed in float64."""
+    bounds = np.repeat([0.0, 1.0], x.ndim) if coordinates != "crop" or roi is None else roi
+    outside = np.zeros((), np.bool_)
+    for i, (size, count) in enumerate(zip(x.shape, sizes, strict=True)):
+        scale = count / max(size, 1) if scales is None else float(scales[i])
+        axis = Axis(size, count, scale, float(bounds[i]), float(bounds[x.ndim + i]))
+        if axis.is_same or x.size == 0:
+            x = x if axis.is_same else np.zeros((*x.shape[:i], count, *x.shape[i + 1 :]), x.dtype)
+            continue
+        at = COORDINATES[coordinates](axis, np.arange(count, dtype=np.float64))
+        column = (-1,) + (1,) * (x.ndim - 1 - i)
+        if coordinates == "crop":
+            outside = outside | ((at < 0) | (at > size - 1)).reshape(column)
+        if mode == "nearest":
+            x = np.take(x, ROUNDINGS[rounding](at).astype(np.int64), i, mode="clip")
+            continue
+        taps, weights = _taps(axis, at, mode, cubic_a, antialias, exclude_outside)
+        parts = zip(taps.T, weights.T.astype(x.dtype), strict=True)
+        x = sum(
+            (np.take(x, t, i, mode="clip") * w.reshape(column) for t, w in parts), x.dtype.type(0)
+        )
+    return np.where(outside, x.dtype.type(extrapolation), x)
+
+
+def resize_samples() -> list[Sample]:
+    """Cover every mode, coordinate system and rounding once, and the corners of each."""
+    half = {"sizes": (1, 3, 5), "scales": (1.0, 0.6, 1.7)}
+    smooth = {"mode": "cubic", "sizes": (1, 2, 3)}
+    computed: list[dict[str, Any]] = [
+        *({"mode": m, "coordinates": c, **half}
+          for c in COORDINATES if c != "crop" for m in ("linear", "cubic")),
+        {**smooth, "exclude_outside": True},
+        {**smooth, "antialias": True, "cubic_a": -0.5},
+        {**smooth, "mode": "linear", "antialias": True, "exclude_outside": True},
+        {"mode": "linear", "sizes": (1, 1, 1), "coordinates": "pytorch_half_pixel"},
+        {"mode": "linear", "sizes": (1, 1, 1), "coordinates": "align_corners"},
+    ]  # fmt: skip
+    roi = given([0.0, 0.1, -0.2, 1.0, 0.8, 1.1], "float32")
+    return [
+        *(sample(draw(1, 4, 3), None, sizes=(1, 7, 2), rounding=r) for r in ROUNDINGS),
+        *(sample(draw(1, 4, 3), None, only=FLOATS, **attrs) for attrs in computed),
+        *(sample(draw(1, 4, 3), roi, sizes=(1, n, 3), coordinates="crop", mode="linear",
+                 extrapolation=7.0, only=FLOATS) for n in (4, 1)),
+        sample(draw(), None, sizes=()),
+        sample(draw(0, 2), None, sizes=(0, 4)),
+    ]  # fmt: skip
+
+
+resize = FAMILY.declare(
+    "resize", _resize_type,
+    doc="Give axes other sizes, with elements in between computed from their neighbours.",
+    reference=resize_array,
+    dtypes=(bool_, *REAL),
+    tolerance=PLACES,
+    flops=8,
+    samples=resize_samples,
+)  # fmt: skip
