@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.parse import parse_type
@@ -127,8 +127,7 @@ class Report:
         return total
 
 
-@dataclass(frozen=True)
-class Rewritten:
+class Rewritten(NamedTuple):
     """A graph and how it came about."""
 
     graph: Graph
