@@ -1,7 +1,153 @@
-"""Ops: image."""
+"""Sampling images at computed places."""
 
 from __future__ import annotations
 
-from fusewire.ops.declare import Family
+import itertools
+
+import numpy as np
+
+from fusewire.dtypes import FLOATS
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Shape, size
+from fusewire.ir.graph import Array, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.contraction import matmul
+from fusewire.ops.creation import iota
+from fusewire.ops.declare import Family, Trait
+from fusewire.ops.elementwise import add, divide, maximum, multiply, subtract
+from fusewire.ops.inference import require, require_dims
+from fusewire.ops.movement import broadcast_to, reshape, stack, transpose
+from fusewire.ops.reduction import reduce_max
+from fusewire.ops.resampling import MODES, PLACES, cubic_weight, linear_weight
+from fusewire.ops.sample import draw, given, sample
 
 FAMILY = Family("image")
+PADDINGS = ("zeros", "border", "reflection")
+# Inside and outside, and not in the middle between elements of axes of size 3 and 4.
+_CLEAR = (-1.25, -0.83, -0.58, -0.42, -0.17, 0.17, 0.42, 0.58, 0.83, 1.25, -0.42)
+
+
+def _grid_sample_type(
+    x: TensorType, grid: TensorType, *, mode: str = "linear", padding: str = "zeros",
+    align_corners: bool = False,
+) -> TensorType:  # fmt: skip
+    require(mode in MODES, f"mode must be one of {', '.join(MODES)}, found {mode!r}.")
+    require(padding in PADDINGS, f"padding: one of {', '.join(PADDINGS)}, found {padding!r}.")
+    require(grid.dtype in FLOATS, f"the grid must be floats, found {grid.dtype}.")
+    right = x.rank >= 3 and grid.rank == x.rank and grid.shape[-1] == x.rank - 2
+    require(right, f"a grid needs [batch, *places, {x.rank - 2}], found {grid}.")
+    require_dims(x.shape[0], grid.shape[0], "batches")
+    return x.with_shape((*x.shape[:2], *grid.shape[1:-1]))
+
+
+def _reflect(at: Array, low: float, high: float) -> Array:
+    """Fold back at both borders until inside."""
+    span = high - low
+    folded = np.mod(at - low, 2 * span) if span > 0 else np.zeros_like(at)
+    return low + np.minimum(folded, 2 * span - folded)
+
+
+def _grid_taps(
+    at: Array, dim: int, mode: str, padding: str, align: bool
+) -> list[tuple[Array, Array]]:
+    """Find the elements of one axis that count at normalised places, and their weights."""
+    low, high = (0.0, dim - 1.0) if align else (-0.5, dim - 0.5)
+    at = (at + 1) / 2 * (dim - 1) if align else ((at + 1) * dim - 1) / 2
+    at = np.rint(at) if mode == "nearest" else at
+    beyond = (at < low) | (at > high)
+    if padding == "border":
+        # Before the taps are found, as ONNX has it; torch's cubic mode moves only the taps.
+        at = np.where(beyond, np.clip(at, 0, dim - 1), at)
+    elif padding == "reflection":
+        at = np.where(beyond, _reflect(at, low, high), at)
+    weigh = cubic_weight if mode == "cubic" else linear_weight
+    steps = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
+    left = np.trunc(at) if mode == "nearest" else np.floor(at)
+    found = []
+    for step in steps:
+        tap = np.nan_to_num(left + step)
+        weight = weigh(step - (at - left), -0.75) if mode != "nearest" else np.ones_like(at)
+        if padding == "zeros":
+            weight = np.where((tap < 0) | (tap > dim - 1), 0, weight)
+        elif padding == "reflection":
+            tap = _reflect(tap, low, high)
+        found.append((np.clip(tap, 0, dim - 1).astype(np.int64), weight))
+    return found
+
+
+def _grid_sample(x: Array, grid: Array, mode: str, padding: str, align_corners: bool) -> Array:
+    batch, channels, *dims = x.shape
+    shape = (batch, channels, *grid.shape[1:-1])
+    if x.size == 0 or grid.size == 0:
+        return np.zeros(shape, x.dtype)
+    flat = x.reshape(batch, channels, -1)
+    places = grid.reshape(batch, -1, len(dims))
+    # The last element of a place is its row on the first axis.
+    axes = [
+        _grid_taps(places[..., -1 - i], dim, mode, padding, align_corners)
+        for i, dim in enumerate(dims)
+    ]
+    out = np.zeros((*flat.shape[:2], places.shape[1]), np.result_type(x, grid))
+    for taps in itertools.product(*axes):
+        index = np.zeros(places.shape[:2], np.int64)
+        weight = np.ones(places.shape[:2], grid.dtype)
+        for dim, (tap, part) in zip(dims, taps, strict=True):
+            index, weight = index * dim + tap, weight * part
+        out += np.take_along_axis(flat, index[:, None], 2) * weight[:, None]
+    return out.reshape(shape)
+
+
+grid_sample = FAMILY.declare(
+    "grid_sample", _grid_sample_type,
+    doc="Read an image at places given in -1..1, the last axis of it first.",
+    reference=_grid_sample,
+    dtypes=FLOATS,
+    traits=(Trait.DISCONTINUOUS,),
+    tolerance=PLACES,
+    flops=32,
+    lacks={"scalar": "an image has axes"},
+    samples=lambda: [
+        *(sample(draw(2, 2, 3, 4), given(np.resize(_CLEAR, (2, 2, 3, 2))) if m == "nearest"
+                 else draw(2, 2, 3, 2, low=-1.3, high=1.3), mode=m, padding=p, align_corners=c)
+          for m in MODES for p in PADDINGS for c in (False, True)),
+        sample(draw(1, 1, 2, 3, 2), draw(1, 2, 1, 2, 3, low=-1.0, high=1.0)),
+        sample(draw(1, 0, 2, 2), draw(1, 1, 1, 2)),
+    ],
+)  # fmt: skip
+
+
+def _affine_grid_type(
+    theta: TensorType, *, sizes: Shape, align_corners: bool = False
+) -> TensorType:
+    rank = len(sizes)
+    right = theta.rank == 3 and theta.shape[1:] == (rank, rank + 1)
+    require(right, f"theta must be [batch, {rank}, {rank + 1}], found {theta}.")
+    return theta.with_shape((theta.shape[0], *sizes, rank))
+
+
+def _affine_grid(theta: Value, sizes: Shape, align_corners: bool) -> Value:
+    rank, dtype = len(sizes), theta.tensor.dtype
+    columns = []
+    for axis in reversed(range(rank)):
+        place = iota.new(shape=sizes, axis=axis, dtype=dtype)
+        last = reduce_max(iota.new(shape=(sizes[axis],), axis=0, dtype=dtype))
+        whole = maximum(last, 1.0) if align_corners else add(last, 1.0)
+        columns.append(divide(subtract(multiply(place, 2.0), last), whole))
+    columns.append(broadcast_to(constant(np.ones((), dtype.numpy)), shape=sizes))
+    places = reshape(stack(*columns, axis=-1), shape=(1, size(sizes), rank + 1))
+    moved = matmul(places, transpose(theta, perm=(0, 2, 1)))
+    return reshape(moved, shape=(theta.tensor.shape[0], *sizes, rank))
+
+
+affine_grid = FAMILY.declare(
+    "affine_grid", _affine_grid_type,
+    doc="Make the places at which grid_sample reads an image through an affine map.",
+    expand=_affine_grid,
+    dtypes=FLOATS,
+    lacks={"scalar": "an affine map is a matrix"},
+    samples=lambda: [
+        sample(draw(2, 2, 3), sizes=(3, 4)),
+        sample(draw(1, 3, 4), sizes=(2, 1, 3), align_corners=True),
+        sample(draw(0, 2, 3), sizes=(2, 2)),
+    ],
+)  # fmt: skip

@@ -86,7 +86,8 @@ def cubic_weight(distance: Array, a: float) -> Array:
 
 def linear_weight(distance: Array, a: float = 0.0) -> Array:
     """Weigh by closeness."""
-    return np.maximum(1 - np.abs(distance), 0.0)
+    close: Array = np.maximum(1 - np.abs(distance), 0.0)
+    return close
 
 
 def _taps(

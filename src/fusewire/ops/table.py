@@ -16,9 +16,10 @@ from fusewire.ops.declare import Family, Op
 
 FAMILIES = (
     "elementwise", "logic", "conversion", "reduction", "cumulative", "linalg", "random",
-    "contraction", "einsum", "convolution", "pooling", "quantization", "quantized", "fft", "sparse",
+    "contraction", "einsum", "convolution", "pooling", "quantization", "quantized",
+    "fft", "spectrum", "sparse",
     "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "sorting",
-    "resampling", "image",
+    "resampling", "image", "detection",
     "activation", "normalization", "channels", "transformer", "loss", "recurrent",
     "control", "iteration", "container",
 )  # fmt: skip
