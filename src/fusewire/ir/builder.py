@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fusewire.errors import GraphError
-from fusewire.ir.dims import Dim, Sym, Symbol, substitute
+from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, substitute
 from fusewire.ir.graph import Attr, Constant, Graph, Node, Value
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, substitute_type
 
@@ -117,7 +117,7 @@ def inline(graph: Graph, operands: Iterable[Value]) -> tuple[Value, ...]:
 
 
 def bind_symbols(graph: Graph, values: Mapping[Symbol, Dim]) -> Graph:
-    """Replace symbols everywhere: types, attributes and subgraphs.
+    """Replace symbols everywhere: types, attributes and what subgraphs see of them.
 
     Types are substituted, not inferred anew: a rule gives the same answer on substituted dims.
     """
@@ -144,7 +144,10 @@ def _bind_attr(attr: Attr, values: Mapping[Symbol, Dim]) -> Attr:
     if isinstance(attr, Sym):
         return substitute(attr, values)
     if isinstance(attr, Graph):
-        return bind_symbols(attr, values)
+        # What an input names as a whole dim is the subgraph's own: every run binds it anew.
+        types = [v.type for v in attr.inputs if isinstance(v.type, TensorType)]
+        own = {lone_symbol(dim) for type_ in types for dim in type_.shape}
+        return bind_symbols(attr, {s: dim for s, dim in values.items() if s not in own})
     if isinstance(attr, TensorType | SequenceType | OptionalType):
         return substitute_type(attr, values)
     return attr
