@@ -1,0 +1,100 @@
+"""Bind symbols to sizes, and say types anew where that tells more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusewire.errors import DimError
+from fusewire.ir.builder import Rebuild, bind_symbols
+from fusewire.ir.dims import Dim, Symbol, lone_symbol
+from fusewire.ir.graph import Attr, Graph, Node
+from fusewire.ir.types import TensorType, Type, type_symbols
+from fusewire.ops.subgraph import FLAG, INDEX
+from fusewire.ops.table import get_op
+
+
+def specialize(graph: Graph, sizes: Mapping[str, int] | Mapping[Symbol, int]) -> Graph:
+    """Bind symbols of the inputs, by name, and infer all types again.
+
+    Raises DimError for a name that no input mentions, TypeRuleError where a size cannot be right.
+    """
+    known = {s.name: s for v in graph.inputs for s in type_symbols(v.type)}
+    values: dict[Symbol, Dim] = {}
+    for given, size in sizes.items():
+        name = given if isinstance(given, str) else given.name
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise DimError(f"No input of {graph.name} has a dim {name!r}; their symbols: {listed}.")
+        values[known[name]] = size
+    return infer_again(bind_symbols(graph, values))
+
+
+def infer_again(graph: Graph) -> Graph:
+    """Apply all type rules anew, and tell subgraphs the sizes of what they are given."""
+    rebuild = Rebuild(graph)
+    for node in graph.nodes:
+        current = rebuild.copied(node)
+        attrs: dict[str, Attr] = {
+            key: infer_again(bind_symbols(body, _told(current, key, body)))
+            for key, body in node.graphs()
+        }
+        attrs = {**node.attrs, **attrs}
+        types = get_op(node.op).infer(
+            [None if v is None else v.type for v in current.inputs], attrs
+        )
+        if any(True for _ in node.graphs()) or types != node.types:
+            current = current.copy(current.inputs, attrs, types)
+        rebuild.replace(node, current.outputs)
+    nodes = [rebuild.value(n.outputs[0]).node or n for n in graph.nodes]
+    outputs = [rebuild.value(v) for v in graph.outputs]
+    return Graph(graph.inputs, outputs, nodes, name=graph.name, output_names=graph.output_names)
+
+
+def _told(node: Node, key: str, body: Graph) -> Mapping[Symbol, Dim]:
+    """Find the sizes that the inputs of a subgraph have in every run of it."""
+    found: dict[Symbol, Dim] = {}
+    moving: set[Symbol | None] = set()
+    for position, (value, type_) in enumerate(zip(body.inputs, given_types(node), strict=True)):
+        if not isinstance(value.type, TensorType) or not isinstance(type_, TensorType):
+            continue
+        after = _carried_type(node, position)
+        for axis, dim in enumerate(value.type.shape):
+            alone = lone_symbol(dim)
+            if after is not None and after.shape[axis] != dim:
+                moving.add(alone)
+            if alone is not None:
+                found.setdefault(alone, type_.shape[axis])
+    return {s: d for s, d in found.items() if s not in moving and lone_symbol(d) != s}
+
+
+def given_types(node: Node) -> Sequence[Type]:
+    """List the types of what a control op gives its subgraphs."""
+    types = [v.type for v in node.operands]
+    if node.op == "cond":
+        return types[1:]
+    if node.op == "loop":
+        return [INDEX, FLAG, *(v.type for v in node.inputs[2:] if v is not None)]
+    if node.op == "scan":
+        carries, scans = node.attrs["carries"], node.attrs["scans"]
+        assert isinstance(carries, int)
+        assert isinstance(scans, int)
+        for i in range(carries, carries + scans):
+            row = types[i]
+            assert isinstance(row, TensorType)
+            types[i] = row.with_shape(row.shape[1:])
+    return types
+
+
+def _carried_type(node: Node, position: int) -> TensorType | None:
+    """Give what the body makes of a carried input; None for one that is not carried."""
+    body = node.attrs.get("body")
+    if not isinstance(body, Graph):
+        return None
+    carries = node.attrs["carries"]
+    count = len(node.inputs) if carries is None else carries
+    first = 2 if node.op == "loop" else 0
+    assert isinstance(count, int)
+    if not first <= position < first + count:
+        return None
+    found = body.outputs[position - (1 if node.op == "loop" else 0)].type
+    return found if isinstance(found, TensorType) else None
