@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from fusewire.dtypes import (
@@ -53,15 +55,24 @@ def _to_integers(x: Array, dtype: DType) -> Array:
     return np.asarray(found).astype(dtype.numpy)
 
 
+def _parsed(x: Array, dtype: DType) -> Array:
+    """Read numbers from text; as integers only where the text is one and integers are wanted."""
+    if dtype.is_integer and all(re.fullmatch(r"\s*[+-]?\d+\s*", text) for text in x.flat):
+        low, high = dtype.range
+        whole = [min(max(int(text), low), high) for text in x.flat]
+        return np.array(whole, dtype.numpy).reshape(x.shape)
+    return x.astype(np.complex128 if dtype.is_complex else np.float64)
+
+
 def _cast(x: Array, dtype: DType, saturate: bool) -> Array:
     if dtype is string:
         return np.array([str(item) for item in x.reshape(-1)], object).reshape(x.shape)
     if x.dtype == object:
-        return x.astype(np.float64).astype(dtype.numpy)
-    if x.dtype.kind == "c" and not dtype.is_complex:
-        x = x.real
+        x = _parsed(x, dtype)
     if dtype is bool_:
         return np.asarray(x != 0)
+    if x.dtype.kind == "c" and not dtype.is_complex:
+        x = x.real
     if dtype.is_integer and x.dtype.kind == "f":
         return _to_integers(x, dtype)
     if dtype.is_inexact and not dtype.is_narrow:
@@ -94,7 +105,10 @@ def _cast_samples() -> list[Sample]:
 
 cast = FAMILY.declare(
     "cast", _cast_type,
-    doc="Convert values: floats to integers toward 0, NaN to 0, out of range to the bound.",
+    doc=(
+        "Convert values: floats to integers toward 0, NaN to 0, out of range to the bound; "
+        "integers to narrower ones by dropping upper bits."
+    ),
     reference=_cast, dtypes=(*STORED, string), traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS),
     tolerance=ulps(1), samples=_cast_samples, flops=1,
 )  # fmt: skip

@@ -87,6 +87,8 @@ class Interpreter:
         type_ = value.type
         if isinstance(type_, TensorType):
             given = np.asarray(given)
+            if given.dtype.kind in "UT":
+                given = given.astype(object)
             stored = self.held(type_.dtype)
             if given.dtype not in (type_.dtype.numpy, stored.numpy):
                 raise ShapeMismatchError(
