@@ -12,13 +12,13 @@ from fusewire.ir.dims import Dim, Shape
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.conversion import cast
-from fusewire.ops.declare import Family
+from fusewire.ops.declare import FRESH, Family, Trait, ulps
 from fusewire.ops.elementwise import add, divide, maximum, multiply, subtract
-from fusewire.ops.inference import axis_of, require
+from fusewire.ops.inference import axis_of, require, same_dtype
 from fusewire.ops.logic import equal
 from fusewire.ops.movement import broadcast_to, movement
 from fusewire.ops.reduction import reduce_max
-from fusewire.ops.sample import draw, sample
+from fusewire.ops.sample import draw, given, sample
 
 FAMILY = Family("creation")
 NO_OPERANDS = dict.fromkeys(("empty", "scalar", "broadcast"), "has no operands")
@@ -149,5 +149,41 @@ linspace = FAMILY.declare(
         sample(start=-1.0, stop=2.0, count=7),
         sample(start=3.0, stop=1.0, count=4, endpoint=False, dtype="float64"),
         sample(start=1.0, stop=2.0, count=1, dtype="bfloat16"),
+    ],
+)  # fmt: skip
+
+
+def _range_type(
+    start: TensorType, stop: TensorType, step: TensorType, *, count: Dim = FRESH
+) -> TensorType:
+    for operand in (start, stop, step):
+        require(operand.rank == 0, f"bounds must be scalars, found {operand}.")
+    return TensorType(same_dtype(start, stop, step), (count,))
+
+
+def _range(start: Array, stop: Array, step: Array, count: int | None) -> Array:
+    # In Python numbers, which neither wrap nor round on the way.
+    first, last, by = start.item(), stop.item(), step.item()
+    whole = isinstance(first, int)
+    found = -((first - last) // by) if whole else int(np.ceil((last - first) / by))
+    places: Array = np.arange(max(found, 0)).astype(start.dtype) * step + start
+    return places
+
+
+range_ = FAMILY.declare(
+    "range", _range_type,
+    doc="Count from start up or down to, not including, stop.",
+    reference=_range,
+    dtypes=REAL,
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    tolerance=ulps(2),
+    flops=2,
+    index_operands=("start", "stop", "step"),
+    lacks={"empty": "its operands are scalars", "broadcast": "its operands are scalars"},
+    samples=lambda: [
+        sample(given(1), given(9), given(3)),
+        sample(given(9), given(0), given(-4), only=REAL[:8]),
+        sample(given(3), given(1), given(1)),
+        sample(given(0.25), given(1.9), given(0.5), only=REAL[:4]),
     ],
 )  # fmt: skip

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import FLOATS, REAL, bool_
-from fusewire.ir.dims import Shape
+from fusewire.dtypes import FLOATS, INTEGERS, REAL, bool_
+from fusewire.ir.dims import Shape, unbacked
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import Family, Tolerance
+from fusewire.ops.declare import Family, Tolerance, Trait
 from fusewire.ops.inference import require, within
 from fusewire.ops.sample import Sample, draw, given, sample
 
@@ -204,4 +204,42 @@ resize = FAMILY.declare(
     tolerance=PLACES,
     flops=8,
     samples=resize_samples,
+)  # fmt: skip
+
+
+def _dynamic_type(
+    x: TensorType, sizes: TensorType, scales: TensorType | None = None,
+    roi: TensorType | None = None, *, dims: Shape, mode: str = "nearest",
+    coordinates: str = "half_pixel", rounding: str = "half_down", cubic_a: float = -0.75,
+    antialias: bool = False, exclude_outside: bool = False, extrapolation: float = 0.0,
+) -> TensorType:  # fmt: skip
+    check_resize(x, roi, None, mode, coordinates, rounding)
+    right = sizes.dtype in INTEGERS and sizes.shape == (x.rank,) and len(dims) == x.rank
+    require(right, f"one int size and dim an axis needed, found {sizes} and {dims}.")
+    given_ = scales is None or scales.shape == (x.rank,)
+    require(given_, f"one scale an axis needed, found {scales}.")
+    return x.with_shape(dims)
+
+
+def _dynamic(x: Array, sizes: Array, scales: Any, roi: Any, dims: Any, **attrs: Any) -> Array:
+    listed = None if scales is None else scales.tolist()
+    return resize_array(x, roi, sizes.tolist(), listed, **attrs)
+
+
+dynamic_resize = FAMILY.declare(
+    "dynamic_resize", _dynamic_type,
+    doc="Resize to sizes (and by scales, where those differ) that operands tell.",
+    reference=_dynamic,
+    dtypes=(bool_, *REAL),
+    traits=(Trait.UNBACKED,),
+    tolerance=PLACES,
+    flops=8,
+    index_operands=("sizes",),
+    samples=lambda: [
+        sample(draw(2, 3), given([2, 5], "int64"), dims=(2, unbacked("columns"))),
+        sample(draw(2, 3), given([2, 5], "int64"), given([1.0, 1.7], "float32"), dims=(2, 5),
+               only=REAL),
+        sample(draw(), draw(0, dtype_="int64"), dims=()),
+        sample(draw(0, 2), given([0, 4], "int64"), dims=(0, 4)),
+    ],
 )  # fmt: skip

@@ -126,7 +126,8 @@ def pad_positions(count: int, low: int, high: int, mode: str) -> Array:
     return np.minimum(at, period - at - (mode == "symmetric"))
 
 
-def _pad(x: Array, value: Array | None, padding: Any, mode: str) -> Array:
+def pad_array(x: Array, value: Array | None, padding: Any, mode: str) -> Array:
+    """Pad in NumPy."""
     # A negative side is cut off first; what is left is what modes repeat.
     sides = zip(x.shape, padding, strict=True)
     kept: list[Any] = [np.s_[max(-low, 0) : n + min(high, 0)] for n, (low, high) in sides]
@@ -149,7 +150,7 @@ pad = movement(
     "pad",
     _pad_type,
     doc="Add elements before and after each axis, or cut them off where negative.",
-    reference=_pad,
+    reference=pad_array,
     samples=lambda: [
         sample(draw(2, 3), given(1), padding=((1, 0), (2, -1))),
         sample(draw(), None, padding=()),

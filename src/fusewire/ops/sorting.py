@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import NARROW, REAL, bool_, int64, string
+from fusewire.dtypes import INTEGERS, NARROW, REAL, bool_, int64, string
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
@@ -93,6 +93,38 @@ top_k = FAMILY.declare(
         sample(draw(4, 3), k=3, axis=0, largest=False),
         sample(given([[3, 1, 3, 3]]), k=2),
         sample(draw(0, 3), k=1),
+    ],
+)  # fmt: skip
+
+
+def _dynamic_type(
+    x: TensorType, k: TensorType, *, axis: int = -1, largest: bool = True, count: Dim = FRESH
+) -> tuple[TensorType, ...]:
+    require(k.rank == 0 and k.dtype in INTEGERS, f"k must be an int scalar, found {k}.")
+    axis = axis_of(axis, x.rank)
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    return x.with_shape(shape), TensorType(int64, shape)
+
+
+def _dynamic(x: Array, k: Array, axis: int, largest: bool, count: int | None) -> tuple[Array, ...]:
+    order = _argsort(x, axis, largest)
+    places = np.take(order, np.arange(int(k)), axis)
+    return np.take_along_axis(x, places, axis), places
+
+
+dynamic_top_k = FAMILY.declare(
+    "dynamic_top_k", _dynamic_type,
+    doc="Take as many of the largest or smallest as an operand tells, and their places.",
+    reference=_dynamic,
+    dtypes=ORDERED,
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    flops=16,
+    index_operands=("k",),
+    lacks={"scalar": "a scalar has no axis to choose along"},
+    samples=lambda: [
+        sample(draw(3, 5), given(2, "int64")),
+        sample(draw(4, 3), given(3, "int64"), axis=0, largest=False),
+        sample(draw(0, 3), given(1, "int32")),
     ],
 )  # fmt: skip
 

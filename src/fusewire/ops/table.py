@@ -16,9 +16,9 @@ from fusewire.ops.declare import Family, Op
 
 FAMILIES = (
     "elementwise", "logic", "conversion", "reduction", "cumulative", "linalg", "random",
-    "contraction", "einsum", "convolution", "pooling", "quantization", "quantized",
+    "contraction", "einsum", "convolution", "patches", "pooling", "quantization", "quantized",
     "fft", "spectrum", "sparse",
-    "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "sorting",
+    "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "dynamic", "sorting",
     "resampling", "image", "detection",
     "activation", "normalization", "channels", "transformer", "loss", "recurrent",
     "control", "iteration", "container",
