@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -240,12 +240,12 @@ def uses(graph: Graph) -> Iterator[Value]:
     yield from graph.outputs
 
 
-def order(outputs: Iterable[Value]) -> list[Node]:
-    """List the nodes that outputs need, each after what it uses. Linear, no recursion."""
+def order(outputs: Iterable[Value], known: Container[Node] = ()) -> list[Node]:
+    """List the nodes that outputs need beside those known, each after what it uses. Linear."""
     done: set[Node] = set()
     ordered: list[Node] = []
     for output in outputs:
-        if output.node is None or output.node in done:
+        if output.node is None or output.node in done or output.node in known:
             continue
         stack: list[tuple[Node, Iterator[Value]]] = [(output.node, iter(output.node.operands))]
         done.add(output.node)
@@ -253,7 +253,7 @@ def order(outputs: Iterable[Value]) -> list[Node]:
             node, operands = stack[-1]
             for value in operands:
                 maker = value.node
-                if maker is not None and maker not in done:
+                if maker is not None and maker not in done and maker not in known:
                     done.add(maker)
                     stack.append((maker, iter(maker.operands)))
                     break

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusewire.ir.builder import Rebuild
-from fusewire.ir.graph import Attr, Graph, Node, Value
+from fusewire.ir.graph import Attr, Graph, Node, Value, order
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Log, Rewritten, Rule, as_outputs, rules_by_op
 
@@ -127,15 +127,10 @@ class _Sweep:
         chain = 1 if origin is None else origin.chain + 1
         first = values[0].node
         whole = first is not None and first.outputs == tuple(values)
-        stack = [v.node for v in values if v.node is not None]
-        while stack:
-            new = stack.pop()
-            if new in self._done or new in self._made:
-                continue
+        for new in order(values, self._done):
             assert new is not node, f"a rule gave {node!r} for itself"
             self._made[new] = _Origin(node, chain, whole and new is first)
             self._facts.acquire(new)
-            stack.extend(v.node for v in new.operands if v.node is not None)
         for old, value in zip(node.outputs, values, strict=True):
             self._facts.transfer(old, value)
         self._facts.release(node)

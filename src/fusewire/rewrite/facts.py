@@ -36,12 +36,21 @@ class Facts:
         shape = value.tensor.shape
         return tuple(substitute(d, self._bindings) for d in shape) if self._bindings else shape
 
+    def outputs(self, node: Node) -> Sequence[Elements | None]:
+        """Tell the elements of what a node makes; its operands were learnt before."""
+        return elements_of(node, [self.elements(v) for v in node.inputs], self.shape)
+
     def learn(self, node: Node) -> None:
-        """Find out what a node tells; its operands were learnt before."""
-        found = elements_of(node, [self.elements(v) for v in node.inputs], self.shape)
-        for value, elements in zip(node.outputs, found, strict=True):
+        """Remember what a node makes."""
+        for value, elements in zip(node.outputs, self.outputs(node), strict=True):
             if elements is not None:
                 self._elements[value] = elements
+
+    def know(self, value: Value, same: Value) -> None:
+        """Remember that a value has the elements of another."""
+        elements = self.elements(same)
+        if elements is not None:
+            self._elements[value] = elements
 
     def acquire(self, node: Node) -> None:
         """Count the uses that a new node makes."""

@@ -9,11 +9,12 @@ from fusewire.rewrite.rules import (
     choice,
     movement,
     reductions,
+    shapes,
     signs,
     slicing,
-)  # fmt: skip
+)
 
 TABLES: tuple[Table, ...] = (
-    algebra.TABLE, signs.TABLE, choice.TABLE, casts.TABLE, reductions.TABLE,
+    shapes.TABLE, algebra.TABLE, signs.TABLE, choice.TABLE, casts.TABLE, reductions.TABLE,
     movement.TABLE, slicing.TABLE,
 )  # fmt: skip

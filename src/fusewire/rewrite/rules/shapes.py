@@ -1,0 +1,116 @@
+"""Shape arithmetic: known once shapes are, and then the ops that take shapes as operands are too.
+
+``twin`` finds the static form of a node; the pass in resolve.py uses it to find out sizes, and the
+rules here put it in the node's place once both have one type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from fusewire.ir.builder import bind_symbols, constant, inline
+from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, symbols, unbacked
+from fusewire.ir.graph import Attr, Graph, Node, Value
+from fusewire.ir.types import TensorType, tensor_of, type_symbols
+from fusewire.ops.control import cond
+from fusewire.ops.declare import Trait
+from fusewire.ops.elementwise import exp, multiply, negative
+from fusewire.ops.indexing import gather
+from fusewire.ops.shape import shape_of
+from fusewire.ops.subgraph import bound_by, subgraph
+from fusewire.ops.table import get_op
+from fusewire.rewrite.facts import Facts
+from fusewire.rewrite.rule import Outcome, Table, on
+
+TABLE = Table("shapes")
+
+
+@TABLE.rule(
+    "no-elements",
+    because="There is nothing to compute.",
+    example=on(exp, "float32[0, 3]"),
+)
+def _empty(node: Node, facts: Facts) -> Outcome:
+    types = [t for t in node.types if isinstance(t, TensorType) and t.is_static and t.size == 0]
+    if len(types) < len(node.types):
+        return None
+    return tuple(constant(np.zeros(t.shape, t.dtype.numpy)) for t in types)
+
+
+@TABLE.rule(
+    "sizes-known",
+    because="The elements follow from shapes that are known.",
+    example=on(
+        lambda x: multiply(gather(shape_of(x), np.array([1, 2]), axis=0), 2), "float32[n, 3, 4]"
+    ),
+)
+def _known(node: Node, facts: Facts) -> Outcome:
+    arrays: list[Value] = []
+    for found, value in zip(facts.outputs(node), node.outputs, strict=True):
+        if found is None or not all(isinstance(item, int) for item in found.flat):
+            return None
+        arrays.append(constant(found.astype(value.tensor.dtype.numpy)))
+    return tuple(arrays)
+
+
+def _example(x: Value) -> tuple[Value, ...]:
+    then, otherwise = (subgraph(lambda y, op=op: [op(y)], x.type) for op in (exp, negative))
+    return cond(constant(np.array(True)), x, then=then, otherwise=otherwise)
+
+
+@TABLE.rule(
+    "static-twin",
+    because="What was an operand is known, so it can be said in attributes, or is decided.",
+    example=on(_example, "float32[n]"),
+)
+def _static(node: Node, facts: Facts) -> Outcome:
+    found = twin(node, facts)
+    return found if found is not None and tuple(v.type for v in found) == node.types else None
+
+
+def twin(node: Node, facts: Facts) -> tuple[Value, ...] | None:
+    """Give the static form of a node whose shape operands are known; its type may say more."""
+    if node.op == "cond":
+        return _branch(node, facts)
+    return None
+
+
+def _branch(node: Node, facts: Facts) -> tuple[Value, ...] | None:
+    """Give what the branch that is taken makes of the operands."""
+    known = facts.elements(node.inputs[0])
+    if known is None:
+        return None
+    body = node.attrs["then" if known.item() else "otherwise"]
+    assert isinstance(body, Graph)
+    operands = node.operands[1:]
+    named: dict[Symbol, Dim] = dict(bound_by(body, [v.type for v in operands], "the branch"))
+    for value, type_ in zip(body.outputs, node.types, strict=True):
+        for dim, wanted in zip(tensor_of(value.type).shape, tensor_of(type_).shape, strict=True):
+            alone = lone_symbol(dim)
+            if alone is not None and alone.unbacked:
+                named.setdefault(alone, wanted)
+    for item in _defined(body):
+        # A branch may be used twice, and then these are two sizes.
+        named.setdefault(item, unbacked())
+    return inline(bind_symbols(body, named), operands)
+
+
+def _defined(body: Graph) -> Iterator[Symbol]:
+    """Yield the symbols that nodes of a graph tell: those that such a node is first to mention."""
+    seen: set[Symbol] = set()
+    for node in body.nodes:
+        mentioned = {s for t in node.types for s in type_symbols(t)}
+        mentioned |= {s for attr in node.attrs.values() for s in _symbols(attr)}
+        if get_op(node.op).is_(Trait.UNBACKED):
+            yield from (s for s in mentioned - seen if s.unbacked)
+        seen |= mentioned
+
+
+def _symbols(attr: Attr) -> Iterator[Symbol]:
+    if isinstance(attr, Sym):
+        yield from symbols(attr)
+    elif isinstance(attr, tuple):
+        for item in attr:
+            yield from _symbols(item)
