@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import FLOATS, INTEGERS
-from fusewire.ir.dims import Dim, size
-from fusewire.ir.graph import Array
+from fusewire.ir.dims import Dim, floordiv, size
+from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType, Type, tensor_of
 from fusewire.ops.contraction import exact_matmul
 from fusewire.ops.declare import LINEAR, Family, Trait
-from fusewire.ops.inference import require, require_dims, same_dtype
+from fusewire.ops.inference import require, require_dims, same_dtype, within
+from fusewire.ops.movement import reshape, transpose
 from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.slicing import flip
 from fusewire.ops.window import Padding, Sizes, Window, known
 
 FAMILY = Family("convolution")
@@ -129,4 +131,76 @@ conv = FAMILY.declare(
     doc="Slide filters w (O, I/groups, *window) over x (N, I, *spatial) and sum the products.",
     reference=_conv, dtypes=FLOATS + INTEGERS, traits=(Trait.CONTRACTION, Trait.LINEAR),
     tolerance=LINEAR, flops=_conv_flops, samples=conv_samples, lacks={"scalar": NEEDS_SPATIAL},
+)  # fmt: skip
+
+
+def _known_window(w: TensorType) -> Sizes:
+    require(all(isinstance(d, int) for d in w.shape[2:]), f"the window must be known, found {w}.")
+    return known(w.shape[2:])
+
+
+def _conv_transpose_type(
+    x: TensorType, w: TensorType, bias: TensorType | None = None, *, strides: Sizes | None = None,
+    padding: Padding | None = None, output_padding: Sizes | None = None,
+    dilations: Sizes | None = None, groups: int = 1,
+) -> TensorType:  # fmt: skip
+    require(x.rank > 2, f"{NEEDS_SPATIAL}, found rank {x.rank}.")
+    require(x.rank == w.rank, f"x and w need one rank, found {x.rank} and {w.rank}.")
+    require_dims(x.shape[1], w.shape[0], "channels of x and of w")
+    channels = w.shape[0]
+    whole = not (isinstance(channels, int) and channels % groups)
+    require(whole, f"groups must divide the {channels} channels, found {groups}.")
+    window = Window.of(_known_window(w), strides, padding, dilations)
+    extra = output_padding or (0,) * (x.rank - 2)
+    require(len(extra) == x.rank - 2, "output_padding needs one entry per axis.")
+    if bias is not None:
+        require(bias.rank == 1, f"bias must have one axis, found {bias}.")
+        require_dims(bias.shape[0], w.shape[1] * groups, "the size of bias and the filters")
+    spatial = []
+    for axis, dim in enumerate(x.shape[2:]):
+        low, high = window.padding[axis]
+        grown = (dim - 1) * window.strides[axis] + window.extents[axis] + extra[axis]
+        require(
+            within(low + high, grown), f"padding ({low}, {high}) leaves nothing of axis {axis}."
+        )
+        spatial.append(grown - low - high)
+    return TensorType(same_dtype(x, w, bias), (x.shape[0], w.shape[1] * groups, *spatial))
+
+
+def _conv_transpose(
+    x: Value, w: Value, bias: Value | None, strides: Sizes | None, padding: Padding | None,
+    output_padding: Sizes | None, dilations: Sizes | None, groups: int,
+) -> Value:  # fmt: skip
+    channels, filters, *sizes = w.tensor.shape
+    rank = len(sizes)
+    window = Window.of(sizes, strides, padding, dilations)
+    extra = output_padding or (0,) * rank
+    inner = floordiv(channels, groups)
+    turned = flip(w, axes=tuple(range(2, rank + 2)))
+    apart = reshape(turned, shape=(groups, inner, filters, *sizes))
+    swapped = transpose(apart, perm=(0, 2, 1, *range(3, rank + 3)))
+    ends = known(window.extents)
+    return conv(
+        x, reshape(swapped, shape=(filters * groups, inner, *sizes)), bias,
+        padding=tuple(
+            (ends[i] - 1 - low, ends[i] - 1 - high + extra[i])
+            for i, (low, high) in enumerate(window.padding)
+        ),
+        dilations=window.dilations, input_dilations=window.strides, groups=groups,
+    )  # fmt: skip
+
+
+conv_transpose = FAMILY.declare(
+    "conv_transpose", _conv_transpose_type,
+    doc="Put w (I, O/groups, *window) times each element of x at its place, and add up.",
+    expand=_conv_transpose, dtypes=FLOATS, traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR, lacks={"scalar": NEEDS_SPATIAL},
+    samples=lambda: [
+        sample(draw(1, 2, 3, 3), draw(2, 3, 3, 2), draw(3), strides=(2, 1)),
+        sample(draw(1, 2, 4), draw(2, 1, 3), None, padding=((1, 2),), output_padding=(1,),
+               strides=(3,), dilations=(2,)),
+        sample(draw(2, 4, 3), draw(4, 2, 2), draw(4), groups=2, padding=((2, 0),)),
+        sample(draw(1, 1, 2, 2, 2), draw(1, 1, 2, 1, 2), None, strides=(1, 2, 2)),
+        sample(draw(0, 2, 3), draw(2, 3, 3), draw(3)),
+    ],
 )  # fmt: skip

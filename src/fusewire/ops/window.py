@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusewire.ir.dims import Dim, Shape, ceildiv, dim_min, evaluate, floordiv
+from fusewire.ir.dims import Dim, Shape, dim_min, evaluate, floordiv
 from fusewire.ir.graph import Array
 from fusewire.ops.inference import require
 
@@ -74,10 +74,10 @@ class Window:
         room = dim + low + high - extent
         places = floordiv(room, stride) + 1
         if self.ceil:
-            places = ceildiv(room, stride) + 1
+            places = floordiv(room + stride - 1, stride) + 1
             # A window that would start in the high padding does not count.
             if not (isinstance(extent, int) and high + stride <= extent):
-                places = dim_min(places, ceildiv(dim + low, stride))
+                places = dim_min(places, floordiv(dim + low + stride - 1, stride))
         require(
             not isinstance(places, int) or places >= 0,
             f"a window of {extent} does not fit into {dim} padded by {low} and {high}.",
