@@ -133,9 +133,7 @@ def _scan_type(
         raise TypeRuleError("with nothing to scan, the length is needed.")
     taken = [*operands[:carries], *rows, *operands[carries + scans :]]
     outputs = [v.type for v in body.outputs]
-    found, bound, moving = carried(body, taken, 0, outputs[:carries])
-    names = ", ".join(sorted(s.key for s in moving))
-    require(not moving, f"a scan carries values of fixed shape, and {names} moves: use loop.")
+    found, bound, _ = carried(body, taken, 0, outputs[:carries], moves=False)
     added = [leaving(t, bound) for t in outputs[carries:]]
     return settled(found + _stacked(added, length, frozenset()), types)
 

@@ -109,12 +109,13 @@ def leaving(type_: Type, bound: Bound, moving: frozenset[Symbol] = frozenset()) 
 
 
 def carried(
-    body: Graph, given: Sequence[Type], first: int, outputs: Sequence[Type]
+    body: Graph, given: Sequence[Type], first: int, outputs: Sequence[Type], *, moves: bool = True
 ) -> tuple[list[Found], Bound, frozenset[Symbol]]:
     """Find the types of carried values after any number of runs, and the symbols that move.
 
     ``outputs`` are the body's for its inputs from ``first`` on. A dim moves if its input names it
-    by a symbol and its output is another size, or follows from a dim that moves.
+    by a symbol and its output is another size, or follows from a dim that moves; unless it
+    ``moves``, what the run may find equal is taken to be.
     """
     bound = bound_by(body, given, "the body")
     pairs = [(v.type, after) for v, after in zip(body.inputs[first:], outputs, strict=False)]
@@ -124,7 +125,7 @@ def carried(
         require(alike(before, after), sentence)
         for dim, other in zip(dims_of(before), dims_of(after), strict=True):
             alone, now, then = lone_symbol(dim), substitute(dim, bound), substitute(other, bound)
-            if alone is None:
+            if alone is None or not moves:
                 require(is_equal(now, then), sentence)
             elif now != then:
                 moving.add(alone)
