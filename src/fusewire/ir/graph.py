@@ -116,9 +116,12 @@ class Value:
 
 
 class Node:
-    """One use of an op. ``inputs`` has None where an optional operand is absent."""
+    """One use of an op.
 
-    __slots__ = ("attrs", "inputs", "name", "op", "outputs", "source")
+    ``inputs`` has None where an optional operand is absent; ``operands`` are those present.
+    """
+
+    __slots__ = ("attrs", "inputs", "name", "op", "operands", "outputs", "source")
 
     def __init__(
         self,
@@ -133,6 +136,7 @@ class Node:
     ) -> None:
         self.op = op
         self.inputs = tuple(inputs)
+        self.operands = tuple([v for v in self.inputs if v is not None])
         self.attrs: Mapping[str, Attr] = MappingProxyType(dict(attrs))
         self.name = name
         self.source = source
@@ -143,11 +147,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<node {self.name or ''} {self.op}: {', '.join(str(v.type) for v in self.outputs)}>"
-
-    @property
-    def operands(self) -> tuple[Value, ...]:
-        """The inputs that are present."""
-        return tuple(value for value in self.inputs if value is not None)
 
     @property
     def types(self) -> tuple[Type, ...]:

@@ -51,16 +51,22 @@ def _over(rebuild: Rebuild, constants: dict[Hashable, Value], node: Node, log: L
 def _first(value: Value, constants: dict[Hashable, Value]) -> Value:
     """Find the first constant that holds the same."""
     held = value.constant
-    if held is None or held.type.dtype is string or held.type.size not in range(MOST_ELEMENTS + 1):
+    if held is None:
         return value
-    return constants.setdefault((held.type, held.array.tobytes()), value)
+    if value in constants:
+        return constants[value]
+    if held.type.dtype is string or held.type.size not in range(MOST_ELEMENTS + 1):
+        return value
+    first = constants.setdefault((held.type, held.array.tobytes()), value)
+    constants[value] = first
+    return first
 
 
 def _key(node: Node, numbers: dict[Value, int]) -> Hashable:
     operands = [None if v is None else numbers.setdefault(v, len(numbers)) for v in node.inputs]
     # Of zeros of both signs, maximum and minimum may take either: their order is kept.
     if node.op not in ("maximum", "minimum") and get_op(node.op).is_(Trait.COMMUTATIVE):
-        operands.sort(key=str)
+        operands.sort(key=lambda number: -1 if number is None else number)
     attrs = [(key, _attr_key(attr)) for key, attr in sorted(node.attrs.items())]
     return node.op, tuple(operands), tuple(attrs), node.types
 

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.parse import parse_type
+from fusewire.ops.declare import Op
+from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 
 # What stands for the outputs of a node; or a sentence why a tempting rewrite is wrong here; or
@@ -59,7 +61,7 @@ def on(build: Callable[..., Any], *types: str) -> Example:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rewrite; ``ops`` are those of the nodes it starts from, all ops when empty."""
+    """One rewrite; ``ops`` are those of the nodes it starts from, when empty all ``when`` takes."""
 
     name: str
     ops: tuple[str, ...]
@@ -67,6 +69,13 @@ class Rule:
     example: Example
     apply: Apply
     exact: bool = True
+    when: Callable[[Op[Any]], bool] | None = None
+
+    def starts_from(self, op: str) -> bool:
+        """Tell whether nodes of an op are looked at."""
+        if self.ops:
+            return op in self.ops
+        return self.when is None or self.when(get_op(op))
 
 
 class Table:
@@ -83,11 +92,12 @@ class Table:
         because: str,
         example: Example,
         exact: bool = True,
+        when: Callable[[Op[Any]], bool] | None = None,
     ) -> Callable[[Apply], Apply]:
         """Add the decorated function as a rule."""
 
         def add(apply: Apply) -> Apply:
-            self.rules.append(Rule(name, ops, because, example, apply, exact))
+            self.rules.append(Rule(name, ops, because, example, apply, exact, when))
             return apply
 
         return add
@@ -152,9 +162,10 @@ class Log:
             self.fired(item.rule, item.node, item.count)
         self._refused.update(dict.fromkeys(report.refused))
 
-    @property
-    def count(self) -> int:
-        return self._fired.total()
+    @staticmethod
+    def joined(first: Log, second: Log) -> Log:
+        """Keep all that fired in both, and what was refused in the second."""
+        return Log(first._fired + second._fired, second._refused)
 
     def report(self) -> Report:
         fired = (Fired(rule, node, count) for (rule, node), count in self._fired.items())
@@ -178,7 +189,7 @@ def rules_by_op(rules: Iterable[Rule]) -> Callable[[str], Sequence[Rule]]:
 
     def of(op: str) -> Sequence[Rule]:
         if op not in found:
-            found[op] = [r for r in listed if not r.ops or op in r.ops]
+            found[op] = [rule for rule in listed if rule.starts_from(op)]
         return found[op]
 
     return of

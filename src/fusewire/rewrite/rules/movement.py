@@ -119,26 +119,28 @@ def _broadcast_twice(node: Node, facts: Facts) -> Outcome:
     return broadcast_to(inner.inputs[0], shape=node.attrs["shape"]) if inner else None
 
 
-def _elementwise(node: Node) -> Op[Any] | None:
-    """Find the op of a node that works at each place alone, wherever the axes are."""
-    op = get_op(node.op)
-    placed = any(key in node.attrs for key in ("axis", "axes", "block"))
-    if placed or op.family not in _BROADCASTING or not op.is_(Trait.ELEMENTWISE):
-        return None
-    return None if op.is_multiple or len(node.outputs) > 1 else op
+def _works_anywhere(op: Op[Any]) -> bool:
+    """Tell whether an op works at each place alone, wherever the axes are, and broadcasts."""
+    placed = {"axis", "axes", "block"} & op.parameters[2].keys()
+    return op.is_(Trait.ELEMENTWISE) and op.family in _BROADCASTING and not placed
+
+
+def _takes_several(op: Op[Any]) -> bool:
+    return _works_anywhere(op) and len(op.parameters[0]) > 1
+
+
+def _takes_one(op: Op[Any]) -> bool:
+    return _works_anywhere(op) and len(op.parameters[0]) == 1
 
 
 @TABLE.rule(
     "broadcast-implied",
     because="The op repeats its operands itself.",
     example=on(lambda x, y: add(x, broadcast_to(y, shape=x.tensor.shape)), "T[n, 3]", "T[3]"),
+    when=_takes_several,
 )  # fmt: skip
 def _implied(node: Node, facts: Facts) -> Outcome:
-    if len(node.operands) < 2 or not any(maker(v, "broadcast_to") for v in node.operands):
-        return None
-    op = _elementwise(node)
-    if op is None:
-        return None
+    op = get_op(node.op)
     for position, value in enumerate(node.inputs):
         inner = maker(value, "broadcast_to")
         if inner is None:
@@ -157,16 +159,14 @@ def _implied(node: Node, facts: Facts) -> Outcome:
     "compute-then-repeat",
     because="Equal elements give equal results, so one of them is computed.",
     example=on(lambda x: exp(broadcast_to(x, shape=(4, *x.tensor.shape))), "float32[n]"),
+    when=_takes_one,
 )  # fmt: skip
 def _repeat_later(node: Node, facts: Facts) -> Outcome:
-    if len(node.operands) != 1:
-        return None
     inner = maker(node.inputs[0], "broadcast_to")
-    op = _elementwise(node) if inner else None
-    if inner is None or op is None:
+    if inner is None:
         return None
-    inputs = [None if v is None else inner.inputs[0] for v in node.inputs]
-    return broadcast_to(op.make(inputs, node.attrs).outputs[0], shape=inner.attrs["shape"])
+    found = get_op(node.op).make(inner.inputs, node.attrs).outputs[0]
+    return broadcast_to(found, shape=inner.attrs["shape"])
 
 
 @TABLE.rule(
@@ -176,13 +176,14 @@ def _repeat_later(node: Node, facts: Facts) -> Outcome:
     example=on(
         lambda x: transpose(add(transpose(x, perm=(1, 0)), 1), perm=(1, 0)), "T[n, 3]"
     ),
+    when=_works_anywhere,
 )  # fmt: skip
 def _later(node: Node, facts: Facts) -> Outcome:
     moved = [v for v in node.operands if maker(v, "transpose")]
     if not moved or any(v.type != moved[0].type for v in moved):
         return None
-    op, first = _elementwise(node), moved[0].node
-    if op is None or first is None or moved[0].tensor.shape != node.outputs[0].tensor.shape:
+    first = moved[0].node
+    if first is None or moved[0].tensor.shape != node.outputs[0].tensor.shape:
         return None
     perm = perm_of(first)
     if any(v.node is None or v.node.attrs["perm"] != perm for v in moved):
@@ -192,7 +193,7 @@ def _later(node: Node, facts: Facts) -> Outcome:
     inputs = [_moved_back(v, perm) for v in node.inputs]
     if any(new is None and old is not None for new, old in zip(inputs, node.inputs, strict=True)):
         return None
-    return transpose(op.make(inputs, node.attrs).outputs[0], perm=perm)
+    return transpose(get_op(node.op).make(inputs, node.attrs).outputs[0], perm=perm)
 
 
 def _moved_back(value: Value | None, perm: tuple[int, ...]) -> Value | None:

@@ -62,6 +62,7 @@ def _example(x: Value) -> tuple[Value, ...]:
 
 @TABLE.rule(
     "static-twin",
+    "cond",
     because="What was an operand is known, so it can be said in attributes, or is decided.",
     example=on(_example, "float32[n]"),
 )

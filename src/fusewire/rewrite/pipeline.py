@@ -1,0 +1,69 @@
+"""THE order of rewriting. Every graph goes through ``PIPELINE`` before anything else sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fusewire.ir.graph import Graph
+from fusewire.rewrite.cse import share
+from fusewire.rewrite.dead import drop_dead
+from fusewire.rewrite.engine import simplify
+from fusewire.rewrite.fold import Budget, Folder
+from fusewire.rewrite.resolve import resolve
+from fusewire.rewrite.rule import Log, Rewritten, Rule
+from fusewire.rewrite.rules import TABLES
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One step over the whole graph."""
+
+    name: str
+    because: str
+    run: Callable[[Graph, Folder], Rewritten]
+
+
+RULES: Sequence[Rule] = [rule for table in TABLES for rule in table.rules]
+
+PIPELINE: Sequence[Pass] = (
+    Pass(
+        "dead",
+        "What nobody needs is not looked at again.",
+        lambda graph, folder: drop_dead(graph),
+    ),
+    Pass(
+        "resolve",
+        "Sizes that are found out make types say more, and rules need types.",
+        lambda graph, folder: resolve(graph),
+    ),
+    Pass(
+        "simplify",
+        "Folding and all rules in one sweep, so that each sees what the others made.",
+        lambda graph, folder: simplify(graph, [folder.rule, *RULES]),
+    ),
+    Pass(
+        "share",
+        "After simplifying, what is equal also looks equal.",
+        lambda graph, folder: share(graph),
+    ),
+)
+# What one round makes possible the next one does; this many have always been enough.
+ROUNDS = 16
+
+
+def run_pipeline(graph: Graph, budget: Budget = Budget(), rounds: int = ROUNDS) -> Rewritten:
+    """Rewrite until a round changes nothing.
+
+    The report's ``refused`` are those of the last round: of nodes that are still there.
+    """
+    log, folder = Log(), Folder(budget)
+    for _ in range(rounds):
+        before, last = graph, Log()
+        for step in PIPELINE:
+            graph, report = step.run(graph, folder)
+            last.add(report)
+        log = Log.joined(log, last)
+        if graph is before:
+            break
+    return Rewritten(graph, log.report())
