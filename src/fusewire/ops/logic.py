@@ -43,12 +43,15 @@ def _compared_type(x: TensorType, y: TensorType) -> TensorType:
 
 
 def _compare(
-    name: str, reference: Callable[..., Any], doc: str, dtypes: tuple[DType, ...] = (bool_, *REAL)
+    name: str,
+    reference: Callable[..., Any],
+    doc: str,
+    dtypes: tuple[DType, ...] = (bool_, *REAL),
+    *traits: Trait,
 ) -> Op[Value]:
-    swaps = (Trait.COMMUTATIVE,) if "equal" in (name, name[4:]) else ()
     return FAMILY.declare(
         name, _compared_type, doc=doc, reference=reference, dtypes=dtypes, flops=1,
-        traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS, *swaps),
+        traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS, *traits),
         samples=lambda: [
             *binary_samples()(),
             sample(given([1, 2, 3]), given([1, 3, 2])),
@@ -58,8 +61,10 @@ def _compare(
     )  # fmt: skip
 
 
-equal = _compare("equal", np.equal, "Tell where operands are equal.", (*STORED, string))
-not_equal = _compare("not_equal", np.not_equal, "Tell where operands differ.", (*STORED, string))
+equal = _compare("equal", np.equal, "Tell where operands are equal.",
+                 (*STORED, string), Trait.COMMUTATIVE)  # fmt: skip
+not_equal = _compare("not_equal", np.not_equal, "Tell where operands differ.",
+                     (*STORED, string), Trait.COMMUTATIVE)  # fmt: skip
 less = _compare("less", np.less, "Tell where the first operand is smaller.")
 less_equal = _compare("less_equal", np.less_equal, "Tell where the first operand is not larger.")
 greater = _compare("greater", np.greater, "Tell where the first operand is larger.")

@@ -173,13 +173,22 @@ def _permutation_type(key: TensorType, *, count: Dim) -> TensorType:
     return _bits_type(key, shape=(count,)).with_dtype(int64)
 
 
+def _declare(
+    name: str, rule: Callable[..., TensorType], expand: Callable[..., Value], doc: str,
+    samples: Callable[[], list[Sample]], *traits: Trait, dtypes: tuple[DType, ...] = FLOATS,
+    lacks: dict[str, str] | None = None,
+) -> Op[Value]:  # fmt: skip
+    return FAMILY.declare(
+        name, rule, doc=doc, expand=expand, dtypes=dtypes, traits=(Trait.RANDOM, *traits),
+        samples=samples, lacks=lacks,
+    )  # fmt: skip
+
+
 def _from_key(
     name: str, rule: Callable[..., TensorType], expand: Callable[..., Value], doc: str, *uses: Any
 ) -> Op[Value]:
-    return FAMILY.declare(
-        name, rule, doc=doc, expand=expand, dtypes=(uint32,), traits=(Trait.RANDOM,),
-        samples=lambda: [sample(_KEY, **attrs) for attrs in uses], lacks=_LACKS,
-    )  # fmt: skip
+    samples = [sample(_KEY, **attrs) for attrs in uses]
+    return _declare(name, rule, expand, doc, lambda: samples, dtypes=(uint32,), lacks=_LACKS)
 
 
 _SHAPES: tuple[dict[str, Any], ...] = ({"shape": (3, 5)}, {"shape": ()}, {"shape": (0, 3)})
@@ -248,31 +257,16 @@ def _multinomial(logits: Value, key: Value, samples: Dim) -> Value:
     return argmax(add(expand_dims(wide, axes=(-2,)), noise), axis=-1)
 
 
-def _with_key(
-    name: str,
-    rule: Callable[..., TensorType],
-    expand: Callable[..., Value],
-    doc: str,
-    samples: Callable[[], list[Sample]],
-    *traits: Trait,
-    lacks: dict[str, str] | None = None,
-) -> Op[Value]:
-    return FAMILY.declare(
-        name, rule, doc=doc, expand=expand, dtypes=FLOATS, traits=(Trait.RANDOM, *traits),
-        samples=samples, lacks=lacks,
-    )  # fmt: skip
-
-
-bernoulli = _with_key(
+bernoulli = _declare(
     "bernoulli", _bernoulli_type, _bernoulli, "Draw True with the probabilities given.",
     lambda: [sample(draw(*s, low=0.0, high=1.0), _KEY) for s in ((4, 5), (), (0, 2))],
     Trait.DISCONTINUOUS,
 )  # fmt: skip
-dropout = _with_key(
+dropout = _declare(
     "dropout", _dropout_type, _dropout, "Set a share of elements to 0 and scale the rest up.",
     lambda: [sample(draw(*s), _KEY, rate=r) for s, r in (((4, 5), 0.3), ((), 0.0), ((0, 2), 1.0))],
 )  # fmt: skip
-multinomial = _with_key(
+multinomial = _declare(
     "multinomial", _multinomial_type, _multinomial,
     "Draw classes of the last axis with probabilities proportional to e^logits.",
     lambda: [sample(draw(*s, 5), _KEY, samples=3) for s in ((2,), (), (0,), (2, 2))],
