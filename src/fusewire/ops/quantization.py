@@ -36,7 +36,7 @@ from fusewire.ops.logic import equal, where
 from fusewire.ops.movement import repeat, reshape
 from fusewire.ops.reduction import narrowed, reduce_max, reduce_min, widened
 from fusewire.ops.sample import Draw, Sample, draw, given, sample
-from fusewire.ops.slicing import slice_axis
+from fusewire.ops.slicing import slice_
 
 FAMILY = Family("quantization")
 
@@ -84,7 +84,8 @@ def _spread(scale: Value, x: TensorType, axis: int | None, block: int | None) ->
     each = repeat(scale, count=block, axis=axis)
     if each.tensor.shape[axis] == x.shape[axis]:
         return each
-    return slice_axis(each, axis, slice(0, x.shape[axis]))
+    ends = tuple(x.shape[axis] if i == axis else d for i, d in enumerate(each.tensor.shape))
+    return slice_(each, starts=(0,) * x.rank, limits=ends, strides=(1,) * x.rank)
 
 
 def centred(x: Value, zero: Value | None) -> Value:

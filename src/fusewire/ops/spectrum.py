@@ -29,7 +29,7 @@ from fusewire.ops.elementwise import (
     square,
     subtract,
 )  # fmt: skip
-from fusewire.ops.fft import fft, ifft, irfft, rfft
+from fusewire.ops.fourier import fft, ifft, irfft, rfft
 from fusewire.ops.indexing import gather
 from fusewire.ops.inference import axis_of, require, require_dims, same_dtype, within
 from fusewire.ops.logic import equal, where

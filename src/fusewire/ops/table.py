@@ -16,12 +16,12 @@ from fusewire.ops.declare import Family, Op
 
 FAMILIES = (
     "elementwise", "logic", "conversion", "reduction", "cumulative", "linalg", "random",
-    "contraction", "einsum", "convolution", "patches", "pooling", "quantization", "quantized",
-    "fft", "spectrum", "sparse",
-    "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "dynamic", "sorting",
-    "resampling", "image", "detection",
+    "contraction", "equation", "convolution", "patches", "pooling", "quantization", "quantized",
+    "fourier", "spectrum", "sparse",
+    "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "dynamic",
+    "sorting", "resampling", "image", "detection",
     "activation", "normalization", "channels", "transformer", "loss", "recurrent",
-    "control", "iteration", "container",
+    "control", "iteration", "container", "strings",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from fusewire.ops.movement import squeeze, transpose
 from fusewire.ops.reduction import reduce_sum
 from fusewire.ops.sample import Sample, draw, sample
 
-FAMILY = Family("einsum")
+FAMILY = Family("equation")
 
 # A label is a letter, or the number of an axis that an ellipsis stands for.
 Labels = list[str]

@@ -17,7 +17,7 @@ from fusewire.ops.movement import concat
 from fusewire.ops.sample import Sample, draw, sample
 from fusewire.ops.slicing import split
 
-FAMILY = Family("fft")
+FAMILY = Family("fourier")
 
 NEEDS_AXIS = "a transform needs an axis"
 REAL_OF = {complex64: float32, complex128: float64}
