@@ -8,18 +8,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fusewire.dtypes import ALL, string
+from fusewire.dtypes import string
 from fusewire.errors import DimError, GraphError, ParseError
-from fusewire.ir.dims import FUNCTIONS, Dim, apply, floordiv, symbol, unbacked
+from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Attr, Constant, Graph, Node, Value
-from fusewire.ir.tokens import Reader, parse_number
-from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+from fusewire.ir.reader import DTYPES, MAX_DEPTH, Reader, parse_number
+from fusewire.ir.types import TensorType, Type
 
-_DTYPES = {d.name: d for d in ALL}
 _WORDS: dict[str, Attr] = {
     "none": None, "true": True, "false": False, "nan": float("nan"), "inf": float("inf"),
 }  # fmt: skip
-MAX_DEPTH = 64
 Result = TypeVar("Result")
 
 
@@ -29,12 +27,12 @@ def parse_dim(text: str) -> Dim:
     >>> parse_dim("(n + 1)//2*4")
     4*floordiv(n+1, 2)
     """
-    return _whole(_Parser(text, {}), lambda parser: parser.dim())
+    return _whole(_Parser(text, {}), _Parser.dim)
 
 
 def parse_type(text: str) -> Type:
     """Read a type."""
-    return _whole(_Parser(text, {}), lambda parser: parser.type())
+    return _whole(_Parser(text, {}), _Parser.type)
 
 
 def parse_graph(text: str, constants: Mapping[str, Constant] | None = None) -> Graph:
@@ -109,6 +107,12 @@ class _Parser(Reader):
             raise self.error(f"{self.text} is used before it is defined")
         return scope[self.advance()]
 
+    def operand(self, scope: Mapping[str, Value]) -> Value | None:
+        if self.text != "none":
+            return self.use(scope)
+        self.advance()
+        return None
+
     def statement(self, scope: dict[str, Value], nodes: list[Node], depth: int) -> None:
         labels = [self.take("value")]
         while self.text == ",":
@@ -123,18 +127,13 @@ class _Parser(Reader):
         inputs: list[Value | None] = []
         attrs: dict[str, Attr] = {}
 
-        def operand() -> None:
-            inputs.append(None if self.text == "none" else self.use(scope))
-            if inputs[-1] is None:
-                self.advance()
-
         def one_attr() -> None:
             key = self.take("word")
             self.expect("=")
             attrs[key] = self.attr(depth)
 
         self.expect("(")
-        self.many(")", operand)
+        self.many(")", lambda: inputs.append(self.operand(scope)))
         if self.text == "{":
             self.advance()
             self.many("}", one_attr)
@@ -194,13 +193,11 @@ class _Parser(Reader):
     def element(self) -> Any:
         if self.kind == "number":
             return parse_number(self.advance())
-        if self.kind == "string":
-            return json.loads(self.advance())
-        if self.text in ("true", "false", "nan", "inf"):
-            return _WORDS[self.advance()]
-        raise self.error(f"expected an element of a constant, found {self.text!r}")
+        if self.kind != "string" and self.text not in ("true", "false", "nan", "inf"):
+            raise self.error(f"expected an element of a constant, found {self.text!r}")
+        return json.loads(self.advance()) if self.kind == "string" else _WORDS[self.advance()]
 
-    # -- attributes, types, dims
+    # -- attributes
 
     def attr(self, depth: int) -> Attr:
         if self.kind == "string":
@@ -208,8 +205,8 @@ class _Parser(Reader):
         if self.kind == "word":
             if self.text in _WORDS:
                 return _WORDS[self.advance()]
-            if self.text in _DTYPES:
-                return _DTYPES[self.advance()]
+            if self.text in DTYPES:
+                return DTYPES[self.advance()]
             if self.text == "graph":
                 return self.graph(depth + 1)
             if self.text == "type":
@@ -226,67 +223,6 @@ class _Parser(Reader):
         self.expect("(")
         self.many(")", lambda: items.append(self.attr(depth)))
         return tuple(items)
-
-    def type(self, depth: int = 0) -> Type:
-        word = self.take("word")
-        if depth > MAX_DEPTH:
-            raise self.error(f"types nested deeper than {MAX_DEPTH}")
-        if word in ("sequence", "optional"):
-            self.expect("<")
-            element = self.type(depth + 1)
-            self.expect(">")
-            return SequenceType(element) if word == "sequence" else OptionalType(element)
-        found = _DTYPES.get(word)
-        if found is None:
-            raise self.error(f"{word!r} is not a type; known dtypes: {', '.join(_DTYPES)}")
-        dims: list[Dim] = []
-        self.expect("[")
-        self.many("]", lambda: dims.append(self.dim()))
-        return TensorType(found, tuple(dims))
-
-    def dim(self, depth: int = 0) -> Dim:
-        if depth > MAX_DEPTH:
-            raise self.error(f"a dim nested deeper than {MAX_DEPTH}")
-        total = self.term(depth)
-        while self.text in ("+", "-") or (self.kind == "number" and self.text.startswith("-")):
-            # "n-1" is a number token that starts with a minus: a sum without a mark.
-            sign = 1 if self.kind == "number" else (1 if self.advance() == "+" else -1)
-            total = total + sign * self.term(depth)
-        return total
-
-    def term(self, depth: int) -> Dim:
-        product = self.factor(depth)
-        while self.kind == "mark" and self.text in ("*", "//"):
-            if self.advance() == "*":
-                product = product * self.factor(depth)
-            else:
-                product = floordiv(product, self.factor(depth))
-        return product
-
-    def factor(self, depth: int) -> Dim:
-        if self.kind == "number" and self.text.lstrip("-").isdigit():
-            return int(self.advance())
-        if self.text == "-":
-            self.advance()
-            return -self.factor(depth)
-        if self.text == "(":
-            self.advance()
-            inner = self.dim(depth + 1)
-            self.expect(")")
-            return inner
-        if self.kind == "word" and self.text in FUNCTIONS:
-            function = self.advance()
-            self.expect("(")
-            left = self.dim(depth + 1)
-            self.expect(",")
-            right = self.dim(depth + 1)
-            self.expect(")")
-            return apply(function, left, right)
-        if self.kind not in ("word", "symbol"):
-            raise self.error(f"expected a dim, found {self.text!r}")
-        word = self.advance()
-        make, name = (unbacked, word[1:]) if word.startswith("?") else (symbol, word)
-        return make(json.loads(f'"{name[1:-1]}"') if name.startswith("`") else name)
 
 
 def _plain(label: str) -> str | None:

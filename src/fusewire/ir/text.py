@@ -17,7 +17,7 @@ import numpy as np
 from fusewire.dtypes import DType, string
 from fusewire.ir.graph import Array, Attr, Constant, Graph, Node, Value
 from fusewire.ir.parse import parse_graph
-from fusewire.ir.tokens import parse_number
+from fusewire.ir.reader import parse_number
 from fusewire.ir.types import OptionalType, SequenceType, TensorType
 
 __all__ = ["constants_of", "format_attr", "parse_graph", "print_graph"]

@@ -122,7 +122,10 @@ def _is_attr(attr: Attr) -> bool:
 def _symbols_bound(graph: Graph, context: Context) -> Iterator[str]:
     bound = context.outer | _bound_by_inputs(graph)
     for value in graph.inputs:
-        if missing := [s.key for s in type_symbols(value.type) if s not in bound]:
+        # In a sequence an unbacked dim may be another for each element: nothing binds it.
+        loose = not isinstance(value.type, TensorType)
+        told = [s for s in type_symbols(value.type) if not (loose and s.unbacked)]
+        if missing := [s.key for s in told if s not in bound]:
             yield f"the input {value!r} mentions {missing}, which no input has as a whole dim"
     known = set(bound)
     for node in graph.nodes:

@@ -229,7 +229,10 @@ class Op(Generic[R]):
     @cached_property
     def is_multiple(self) -> bool:
         """Whether calling it gives a tuple: its rule says so in its return annotation."""
-        return "tuple" in str(self.signature.return_annotation)
+        said = self.signature.return_annotation
+        # Annotations are strings here; one that is a name stands for an alias of its module.
+        named = inspect.unwrap(self.rule).__globals__.get(said, said)
+        return str(named).startswith("tuple")
 
     def expansion(self, node: Node) -> Graph:
         """Give the meaning of a composite node as a graph over the same inputs."""
