@@ -46,11 +46,11 @@ class Spec:
         return f"Spec({self.type})"
 
 
-def _dim(dim: int | str | Sym) -> Dim:
-    found = parse_dim(dim) if isinstance(dim, str) else dim
+def _dim(dim: Any) -> Dim:
+    found: Any = parse_dim(dim) if isinstance(dim, str) else dim
     if not isinstance(found, int | Sym) or (isinstance(found, int) and found < 0):
         raise DimError(f"{dim!r} is no size. Give an int from 0 up, or a name such as 'n'.")
-    return found
+    return found if isinstance(found, Sym) else int(found)
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,11 @@ class Structure:
         tree: Any, kind: type | Callable[[Any], bool], name: str = ""
     ) -> tuple[Structure, list[Any]]:
         """Take a tree apart: ``kind`` is the class of leaves, or tells whether one is."""
-        is_leaf = (lambda x: isinstance(x, kind)) if isinstance(kind, type) else kind
         names: list[str] = []
         leaves: list[Any] = []
 
         def visit(item: Any, path: str) -> Any:
-            if is_leaf(item):
+            if isinstance(item, kind) if isinstance(kind, type) else kind(item):
                 names.append(path)
                 leaves.append(item)
                 return Structure.LEAF

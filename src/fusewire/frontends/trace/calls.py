@@ -1,0 +1,162 @@
+"""Calls of NumPy's functions while tracing: by NumPy, by our table, or by reading NumPy's code."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterator
+from functools import cache
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fusewire import ops
+from fusewire.errors import TraceError
+from fusewire.frontends.trace import (
+    algebra,
+    creation,
+    movement,
+    ordering,
+    reductions,
+    selection,
+)  # fmt: skip
+from fusewire.frontends.trace.location import refusal
+from fusewire.frontends.trace.sizes import Size
+from fusewire.frontends.trace.table import Row, promoted
+
+if TYPE_CHECKING:
+    from fusewire.frontends.trace.recording import Recording
+    from fusewire.frontends.trace.tracer import Tracer
+
+_MODULES = (creation, movement, reductions, selection, ordering, algebra)
+ROWS: dict[Any, Row] = {f: row for module in _MODULES for f, row in module.TABLE.rows.items()}
+_ADVICE = {
+    "eig": "np.linalg.eigh, for symmetric matrices",
+    "eigvals": "np.linalg.eigvalsh, for symmetric matrices",
+    "lstsq": "np.linalg.pinv(a) @ b, or np.linalg.solve(a.T @ a, a.T @ b)",
+    "as_strided": "np.lib.stride_tricks.sliding_window_view, or slices and reshape",
+    "nanmedian": "np.nanmean, or np.median after np.nan_to_num",
+    "nanquantile": "np.quantile after np.nan_to_num",
+    "nanpercentile": "np.percentile after np.nan_to_num",
+    "fromiter": "np.stack of a list",
+    "vectorize": "the function on whole arrays, with np.where for its branches",
+}
+
+
+def call(trace: Recording, function: Any, args: Any, options: Any) -> Any:
+    """Give what a function of NumPy gives, for arrays under trace."""
+    args, options, out = _without_out(function, args, dict(options))
+    row = ROWS.get(function)
+    if row is not None and row.takes_known:
+        found = row.handler(trace, *args, **options)
+    elif not is_unknown((args, options)):
+        found = trace.lift(function(*plain(args), **plain(options)))
+    elif row is not None:
+        found = row.handler(trace, *args, **options)
+    else:
+        found = _by_its_code(trace, function, args, options)
+    if out is None:
+        return found
+    trace.array(out).assign(found)
+    return out
+
+
+@cache
+def _signature(function: Any) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        return None
+
+
+def _without_out(function: Any, args: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Take ``out`` from the arguments, also where it is given by its place."""
+    if options.get("out", 0) is None:
+        del options["out"]
+    signature = _signature(function)
+    if signature is None or "out" not in signature.parameters:
+        return args, options, None
+    if len(args) <= [*signature.parameters].index("out"):
+        return args, options, options.pop("out", None)
+    bound = signature.bind(*args, **options)
+    out = bound.arguments.pop("out", None)
+    return bound.args, bound.kwargs, out
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Yield what nested tuples, lists and dicts hold."""
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, tuple | list):
+        yield tree
+        return
+    for item in tree:
+        yield from leaves(item)
+
+
+def _tracer() -> type[Tracer]:
+    from fusewire.frontends.trace.tracer import Tracer
+
+    return Tracer
+
+
+def is_unknown(tree: Any) -> bool:
+    """Tell whether anything in a tree is known only when the program runs."""
+    kind = _tracer()
+    return any(
+        isinstance(leaf, Size) or (isinstance(leaf, kind) and leaf.known is None)
+        for leaf in leaves(tree)
+    )
+
+
+def plain(tree: Any) -> Any:
+    """Put real arrays in place of known ones."""
+    if isinstance(tree, dict):
+        return {key: plain(item) for key, item in tree.items()}
+    if type(tree) in (tuple, list):
+        return type(tree)(plain(item) for item in tree)
+    return tree.known if isinstance(tree, _tracer()) else tree
+
+
+def nested(trace: Recording, x: Any, of: Any = None) -> Tracer:
+    """Take nested lists for an array, as np.array does; also where some of it is under trace."""
+    if not is_unknown(x):
+        return trace.known(np.asarray(plain(x), of))
+    if isinstance(x, _tracer() | Size):
+        array = trace.array(x)
+        return array if of is None else array.astype(of, copy=False)
+    rows = [nested(trace, item, of) for item in x]
+    common = promoted(rows)
+    return trace.wrap(
+        trace.checked(ops.stack, *(trace.value(row, common) for row in rows), axis=0),
+        is_scalar=False,
+    )
+
+
+def _by_its_code(trace: Recording, function: Any, args: Any, options: Any) -> Any:
+    """Trace NumPy's own Python code of a function, which is made of functions that we know."""
+    name = name_of(function)
+    code = getattr(function, "_implementation", function)
+    if not isinstance(code, FunctionType) or code.__name__ in _ADVICE:
+        raise refusal(f"{name} cannot be traced. {_instead(function)}")
+    try:
+        return trace.rebinder.function(code)(*args, **options)
+    except TraceError as error:
+        sentence = str(error).rpartition("\n  ")[2]
+        raise refusal(f"{name} cannot be traced: {sentence} {_instead(function)}") from error
+
+
+def name_of(function: Any) -> str:
+    """Name a function as users do."""
+    module = getattr(function, "__module__", None) or "numpy"
+    return f"{module}.{function.__name__}".replace("numpy", "np", 1)
+
+
+def _instead(function: Any) -> str:
+    advice = _ADVICE.get(function.__name__)
+    if advice is not None:
+        return f"Use {advice}."
+    names = {f.__name__: name_of(f) for f in ROWS if getattr(f, "__module__", None)}
+    near = difflib.get_close_matches(function.__name__, names, 3)
+    return f"Near to it: {', '.join(names[word] for word in near)}." if near else ""

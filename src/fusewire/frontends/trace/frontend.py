@@ -1,0 +1,108 @@
+"""Functions into graphs: run them once on arrays that stand in for the real ones."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fusewire.dtypes import dtype
+from fusewire.errors import TraceError
+from fusewire.frontend import Example, Frontend, Limits, Reading, Spec, Structure
+from fusewire.frontends.trace.recording import Recording
+from fusewire.frontends.trace.tracer import Tracer
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.table import verify
+
+
+class TraceFrontend(Frontend):
+    """Reads Python functions.
+
+    Arguments may be nested tuples, lists and dicts of arrays or Specs; anything else in them is
+    part of the program. Arrays that the function assigns to become new values: the caller's are
+    never changed, and what was assigned is not reported back.
+    """
+
+    def accepts(self, source: object) -> bool:
+        return callable(source) and not isinstance(source, type)
+
+    def convert(self, source: Callable[..., Any], example: Example, limits: Limits) -> Reading:
+        recording = Recording(limits)
+        given, named = _arguments(source, example)
+        arguments, leaves = Structure.of(given, _is_array)
+        arguments = Structure(arguments.tree, _unique(arguments.names))
+        inputs = [
+            recording.input(_type(leaf), name, isinstance(leaf, np.generic))
+            for leaf, name in zip(leaves, arguments.names, strict=True)
+        ]
+        values = [x.value for x in inputs]
+        filled = arguments.restore(inputs)
+        function = recording.rebinder.entry(source)
+        found = function(**filled) if named else function(*filled.values())
+        results, outputs = Structure.of(found, _is_result)
+        names = _unique([_output_name(name) for name in results.names])
+        results = Structure(results.tree, names)
+        name = getattr(source, "__name__", type(source).__name__)
+        graph = _closed(recording, values, outputs, names, "traced" if "<" in name else name)
+        return Reading(graph, arguments, results)
+
+
+def _closed(
+    recording: Recording, inputs: list[Value], outputs: list[Any], names: Any, name: str
+) -> Graph:
+    values = [recording.array(x).value for x in outputs]
+    graph = Graph(inputs, values, name=name, output_names=names)
+    recording.checked(verify, graph)
+    return graph
+
+
+def _arguments(source: Callable[..., Any], example: Example) -> tuple[dict[str, Any], bool]:
+    """Name the arguments after the parameters that they are for."""
+    if isinstance(example, Mapping):
+        return dict(example), True
+    try:
+        parameters = [*inspect.signature(source).parameters.values()]
+    except (TypeError, ValueError):
+        parameters = []
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}{i}" for i in range(len(example) - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    if parameters and len(example) > len(names):
+        raise TraceError(
+            f"{source!r} takes {len(names)} positional arguments ({', '.join(names)}), "
+            f"found {len(example)} in the example."
+        )
+    names += [f"input{i}" for i in range(len(names), len(example))]
+    return dict(zip(names, example, strict=False)), False
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Spec | np.ndarray | np.generic)
+
+
+def _is_result(x: Any) -> bool:
+    return isinstance(x, Tracer | np.ndarray | np.generic)
+
+
+def _type(leaf: Any) -> TensorType:
+    return leaf.type if isinstance(leaf, Spec) else TensorType(dtype(leaf.dtype), leaf.shape)
+
+
+def _output_name(path: str) -> str:
+    return f"output{path}" if path[:1].isdigit() or not path else path
+
+
+def _unique(names: Any) -> tuple[str, ...]:
+    """Tell equal names apart by a number."""
+    seen: dict[str, int] = {}
+    told = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        told.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return tuple(told)

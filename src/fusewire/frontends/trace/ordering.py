@@ -1,0 +1,124 @@
+"""Functions of NumPy that sort, search and count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fusewire import ops
+from fusewire.frontends.trace.location import refusal
+from fusewire.frontends.trace.table import Table, axis_of, promoted, strong, xp
+
+if TYPE_CHECKING:
+    from fusewire.frontends.trace.recording import Recording
+
+TABLE = Table()
+
+
+def _sorted(trace: Recording, op: Any, a: Any, axis: Any) -> Any:
+    x = strong(trace, a)
+    if axis is None:
+        x, axis = x.ravel(), 0
+    return trace.op(op, x, axis=axis_of(axis, x.ndim))
+
+
+@TABLE.row(np.sort)
+def _sort(trace: Recording, a: Any, axis: Any = -1, *args: Any, **more: Any) -> Any:
+    return _sorted(trace, ops.sort, a, axis)
+
+
+@TABLE.row(np.argsort)
+def _argsort(trace: Recording, a: Any, axis: Any = -1, *args: Any, **more: Any) -> Any:
+    return _sorted(trace, ops.argsort, a, axis)
+
+
+@TABLE.row(np.partition)
+def _partition(trace: Recording, a: Any, kth: Any, axis: Any = -1, *args: Any, **more: Any) -> Any:
+    return _sorted(trace, ops.sort, a, axis)
+
+
+@TABLE.row(np.argpartition)
+def _argpartition(
+    trace: Recording, a: Any, kth: Any, axis: Any = -1, *args: Any, **more: Any
+) -> Any:
+    return _sorted(trace, ops.argsort, a, axis)
+
+
+@TABLE.row(np.lexsort)
+def _lexsort(trace: Recording, keys: Any, axis: int = -1) -> Any:
+    rows = [strong(trace, key) for key in keys]
+    found = xp.argsort(rows[0], axis)
+    for row in rows[1:]:
+        ranked = xp.argsort(xp.take_along_axis(row, found, axis), axis)
+        found = xp.take_along_axis(found, ranked, axis)
+    return found
+
+
+@TABLE.row(np.searchsorted)
+def _searchsorted(trace: Recording, a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    row, x = strong(trace, a), trace.array(v)
+    if sorter is not None:
+        row = xp.take(row, sorter)
+    of = promoted([row, x])
+    values = (trace.value(y, of) for y in (row, x))
+    return trace.op(ops.searchsorted, *values, right=side == "right")
+
+
+@TABLE.row(np.unique)
+def _unique(
+    trace: Recording, ar: Any, return_index: bool = False, return_inverse: bool = False,
+    return_counts: bool = False, axis: Any = None, *, equal_nan: bool = True, sorted: bool = True,  # noqa: A002
+) -> Any:  # fmt: skip
+    x = strong(trace, ar)
+    flat = x.ravel() if axis is None else x
+    found = trace.op(ops.unique, flat, axis=None if axis is None else axis_of(axis, x.ndim))
+    values, first, inverse, counts = found
+    inverse = inverse.reshape(x.shape) if axis is None else inverse
+    wanted = ((True, values), (return_index, first), (return_inverse, inverse),
+              (return_counts, counts))  # fmt: skip
+    kept = tuple(array for asked, array in wanted if asked)
+    return kept if len(kept) > 1 else values
+
+
+@TABLE.row(np.bincount)
+def _bincount(trace: Recording, x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
+    places = strong(trace, x)
+    found = counted(trace, places, weights, trace.length_of(xp.max(places) + 1, minlength))
+    return found
+
+
+def counted(trace: Recording, places: Any, weights: Any, length: Any) -> Any:
+    """Count how often each place is named, or add up the weights of those that name it."""
+    of = np.int64 if weights is None else np.float64
+    total = trace.rebinder(np).zeros(length, of)
+    xp.add.at(total, places, 1 if weights is None else weights)
+    return total
+
+
+@TABLE.row(np.histogram)
+def _histogram(
+    trace: Recording, a: Any, bins: Any = 10, range: Any = None, density: Any = None,  # noqa: A002
+    weights: Any = None,
+) -> Any:  # fmt: skip
+    x = strong(trace, a).ravel()
+    if isinstance(bins, str):
+        raise refusal("np.histogram needs a number of bins, or their edges.")
+    edges = trace.array(bins)
+    if edges.ndim == 0:
+        low, high = (xp.min(x), xp.max(x)) if range is None else range
+        flat = xp.equal(low, high)
+        ends = xp.where(flat, low - 0.5, low), xp.where(flat, high + 0.5, high)
+        of = np.result_type(x.dtype, np.float64 if x.dtype.kind in "biu" else x.dtype)
+        edges = trace.array(trace.rebinder(np).linspace(*ends, trace.dim(bins) + 1, dtype=of))
+    last = edges.shape[0] - 1
+    place = xp.searchsorted(edges, x, side="right") - 1
+    place = xp.where(x == edges[last], last - 1, place)
+    inside = (x >= edges[0]) & (x <= edges[last])
+    of = np.int64 if weights is None else strong(trace, weights).dtype
+    total = trace.rebinder(np).zeros(last, of)
+    share = inside.astype(of) if weights is None else xp.where(inside, weights, np.zeros((), of))
+    xp.add.at(total, xp.clip(place, 0, last - 1), share.ravel())
+    if density:
+        total = total / xp.diff(edges) / xp.sum(total)
+    return total, edges

@@ -1,0 +1,218 @@
+"""Functions that see a stand-in for NumPy: copies of the user's, made for one trace.
+
+NumPy calls us for functions of arrays under trace, but not for those that make arrays. So the
+traced function is a copy whose globals, closure and builtins hold stand-ins: for numpy and its
+functions, for arrays (known, and never written), and for the user's own functions. The user's
+function, modules and arrays stay as they are.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import sys
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fusewire.dtypes import dtype
+from fusewire.errors import DTypeError
+from fusewire.frontends.trace.location import refusal
+from fusewire.ops.declare import Op
+
+if TYPE_CHECKING:
+    from fusewire.frontends.trace.recording import Recording
+
+_DISPATCHER = type(np.sum)
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, _DISPATCHER)
+_OPAQUE = frozenset({"fusewire", "ml_dtypes", *sys.stdlib_module_names})
+_RANDOM = (np.random.Generator, np.random.RandomState)
+
+
+class Rebinder:
+    """Makes stand-ins, each once."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        # By identity; the original is kept too, so that no other object gets its place.
+        self._made: dict[int, tuple[Any, Any]] = {}
+        self._globals: dict[int, dict[str, Any]] = {}
+
+    def __call__(self, thing: Any) -> Any:
+        """Give what stands for something in traced code: itself, mostly."""
+        found = self._made.get(id(thing))
+        if found is None:
+            found = self._made[id(thing)] = (thing, self._stand_in(thing))
+        return found[1]
+
+    def _stand_in(self, thing: Any) -> Any:
+        if isinstance(thing, ModuleType):
+            return self._module(thing)
+        if isinstance(thing, np.ndarray):
+            return self._recording.known(thing) if _is_ours(thing) else thing
+        if isinstance(thing, _RANDOM) or isinstance(getattr(thing, "__self__", None), _RANDOM):
+            return Refused("A random generator")
+        if thing is np.ndarray:
+            return ArrayLike
+        if isinstance(thing, Op):
+            return functools.partial(self._recording.call_op, thing)
+        if isinstance(thing, _FUNCTIONS):
+            return self._callable(thing)
+        if isinstance(thing, MethodType):
+            return MethodType(self(thing.__func__), self(thing.__self__))
+        if isinstance(thing, functools.partial):
+            options = {key: self(value) for key, value in thing.keywords.items()}
+            return functools.partial(self(thing.func), *map(self, thing.args), **options)
+        if type(thing) in (list, tuple):
+            return self._container(thing, type(thing)(map(self, thing)))
+        if type(thing) is dict:
+            return self._container(thing, {key: self(value) for key, value in thing.items()})
+        return thing
+
+    def _container(self, thing: Any, made: Any) -> Any:
+        """Keep a container in which nothing was replaced: the user may mean that very one."""
+        pairs = zip(*(x.values() if type(x) is dict else x for x in (thing, made)), strict=True)
+        return thing if all(a is b for a, b in pairs) else made
+
+    def _module(self, module: ModuleType) -> Any:
+        root = module.__name__.partition(".")[0]
+        if module.__name__ == "numpy.random":
+            return Refused("np.random")
+        if module.__name__ == "fusewire.ops" or root not in _OPAQUE:
+            return ModuleLike(module, self)
+        return module
+
+    def _callable(self, function: Any) -> Any:
+        root = (getattr(function, "__module__", None) or "builtins").partition(".")[0]
+        if root == "numpy":
+
+            def stand_in(*args: Any, **options: Any) -> Any:
+                return self._recording.call(function, args, options)
+        elif root in _OPAQUE or not isinstance(function, FunctionType):
+            return function
+        else:
+
+            def stand_in(*args: Any, **options: Any) -> Any:
+                return self.function(function)(*args, **options)
+
+        return functools.update_wrapper(stand_in, function)
+
+    def entry(self, source: Any) -> Any:
+        """Give what runs in place of the function to be traced."""
+        if isinstance(source, FunctionType):
+            return self.function(source)
+        if isinstance(source, MethodType):
+            return MethodType(self.entry(source.__func__), self(source.__self__))
+        called = getattr(type(source), "__call__", None)
+        if isinstance(called, FunctionType):
+            return MethodType(self.function(called), self(source))
+        return self(source)
+
+    def function(self, function: FunctionType) -> Any:
+        """Copy a function so that it sees stand-ins."""
+        key = id(function.__code__) ^ id(function)
+        found = self._made.get(key)
+        if found is None:
+            found = self._made[key] = (function, self._copied(function))
+        return found[1]
+
+    def _copied(self, function: FunctionType) -> FunctionType:
+        cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
+        known = self._scope(function.__globals__, function.__code__)
+        copy = FunctionType(
+            function.__code__, known, function.__name__, self(function.__defaults__), cells
+        )
+        copy.__kwdefaults__ = self(function.__kwdefaults__)
+        copy.__dict__.update(function.__dict__)
+        copy.__doc__, copy.__module__ = function.__doc__, function.__module__
+        copy.__qualname__ = function.__qualname__
+        return copy
+
+    def _cell(self, cell: CellType) -> CellType:
+        found = self._made.get(id(cell))
+        if found is None:
+            made = CellType()
+            # Noted first: what is in a cell may lead back to it.
+            found = self._made[id(cell)] = (cell, made)
+            try:
+                made.cell_contents = self(cell.cell_contents)
+            except ValueError:  # empty until the function around it has run on
+                pass
+        return found[1]  # type: ignore[no-any-return]
+
+    def _scope(self, names: dict[str, Any], code: CodeType) -> dict[str, Any]:
+        """Give the globals of a module, with stand-ins for what the code mentions."""
+        known = self._globals.get(id(names))
+        if known is None:
+            known = self._globals[id(names)] = dict(names)
+            known["__builtins__"] = {**vars(builtins), "__import__": self._import}
+        stack = [code]
+        while stack:
+            code = stack.pop()
+            for name in code.co_names:
+                if name in names:
+                    known[name] = self(names[name])
+            stack.extend(item for item in code.co_consts if isinstance(item, CodeType))
+        return known
+
+    def _import(self, *args: Any, **options: Any) -> Any:
+        return self(builtins.__import__(*args, **options))
+
+
+def _is_ours(array: np.ndarray[Any, Any]) -> bool:
+    try:
+        return dtype(array.dtype).kind != "string"
+    except DTypeError:
+        return False
+
+
+class ModuleLike:
+    """A module whose names are stand-ins."""
+
+    def __init__(self, module: ModuleType, rebinder: Rebinder) -> None:
+        self._module = module
+        self._rebinder = rebinder
+
+    def __getattr__(self, name: str) -> Any:
+        found = self._rebinder(getattr(self._module, name))
+        setattr(self, name, found)
+        return found
+
+    def __repr__(self) -> str:
+        return repr(self._module)
+
+
+class Refused:
+    """Something that must not be used in a traced function: its answer would be frozen into it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _refuse(self) -> Any:
+        raise refusal(
+            f"{self._name} gives other numbers at every call, and a traced function runs once: "
+            "they would become constants. Use fusewire.ops.random_normal(key, shape=...), "
+            "random_uniform or random_integers with a key (uint32[2]) as an argument."
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._refuse()
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return self._refuse()
+
+
+class _ArrayLike(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        from fusewire.frontends.trace.tracer import Tracer
+
+        return isinstance(instance, np.ndarray) or (
+            isinstance(instance, Tracer) and not instance.is_scalar
+        )
+
+
+class ArrayLike(metaclass=_ArrayLike):
+    """Stands for np.ndarray, so that ``isinstance(x, np.ndarray)`` holds of arrays under trace."""

@@ -1,0 +1,219 @@
+"""One trace: it makes arrays and sizes, remembers what was made where, and keeps the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fusewire.dtypes import DType, dtype, string
+from fusewire.errors import BudgetError, DTypeError, FusewireError, TraceError
+from fusewire.frontend import Limits, Structure
+from fusewire.frontends.trace import calls, control, ufuncs
+from fusewire.frontends.trace.location import here, refusal
+from fusewire.frontends.trace.rebinding import Rebinder
+from fusewire.frontends.trace.sizes import Size, dim_of
+from fusewire.frontends.trace.tracer import Tracer
+from fusewire.frontends.trace.views import Cell
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Apply, Dim, Sym, Symbol, lone_symbol
+from fusewire.ir.graph import Array, Node, Value
+from fusewire.ir.types import TensorType, Type
+from fusewire.ops.conversion import cast
+from fusewire.ops.declare import Op
+from fusewire.ops.elementwise import add, floor_divide, maximum, minimum, multiply
+from fusewire.ops.logic import equal, where
+from fusewire.ops.movement import broadcast_to
+from fusewire.ops.shape import dim_of as read_dim
+
+Result = TypeVar("Result")
+WEAK = (int, float, complex)
+_FUNCTIONS = {
+    "floordiv": floor_divide,
+    "max": maximum,
+    "min": minimum,
+    "broadcast": lambda left, right: where(equal(left, 1), right, left),
+}
+# Known arrays that repeat one element are made by the graph from this size on.
+_UNIFORM = 32
+
+
+class Scope:
+    """A graph being traced: the main one, or the body of a branch or a loop."""
+
+    def __init__(self) -> None:
+        self.nodes: set[Node] = set()
+        # Where the size of a symbol can be read off.
+        self.sources: dict[Symbol, tuple[Value, int]] = {}
+        self.places: dict[Value, Value] = {}
+
+
+class Recording:
+    """One trace. Not shared between threads; nothing of it is global."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.scope = Scope()
+        self.rebinder = Rebinder(self)
+        self._count = 0
+
+    def input(self, type_: Type, name: str, is_scalar: bool = False) -> Tracer:
+        """Add an input to the graph being traced."""
+        return self.wrap(Value(type_, name), is_scalar=is_scalar)
+
+    def wrap(self, value: Value, *, is_scalar: bool | None = None, weak: Any = None) -> Tracer:
+        """Make the array that stands for a value; of rank 0, a scalar unless told otherwise."""
+        self.stamp(value)
+        if not isinstance(value.type, TensorType):
+            return Tracer(self, Cell(TensorType(string, ()), value, None, self.scope))
+        cell = Cell(value.tensor, value, None, self.scope)
+        scalar = value.tensor.rank == 0 if is_scalar is None else is_scalar
+        return Tracer(self, cell, is_scalar=scalar, weak=weak)
+
+    def stamp(self, value: Value) -> None:
+        """Give new nodes their line of code, and note whose sizes they tell."""
+        if value.node is None:
+            self._note(value)
+            return
+        stack = [value.node] if value.node.source is None else []
+        source = found.short if stack and (found := here()) else "?"
+        while stack:
+            node = stack.pop()
+            if node.source is not None:
+                continue
+            node.source = source
+            self.scope.nodes.add(node)
+            self._count += 1
+            for output in node.outputs:
+                self._note(output)
+            stack.extend(v.node for v in node.operands if v.node is not None)
+        if self._count > self.limits.nodes:
+            raise BudgetError(
+                f"The trace has more than {self.limits.nodes} nodes, at {source}. Python loops "
+                "are unrolled: use fusewire.ops.scan or while_, or raise Limits(nodes=...)."
+            )
+
+    def _note(self, value: Value) -> None:
+        shape = value.type.shape if isinstance(value.type, TensorType) else ()
+        for axis, dim in enumerate(shape):
+            symbol = lone_symbol(dim)
+            if symbol is not None:
+                self.scope.sources.setdefault(symbol, (value, axis))
+
+    def known(self, array: Array, weak: Any = None) -> Tracer:
+        """Make an array whose elements are known; they are copied before they change."""
+        type_ = TensorType(_dtype(array.dtype), array.shape)
+        return Tracer(self, Cell(type_, None, array, self.scope), weak=weak)
+
+    def lift(self, found: Any) -> Any:
+        """Put known arrays in place of real ones; scalars stay what they are."""
+        if isinstance(found, np.ndarray):
+            return self.known(found)
+        structure, leaves = Structure.of(found, np.ndarray)
+        return structure.restore([self.known(leaf) for leaf in leaves]) if leaves else found
+
+    def constant(self, array: Array) -> Value:
+        """Make a value of elements; one that repeats a single element is broadcast by the graph."""
+        if array.size >= _UNIFORM and array.dtype != object:
+            first = array.reshape(-1)[:1]
+            if array.tobytes() == first.tobytes() * array.size:
+                return broadcast_to(constant(first.reshape(())), shape=array.shape)
+        return constant(array)
+
+    def array(self, x: Any, of: Any = None) -> Tracer:
+        """Take what NumPy would take for an array; Python numbers stay weak without a dtype."""
+        if isinstance(x, Tracer):
+            return x
+        if isinstance(x, Size):
+            return self.wrap(self.measure(x.dim), weak=int)
+        if type(x) in WEAK and of is None:
+            return self.known(np.array(x), weak=type(x))
+        return calls.nested(self, x, of)
+
+    def value(self, x: Any, of: DType | None = None) -> Value:
+        """Give the value of what NumPy would take for an array, cast to a dtype."""
+        found = self.array(x)
+        if found.known is not None and of is not None and found.type.dtype is not of:
+            if found.weak is int and of.is_integer:
+                # Python ints must fit; NumPy raises OverflowError otherwise.
+                return constant(np.array(int(found.known), of.numpy))
+            return constant(found.known.astype(of.numpy))
+        value = found.value
+        return value if of is None or value.tensor.dtype is of else cast(value, dtype=of)
+
+    def op(self, op: Any, *operands: Any, **attrs: Any) -> Any:
+        """Make a node over arrays, values, real arrays and None; give arrays."""
+        values = [x if x is None or isinstance(x, Value) else self.value(x) for x in operands]
+        found = self.checked(op, *values, **attrs)
+        return tuple(map(self.wrap, found)) if isinstance(found, tuple) else self.wrap(found)
+
+    def checked(self, function: Callable[..., Result], *args: Any, **options: Any) -> Result:
+        """Call what may refuse, and show the user's line if it does."""
+        try:
+            return function(*args, **options)
+        except TraceError:
+            raise
+        except FusewireError as error:
+            raise refusal(str(error)) from error
+
+    def size(self, dim: Dim) -> Any:
+        """Give a dim as the user sees it."""
+        return Size(self, dim) if isinstance(dim, Sym) else dim
+
+    def dim(self, x: Any) -> Dim:
+        """Read a dim that the user gave: an int, a size, or a known scalar."""
+        found = dim_of(x)
+        if found is not None:
+            return found
+        if isinstance(x, Tracer) and x.known is None:
+            raise refusal(
+                "A size must be known while tracing, and here it is computed by the program. "
+                "Take it from a shape (x.shape[0]) or give a number."
+            )
+        return int(np.asarray(x.known if isinstance(x, Tracer) else x).__index__())
+
+    def shape(self, x: Any) -> tuple[Dim, ...]:
+        """Read a shape that the user gave."""
+        if (isinstance(x, Tracer) and x.ndim) or isinstance(x, Sequence):
+            return tuple(self.dim(item) for item in x)
+        return (self.dim(x),)
+
+    def measure(self, dim: Dim) -> Value:
+        """Give a size as an int64 scalar of the graph."""
+        if isinstance(dim, int):
+            return constant(np.array(dim, np.int64))
+        total: Value | None = None
+        for monomial, factor in dim.terms:
+            term = constant(np.array(factor, np.int64))
+            for atom, power in monomial:
+                for _ in range(power):
+                    term = multiply(term, self._atom(atom))
+            total = term if total is None else add(total, term)
+        assert total is not None
+        return total
+
+    def _atom(self, atom: Symbol | Apply) -> Value:
+        if isinstance(atom, Symbol):
+            return read_dim(*self.scope.sources[atom])
+        left, right = self.measure(atom.left), self.measure(atom.right)
+        return _FUNCTIONS[atom.function](left, right)
+
+    def call_ufunc(self, ufunc: np.ufunc, method: str, inputs: Any, options: Any) -> Any:
+        """Apply a NumPy ufunc, or one of its methods."""
+        return ufuncs.call(self, ufunc, method, inputs, options)
+
+    def call_op(self, op: Op[Any], *operands: Any, **attrs: Any) -> Any:
+        """Apply an op that the user's code names."""
+        return control.call(self, op, operands, attrs)
+
+    def call(self, function: Any, args: Any, options: Any) -> Any:
+        """Apply a NumPy function."""
+        return calls.call(self, function, args, options)
+
+
+def _dtype(of: np.dtype[Any]) -> DType:
+    try:
+        return dtype(of)
+    except DTypeError as error:
+        raise refusal(f"{error}") from None

@@ -1,0 +1,93 @@
+"""A table of what stands for NumPy's functions while tracing, and what its rows share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fusewire.dtypes import DType, dtype
+
+if TYPE_CHECKING:
+    from fusewire.frontends.trace.recording import Recording
+    from fusewire.frontends.trace.tracer import Tracer
+
+# NumPy's functions on arrays under trace, of which its types know nothing.
+xp: Any = np
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Row:
+    """What stands for a function: called with the recording, then as the function is.
+
+    Known arrays go to NumPy itself, unless the row makes views or writes into arguments.
+    """
+
+    handler: Callable[..., Any]
+    takes_known: bool
+
+
+class Table:
+    """The rows of one module."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Any, Row] = {}
+
+    def row(self, *functions: Any, takes_known: bool = False) -> Callable[[Handler], Handler]:
+        """Let a handler stand for functions."""
+
+        def put(handler: Handler) -> Handler:
+            for function in functions:
+                assert function not in self.rows, f"{function} has two rows"
+                self.rows[function] = Row(handler, takes_known)
+            return handler
+
+        return put
+
+
+def promoted(arrays: Iterable[Tracer]) -> DType:
+    """Find the dtype that NumPy would bring arrays to."""
+    return dtype(np.result_type(*(a.weak(0) if a.weak else a.dtype for a in arrays)))
+
+
+def strong(trace: Recording, x: Any) -> Tracer:
+    """Take an array as functions that are no ufuncs do: Python numbers have NumPy's own dtypes."""
+    array = trace.array(x)
+    return (
+        trace.array(array.known, array.dtype) if array.weak and array.known is not None else array
+    )
+
+
+def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
+    """Bring an axis argument to axes from 0 up; None means all."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    return tuple(axis_of(item, rank) for item in axes)
+
+
+def axis_of(axis: Any, rank: int) -> int:
+    """Bring an axis to 0 <= axis < rank."""
+    place = axis.__index__()
+    if not -rank <= place < rank:
+        raise np.exceptions.AxisError(place, rank)
+    return int(place % rank)
+
+
+def result_dtype(function: Any, x: Tracer, *args: Any, **options: Any) -> DType:
+    """Ask NumPy for the dtype of a result, by an array of one element."""
+    return dtype(np.asarray(function(np.ones((1,), x.dtype), *args, **options)).dtype)
+
+
+def is_given(x: Any) -> bool:
+    """Tell whether an optional argument of NumPy's was given."""
+    return x is not None and x is not np._NoValue
+
+
+def perm_to_front(axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Find the order of axes that brings some to the front."""
+    return (*axes, *(axis for axis in range(rank) if axis not in axes))
