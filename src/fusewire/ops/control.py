@@ -2,7 +2,7 @@
 
 Dims of outputs follow from the operands. One that only the run can tell (branches that differ, a
 carried value that grows, the number of runs of a loop) is named in ``types``, and then all are;
-``result_types`` makes them.
+``subgraph.result_types`` makes them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fusewire.dtypes import ALL, DType, bool_, float32, int64
 from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType, Type
-from fusewire.ops.declare import EXACT, FRESH, Family, Op, Trait
+from fusewire.ops.declare import EXACT, Family, Op, Trait
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.inference import require
 from fusewire.ops.logic import less
@@ -38,11 +38,6 @@ Types: TypeAlias = tuple[Type, ...]
 Run: TypeAlias = Callable[[Graph, Sequence[HostValue]], list[HostValue]]
 
 
-def result_types(op: Op[Any], inputs: Sequence[Type | None], **attrs: Any) -> Types:
-    """Give what ``types`` of a node should be: dims that only the run can tell get fresh names."""
-    return op.infer(inputs, {**op.complete(attrs), "types": FRESH})
-
-
 def controlling(
     family: Family, name: str, rule: Callable[..., Types], **fields: Any
 ) -> Op[tuple[Value, ...]]:
@@ -57,7 +52,7 @@ def _cond_type(
     then: Graph,
     otherwise: Graph,
     types: Types | None = None,
-) -> Types:
+) -> tuple[Type, ...]:
     require(predicate == FLAG, f"the predicate must be {FLAG}, found {predicate}.")
     sides = []
     for what, branch in (("then", then), ("otherwise", otherwise)):
@@ -111,7 +106,7 @@ def _while_type(
     body: Graph,
     carries: int | None = None,
     types: Types | None = None,
-) -> Types:
+) -> tuple[Type, ...]:
     count = len(operands) if carries is None else carries
     outputs = [v.type for v in body.outputs]
     require(len(outputs) == count, f"{count} values are carried, the body gives {len(outputs)}.")

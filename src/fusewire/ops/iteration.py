@@ -46,7 +46,7 @@ def _loop_type(
     body: Graph,
     carries: int,
     types: Types | None = None,
-) -> Types:
+) -> tuple[Type, ...]:
     require(trips in (None, INDEX), f"trips must be {INDEX}, found {trips}.")
     require(condition in (None, FLAG), f"the condition must be {FLAG}, found {condition}.")
     outputs = [v.type for v in body.outputs]
@@ -120,7 +120,7 @@ def _scan_type(
     reverse: bool = False,
     length: Dim | None = None,
     types: Types | None = None,
-) -> Types:
+) -> tuple[Type, ...]:
     enough = len(operands) >= carries + scans and len(body.outputs) >= carries
     require(enough, f"{carries} carried values and {scans} to scan are needed.")
     rows: list[Type] = []

@@ -7,14 +7,14 @@ inputs by symbols of its own, which every run of it binds anew.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fusewire.dtypes import bool_, int64
 from fusewire.ir.dims import Dim, Shape, Symbol, is_equal, lone_symbol, substitute, unbacked
 from fusewire.ir.dims import symbols as symbols_of
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType, Type, tensor_of
-from fusewire.ops.declare import FRESH
+from fusewire.ops.declare import FRESH, Op
 from fusewire.ops.inference import require
 
 # A type, and the axes of it whose size only the run can tell.
@@ -58,13 +58,13 @@ def require_fit(wanted: Type, found: Type, what: str) -> None:
 
 def settled(found: Sequence[Found], types: tuple[Type, ...] | None) -> tuple[Type, ...]:
     """Take the types given if they fit what was found, else those found if nothing is open."""
-    require(len(found) > 0, "a node needs an output, and the subgraphs give none.")
+    require(len(found) > 0, "a node needs an output, found none.")
     if types is FRESH:
         return tuple(_named(type_, axes) for type_, axes in found)
     if types is None:
         for position, (type_, axes) in enumerate(found):
             told = f"only the run can tell dims {sorted(axes)} of output {position}, {type_}"
-            require(not axes, f"{told}: name them in types, which control.result_types makes.")
+            require(not axes, f"{told}: name them in types, which subgraph.result_types makes.")
         return tuple(type_ for type_, _ in found)
     require(len(types) == len(found), f"{len(found)} outputs, found {len(types)} types for them.")
     for position, ((type_, axes), given) in enumerate(zip(found, types, strict=True)):
@@ -79,6 +79,11 @@ def settled(found: Sequence[Found], types: tuple[Type, ...] | None) -> tuple[Typ
 def _named(type_: Type, axes: frozenset[int]) -> Type:
     dims = enumerate(dims_of(type_))
     return with_shape(type_, tuple(unbacked() if i in axes else dim for i, dim in dims))
+
+
+def result_types(op: Op[Any], inputs: Sequence[Type | None], **attrs: Any) -> tuple[Type, ...]:
+    """Give what ``types`` of a node should be: dims that only the run can tell get fresh names."""
+    return op.infer(inputs, {**op.complete(attrs), "types": FRESH})
 
 
 def bound_by(body: Graph, given: Sequence[Type], what: str) -> Bound:
