@@ -223,6 +223,8 @@ def type_of(value: HostValue) -> Type:
 
 def bind(type_: TensorType, shape: tuple[int, ...], bound: Bindings, who: str) -> None:
     """Read the symbols of a type off a shape, and check the rest of it."""
+    if shape == type_.shape:
+        return
     if len(shape) != type_.rank:
         raise ShapeMismatchError(f"{who} is {type_}, found shape {list(shape)}.")
     for dim, actual in zip(type_.shape, shape, strict=True):

@@ -38,12 +38,12 @@ def _samples(gates: int, states: int, **other: Any) -> Callable[[], list[Sample]
     """Draw layers of 3 inputs and 2 hidden; ``other`` are attributes to show."""
 
     def make() -> list[Sample]:
-        def operands(directions: int, *, time: int = 4, batch: int = 2) -> list[Any]:
+        def operands(directions: int, *, time: int = 2, batch: int = 2) -> list[Any]:
             shapes = (gates * 2, 3), (gates * 2, 2), (gates * 4,)
             weights = [draw(directions, *shape, low=-1.0, high=1.0) for shape in shapes]
             return [draw(time, batch, 3), *weights]
 
-        both = [*operands(2), given([3, 1], int32), *([draw(2, 2, 2)] * states)]
+        both = [*operands(2, time=3), given([3, 1], int32), *([draw(2, 2, 2)] * states)]
         return [
             sample(*operands(1)[:3]),
             sample(*operands(1), direction="reverse", clip=0.7),
@@ -135,7 +135,7 @@ lstm = FAMILY.declare(
     samples=lambda: [
         *_samples(4, 2, input_forget=True)(),
         sample(
-            draw(3, 2, 3), draw(1, 8, 3), draw(1, 8, 2), None, None, None, None, draw(1, 6),
+            draw(2, 2, 3), draw(1, 8, 3), draw(1, 8, 2), None, None, None, None, draw(1, 6),
             activations=("hard_sigmoid", ("scaled_tanh", 1.5, 0.5), "softsign"),
         ),
     ],
