@@ -11,7 +11,7 @@ from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import FRESH, Family, Trait
-from fusewire.ops.inference import require, require_dims, same_dtype
+from fusewire.ops.inference import fits, require, require_dims, same_dtype
 from fusewire.ops.resampling import PLACES
 from fusewire.ops.sample import draw, given, sample
 
@@ -28,7 +28,7 @@ def _roi_align_type(
     same_dtype(x, rois)
     require(mode in ("average", "max"), f"mode must be average or max, found {mode!r}.")
     require(x.rank == 4, f"needs [batch, channels, height, width], found {x}.")
-    require(rois.rank == 2 and rois.shape[1] == 4, f"rois must be [count, 4], found {rois}.")
+    require(fits(rois, None, 4), f"rois must be [count, 4], found {rois}.")
     require(batches.dtype in INTEGERS, f"batches must be ints, found {batches.dtype}.")
     require(batches.rank == 1, f"batches must have rank 1, found {batches}.")
     require_dims(batches.shape[0], rois.shape[0], "the number of rois and of batches")
@@ -107,7 +107,7 @@ def _nms_type(
     center: bool = False, count: Dim = FRESH,
 ) -> TensorType:  # fmt: skip
     same_dtype(boxes, scores)
-    right = boxes.rank == 3 and scores.rank == 3 and boxes.shape[-1] == 4
+    right = fits(boxes, None, None, 4) and scores.rank == 3
     require(right, f"needs [batch, boxes, 4] and [batch, classes, boxes], found {boxes}, {scores}.")
     require_dims(boxes.shape[0], scores.shape[0], "batches")
     require_dims(boxes.shape[1], scores.shape[2], "numbers of boxes")

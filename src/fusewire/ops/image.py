@@ -15,7 +15,7 @@ from fusewire.ops.contraction import matmul
 from fusewire.ops.creation import iota
 from fusewire.ops.declare import Family, Trait
 from fusewire.ops.elementwise import add, divide, maximum, multiply, subtract
-from fusewire.ops.inference import require, require_dims
+from fusewire.ops.inference import fits, require, require_dims
 from fusewire.ops.movement import broadcast_to, reshape, stack, transpose
 from fusewire.ops.reduction import reduce_max
 from fusewire.ops.resampling import MODES, PLACES, cubic_weight, linear_weight
@@ -34,7 +34,7 @@ def _grid_sample_type(
     require(mode in MODES, f"mode must be one of {', '.join(MODES)}, found {mode!r}.")
     require(padding in PADDINGS, f"padding: one of {', '.join(PADDINGS)}, found {padding!r}.")
     require(grid.dtype in FLOATS, f"the grid must be floats, found {grid.dtype}.")
-    right = x.rank >= 3 and grid.rank == x.rank and grid.shape[-1] == x.rank - 2
+    right = x.rank >= 3 and fits(grid, *[None] * (x.rank - 1), x.rank - 2)
     require(right, f"a grid needs [batch, *places, {x.rank - 2}], found {grid}.")
     require_dims(x.shape[0], grid.shape[0], "batches")
     return x.with_shape((*x.shape[:2], *grid.shape[1:-1]))
@@ -120,8 +120,10 @@ def _affine_grid_type(
     theta: TensorType, *, sizes: Shape, align_corners: bool = False
 ) -> TensorType:
     rank = len(sizes)
-    right = theta.rank == 3 and theta.shape[1:] == (rank, rank + 1)
-    require(right, f"theta must be [batch, {rank}, {rank + 1}], found {theta}.")
+    require(
+        fits(theta, None, rank, rank + 1),
+        f"theta must be [batch, {rank}, {rank + 1}], found {theta}.",
+    )
     return theta.with_shape((theta.shape[0], *sizes, rank))
 
 

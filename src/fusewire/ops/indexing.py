@@ -12,7 +12,7 @@ from fusewire.ops.conversion import cast
 from fusewire.ops.creation import iota
 from fusewire.ops.declare import FRESH, Family, Trait
 from fusewire.ops.elementwise import add, negative, subtract
-from fusewire.ops.inference import axis_of, require, require_dims
+from fusewire.ops.inference import axis_of, fits, require, require_dims
 from fusewire.ops.logic import equal, less, logical_or, where
 from fusewire.ops.movement import expand_dims, movement, reshape, transpose
 from fusewire.ops.sample import draw, given, sample
@@ -124,7 +124,7 @@ gather_nd = movement(
 def _one_hot_type(
     indices: TensorType, values: TensorType, *, depth: Dim, axis: int = -1
 ) -> TensorType:
-    require(values.shape == (2,), f"values must be [off, on], found {values}.")
+    require(fits(values, 2), f"values must be [off, on], found {values}.")
     axis = axis_of(axis, indices.rank + 1)
     return values.with_shape((*indices.shape[:axis], depth, *indices.shape[axis:]))
 

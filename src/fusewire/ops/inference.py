@@ -28,6 +28,14 @@ def same_dim(left: Dim, right: Dim, what: str) -> Dim:
     return broadcast_dim(left, right)
 
 
+def fits(type_: TensorType, *dims: Dim | None) -> bool:
+    """Tell whether a shape may have this rank and these dims, where None is any size."""
+    if type_.rank != len(dims):
+        return False
+    pairs = zip(type_.shape, dims, strict=True)
+    return all(want is None or is_equal(dim, want) is not False for dim, want in pairs)
+
+
 def within(left: Dim, right: Dim) -> bool | None:
     """Tell whether ``left <= right``: always (True), never (False), or it depends (None)."""
     if is_at_most(left, right):

@@ -13,7 +13,7 @@ from fusewire.ir.dims import Shape, unbacked
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Family, Tolerance, Trait
-from fusewire.ops.inference import require, within
+from fusewire.ops.inference import fits, require, within
 from fusewire.ops.sample import Sample, draw, given, sample
 
 FAMILY = Family("resampling")
@@ -140,7 +140,7 @@ def check_resize(
     given_ = coordinates != "crop" or roi is not None
     require(given_, "coordinates crop need a roi.")
     if roi is not None:
-        require(roi.shape == (2 * x.rank,), f"a roi needs {2 * x.rank} elements, found {roi}.")
+        require(fits(roi, 2 * x.rank), f"a roi needs {2 * x.rank} elements, found {roi}.")
 
 
 def resize_array(
@@ -214,9 +214,9 @@ def _dynamic_type(
     antialias: bool = False, exclude_outside: bool = False, extrapolation: float = 0.0,
 ) -> TensorType:  # fmt: skip
     check_resize(x, roi, None, mode, coordinates, rounding)
-    right = sizes.dtype in INTEGERS and sizes.shape == (x.rank,) and len(dims) == x.rank
+    right = sizes.dtype in INTEGERS and fits(sizes, x.rank) and len(dims) == x.rank
     require(right, f"one int size and dim an axis needed, found {sizes} and {dims}.")
-    given_ = scales is None or scales.shape == (x.rank,)
+    given_ = scales is None or fits(scales, x.rank)
     require(given_, f"one scale an axis needed, found {scales}.")
     return x.with_shape(dims)
 

@@ -16,7 +16,7 @@ from fusewire.ops.creation import iota
 from fusewire.ops.declare import LINEAR, Family, Op
 from fusewire.ops.elementwise import add, remainder
 from fusewire.ops.indexing import along_axis, require_indices
-from fusewire.ops.inference import axis_of, require, require_dims, same_dtype, within
+from fusewire.ops.inference import axis_of, fits, require, require_dims, same_dtype, within
 from fusewire.ops.movement import ANY, movement, reshape
 from fusewire.ops.sample import draw, given, sample
 from fusewire.ops.shape import dim_of
@@ -129,7 +129,7 @@ scatter_nd = _scatter(
 def _update_type(x: TensorType, update: TensorType, starts: TensorType) -> TensorType:
     same_dtype(x, update)
     require_indices(starts)
-    require(starts.shape == (x.rank,), f"one start an axis needed, found {starts} for {x}.")
+    require(fits(starts, x.rank), f"one start an axis needed, found {starts} for {x}.")
     require(update.rank == x.rank, f"ranks must be equal, found {x} and {update}.")
     for part, whole in zip(update.shape, x.shape, strict=True):
         require(within(part, whole), f"an update of {part} does not fit into {whole}.")

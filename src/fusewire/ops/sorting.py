@@ -17,7 +17,7 @@ from fusewire.ops.declare import EXACT, FRESH, Family, Op, Trait
 from fusewire.ops.indexing import gather_elements
 from fusewire.ops.inference import axis_of, require, same_dtype, within
 from fusewire.ops.sample import draw, given, sample
-from fusewire.ops.slicing import slice_axis
+from fusewire.ops.slicing import slice_
 
 FAMILY = Family("sorting")
 ORDERED = (bool_, *REAL, *NARROW)
@@ -76,7 +76,10 @@ def _top_k_type(
 
 def _top_k(x: Value, k: Dim, axis: int, largest: bool) -> tuple[Value, ...]:
     axis = axis_of(axis, x.tensor.rank)
-    places = slice_axis(argsort(x, axis=axis, descending=largest), axis, slice(0, k))
+    order = argsort(x, axis=axis, descending=largest)
+    shape = _top_k_type(x.tensor, k=k, axis=axis)[0].shape
+    none, each = (0,) * len(shape), (1,) * len(shape)
+    places = slice_(order, starts=none, limits=shape, strides=each)
     return gather_elements(x, places, axis=axis), places
 
 
