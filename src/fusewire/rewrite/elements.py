@@ -223,6 +223,8 @@ def _moved(op: Op[Any], node: Node, known: Sequence[Elements | None]) -> Any:
     operands, _, _ = op.parameters
     if any(isinstance(item, Sym) for attr in node.attrs.values() for item in _flat(attr)):
         raise _unknown("an attribute has a symbol")
+    if "mode" in node.attrs:
+        raise _unknown("a border of objects is not one of numbers")
     given: list[Any] = list(known)
     for position, name in enumerate(operands):
         if name in op.index_operands and given[position] is not None:

@@ -7,24 +7,30 @@ rules here put it in the node's place once both have one type.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from fusewire.errors import DimError, FusewireError, TypeRuleError
 from fusewire.ir.builder import bind_symbols, constant, inline
-from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, symbols, unbacked
+from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, symbol, symbols, unbacked
 from fusewire.ir.graph import Attr, Graph, Node, Value
 from fusewire.ir.types import TensorType, tensor_of, type_symbols
-from fusewire.ops.control import cond
-from fusewire.ops.declare import Trait
-from fusewire.ops.elementwise import exp, multiply, negative
+from fusewire.ops.declare import Op, Trait
+from fusewire.ops.dynamic import dynamic_reshape, static_twin
+from fusewire.ops.elementwise import exp, multiply
 from fusewire.ops.indexing import gather
+from fusewire.ops.interpret import interpret
+from fusewire.ops.movement import concat
 from fusewire.ops.shape import shape_of
-from fusewire.ops.subgraph import bound_by, subgraph
+from fusewire.ops.subgraph import bound_by
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
+from fusewire.rewrite.pattern import MOST_ELEMENTS
 from fusewire.rewrite.rule import Outcome, Table, on
 
 TABLE = Table("shapes")
+_LONGER = (symbol("n"), 3, 1)
 
 
 @TABLE.rule(
@@ -55,16 +61,18 @@ def _known(node: Node, facts: Facts) -> Outcome:
     return tuple(arrays)
 
 
-def _example(x: Value) -> tuple[Value, ...]:
-    then, otherwise = (subgraph(lambda y, op=op: [op(y)], x.type) for op in (exp, negative))
-    return cond(constant(np.array(True)), x, then=then, otherwise=otherwise)
+def _tells(op: Op[Any]) -> bool:
+    return op.is_(Trait.UNBACKED)
 
 
 @TABLE.rule(
     "static-twin",
-    "cond",
     because="What was an operand is known, so it can be said in attributes, or is decided.",
-    example=on(_example, "float32[n]"),
+    example=on(
+        lambda x: dynamic_reshape(x, concat(shape_of(x), np.array([1]), axis=0), dims=_LONGER),
+        "float32[n, 3]",
+    ),
+    when=_tells,
 )
 def _static(node: Node, facts: Facts) -> Outcome:
     found = twin(node, facts)
@@ -75,7 +83,31 @@ def twin(node: Node, facts: Facts) -> tuple[Value, ...] | None:
     """Give the static form of a node whose shape operands are known; its type may say more."""
     if node.op == "cond":
         return _branch(node, facts)
-    return None
+    op = get_op(node.op)
+    if op.is_(Trait.CONTROL) or not op.is_(Trait.UNBACKED):
+        return None
+    named = zip(op.parameters[0], node.inputs, strict=False)
+    elements = {name: facts.elements(v) for name, v in named if name in op.index_operands}
+    known = {name: tuple(e.flat) for name, e in elements.items() if e is not None}
+    try:
+        found = static_twin(node, known)
+    except (TypeRuleError, DimError):
+        # The program is wrong, or right only for some sizes: the run will say so.
+        return None
+    return _evaluated(node) if found is None else found
+
+
+def _evaluated(node: Node) -> tuple[Value, ...] | None:
+    """Run a node over small constants, to see how much it gives."""
+    sizes = [0 if v.constant is None else v.constant.type.size for v in node.operands]
+    if any(v.constant is None for v in node.operands) or sum(sizes) > MOST_ELEMENTS:  # type: ignore[operator] # constants have static types
+        return None
+    try:
+        outputs = interpret(Graph((), node.outputs, (node,)), ())
+    except (FusewireError, ValueError, ArithmeticError, LookupError):
+        return None
+    small = all(isinstance(x, np.ndarray) and x.size <= MOST_ELEMENTS for x in outputs)
+    return tuple(map(constant, outputs)) if small else None
 
 
 def _branch(node: Node, facts: Facts) -> tuple[Value, ...] | None:
