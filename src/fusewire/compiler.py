@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from fusewire.backend import Executable
 from fusewire.errors import OptionsError
 from fusewire.frontend import Limits, Reading, Structure
 from fusewire.ir.graph import Graph
 from fusewire.ops.interpret import graph_of
 from fusewire.ops.table import get_op, verify
+from fusewire.region import build, first_device
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.program import Entry, Program
@@ -80,7 +82,7 @@ def run(op: str, *arrays: Any, backend: str = FIRST_BACKEND, **attrs: Any) -> An
     """
     declared = get_op(op)
     graph, inputs = graph_of(declared, arrays, attrs)
-    outputs = REGISTRY.backends.get(backend).compile(graph).run(inputs)
+    outputs = _built(backend, graph).run(inputs).wait()
     return tuple(outputs) if declared.is_multiple else outputs[0]
 
 
@@ -112,5 +114,9 @@ def _entry(reading: Reading, options: Options) -> Entry:
     verify(reading.graph)
     graph = run_pipeline(reading.graph).graph
     name = FIRST_BACKEND if options.backend == "auto" else options.backend
-    executable = REGISTRY.backends.get(name).compile(graph)
-    return Entry(graph, executable, reading.arguments, reading.results, name)
+    return Entry(graph, _built(name, graph), reading.arguments, reading.results, name)
+
+
+def _built(name: str, graph: Graph) -> Executable:
+    backend = REGISTRY.backends.get(name)
+    return build(backend, graph, first_device(backend))

@@ -20,6 +20,7 @@ LAYERS = (
     "store",
     "registry",
     "process",
+    "region",
     "backend",
     "frontend",
     "kernel",

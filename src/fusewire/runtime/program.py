@@ -68,14 +68,14 @@ class Program:
     def __call__(self, *arguments: Any) -> Any:
         """Run on arrays; results are fresh arrays of the caller's."""
         entry = self.entry(arguments)
-        outputs = entry.executable.run(entry.arguments.flatten(arguments))
+        outputs = entry.executable.run(entry.arguments.flatten(arguments)).wait()
         return entry.results.restore(outputs)
 
     def run(self, *arguments: Any) -> Result:
         """Run and tell time, bytes of the outputs, and what ran."""
         entry = self.entry(arguments)
         start = time.perf_counter()
-        outputs = entry.executable.run(entry.arguments.flatten(arguments))
+        outputs = entry.executable.run(entry.arguments.flatten(arguments)).wait()
         seconds = time.perf_counter() - start
         size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray))
         about = {"backend": entry.backend, "nodes": len(entry.graph.nodes)}

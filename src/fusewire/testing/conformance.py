@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fusewire.backend import Backend, Gap
+from fusewire.backend import Backend, Gap, Refusal
 from fusewire.dtypes import DType, float32
 from fusewire.errors import FusewireError
 from fusewire.ir.graph import Graph
@@ -22,6 +22,7 @@ from fusewire.ops.declare import Op
 from fusewire.ops.interpret import graph_of, interpret
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import all_ops, verify
+from fusewire.region import build, first_device
 
 REQUIRED = ("empty", "scalar", "broadcast")
 
@@ -130,10 +131,12 @@ class Outcome:
 def run_case(backend: Backend, case: Case) -> Outcome:
     """Run a case on a backend and judge it."""
     graph, inputs = case.make()
-    refusal = backend.refuses(graph.nodes[0])
-    if refusal is not None:
-        return Outcome("refused", refusal)
-    problems = value_problems(graph, inputs, backend.compile(graph).run(inputs))
+    device = first_device(backend)
+    for answer in backend.claim(graph, device):
+        if isinstance(answer, Refusal):
+            return Outcome("refused", answer.reason)
+    got = build(backend, graph, device).run(inputs).wait()
+    problems = value_problems(graph, inputs, got)
     return Outcome("failed", problems[0]) if problems else Outcome("passed")
 
 

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import final
 
 import numpy as np
 
-from fusewire.backend import Backend, BackendInfo, Executable, Gap
+from fusewire.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Config,
+    Device,
+    Done,
+    Event,
+    Exchange,
+    Executable,
+    Gap,
+    Held,
+    Offer,
+    Refusal,
+    Unavailable,
+)
 from fusewire.backends.reference.gaps import GAPS
 from fusewire.backends.reference.info import INFO
-from fusewire.ir.graph import Graph, Node
+from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.ops.interpret import Interpreter
-from fusewire.ops.sample import HostValue
+from fusewire.region import claim_by_table, edge_slots, weight_slots
 
 
 @final
@@ -22,13 +38,29 @@ class ReferenceExecutable(Executable):
     def __init__(self, graph: Graph) -> None:
         self._interpreter = Interpreter(graph)
 
-    def run(self, inputs: Sequence[HostValue]) -> list[HostValue]:
-        """Run node by node."""
+    @property
+    def is_reentrant(self) -> bool:
+        """Every run has its own values."""
+        return True
+
+    def run(
+        self,
+        inputs: Sequence[Held],
+        outputs: Sequence[Held] | None = None,
+        stream: object | None = None,
+    ) -> Event:
+        """Run node by node, to the end."""
         given = [x for x in inputs if isinstance(x, np.ndarray)]
-        return [_owned(x, given) for x in self._interpreter(inputs)]
+        found = [_owned(x, given) for x in self._interpreter(inputs)]
+        if outputs is None:
+            return Done(found)
+        for target, value in zip(outputs, found, strict=True):
+            assert isinstance(target, np.ndarray), "outputs are written into host arrays"
+            target[...] = value
+        return Done(list(outputs))
 
 
-def _owned(output: HostValue, inputs: Sequence[HostValue]) -> HostValue:
+def _owned(output: Held, inputs: Sequence[Array]) -> Held:
     """Copy an output that is, or looks into, an input or a constant: outputs are the caller's."""
     if not isinstance(output, np.ndarray):
         return output
@@ -50,10 +82,27 @@ class ReferenceBackend(Backend):
         """What it is known to get wrong."""
         return GAPS
 
-    def refuses(self, node: Node) -> str | None:
-        """Refuse nothing: every declared op has a meaning here."""
-        return None
+    @property
+    def exchange(self) -> Exchange:
+        """Any array of the host."""
+        return Exchange(needs_contiguous=False)
 
-    def compile(self, graph: Graph) -> Executable:
-        """Wrap the graph in an interpreter."""
-        return ReferenceExecutable(graph)
+    def probe(self) -> list[Device | Unavailable]:
+        """NumPy runs wherever this does."""
+        return [Device("cpu", "NumPy")]
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        """Offer all of it: every declared op has a meaning here."""
+        return claim_by_table(graph, lambda node: None, shapes="dynamic")
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        """Print the graph: there is nothing to compile."""
+        config.checked(INFO.name, {})
+        # A constant is in the text exactly when it is not a weight.
+        slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
+        return Artifact("rebuild", print_graph(region).encode(), slots)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        """Parse the graph and wrap it in an interpreter."""
+        held = {digest: Constant.of(array) for digest, array in weights.items()}
+        return ReferenceExecutable(parse_graph(artifact.payload.decode(), held))
