@@ -85,13 +85,8 @@ def _roi_align(
 roi_align = FAMILY.declare(
     "roi_align", _roi_align_type,
     doc="Pool regions of images, given as [x0, y0, x1, y1], to one size with bilinear samples.",
-    reference=_roi_align,
-    dtypes=FLOATS,
-    traits=(Trait.DISCONTINUOUS,),
-    tolerance=PLACES,
-    flops=64,
-    index_operands=("batches",),
-    lacks={"scalar": "an image has axes"},
+    reference=_roi_align, dtypes=FLOATS, traits=(Trait.DISCONTINUOUS,), tolerance=PLACES, flops=64,
+    index_operands=("batches",), lacks={"scalar": "an image has axes"},
     samples=lambda: [
         *(sample(draw(2, 2, 5, 6), given([[0.3, 0.6, 4.1, 3.3], [-0.8, 1.1, 7.9, 2.2]]),
                  given([1, 0], "int64"), sizes=(2, 3), mode=m, half_pixel=h, sampling=s)
@@ -152,12 +147,8 @@ def _nms(
 non_max_suppression = FAMILY.declare(
     "non_max_suppression", _nms_type,
     doc="List [batch, class, box] of the best boxes, without those that overlap a better one.",
-    reference=_nms,
-    dtypes=FLOATS,
-    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
-    flops=64,
-    index_operands=("most",),
-    lacks={"scalar": "boxes have axes"},
+    reference=_nms, dtypes=FLOATS, traits=(Trait.UNBACKED, Trait.DISCONTINUOUS), flops=64,
+    index_operands=("most",), lacks={"scalar": "boxes have axes"},
     samples=lambda: [
         sample(given(_CORNERS), given(_SCORES), given(2, "int64"), given(0.5, "float32")),
         sample(given(_CORNERS), given(_SCORES), given(9, "int64"), given(0.5, "float32"),

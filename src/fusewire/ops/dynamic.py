@@ -42,7 +42,7 @@ def _declare(name: str, rule: Any, indices: str, **fields: Any) -> Op[Value]:
     traits = (Trait.MOVEMENT, Trait.UNBACKED)
     return movement(
         FAMILY, name, rule, traits=traits, index_operands=tuple(indices.split()), **fields
-    )
+    )  # fmt: skip
 
 
 def require_list(operand: TensorType, length: int, what: str) -> None:
@@ -86,8 +86,7 @@ def _full_type(value: TensorType, shape: TensorType, *, dims: Shape) -> TensorTy
 
 
 dynamic_full = _declare(
-    "dynamic_full", _full_type, "shape",
-    doc="Repeat a scalar in a shape that an operand tells.",
+    "dynamic_full", _full_type, "shape", doc="Repeat a scalar in a shape that an operand tells.",
     reference=lambda value, shape, dims: np.broadcast_to(value, shape.tolist()),
     samples=lambda: [
         sample(draw(), given([2, 3], "int64"), dims=(ROWS, 3)),
@@ -141,8 +140,7 @@ def _slice(
 
 dynamic_slice = _declare(
     "dynamic_slice", _slice_type, "starts limits strides",
-    doc="Slice some axes as Python does, with bounds that operands tell.",
-    reference=_slice,
+    doc="Slice some axes as Python does, with bounds that operands tell.", reference=_slice,
     samples=lambda: [
         sample(draw(5, 7), given([1, -3], "int64"), given([9, -(2**62)], "int64"),
                given([2, -2], "int64"), dims=(ROWS, 3)),

@@ -100,12 +100,8 @@ def _grid_sample(x: Array, grid: Array, mode: str, padding: str, align_corners: 
 grid_sample = FAMILY.declare(
     "grid_sample", _grid_sample_type,
     doc="Read an image at places given in -1..1, the last axis of it first.",
-    reference=_grid_sample,
-    dtypes=FLOATS,
-    traits=(Trait.DISCONTINUOUS,),
-    tolerance=PLACES,
-    flops=32,
-    lacks={"scalar": "an image has axes"},
+    reference=_grid_sample, dtypes=FLOATS, traits=(Trait.DISCONTINUOUS,), tolerance=PLACES,
+    flops=32, lacks={"scalar": "an image has axes"},
     samples=lambda: [
         *(sample(draw(2, 2, 3, 4), given(np.resize(_CLEAR, (2, 2, 3, 2))) if m == "nearest"
                  else draw(2, 2, 3, 2, low=-1.3, high=1.3), mode=m, padding=p, align_corners=c)
@@ -144,9 +140,7 @@ def _affine_grid(theta: Value, sizes: Shape, align_corners: bool) -> Value:
 affine_grid = FAMILY.declare(
     "affine_grid", _affine_grid_type,
     doc="Make the places at which grid_sample reads an image through an affine map.",
-    expand=_affine_grid,
-    dtypes=FLOATS,
-    lacks={"scalar": "an affine map is a matrix"},
+    expand=_affine_grid, dtypes=FLOATS, lacks={"scalar": "an affine map is a matrix"},
     samples=lambda: [
         sample(draw(2, 2, 3), sizes=(3, 4)),
         sample(draw(1, 3, 4), sizes=(2, 1, 3), align_corners=True),

@@ -44,8 +44,7 @@ def _diagonal(x: Value, offset: int, axis1: int, axis2: int) -> Value:
 
 diagonal = movement(
     FAMILY, "diagonal", _diagonal_type,
-    doc="Take a diagonal of two axes; it becomes the last axis.",
-    expand=_diagonal,
+    doc="Take a diagonal of two axes; it becomes the last axis.", expand=_diagonal,
     lacks={"scalar": "a diagonal needs two axes"},
     samples=lambda: [
         sample(draw(3, 4)),
@@ -144,8 +143,7 @@ def _declare_blocks(
     name: str, doc: str, rule: Any, expand: Any, *shapes: tuple[int, ...]
 ) -> Op[Value]:
     return movement(
-        FAMILY, name, rule, doc=doc, expand=expand,
-        lacks={"scalar": "works on images of rank 4"},
+        FAMILY, name, rule, doc=doc, expand=expand, lacks={"scalar": "works on images of rank 4"},
         samples=lambda: [
             *(sample(draw(*shapes[0]), block=2, mode=mode) for mode in ("dcr", "crd")),
             *(sample(draw(*shape), block=2) for shape in shapes[1:]),

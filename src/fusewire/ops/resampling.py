@@ -199,10 +199,7 @@ def resize_samples() -> list[Sample]:
 resize = FAMILY.declare(
     "resize", _resize_type,
     doc="Give axes other sizes, with elements in between computed from their neighbours.",
-    reference=resize_array,
-    dtypes=(bool_, *REAL),
-    tolerance=PLACES,
-    flops=8,
+    reference=resize_array, dtypes=(bool_, *REAL), tolerance=PLACES, flops=8,
     samples=resize_samples,
 )  # fmt: skip
 
@@ -229,11 +226,7 @@ def _dynamic(x: Array, sizes: Array, scales: Any, roi: Any, dims: Any, **attrs: 
 dynamic_resize = FAMILY.declare(
     "dynamic_resize", _dynamic_type,
     doc="Resize to sizes (and by scales, where those differ) that operands tell.",
-    reference=_dynamic,
-    dtypes=(bool_, *REAL),
-    traits=(Trait.UNBACKED,),
-    tolerance=PLACES,
-    flops=8,
+    reference=_dynamic, dtypes=(bool_, *REAL), traits=(Trait.UNBACKED,), tolerance=PLACES, flops=8,
     index_operands=("sizes",),
     samples=lambda: [
         sample(draw(2, 3), given([2, 5], "int64"), dims=(2, unbacked("columns"))),

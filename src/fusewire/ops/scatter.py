@@ -149,8 +149,7 @@ def _update(x: Array, update: Array, starts: Array) -> Array:
 dynamic_update_slice = movement(
     FAMILY, "dynamic_update_slice", _update_type,
     doc="Write a block over a part that starts where an operand tells, moved to fit inside.",
-    reference=_update,
-    index_operands=("starts",),
+    reference=_update, index_operands=("starts",),
     samples=lambda: [
         sample(draw(4, 5), draw(2, 3), given([1, 4], "int64")),
         sample(draw(4, 5), draw(4, 1), given([-3, 2], "int32")),
@@ -195,8 +194,7 @@ def _tensor_scatter(
 tensor_scatter = movement(
     FAMILY, "tensor_scatter", _tensor_scatter_type,
     doc="Write steps into a cache along an axis, for each of a batch from its own start on.",
-    expand=_tensor_scatter,
-    index_operands=("starts",),
+    expand=_tensor_scatter, index_operands=("starts",),
     lacks={"scalar": "a cache has a batch axis"},
     samples=lambda: [
         sample(draw(2, 5, 3), draw(2, 2, 3), given([3, 1], "int64")),

@@ -85,11 +85,8 @@ def _top_k(x: Value, k: Dim, axis: int, largest: bool) -> tuple[Value, ...]:
 
 top_k = FAMILY.declare(
     "top_k", _top_k_type,
-    doc="Take the k largest or smallest along an axis, in order, and their places.",
-    expand=_top_k,
-    dtypes=ORDERED,
-    traits=(Trait.DISCONTINUOUS,),
-    tolerance=EXACT,
+    doc="Take the k largest or smallest along an axis, in order, and their places.", expand=_top_k,
+    dtypes=ORDERED, traits=(Trait.DISCONTINUOUS,), tolerance=EXACT,
     lacks={"scalar": "a scalar has no axis to choose along"},
     samples=lambda: [
         sample(draw(3, 5), k=2),
@@ -118,12 +115,8 @@ def _dynamic(x: Array, k: Array, axis: int, largest: bool, count: int | None) ->
 dynamic_top_k = FAMILY.declare(
     "dynamic_top_k", _dynamic_type,
     doc="Take as many of the largest or smallest as an operand tells, and their places.",
-    reference=_dynamic,
-    dtypes=ORDERED,
-    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
-    flops=16,
-    index_operands=("k",),
-    lacks={"scalar": "a scalar has no axis to choose along"},
+    reference=_dynamic, dtypes=ORDERED, traits=(Trait.UNBACKED, Trait.DISCONTINUOUS), flops=16,
+    index_operands=("k",), lacks={"scalar": "a scalar has no axis to choose along"},
     samples=lambda: [
         sample(draw(3, 5), given(2, "int64")),
         sample(draw(4, 3), given(3, "int64"), axis=0, largest=False),
@@ -162,9 +155,7 @@ def _unique(x: Array, axis: int | None, sorted: bool, count: int | None) -> tupl
 unique = FAMILY.declare(
     "unique", _unique_type,
     doc="Keep one of each element (or slice), with first places, inverse and counts.",
-    reference=_unique,
-    dtypes=(bool_, *REAL, string),
-    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    reference=_unique, dtypes=(bool_, *REAL, string), traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
     flops=32,
     samples=lambda: [
         sample(given([2, 1, 1, 3, 4, 3])),
@@ -188,9 +179,7 @@ searchsorted = FAMILY.declare(
     "searchsorted", _searchsorted_type,
     doc="Find where each element would be put into a sorted row, before or after its equals.",
     reference=lambda row, x, right: np.searchsorted(row, x, "right" if right else "left"),
-    dtypes=(bool_, *REAL),
-    traits=(Trait.DISCONTINUOUS,),
-    flops=16,
+    dtypes=(bool_, *REAL), traits=(Trait.DISCONTINUOUS,), flops=16,
     lacks={"scalar": "the sorted row has an axis"},
     samples=lambda: [
         sample(given([0, 1, 1, 3]), given([[1, 2], [0, 4]])),
