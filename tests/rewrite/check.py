@@ -46,7 +46,10 @@ def special(of: DType, shape: Sequence[int], rng: np.random.Generator) -> Array:
 def differences(left: Sequence[Any], right: Sequence[Any], exact: bool = True) -> Iterator[str]:
     """Say where two lists of outputs differ: in bits, but for those of NaN, or beyond rounding."""
     for position, (a, b) in enumerate(zip(left, right, strict=True)):
-        if isinstance(a, list) or isinstance(b, list):
+        if a is None or b is None:
+            if a is not b:
+                yield f"output {position} was {a!r} and is {b!r}"
+        elif isinstance(a, list) or isinstance(b, list):
             yield from differences(a, b, exact)
         elif a.dtype != b.dtype or a.shape != b.shape:
             yield f"output {position} was {a.dtype}{a.shape} and is {b.dtype}{b.shape}"
