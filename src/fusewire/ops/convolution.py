@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from fusewire.dtypes import FLOATS, INTEGERS
 from fusewire.ir.dims import Dim, floordiv, size
 from fusewire.ir.graph import Array, Value
-from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.ir.types import TensorType
 from fusewire.ops.contraction import exact_matmul
 from fusewire.ops.declare import LINEAR, Family, Trait
 from fusewire.ops.inference import require, require_dims, same_dtype, within
@@ -101,12 +101,8 @@ def _slide(window: Window, x: Array, w: Array, y: Array, groups: int) -> None:
             into[...] = exact_matmul(filters, matrix).reshape(into.shape)
 
 
-def _conv_flops(
-    inputs: Sequence[Type | None], outputs: Sequence[Type], attrs: Mapping[str, Any]
-) -> Dim:
-    weight = inputs[1]
-    assert weight is not None
-    return tensor_of(outputs[0]).size * size(tensor_of(weight).shape[1:]) * 2
+def _conv_flops(inputs: Any, outputs: Any, attrs: Any) -> Dim:
+    return size((*outputs[0].shape, *inputs[1].shape[1:], 2))
 
 
 def conv_samples() -> list[Sample]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fusewire.dtypes import COMPLEX, STORED, complex64, complex128, float32, float64
-from fusewire.ir.dims import Dim, floordiv
+from fusewire.ir.dims import Dim, floordiv, size
 from fusewire.ir.graph import Value
-from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.ir.types import TensorType
 from fusewire.ops.declare import EXACT, SCALED, Family, Op, Trait
 from fusewire.ops.inference import axes_of, axis_of, require, within
 from fusewire.ops.movement import concat
@@ -45,10 +45,9 @@ def _irfft_type(x: TensorType, *, length: Dim | None = None, axis: int = -1) -> 
     return _resized(x, axis, given).with_dtype(REAL_OF[x.dtype])
 
 
-def _flops(inputs: Sequence[Type | None], outputs: Sequence[Type], attrs: Mapping[str, Any]) -> Dim:
-    made = tensor_of(outputs[0])
-    length = made.shape[attrs["axis"]]
-    return made.size * (5 * max(length.bit_length(), 1) if isinstance(length, int) else 50)
+def _flops(inputs: Any, outputs: Any, attrs: Any) -> Dim:
+    length = outputs[0].shape[attrs["axis"]]
+    return size(outputs[0].shape) * (5 * length.bit_length() if isinstance(length, int) else 50)
 
 
 def _samples() -> list[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from fusewire.dtypes import FLOATS, REAL, DType, dtype, int64
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, Shape, size
 from fusewire.ir.graph import Array, Value
-from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.ir.types import TensorType
 from fusewire.ops.declare import EXACT, LINEAR, Family, Op, Trait
 from fusewire.ops.elementwise import abs_, power, sqrt, square
 from fusewire.ops.inference import require, require_dims
@@ -35,10 +35,8 @@ def _pool_type(
     return x.with_shape((*x.shape[:2], *sliding.output(x.shape[2:])))
 
 
-def _pool_flops(
-    inputs: Sequence[Type | None], outputs: Sequence[Type], attrs: Mapping[str, Any]
-) -> Dim:
-    return tensor_of(outputs[0]).size * size(attrs["window"])
+def _pool_flops(inputs: Any, outputs: Any, attrs: Any) -> Dim:
+    return size((*outputs[0].shape, *attrs["window"]))
 
 
 def pool_samples(**attrs: Any) -> Callable[[], Sequence[Sample]]:
@@ -216,7 +214,9 @@ def _lp_pool(x: Value, p: float, **sliding: Any) -> Value:
 lp_pool = FAMILY.declare(
     "lp_pool", _lp_pool_type, doc="Take the p-norm of each window.", expand=_lp_pool, dtypes=FLOATS,
     traits=(Trait.REDUCTION,),
-    samples=lambda: [s for p in (1.0, 2.0, 3.0) for s in pool_samples(p=p)()],
+    samples=lambda: [
+        *pool_samples()(), *(sample(draw(1, 2, 5), window=(2,), p=p) for p in (1.0, 3.0)),
+    ],
     lacks={"scalar": NEEDS_SPATIAL},
 )  # fmt: skip
 

@@ -30,7 +30,7 @@ from fusewire.ops.elementwise import (
     negative,
     round_,
     subtract,
-)
+)  # fmt: skip
 from fusewire.ops.inference import axis_of, require, require_dims, same_dtype
 from fusewire.ops.logic import equal, where
 from fusewire.ops.movement import repeat, reshape
@@ -127,9 +127,8 @@ def _quantize(
 ) -> Value:
     scales = widened(_spread(scale, x.tensor, axis, block))
     numbers = cast(x, dtype=scales.tensor.dtype) if x.tensor.dtype is int32 else widened(x)
-    quotient = divide(numbers, scales)
     zero = None if zero_point is None else _spread(zero_point, x.tensor, axis, block)
-    return encode(quotient, zero, dtype)
+    return encode(divide(numbers, scales), zero, dtype)
 
 
 def _scales(*shape: int, dtype_: str | None = None) -> Draw:
@@ -185,10 +184,7 @@ def _dequantize_type(
 
 
 def _dequantize(x: Value, scale: Value, zero_point: Value | None, axis: Any, block: Any) -> Value:
-    codes = x
-    if zero_point is not None:
-        zero = _spread(zero_point, x.tensor, axis, block)
-        codes = centred(x, zero)
+    codes = x if zero_point is None else centred(x, _spread(zero_point, x.tensor, axis, block))
     scales = widened(_spread(scale, x.tensor, axis, block))
     return narrowed(multiply(cast(codes, dtype=scales.tensor.dtype), scales), scale)
 

@@ -7,7 +7,7 @@ from typing import Any
 from fusewire.dtypes import DType, float32, int4, int8, int32, uint4, uint8
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType, tensor_of
-from fusewire.ops.contraction import matmul, matmul_samples
+from fusewire.ops.contraction import NEEDS_MATRIX, matmul, matmul_samples
 from fusewire.ops.conversion import cast
 from fusewire.ops.convolution import NEEDS_SPATIAL, conv, conv_samples
 from fusewire.ops.declare import CODES, EXACT, Family, Trait
@@ -15,6 +15,7 @@ from fusewire.ops.elementwise import add, divide, multiply
 from fusewire.ops.inference import broadcast_shapes, require, same_dtype
 from fusewire.ops.movement import expand_dims, reshape
 from fusewire.ops.quantization import centred, encode
+from fusewire.ops.reduction import widened
 from fusewire.ops.sample import Sample, draw, sample
 from fusewire.ops.window import Padding, Sizes
 
@@ -61,7 +62,7 @@ matmul_integer = FAMILY.declare(
         sample(_codes(3, 4), _codes(4, 5), _codes(3), _codes(5)),
         sample(_codes(2, 3, 4), _codes(2, 4, 5), _codes(2, 3, 1), _codes(2, 1, 5)),
     ],
-    lacks={"scalar": "a product of matrices needs an axis to sum over"},
+    lacks={"scalar": NEEDS_MATRIX},
 )  # fmt: skip
 
 
@@ -122,22 +123,21 @@ conv_integer = FAMILY.declare(
 
 def _rescale(total: Value, a_scale: Value, b_scale: Value, y_scale: Value, y_zero: Value) -> Value:
     """Turn sums of products of codes into codes of the output."""
-    factor = divide(multiply(a_scale, b_scale), y_scale)
-    # Integers first: the product in the scales' dtype is rounded once.
+    factor = divide(multiply(widened(a_scale), widened(b_scale)), widened(y_scale))
     scaled = multiply(cast(total, dtype=factor.tensor.dtype), factor)
     return encode(scaled, y_zero, y_zero.tensor.dtype)
 
 
-def _require_float(*scales: TensorType) -> None:
+def _require_rescaled(y_zero: TensorType, *scales: TensorType) -> None:
     require(same_dtype(*scales).is_float, f"scales must be floats, found {scales[0]}.")
+    require(y_zero.dtype in BYTES, f"y_zero must be a byte, found {y_zero}.")
 
 
 def _qlinear_matmul_type(
     a: TensorType, a_scale: TensorType, a_zero: TensorType, b: TensorType, b_scale: TensorType,
     b_zero: TensorType, y_scale: TensorType, y_zero: TensorType,
 ) -> TensorType:  # fmt: skip
-    _require_float(a_scale, b_scale, y_scale)
-    require(y_zero.dtype in BYTES, f"y_zero must be a byte, found {y_zero}.")
+    _require_rescaled(y_zero, a_scale, b_scale, y_scale)
     found = _matmul_integer_type(a, b, a_zero, b_zero)
     for of in (a_scale, b_scale, y_scale, y_zero):
         per_row = of.rank == 1 and of is not b_scale
@@ -176,7 +176,7 @@ qlinear_matmul = FAMILY.declare(
             (_codes(0, 4), _codes(4, 5), ()),
         )
     ],
-    lacks={"scalar": "a product of matrices needs an axis to sum over"},
+    lacks={"scalar": NEEDS_MATRIX},
 )  # fmt: skip
 
 
@@ -186,13 +186,12 @@ def _qlinear_conv_type(
     strides: Sizes | None = None, padding: Padding | None = None, dilations: Sizes | None = None,
     groups: int = 1,
 ) -> TensorType:  # fmt: skip
-    _require_float(x_scale, w_scale, y_scale)
+    _require_rescaled(y_zero, x_scale, w_scale, y_scale)
     scalars = [t.rank == 0 for t in (x_scale, y_scale, y_zero)]
     require(all(scalars), "scales and zero points of x and y must be scalars.")
     fits = w_scale.rank == 0 or w_scale.shape == w.shape[:1]
     require(fits, f"w_scale is a scalar or per filter, found {w_scale}.")
     require(bias is None or bias.dtype is int32, f"bias must be int32, found {bias}.")
-    require(y_zero.dtype in BYTES, f"y_zero must be a byte, found {y_zero}.")
     found = _conv_integer_type(
         x, w, x_zero, w_zero,
         strides=strides, padding=padding, dilations=dilations, groups=groups,
@@ -213,14 +212,15 @@ def _qlinear_conv(
 
 def _qlinear_conv_samples() -> list[Sample]:
     found = []
-    for s in _conv_integer_samples():
+    for index, s in enumerate(conv_samples()):
         x, w = s.operands[:2]
-        filters = w.shape[0] if w is not None else 0
-        for per in ((), (filters,)):
-            bias = draw(filters, dtype_=int32, low=-90.0, high=90.0) if per else None
-            inputs = (x, _scale(), _codes(), w, _scale(*per), draw(*per), _scale(), _codes(), bias)
-            found.append(Sample(inputs, s.attrs))
-    return [s for s in found if s.operands[3] and s.operands[3].dtype is None]
+        if w is None or "input_dilations" in s.attrs:
+            continue
+        per = (w.shape[0],) if index % 2 else ()
+        bias = draw(*per, dtype_=int32, low=-90.0, high=90.0) if per else None
+        inputs = (x, _scale(), _codes(), w, _scale(*per), draw(*per), _scale(), _codes(), bias)
+        found.append(Sample(inputs, s.attrs))
+    return found
 
 
 qlinear_conv = FAMILY.declare(

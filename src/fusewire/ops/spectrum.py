@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import FLOATS, DType, float32, int64
+from fusewire.dtypes import FLOATS, DType, float32, int32, int64
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, floordiv
 from fusewire.ir.graph import Array, Value
@@ -275,7 +275,7 @@ def _mel(
 mel_weight_matrix = FAMILY.declare(
     "mel_weight_matrix", _mel_type,
     doc="Make the triangles that turn frequencies (rows) into mel bins (columns).",
-    reference=_mel, dtypes=(int64,), traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    reference=_mel, dtypes=(int32, int64), traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
     tolerance=ulps(4), flops=8,
     lacks=dict.fromkeys(("empty", "broadcast"), "every operand is a scalar"),
     samples=lambda: [
