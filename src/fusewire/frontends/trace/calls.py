@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _MODULES = (creation, movement, reductions, selection, ordering, algebra)
 ROWS: dict[Any, Row] = {f: row for module in _MODULES for f, row in module.TABLE.rows.items()}
+# NumPy's own code calls what is behind its functions.
+_BEHIND = {getattr(f, "_implementation", None): row for f, row in ROWS.items()}
 _ADVICE = {
     "eig": "np.linalg.eigh, for symmetric matrices",
     "eigvals": "np.linalg.eigvalsh, for symmetric matrices",
@@ -44,18 +46,16 @@ _ADVICE = {
 }
 
 
-def call(trace: Recording, function: Any, args: Any, options: Any) -> Any:
+def call(trace: Recording, function: Any, given: Any, more: Any) -> Any:
     """Give what a function of NumPy gives, for arrays under trace."""
-    args, options, out = _without_out(function, args, dict(options))
-    row = ROWS.get(function)
-    if row is not None and row.takes_known:
+    row = ROWS.get(function) or _BEHIND.get(function)
+    args, options, out = _without_out(function, given, dict(more))
+    if row is not None and (row.takes_known or is_unknown((args, options))):
         found = row.handler(trace, *args, **options)
     elif not is_unknown((args, options)):
         found = trace.lift(function(*plain(args), **plain(options)))
-    elif row is not None:
-        found = row.handler(trace, *args, **options)
     else:
-        found = _by_its_code(trace, function, args, options)
+        return _by_its_code(trace, function, given, more)
     if out is None:
         return found
     trace.array(out).assign(found)

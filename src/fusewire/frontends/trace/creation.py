@@ -12,6 +12,7 @@ from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size, dim_of
 from fusewire.frontends.trace.table import Table, axis_of, strong, xp
 from fusewire.ir.dims import ceildiv
+from fusewire.ops.declare import Traced
 from fusewire.ops.inference import broadcast_shapes
 
 if TYPE_CHECKING:
@@ -202,8 +203,9 @@ def _by_types(function: Any) -> Any:
 def _kind(x: Any) -> Any:
     if isinstance(x, Size):
         return 0
-    weak = getattr(x, "weak", None)
-    return weak(0) if weak else getattr(x, "dtype", x)
+    if not isinstance(x, Traced):
+        return x
+    return x.weak(0) if x.weak else x.dtype  # type: ignore[attr-defined]  # a Tracer
 
 
 for _function in (np.result_type, np.can_cast, np.promote_types, np.min_scalar_type):

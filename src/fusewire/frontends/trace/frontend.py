@@ -39,7 +39,7 @@ class TraceFrontend(Frontend):
             for leaf, name in zip(leaves, arguments.names, strict=True)
         ]
         values = [x.value for x in inputs]
-        filled = arguments.restore(inputs)
+        filled = recording.rebinder(arguments.restore(inputs))
         function = recording.rebinder.entry(source)
         found = function(**filled) if named else function(*filled.values())
         results, outputs = Structure.of(found, _is_result)

@@ -41,6 +41,7 @@ class Places:
 
 def read(x: Tracer, key: Any) -> Any:
     """Give ``x[key]``."""
+    given = key if isinstance(key, tuple) else (key,)
     key = _expanded(x, key)
     mask = _whole_mask(x, key)
     if mask is not None and mask.known is None:
@@ -50,7 +51,8 @@ def read(x: Tracer, key: Any) -> Any:
     if not places:
         scalar = all(dim_of(item) is not None or isinstance(item, _Dynamic) for item in key)
         if not (scalar and len(key) == x.ndim):
-            return view
+            # NumPy gives a view for a scalar index, and a copy for one that is an array of rank 0.
+            return view.snapshot() if any(_is_bare(item) for item in given) else view
         known = view.known
         return view.snapshot() if known is None else known[()]
     known = view.known
@@ -121,6 +123,11 @@ def _expanded(x: Tracer, key: Any) -> tuple[Any, ...]:
         raise IndexError("an index can only have a single ellipsis ('...')")
     at = dots[0] if dots else len(items)
     return (*items[:at], *[slice(None)] * (x.ndim - used), *items[at + 1 :])
+
+
+def _is_bare(item: Any) -> bool:
+    is_array = isinstance(item, _tracer()) and not item.is_scalar and item.ndim == 0
+    return is_array or (isinstance(item, np.ndarray) and item.ndim == 0)
 
 
 def _axes(item: Any) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 from fusewire import ops
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.table import Table, axis_of, promoted, strong, xp
+from fusewire.ir.dims import unbacked
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
@@ -82,18 +83,13 @@ def _unique(
 
 
 @TABLE.row(np.bincount)
-def _bincount(trace: Recording, x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
-    places = strong(trace, x)
-    found = counted(trace, places, weights, trace.length_of(xp.max(places) + 1, minlength))
-    return found
-
-
-def counted(trace: Recording, places: Any, weights: Any, length: Any) -> Any:
-    """Count how often each place is named, or add up the weights of those that name it."""
+def _bincount(trace: Recording, x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
+    places = strong(trace, x).astype(np.int64)
+    length = xp.maximum(xp.max(places, initial=-1) + 1, minlength).reshape(1)
     of = np.int64 if weights is None else np.float64
-    total = trace.rebinder(np).zeros(length, of)
-    xp.add.at(total, places, 1 if weights is None else weights)
-    return total
+    none = trace.op(ops.dynamic_full, np.zeros((), of), length, dims=(unbacked(),))
+    xp.add.at(none, places, np.ones((), of) if weights is None else weights)
+    return none
 
 
 @TABLE.row(np.histogram)

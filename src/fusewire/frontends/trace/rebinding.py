@@ -8,7 +8,9 @@ function, modules and arrays stay as they are.
 
 from __future__ import annotations
 
+import abc
 import builtins
+import contextlib
 import functools
 import sys
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
@@ -19,7 +21,7 @@ import numpy as np
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError
 from fusewire.frontends.trace.location import refusal
-from fusewire.ops.declare import Op
+from fusewire.ops.declare import Op, Traced
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 _DISPATCHER = type(np.sum)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, _DISPATCHER)
 _OPAQUE = frozenset({"fusewire", "ml_dtypes", *sys.stdlib_module_names})
+# What much of NumPy's own code takes its arguments by.
+_CONVERTER: Any = getattr(np._core._multiarray_umath, "_array_converter", object())
+# Classes of r_, c_, mgrid and ogrid, which are like functions.
+_INDEX_TRICKS = type(np.r_).__module__
 _RANDOM = (np.random.Generator, np.random.RandomState)
 
 
@@ -68,12 +74,41 @@ class Rebinder:
             return self._container(thing, type(thing)(map(self, thing)))
         if type(thing) is dict:
             return self._container(thing, {key: self(value) for key, value in thing.items()})
-        return thing
+        if thing is _CONVERTER:
+            return functools.partial(Converter, self._recording)
+        if isinstance(thing, type):
+            return self._class(thing) if _is_plain(thing) else thing
+        return self._instance(thing) if _is_plain(type(thing)) else thing
 
     def _container(self, thing: Any, made: Any) -> Any:
         """Keep a container in which nothing was replaced: the user may mean that very one."""
         pairs = zip(*(x.values() if type(x) is dict else x for x in (thing, made)), strict=True)
         return thing if all(a is b for a, b in pairs) else made
+
+    def _class(self, kind: type) -> type:
+        """Derive a class whose methods see stand-ins."""
+        members: dict[str, Any] = {}
+        for owner in kind.__mro__:
+            for name, member in vars(owner).items() if _is_plain(owner) else ():
+                if isinstance(member, FunctionType):
+                    members.setdefault(name, self.function(member))
+                elif isinstance(member, staticmethod):
+                    members.setdefault(name, staticmethod(self(member.__func__)))
+                elif isinstance(member, property) and isinstance(member.fget, FunctionType):
+                    members.setdefault(name, property(self.function(member.fget), member.fset))
+        members |= {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+        return type(kind)(kind.__name__, (kind,), members)
+
+    def _instance(self, thing: Any) -> Any:
+        """Copy an object of the user's: its arrays are known, its methods see stand-ins."""
+        made = object.__new__(self(type(thing)))
+        # Noted first: an object may hold itself.
+        self._made[id(thing)] = (thing, made)
+        slots = [name for owner in type(thing).__mro__ for name in vars(owner).get("__slots__", ())]
+        held = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
+        for name, value in (held | getattr(thing, "__dict__", {})).items():
+            object.__setattr__(made, name, self(value))
+        return made
 
     def _module(self, module: ModuleType) -> Any:
         root = module.__name__.partition(".")[0]
@@ -104,9 +139,6 @@ class Rebinder:
             return self.function(source)
         if isinstance(source, MethodType):
             return MethodType(self.entry(source.__func__), self(source.__self__))
-        called = getattr(type(source), "__call__", None)
-        if isinstance(called, FunctionType):
-            return MethodType(self.function(called), self(source))
         return self(source)
 
     def function(self, function: FunctionType) -> Any:
@@ -135,10 +167,9 @@ class Rebinder:
             made = CellType()
             # Noted first: what is in a cell may lead back to it.
             found = self._made[id(cell)] = (cell, made)
-            try:
+            # It is empty until the function around it has run on.
+            with contextlib.suppress(ValueError):
                 made.cell_contents = self(cell.cell_contents)
-            except ValueError:  # empty until the function around it has run on
-                pass
         return found[1]  # type: ignore[no-any-return]
 
     def _scope(self, names: dict[str, Any], code: CodeType) -> dict[str, Any]:
@@ -146,7 +177,8 @@ class Rebinder:
         known = self._globals.get(id(names))
         if known is None:
             known = self._globals[id(names)] = dict(names)
-            known["__builtins__"] = {**vars(builtins), "__import__": self._import}
+            replaced = {"__import__": self._import, "len": _length}
+            known["__builtins__"] = {**vars(builtins), **replaced}
         stack = [code]
         while stack:
             code = stack.pop()
@@ -160,11 +192,28 @@ class Rebinder:
         return self(builtins.__import__(*args, **options))
 
 
+def _length(x: Any) -> Any:
+    """Give the length, which Python's own ``len`` could only give as a number."""
+    return x.shape[0] if isinstance(x, Traced) and x.ndim else len(x)  # type: ignore[attr-defined]
+
+
 def _is_ours(array: np.ndarray[Any, Any]) -> bool:
     try:
         return dtype(array.dtype).kind != "string"
     except DTypeError:
         return False
+
+
+def _is_plain(kind: type) -> bool:
+    """Tell whether a class of the user's can be derived from, with no effect on anything else."""
+    root = kind.__module__.partition(".")[0]
+    return (
+        root not in _OPAQUE
+        and (root != "numpy" or kind.__module__ == _INDEX_TRICKS)
+        and type(kind) in (type, abc.ABCMeta)
+        and kind.__new__ is object.__new__
+        and "__init_subclass__" not in {name for owner in kind.__mro__[:-1] for name in vars(owner)}
+    )
 
 
 class ModuleLike:
@@ -203,6 +252,34 @@ class Refused:
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self._refuse()
+
+
+class Converter:
+    """Stands for the class by which NumPy's own code takes its arguments."""
+
+    def __init__(self, recording: Recording, *args: Any) -> None:
+        self._recording = recording
+        self._arrays = tuple(recording.array(x) for x in args)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._arrays[key]
+
+    @property
+    def scalar_input(self) -> tuple[bool, ...]:
+        return tuple(x.is_scalar or x.weak is not None for x in self._arrays)
+
+    def as_arrays(self, *, subok: bool = True, pyscalars: str = "convert") -> tuple[Any, ...]:
+        return self._arrays
+
+    def result_type(self, extra_dtype: Any = None, ensure_inexact: bool = False) -> Any:
+        more = [*([extra_dtype] if extra_dtype is not None else []), *([1.0] * ensure_inexact)]
+        return self._recording.call(np.result_type, (*self._arrays, *more), {})
+
+    def wrap(self, array: Any, to_scalar: Any = None) -> Any:
+        return array
 
 
 class _ArrayLike(type):

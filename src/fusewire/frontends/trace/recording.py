@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,11 +43,21 @@ _UNIFORM = 32
 class Scope:
     """A graph being traced: the main one, or the body of a branch or a loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, parent: Scope | None = None) -> None:
+        self.parent = parent
         self.nodes: set[Node] = set()
         # Where the size of a symbol can be read off.
         self.sources: dict[Symbol, tuple[Value, int]] = {}
+        # Where masks hold.
         self.places: dict[Value, Value] = {}
+
+    def source(self, symbol: Symbol) -> tuple[Value, int]:
+        """Find a value and its axis whose size a symbol is."""
+        scope: Scope | None = self
+        while scope is not None and symbol not in scope.sources:
+            scope = scope.parent
+        assert scope is not None, f"the size {symbol.key} comes from nowhere"
+        return scope.sources[symbol]
 
 
 class Recording:
@@ -57,6 +68,16 @@ class Recording:
         self.scope = Scope()
         self.rebinder = Rebinder(self)
         self._count = 0
+
+    @contextmanager
+    def inside(self) -> Iterator[Scope]:
+        """Trace the body of a branch or a loop."""
+        outer = self.scope
+        self.scope = Scope(outer)
+        try:
+            yield self.scope
+        finally:
+            self.scope = outer
 
     def input(self, type_: Type, name: str, is_scalar: bool = False) -> Tracer:
         """Add an input to the graph being traced."""
@@ -195,7 +216,7 @@ class Recording:
 
     def _atom(self, atom: Symbol | Apply) -> Value:
         if isinstance(atom, Symbol):
-            return read_dim(*self.scope.sources[atom])
+            return read_dim(*self.scope.source(atom))
         left, right = self.measure(atom.left), self.measure(atom.right)
         return _FUNCTIONS[atom.function](left, right)
 

@@ -261,7 +261,7 @@ def _quantile(
                      above - (above - below) * (1 - part))  # fmt: skip
     last = ranked[(..., -1, *[None] * chosen.ndim)]
     found = xp.where(xp.isnan(last), last, found)
-    found = xp.moveaxis(found, range(len(rest), found.ndim), range(chosen.ndim))
+    found = xp.moveaxis(found, [*range(len(rest), found.ndim)], [*range(chosen.ndim)])
     if keepdims is True:
         kept = [1 if at in axes else dim for at, dim in enumerate(x.shape)]
         return found.reshape([*chosen.shape, *kept])

@@ -55,7 +55,7 @@ def _take(trace: Recording, a: Any, indices: Any, axis: Any = None, mode: str = 
     if axis is None:
         x, axis = x.ravel(), 0
     axis = axis_of(axis, x.ndim)
-    if not places.size and places.known is not None:
+    if places.known is not None and not places.size:
         places = places.astype(np.int64)
     if mode == "wrap":
         places = places % x.shape[axis]
@@ -112,6 +112,42 @@ def _select(trace: Recording, condlist: Any, choicelist: Any, default: Any = 0) 
         chosen = trace.wrap(trace.value(choice, of))
         found = xp.where(mask, chosen, trace.wrap(trace.value(found, of)))
     return found
+
+
+@TABLE.row(np.piecewise)
+def _piecewise(
+    trace: Recording, x: Any, condlist: Any, funclist: Any, *args: Any, **more: Any
+) -> Any:
+    array = strong(trace, x)
+    masks = list(condlist) if isinstance(condlist, list | tuple) else [condlist]
+    if len(funclist) == len(masks) + 1:
+        masks.append(~xp.any(xp.stack(xp.broadcast_arrays(*masks)), 0))
+    found = xp.zeros_like(array)
+    for mask, function in zip(masks, funclist, strict=True):
+        part = function(array, *args, **more) if callable(function) else function
+        found = xp.where(mask, trace.array(part, array.dtype).astype(array.dtype), found)
+    return found
+
+
+@TABLE.row(np.unravel_index)
+def _unravel_index(trace: Recording, indices: Any, shape: Any, order: str = "C") -> Any:
+    rest, found = strong(trace, indices), []
+    dims = [trace.size(dim) for dim in trace.shape(shape)]
+    for dim in dims[::-1] if order == "C" else dims:
+        found.append(rest % dim)
+        rest = rest // dim
+    return tuple(found[::-1] if order == "C" else found)
+
+
+@TABLE.row(np.ravel_multi_index)
+def _ravel_multi_index(
+    trace: Recording, multi_index: Any, dims: Any, mode: str = "raise", order: str = "C"
+) -> Any:
+    total: Any = 0
+    pairs = [*zip(multi_index, (trace.size(dim) for dim in trace.shape(dims)), strict=True)]
+    for place, dim in pairs if order == "C" else pairs[::-1]:
+        total = total * dim + place
+    return total
 
 
 @TABLE.row(np.compress)

@@ -22,41 +22,12 @@ if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
 
 # Methods that are the function of the same name with the array first.
-METHODS = frozenset(
-    [
-        "all",
-        "any",
-        "argmax",
-        "argmin",
-        "argpartition",
-        "argsort",
-        "choose",
-        "clip",
-        "conj",
-        "conjugate",
-        "cumprod",
-        "cumsum",
-        "diagonal",
-        "dot",
-        "max",
-        "mean",
-        "min",
-        "nonzero",
-        "prod",
-        "put",
-        "ravel",
-        "repeat",
-        "round",
-        "searchsorted",
-        "squeeze",
-        "std",
-        "sum",
-        "swapaxes",
-        "take",
-        "trace",
-        "var",
-    ]
-)
+METHODS = (
+    "all any argmax argmin argpartition argsort choose clip conj conjugate cumprod cumsum diagonal "
+    "dot max mean min nonzero prod put ravel repeat round searchsorted squeeze std sum swapaxes "
+    "take trace var"
+).split()  # fmt: skip
+_POWERS: dict[float, Any] = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
 _BRANCH = (
     "Use np.where(condition, a, b) (or np.maximum, np.minimum) to choose per element, "
     "fusewire.ops.cond to branch, fusewire.ops.while_ to loop."
@@ -183,6 +154,13 @@ class Tracer(NDArrayOperatorsMixin, Traced):  # type: ignore[misc]  # the mixin 
     def shape(self) -> tuple[Any, ...]:
         return tuple(self.recording.size(dim) for dim in self.type.shape)
 
+    @shape.setter
+    def shape(self, shape: Any) -> None:
+        new = self.reshape(shape)
+        if new.cell is not self.cell:
+            raise AttributeError("incompatible shape for in-place modification")
+        self.steps, self.type, self._seen = new.steps, new.type, None
+
     @property
     def ndim(self) -> int:
         return self.type.rank
@@ -194,6 +172,10 @@ class Tracer(NDArrayOperatorsMixin, Traced):  # type: ignore[misc]  # the mixin 
     @property
     def dtype(self) -> np.dtype[Any]:
         return self.type.dtype.numpy
+
+    @property
+    def flags(self) -> Any:
+        return np.empty(0).flags if self.layout is None else self.layout.flags
 
     @property
     def itemsize(self) -> int:
@@ -240,7 +222,7 @@ class Tracer(NDArrayOperatorsMixin, Traced):  # type: ignore[misc]  # the mixin 
             return partial(getattr(np, name), self)
         raise AttributeError(
             f"An array under trace has no {name!r}. It has the attributes and methods of NumPy's "
-            f"arrays that do not need the elements: {', '.join(sorted(METHODS))} and others."
+            f"arrays that do not need the elements: {', '.join(METHODS)} and others."
         )
 
     def reshape(self, *shape: Any, **options: Any) -> Tracer:
@@ -274,6 +256,13 @@ class Tracer(NDArrayOperatorsMixin, Traced):  # type: ignore[misc]  # the mixin 
     def view(self, dtype: Any = None) -> Tracer:
         return self.recording.call(np.ndarray.view, (self, dtype), {})
 
+    def __pow__(self, other: Any) -> Any:
+        # NumPy's operator takes these ways too, and an engine is faster and more exact on them.
+        short = _POWERS.get(other) if type(other) in (int, float) else None
+        if short is None or not (self.type.dtype.is_inexact or other == 2) or self.weak:
+            return xp.power(self, other)
+        return short(self)
+
     # What Python and NumPy ask for.
 
     def __repr__(self) -> str:
@@ -287,6 +276,9 @@ class Tracer(NDArrayOperatorsMixin, Traced):  # type: ignore[misc]  # the mixin 
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         return self.recording.call(function, args, options)
+
+    def __array_wrap__(self, array: Any, context: Any = None, return_scalar: bool = False) -> Any:
+        return array
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         return self.recording.rebinder(np)

@@ -13,7 +13,9 @@ from fusewire.errors import FusewireError, TraceError
 from fusewire.frontends.trace import methods
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size
+from fusewire.ir.builder import constant
 from fusewire.ir.graph import Value
+from fusewire.ops.creation import full
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
@@ -23,18 +25,18 @@ Build = Callable[..., Any]
 
 # Ufuncs whose name is an op's.
 _SAME = (
-    "add subtract multiply divide floor_divide remainder fmod power maximum minimum copysign "
+    "add subtract multiply divide floor_divide remainder fmod maximum minimum copysign "
     "nextafter hypot logaddexp negative sign reciprocal sqrt square cbrt exp exp2 expm1 log log2 "
     "log10 log1p sin cos tan sinh cosh tanh ceil floor trunc equal not_equal less less_equal "
     "greater greater_equal isnan isinf isfinite signbit logical_and logical_or logical_xor "
-    "logical_not bitwise_and bitwise_or bitwise_xor matmul"
+    "logical_not bitwise_and bitwise_or bitwise_xor"
 )
 _NAMES = {
     **{name: name for name in _SAME.split()},
     "absolute": "abs", "fabs": "abs", "arcsin": "asin", "arccos": "acos", "arctan": "atan",
     "arctan2": "atan2", "arcsinh": "asinh", "arccosh": "acosh", "arctanh": "atanh",
     "rint": "round", "conjugate": "conj", "invert": "bitwise_not", "left_shift": "shift_left",
-    "right_shift": "shift_right", "bitwise_count": "population_count", "float_power": "power",
+    "right_shift": "shift_right", "bitwise_count": "population_count",
 }  # fmt: skip
 _ON_BOOLS = {
     "add": "logical_or", "maximum": "logical_or", "bitwise_or": "logical_or",
@@ -53,7 +55,8 @@ _TESTS = {"isnan": False, "isinf": False, "isfinite": True}
 
 
 def _one(x: Value, number: Any) -> Value:
-    return ops.full(np.array(number, x.tensor.dtype.numpy), shape=x.tensor.shape)
+    """Repeat a number in the shape and dtype of a value."""
+    return full(constant(np.array(number, x.tensor.dtype.numpy)), shape=x.tensor.shape)
 
 
 def _fmax(x: Value, y: Value, pick: Any) -> Any:
@@ -71,6 +74,13 @@ def _matmul(x: Value, y: Value) -> Any:
     if x.tensor.dtype is not bool_:
         return ops.matmul(x, y)
     return ops.not_equal(ops.matmul(*(ops.cast(v, dtype="int32") for v in (x, y))), 0)
+
+
+def _power(x: Value, y: Value) -> Any:
+    if not x.tensor.dtype.is_complex:
+        return ops.power(x, y)
+    none = ops.where(ops.equal(y, 0), _one(y, 1), _one(y, 0))
+    return ops.where(ops.equal(x, 0), none, ops.exp(ops.multiply(y, ops.log(x))))
 
 
 def _squeezed(x: Value, axis: int) -> Any:
@@ -103,6 +113,8 @@ _BUILDS: dict[str, Build] = {
     "ldexp": lambda x, i: ops.multiply(x, ops.exp2(ops.cast(i, dtype=x.tensor.dtype))),
     "spacing": lambda x: ops.subtract(ops.nextafter(x, ops.copysign(_one(x, np.inf), x)), x),
     "matmul": _matmul,
+    "power": _power,
+    "float_power": _power,
     "vecdot": lambda x, y: _squeezed(_squeezed(_matmul(_row(x), _column(y)), -1), -1),
     "matvec": lambda x, y: _squeezed(_matmul(x, _column(y)), -1),
     "vecmat": lambda x, y: _squeezed(_matmul(_row(x), y), -2),
@@ -197,7 +209,7 @@ def build(ufunc: np.ufunc, values: Sequence[Value]) -> Any:
     if name.startswith("logical_"):
         values = [v if v.tensor.dtype is bool_ else ops.not_equal(v, 0) for v in values]
     elif name in _TESTS and not of.is_inexact:
-        return ops.full(np.array(_TESTS[name]), shape=values[0].tensor.shape)
+        return full(constant(np.array(_TESTS[name])), shape=values[0].tensor.shape)
     elif name in _KEEPS[of.kind].split():
         return values[0]
     elif name == "negative" and of.kind == "uint":
