@@ -100,7 +100,10 @@ def _read(source: Any, example: tuple[Any, ...]) -> Reading:
         names = tuple(v.name or "" for v in source.inputs)
         arguments = Structure((Structure.LEAF,) * len(names), names)
         return Reading(source, arguments, _results(source))
-    return REGISTRY.frontend_for(source).convert(source, example, Limits())
+    found = REGISTRY.frontend_for(source).convert(source, example, Limits())
+    # Arguments are named after parameters, and a program is called with them in order.
+    positional = Structure(tuple(found.arguments.tree.values()), found.arguments.names)
+    return replace(found, arguments=positional)
 
 
 def _results(graph: Graph) -> Structure:
