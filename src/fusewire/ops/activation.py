@@ -88,19 +88,13 @@ def _sigmoid(x: Array) -> Array:
 
 
 sigmoid = FAMILY.declare(
-    "sigmoid",
-    unary_type,
-    doc="Logistic function: 1 / (1 + e^-x).",
-    reference=_sigmoid,
-    dtypes=FLOATS,
-    traits=(Trait.ELEMENTWISE,),
-    tolerance=ulps(4),
-    flops=10,
+    "sigmoid", unary_type, doc="Logistic function: 1 / (1 + e^-x).", reference=_sigmoid,
+    dtypes=FLOATS, traits=(Trait.ELEMENTWISE,), tolerance=ulps(4), flops=10,
     samples=lambda: [
         *unary_samples(-6.0, 6.0)(),
         sample(given([80.0, -80.0, np.nan, np.inf, -np.inf])),
     ],
-)
+)  # fmt: skip
 
 
 def _below(x: Value, low: Value) -> Value:
@@ -197,27 +191,20 @@ shrink = _activation(
     [{"limit": 1.5, "bias": 1.5}], JUMPS, limit=0.5, bias=0.0,
 )  # fmt: skip
 gelu = FAMILY.declare(
-    "gelu",
-    _gelu_type,
-    doc="Multiply by the normal distribution up to x; approximately by a tanh.",
-    expand=_gelu,
-    dtypes=FLOATS,
-    traits=(Trait.ELEMENTWISE,),
+    "gelu", _gelu_type,
+    doc="Multiply by the normal distribution up to x; approximately by a tanh.", expand=_gelu,
+    dtypes=FLOATS, traits=(Trait.ELEMENTWISE,),
     samples=lambda: [
         *unary_samples()(),
         sample(draw(3, 5, low=-6.0, high=6.0), approximate=True),
         sample(given([np.nan, np.inf, 0.0, 80.0, -80.0])),
     ],
-)
+)  # fmt: skip
 prelu = FAMILY.declare(
-    "prelu",
-    binary_type,
-    doc="Scale what is negative by the second operand.",
-    expand=lambda x, y: where(less(x, 0), multiply(x, y), x),
-    dtypes=REAL,
-    traits=(Trait.ELEMENTWISE,),
-    samples=binary_samples(),
-)
+    "prelu", binary_type, doc="Scale what is negative by the second operand.",
+    expand=lambda x, y: where(less(x, 0), multiply(x, y), x), dtypes=REAL,
+    traits=(Trait.ELEMENTWISE,), samples=binary_samples(),
+)  # fmt: skip
 
 
 def _glu_type(x: TensorType, *, axis: int = -1) -> TensorType:
@@ -234,11 +221,7 @@ def _glu(x: Value, axis: int) -> Value:
 
 
 glu = FAMILY.declare(
-    "glu",
-    _glu_type,
-    doc="Multiply the first half of an axis by the sigmoid of the second.",
-    expand=_glu,
-    dtypes=FLOATS,
-    lacks={"scalar": "a scalar has no axis to halve"},
+    "glu", _glu_type, doc="Multiply the first half of an axis by the sigmoid of the second.",
+    expand=_glu, dtypes=FLOATS, lacks={"scalar": "a scalar has no axis to halve"},
     samples=lambda: [sample(draw(3, 4)), sample(draw(4, 3), axis=0), sample(draw(0, 2))],
-)
+)  # fmt: skip

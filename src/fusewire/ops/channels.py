@@ -96,14 +96,11 @@ def _batch_samples(*shape: int, spread: tuple[float, float] = (0.5, 2.0)) -> Sam
 
 
 batch_norm = FAMILY.declare(
-    "batch_norm",
-    _batch_norm_type,
-    expand=_batch_norm,
-    dtypes=FLOATS,
+    "batch_norm", _batch_norm_type, expand=_batch_norm, dtypes=FLOATS,
     doc="Normalize each channel by a mean and a variance that are given, then scale and shift.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [_batch_samples(2, 3, 4, 2), _batch_samples(3, 4), _batch_samples(0, 2, 3)],
-)
+)  # fmt: skip
 batch_norm_training = FAMILY.declare(
     "batch_norm_training", _batch_norm_training_type, expand=_batch_norm_training, dtypes=FLOATS,
     doc="Normalize each channel by its own mean and variance, which are given as well.",
@@ -196,8 +193,7 @@ def _local_response_norm(x: Value, window: int, alpha: float, beta: float, bias:
 
 local_response_norm = FAMILY.declare(
     "local_response_norm", _local_response_norm_type, expand=_local_response_norm, dtypes=FLOATS,
-    doc="Divide by a power of the mean square over neighbouring channels.",
-    lacks=NEEDS_CHANNELS,
+    doc="Divide by a power of the mean square over neighbouring channels.", lacks=NEEDS_CHANNELS,
     samples=lambda: [
         sample(draw(2, 5, 3, 2), window=3),
         sample(draw(1, 6, 4), window=4, alpha=0.5, beta=0.5, bias=2.0),

@@ -90,14 +90,9 @@ def _cond_samples() -> list[Sample]:
 
 
 cond = controlling(
-    FAMILY,
-    "cond",
-    _cond_type,
-    doc="Run one of two subgraphs on the operands.",
-    reference=_cond,
-    dtypes=(bool_,),
-    samples=_cond_samples,
-)
+    FAMILY, "cond", _cond_type, doc="Run one of two subgraphs on the operands.", reference=_cond,
+    dtypes=(bool_,), samples=_cond_samples,
+)  # fmt: skip
 
 
 def _while_type(
@@ -143,11 +138,7 @@ def _while_samples() -> list[Sample]:
 
 
 while_ = controlling(
-    FAMILY,
-    "while",
-    _while_type,
+    FAMILY, "while", _while_type,
     doc="Run the body on the carried values for as long as the condition gives true of them.",
-    reference=_while,
-    dtypes=ALL,
-    samples=_while_samples,
-)
+    reference=_while, dtypes=ALL, samples=_while_samples,
+)  # fmt: skip

@@ -102,14 +102,10 @@ def _loop_samples() -> list[Sample]:
 
 
 loop = controlling(
-    FAMILY,
-    "loop",
-    _loop_type,
+    FAMILY, "loop", _loop_type,
     doc="Run body(index, condition, *carried, *rest) -> condition, *carried, *added; stack added.",
-    reference=_loop,
-    dtypes=(int64, bool_),
-    samples=_loop_samples,
-)
+    reference=_loop, dtypes=(int64, bool_), samples=_loop_samples,
+)  # fmt: skip
 
 
 def _scan_type(
@@ -182,11 +178,7 @@ def _scan_samples() -> list[Sample]:
 
 
 scan = controlling(
-    FAMILY,
-    "scan",
-    _scan_type,
+    FAMILY, "scan", _scan_type,
     doc="Run body(*carried, *rows, *rest) -> *carried, *added over the rows of what is scanned.",
-    reference=_scan,
-    dtypes=ALL,
-    samples=_scan_samples,
-)
+    reference=_scan, dtypes=ALL, samples=_scan_samples,
+)  # fmt: skip

@@ -145,18 +145,16 @@ def _cosine(x: Value, y: Value, axis: int, epsilon: float) -> Value:
 
 
 cosine_similarity = FAMILY.declare(
-    "cosine_similarity",
-    _cosine_type,
+    "cosine_similarity", _cosine_type,
     doc="Multiply along an axis and divide by both lengths, each at least epsilon.",
-    expand=_cosine,
-    dtypes=FLOATS,
+    expand=_cosine, dtypes=FLOATS,
     samples=lambda: [
         sample(draw(3, 4), draw(3, 4)),
         sample(draw(3, 4, 2), draw(4, 1), axis=1, epsilon=0.1),
         sample(draw(0, 4), draw(4)),
     ],
     lacks={"scalar": "a scalar has no axis to multiply along"},
-)
+)  # fmt: skip
 
 
 def _labelled_type(
@@ -222,22 +220,14 @@ def _labelled_samples() -> list[Sample]:
 
 
 nll_loss = FAMILY.declare(
-    "nll_loss",
-    _labelled_type,
-    doc="Take minus the log-probability of each label, weighted by its class.",
-    expand=_nll_loss,
-    dtypes=FLOATS,
-    index_operands=("labels",),
-    samples=_labelled_samples,
+    "nll_loss", _labelled_type,
+    doc="Take minus the log-probability of each label, weighted by its class.", expand=_nll_loss,
+    dtypes=FLOATS, index_operands=("labels",), samples=_labelled_samples,
     lacks={"scalar": "x has at least a batch and a class axis"},
-)
+)  # fmt: skip
 cross_entropy = FAMILY.declare(
-    "cross_entropy",
-    _labelled_type,
+    "cross_entropy", _labelled_type,
     doc="Take minus the logarithm of softmax at each label, weighted by its class.",
-    expand=_cross_entropy,
-    dtypes=FLOATS,
-    index_operands=("labels",),
-    samples=_labelled_samples,
+    expand=_cross_entropy, dtypes=FLOATS, index_operands=("labels",), samples=_labelled_samples,
     lacks={"scalar": "x has at least a batch and a class axis"},
-)
+)  # fmt: skip

@@ -76,18 +76,15 @@ def _hardmax(x: Value, axis: int) -> Value:
 
 softmax = FAMILY.declare(
     "softmax", _axis_type, expand=_softmax, dtypes=FLOATS,
-    doc="Exponentials that add up to 1 along an axis.",
-    samples=_axis_samples, lacks=NEEDS_AXIS,
+    doc="Exponentials that add up to 1 along an axis.", samples=_axis_samples, lacks=NEEDS_AXIS,
 )  # fmt: skip
 log_softmax = FAMILY.declare(
     "log_softmax", _axis_type, expand=_log_softmax, dtypes=FLOATS,
-    doc="Take the logarithm of softmax.",
-    samples=_axis_samples, lacks=NEEDS_AXIS,
+    doc="Take the logarithm of softmax.", samples=_axis_samples, lacks=NEEDS_AXIS,
 )  # fmt: skip
 hardmax = FAMILY.declare(
     "hardmax", _axis_type, expand=_hardmax, dtypes=FLOATS,
-    doc="Put 1 at the first largest element along an axis, else 0.",
-    traits=(Trait.DISCONTINUOUS,),
+    doc="Put 1 at the first largest element along an axis, else 0.", traits=(Trait.DISCONTINUOUS,),
     samples=_axis_samples, lacks=NEEDS_AXIS,
 )  # fmt: skip
 
