@@ -16,7 +16,7 @@ from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, Type, tensor_of
 from fusewire.numerics.noise import Noise, alone, felt_inputs, is_exact, rms, terms_of
-from fusewire.numerics.spread import SCOUT, Expected, expect, expect_exact, floor_of
+from fusewire.numerics.spread import SCOUT, Expected, Runs, expect, expect_exact, floor_of
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.interpret import Interpreter, bind
 from fusewire.ops.sample import HostValue
@@ -99,7 +99,8 @@ def expect_region(
     for index, (name, of, wide) in enumerate(leaves(graph, outputs64)):
         # A sequence that is shorter in some run has lost an element to a jump.
         same = [r[index][2] if index < len(r) else np.zeros(0) for r in runs]
-        found.append(expect(name, of, wide, same[:RUNS], same[RUNS:], multiple, codes, scale))
+        seen = Runs(same[:RUNS], same[RUNS:])
+        found.append(expect(name, of, wide, seen, multiple, codes=codes, scale=scale))
     return found
 
 
@@ -115,21 +116,20 @@ def bindings_of(
 
 
 def leaves(graph: Graph, outputs: Sequence[HostValue]) -> list[Leaf]:
-    """List the tensors in a graph's outputs; sequences give their elements, absent ones none."""
-    found: list[Leaf] = []
-    for name, value, output in zip(graph.output_names, graph.outputs, outputs, strict=True):
-        _collect(name, value.type, output, found)
-    return found
+    """List the tensors in a graph's outputs."""
+    named = zip(graph.output_names, graph.outputs, outputs, strict=True)
+    return [leaf for name, value, x in named for leaf in value_leaves(name, value.type, x)]
 
 
-def _collect(name: str, type_: Type, output: HostValue, found: list[Leaf]) -> None:
+def value_leaves(name: str, type_: Type, value: HostValue) -> list[Leaf]:
+    """List the tensors in a value: sequences give their elements, what is absent none."""
     if isinstance(type_, TensorType):
-        found.append((name, type_.dtype, np.asarray(output)))
-    elif isinstance(output, list):
-        for index, item in enumerate(output):
-            _collect(f"{name}[{index}]", type_.element, item, found)
-    elif output is not None:
-        _collect(name, type_.element, output, found)
+        return [(name, type_.dtype, np.asarray(value))]
+    if isinstance(value, list):
+        parts = [(f"{name}[{i}]", item) for i, item in enumerate(value)]
+    else:
+        parts = [] if value is None else [(name, value)]
+    return [leaf for part, item in parts for leaf in value_leaves(part, type_.element, item)]
 
 
 def _sizes(

@@ -14,8 +14,8 @@ import numpy as np
 
 from fusewire import dtypes
 from fusewire.ir.graph import Array, Graph
-from fusewire.numerics.bound import bindings_of, expect_op, expect_region, leaves
-from fusewire.numerics.spread import Expected, classes, is_code
+from fusewire.numerics.bound import Leaf, bindings_of, expect_op, expect_region, leaves
+from fusewire.numerics.spread import Expected, classes, is_code, slice_rms
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
@@ -23,6 +23,8 @@ from fusewire.ops.table import get_op
 UNJUDGED = 0.05
 # Codes may differ this much more often than in runs of the reference.
 RATE = 3.0
+# Of the jumps that an engine takes, about this share is met by none of our runs.
+UNSEEN = 0.25
 
 
 @dataclass(frozen=True)
@@ -39,42 +41,38 @@ class Verdict:
 
 def judge_op(graph: Graph, inputs: Sequence[HostValue], got: Sequence[HostValue]) -> Verdict:
     """Judge one node, or a small region, on inputs as stored."""
-    outputs64 = Interpreter(graph, wide=True)(inputs)
+    wide = Interpreter(graph, wide=True)
+    outputs64 = wide(inputs)
+    known = bindings_of(graph, inputs)
     if len(graph.nodes) == 1 and graph.outputs == graph.nodes[0].outputs:
         (node,) = graph.nodes
-        wide = Interpreter(graph, wide=True)
         fed = dict(zip(graph.inputs, inputs, strict=True))
         operands = [
             None if v is None
             else wide.store(fed[v] if v.constant is None else v.constant.array, v.type)
             for v in node.inputs
         ]  # fmt: skip
-        known = bindings_of(graph, inputs)
-        found = expect_op(get_op(node.op), node, operands, outputs64, known)
-        names = [name for name, _, _ in leaves(graph, outputs64)]
+        expected = expect_op(get_op(node.op), node, operands, outputs64, known)
     else:
-        found = expect_region(graph, inputs, outputs64, bindings_of(graph, inputs))
-        names = [e.name for e in found]
-    return judge_leaves(found, names, [x for _, _, x in leaves(graph, got)])
+        expected = expect_region(graph, inputs, outputs64, known)
+    return judge_leaves(expected, leaves(graph, got))
 
 
-def judge_leaves(
-    expected: Sequence[Expected], names: Sequence[str], got: Sequence[Array]
-) -> Verdict:
+def judge_leaves(expected: Sequence[Expected], got: Sequence[Leaf]) -> Verdict:
     """Judge tensors one by one and sum up."""
     if len(got) != len(expected):
         return Verdict("wrong", np.inf, 0.0, f"{len(expected)} tensors expected, found {len(got)}.")
     return summary(
-        [judge_tensor(e, x, name) for e, name, x in zip(expected, names, got, strict=True)]
+        [judge_tensor(e, x, name) for e, (name, _, x) in zip(expected, got, strict=True)]
     )
 
 
 def summary(verdicts: Sequence[Verdict]) -> Verdict:
     """Join the verdicts on several values: the worst counts."""
-    order = {"wrong": 2, "cannot say": 1, "right": 0}
     if not verdicts:
         return Verdict("right")
-    worst = max(verdicts, key=lambda v: (order[v.status], v.error))
+    order = ["right", "cannot say", "wrong"]
+    worst = max(verdicts, key=lambda v: (order.index(v.status), v.error))
     return Verdict(
         worst.status,
         max(v.error for v in verdicts),
@@ -88,42 +86,69 @@ def summary(verdicts: Sequence[Verdict]) -> Verdict:
 def judge_tensor(expected: Expected, got: Array, name: str) -> Verdict:
     """Judge one tensor."""
     wide, of = expected.wide, expected.dtype
-    unjudged = float(expected.masked.mean()) if expected.masked.size else 0.0
     if got.dtype != of.numpy:
-        return Verdict("wrong", np.inf, unjudged, f"{name} is {got.dtype}, expected {of.name}.")
+        return Verdict("wrong", np.inf, 0.0, f"{name} is {got.dtype}, expected {of.name}.")
+    if not expected.is_shaped:
+        return Verdict("cannot say", 0.0, 1.0, f"{name}: its shape depends on a jump.")
     if got.shape != wide.shape:
-        if not expected.is_shaped:
-            return Verdict("cannot say", 0.0, 1.0, f"{name}: its shape depends on a jump.")
         reason = f"{name} has shape {list(got.shape)}, expected {list(wide.shape)}."
-        return Verdict("wrong", np.inf, unjudged, reason)
-    ratio = _ratio(expected, got)
+        return Verdict("wrong", np.inf, 0.0, reason)
+    ratio = np.where(expected.masked, 0.0, _ratio(expected, got))
     differ = int(np.sum(ratio > 0)) if is_code(of) else 0
-    error = float(ratio.max(initial=0.0))
-    status: Literal["right", "wrong", "cannot say"] = "right"
-    reason = ""
+    ratio, forgiven = _forgiven(expected, ratio)
+    jumps = int(expected.jumps.sum()) + forgiven
+    unjudged = (int(expected.masked.sum()) + forgiven) / max(wide.size, 1)
+    error, reason = _worst(expected, got, ratio, name)
+    if is_code(of):
+        most = 1 + RATE * expected.jumping * wide.size
+        if differ > most:
+            reason = reason or f"{name}: {differ} of {wide.size} codes differ, expected {most:.0f}."
+            error = max(error, differ / most)
     if error > 1.0:
-        status, reason = "wrong", _sentence(expected, got, ratio, name)
-    elif differ > 1 + RATE * expected.differing * wide.size:
-        status, error = "wrong", differ / (1 + RATE * expected.differing * wide.size)
-        reason = f"{name}: {differ} of {wide.size} codes differ, more than noise explains."
-    elif unjudged > UNJUDGED:
-        status = "cannot say"
+        return Verdict("wrong", error, unjudged, reason, jumps, differ)
+    if unjudged > UNJUDGED:
         reason = f"{name}: {unjudged:.0%} of its elements lie near a jump or have no digits."
-    return Verdict(status, error, unjudged, reason, int(expected.jumps.sum()), differ)
+        return Verdict("cannot say", error, unjudged, reason, jumps, differ)
+    return Verdict("right", error, unjudged, "", jumps, differ)
 
 
 def _ratio(expected: Expected, got: Array) -> Array:
     """Divide each error by its tolerance; Inf where a class or an exact value differs."""
-    wide, tolerance = expected.wide, expected.tolerance
     if expected.dtype is dtypes.string:
-        return np.where(got == wide, 0.0, np.inf)
-    if not expected.dtype.is_inexact:
-        apart = _integer_distance(got, wide)
-    else:
+        return np.where(got == expected.wide, 0.0, np.inf)
+    if expected.dtype.is_inexact:
         apart = _float_distance(expected, got)
+    else:
+        apart = _integer_distance(got, expected.wide)
     with np.errstate(all="ignore"):
-        ratio = np.where(apart == 0, 0.0, apart / tolerance)
-    return np.where(expected.masked, 0.0, ratio)
+        return np.where(apart == 0, 0.0, apart / expected.tolerance)
+
+
+def _forgiven(expected: Expected, ratio: Array) -> tuple[Array, int]:
+    """Take out elements that jumped where no run did: a few, where runs jump at many places."""
+    off = ratio > 1
+    count = int(off.sum())
+    if not 0 < count <= UNSEEN * expected.jumping * ratio.size:
+        return ratio, 0
+    return np.where(off, 0.0, ratio), count
+
+
+def _worst(expected: Expected, got: Array, ratio: Array, name: str) -> tuple[float, str]:
+    """Find the worst ratio, of an element or of a slice, and say what is wrong with it."""
+    error = float(ratio.max(initial=0.0))
+    sentence = _sentence(expected, got, ratio, name) if ratio.size else ""
+    if error > 1.0 or not expected.slices:
+        return error, sentence
+    for axis, (limit, found) in enumerate(zip(expected.slices, slice_rms(ratio), strict=True)):
+        place = int(np.argmax(found))
+        excess = float(found[place]) / limit if limit else 0.0
+        if excess > error:
+            error = excess
+            where = f"slice {place} of axis {axis - 1} of {name}" if axis else name
+            sentence = (
+                f"the error of {where} is {excess:.1f} times what rounding explains; {sentence}"
+            )
+    return error, sentence
 
 
 def _integer_distance(got: Array, wide: Array) -> Array:
@@ -139,10 +164,10 @@ def _integer_distance(got: Array, wide: Array) -> Array:
 def _float_distance(expected: Expected, got: Array) -> Array:
     wide, tolerance = expected.wide, expected.tolerance
     work = np.complex128 if wide.dtype.kind == "c" else np.float64
-    of = expected.dtype.numpy
     with np.errstate(all="ignore"):
-        near = [wide, wide - tolerance, wide + tolerance] if not _is_coded(expected) else [wide]
-        kinds = [classes(x.astype(of)) for x in near]
+        # Near the largest number either class is right.
+        near = [wide] if expected.dtype.is_narrow else [wide, wide - tolerance, wide + tolerance]
+        kinds = [classes(x.astype(expected.dtype.numpy)) for x in near]
         apart = np.abs(got.astype(work) - wide.astype(work))
     found = classes(got)
     allowed = np.logical_or.reduce([found == kind for kind in kinds])
@@ -150,16 +175,11 @@ def _float_distance(expected: Expected, got: Array) -> Array:
     return np.where(allowed, apart, np.inf)
 
 
-def _is_coded(expected: Expected) -> bool:
-    return expected.dtype.is_narrow
-
-
 def _sentence(expected: Expected, got: Array, ratio: Array, name: str) -> str:
     index = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     place = f"[{', '.join(str(int(i)) for i in index)}]" if index else ""
-    wide = expected.stored[index]
     off = int(np.sum(ratio > 1))
     return (
-        f"{name}{place} is {got[index]!s}, expected {wide!s} within "
+        f"{name}{place} is {got[index]!s}, expected {expected.stored[index]!s} within "
         f"{float(expected.tolerance[index]):.2g}; {off} of {ratio.size} elements are off."
     )

@@ -62,7 +62,7 @@ class Noise:
             return None
         if kind == "linear":
             # A running sum is rounded at each term, also where the terms then cancel.
-            walk = 0.25 * terms_of(op, node, self._bindings) ** 0.5
+            walk = 0.15 * terms_of(op, node, self._bindings) ** 0.5
             return max(1.0, walk), walk
         return 1.0, (1.0 if kind == "scaled" else 0.0)
 

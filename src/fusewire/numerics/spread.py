@@ -2,7 +2,8 @@
 
 An element's own spread over a few runs may be small by luck, so elements share strength: each
 takes a part of its scale from the others. Where runs differ by a jump, or by more than a part of
-the value itself, an element is not judged, and counted.
+the value itself, an element is not judged, and counted. Errors that are small everywhere and
+spread out are seen by the rms over the whole and over every slice along every axis.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ SCOUT = 4.0
 USELESS = 0.1
 # How many runs' worth of scale an element takes from the others.
 SHARED = 3.0
+# The rms of a large slice may be so many times the largest that a run shows; of one element, 3
+# times that, because a few runs tell less about it.
+SLICES = 2.0
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One value: the exact answer, the allowed difference, and what cannot be judged."""
+    """One tensor: the exact answer, the allowed difference, and what cannot be judged."""
 
     name: str
     dtype: DType
@@ -35,10 +39,10 @@ class Expected:
     # Not judged: near a jump, or of a tolerance that lets everything pass.
     masked: Array
     jumps: Array
-    # Blocks of so many elements, and the largest rms of error over tolerance in such a block.
-    blocks: tuple[tuple[int, float], ...] = field(default=())
-    # Share of codes that may differ at all.
-    differing: float = 1.0
+    # Largest rms of error over tolerance: of the whole, then of the slices along each axis.
+    slices: tuple[float, ...] = field(default=())
+    # The largest share of elements that jump in one run.
+    jumping: float = 0.0
     # Whether all runs agree on the shape.
     is_shaped: bool = True
 
@@ -49,6 +53,18 @@ class Expected:
             return self.wide.astype(self.dtype.numpy)
 
 
+@dataclass(frozen=True)
+class Runs:
+    """The same tensor from several runs in stored precision, with plain noise and with more."""
+
+    plain: Sequence[Array]
+    scouts: Sequence[Array]
+
+    @property
+    def all(self) -> list[Array]:
+        return [*self.plain, *self.scouts]
+
+
 def is_code(of: DType) -> bool:
     """Tell whether values are codes: a difference is a step, not an error with a size."""
     return of.is_narrow or (of.is_integer and of.bits <= 8)
@@ -56,7 +72,7 @@ def is_code(of: DType) -> bool:
 
 def classes(array: Array) -> Array:
     """Tell NaN (2), +Inf (1), -Inf (-1) and finite (0) apart; a complex Inf has no sign."""
-    if array.dtype.kind not in "fc" and not dtype(array.dtype).is_float:
+    if not dtype(array.dtype).is_inexact:
         return np.zeros(array.shape, np.int8)
     if array.dtype.kind != "c":
         array = array.astype(np.float64)
@@ -70,9 +86,9 @@ def floor_of(of: DType) -> float:
     """Give what underflow may lose: engines flush to zero where numbers get this small."""
     if not of.is_inexact or of.is_narrow:
         return 0.0
-    real = {"complex64": "float32", "complex128": "float64"}.get(of.name, of.name)
-    info = np.finfo(np.float32 if real == "bfloat16" else real)
-    return float(info.smallest_subnormal if real == "float16" else info.smallest_normal)
+    real = {"complex64": "float32", "complex128": "float64", "bfloat16": "float32"}
+    info = np.finfo(real.get(of.name, of.name))
+    return float(info.smallest_subnormal if of.name == "float16" else info.smallest_normal)
 
 
 def expect_exact(name: str, of: DType, wide: Array) -> Expected:
@@ -87,60 +103,61 @@ def expect_exact(name: str, of: DType, wide: Array) -> Expected:
 
 
 def expect(
-    name: str, of: DType, wide: Array, runs: Sequence[Array], scouts: Sequence[Array],
-    multiple: float, codes: bool = False, scale: float = 0.0,
+    name: str, of: DType, wide: Array, runs: Runs, multiple: float,
+    *, codes: bool = False, scale: float = 0.0, slices: bool = False,
 ) -> Expected:  # fmt: skip
-    """Read tolerance and jumps off runs of the same value; ``scale``: of what it is made from."""
-    if any(run.shape != wide.shape for run in (*runs, *scouts)):
+    """Read tolerance and jumps off runs; ``scale``: the size of what the value is made from."""
+    if any(run.shape != wide.shape for run in runs.all):
         masked = np.ones(wide.shape, np.bool_)
         return Expected(name, of, wide, np.zeros(wide.shape), masked, masked, is_shaped=False)
     if codes or is_code(of):
-        return _expect_codes(name, of, wide, runs, scouts)
-    if not of.is_inexact:
-        masked = np.zeros(wide.shape, np.bool_)
-        for run in (*runs, *scouts):
-            masked |= run != wide
-        return Expected(name, of, wide, np.zeros(wide.shape), masked, masked)
-    return _expect_numbers(name, of, wide, runs, scouts, multiple, scale)
+        return _expect_codes(name, of, wide, runs)
+    if of.is_inexact:
+        return _expect_numbers(name, of, wide, runs, multiple, scale, slices)
+    moved = [run != wide for run in runs.all]
+    masked = np.logical_or.reduce(moved)
+    jumping = max(_share(m) for m in moved[: len(runs.plain)])
+    return Expected(name, of, wide, np.zeros(wide.shape), masked, masked, jumping=jumping)
 
 
-def _expect_codes(
-    name: str, of: DType, wide: Array, runs: Sequence[Array], scouts: Sequence[Array]
-) -> Expected:
-    """Allow the steps that runs take; the share of steps is bounded by the runs' own."""
+def _expect_codes(name: str, of: DType, wide: Array, runs: Runs) -> Expected:
+    """Allow the steps that runs take."""
     exact = np.int64 if of.is_integer else np.float64
-    steps = np.zeros(wide.shape)
-    shares = [0.0]
-    for run in (*runs, *scouts):
-        with np.errstate(invalid="ignore"):
-            moved = np.abs(run.astype(exact) - wide.astype(exact)).astype(np.float64)
-        shares.append(float(np.mean(moved > 0)) if wide.size else 0.0)
-        steps = np.maximum(steps, np.nan_to_num(moved))
+    with np.errstate(invalid="ignore"):
+        moved = [np.abs(run.astype(exact) - wide.astype(exact)) for run in runs.all]
+    steps = np.nan_to_num(np.maximum.reduce(moved).astype(np.float64))
     masked = np.zeros(wide.shape, np.bool_)
-    return Expected(name, of, wide, steps, masked, masked, differing=max(shares))
+    jumping = max(_share(m > 0) for m in moved[: len(runs.plain)])
+    return Expected(name, of, wide, steps, masked, masked, jumping=jumping)
 
 
 def _expect_numbers(
-    name: str, of: DType, wide: Array, runs: Sequence[Array], scouts: Sequence[Array],
-    multiple: float, scale: float,
-) -> Expected:  # fmt: skip
+    name: str, of: DType, wide: Array, runs: Runs, multiple: float, scale: float, slices: bool
+) -> Expected:
     with np.errstate(all="ignore"):
         kinds = classes(wide.astype(of.numpy))
-    jumps = np.zeros(wide.shape, np.bool_)
-    for run in (*runs, *scouts):
-        jumps |= classes(run) != kinds
-    finite = (kinds == 0) & ~jumps
-    errors = np.stack([_distance(run, wide, finite) for run in runs])
+    unlike = [classes(run) != kinds for run in runs.all]
+    finite = (kinds == 0) & ~np.logical_or.reduce(unlike)
+    errors = np.stack([_distance(run, wide, finite) for run in runs.all])
+    plain = errors[: len(runs.plain)]
     size = np.where(finite, np.abs(wide), 0.0)
-    tolerance = multiple * _spread(errors, finite) + of.eps * size + floor_of(of)
-    jumps |= errors.max(axis=0) > tolerance
-    for run in scouts:
-        jumps |= _distance(run, wide, finite) > SCOUT * tolerance
-    useless = tolerance > max(USELESS, 64 * of.eps) * np.maximum(
-        size, max(scale, rms(size[finite]))
-    )
+    last_place = of.eps * size + floor_of(of)
+    tolerance = multiple * _spread(plain, finite) + last_place
+    near = np.array([1.0] * len(runs.plain) + [SCOUT] * len(runs.scouts))
+    jumped = unlike | (errors > np.multiply.outer(near, tolerance))
+    jumps = np.logical_or.reduce(jumped)
+    useless = tolerance > max(USELESS, 64 * of.eps) * np.maximum(size, max(scale, rms(size)))
     masked = jumps | (useless & finite & (tolerance > 64 * floor_of(of)))
-    return Expected(name, of, wide, tolerance, masked, jumps)
+    jumping = max(_share(j) for j in jumped[: len(runs.plain)])
+    limits: tuple[float, ...] = ()
+    if slices:
+        judged = np.where(masked, 0.0, 1.0 / tolerance)
+        limits = _limits([e * judged for e in plain], last_place * judged)
+    return Expected(name, of, wide, tolerance, masked, jumps, limits, jumping)
+
+
+def _share(mask: Array) -> float:
+    return float(mask.mean()) if mask.size else 0.0
 
 
 def _distance(run: Array, wide: Array, finite: Array) -> Array:
@@ -159,3 +176,26 @@ def _spread(errors: Array, finite: Array) -> Array:
     others = float(np.median(moving)) if moving.size else 0.0
     spread: Array = np.sqrt((count * own + SHARED * others) / (count + SHARED))
     return spread
+
+
+def slice_rms(ratio: Array) -> list[Array]:
+    """Take the rms over the whole, then for each axis over every slice along it."""
+    squares = ratio * ratio
+    levels = [np.sqrt(np.mean(squares, keepdims=True).reshape(1))]
+    for axis in range(ratio.ndim):
+        others = tuple(i for i in range(ratio.ndim) if i != axis)
+        levels.append(np.sqrt(np.mean(squares, axis=others)))
+    return levels
+
+
+def _limits(ratios: Sequence[Array], last_place: Array) -> tuple[float, ...]:
+    """Set limits from what runs show; one last place everywhere is always allowed."""
+    if not last_place.size:
+        return ()
+    limits = []
+    shown = zip(slice_rms(last_place), *map(slice_rms, ratios), strict=True)
+    for allowed, *runs in shown:
+        count = last_place.size / allowed.size
+        margin = SLICES * (1 + 8 / count) ** 0.5
+        limits.append(max(float(allowed.max()), margin * max(float(r.max()) for r in runs)))
+    return tuple(limits)

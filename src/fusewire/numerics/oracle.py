@@ -1,0 +1,139 @@
+"""The oracle of a whole graph: the float64 run, and what the model itself allows around it.
+
+Bounds of ops chained through a deep graph explode. The spread among a few runs in stored
+precision, with inputs and every rounding moved in the last place, does not. No engine is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fusewire.errors import GraphError, ShapeMismatchError
+from fusewire.ir.graph import Array, Graph, Node, Value
+from fusewire.numerics.bound import Leaf, bindings_of, value_leaves
+from fusewire.numerics.judge import Verdict, judge_leaves, summary
+from fusewire.numerics.noise import Noise, felt_inputs
+from fusewire.numerics.spread import SCOUT, Expected, Runs, expect
+from fusewire.ops.interpret import Interpreter
+from fusewire.ops.sample import HostValue
+
+SCOUTS = 2
+# A right engine's largest error is about 5 spreads, that of a fast convolution several times more.
+MULTIPLE = 48.0
+
+
+class Oracle:
+    """Knows a graph's answers for given inputs, and how far from them a right engine may be.
+
+    >>> import numpy as np
+    >>> from fusewire import ops
+    >>> from fusewire.ops.interpret import graph_of
+    >>> graph, inputs = graph_of(ops.exp, [np.ones(3, np.float32)], {})
+    >>> oracle = Oracle(graph, inputs)
+    >>> oracle.judge([np.exp(inputs[0])]).status
+    'right'
+    >>> oracle.judge([np.float32([2.718, 2.718, 2.718])]).status
+    'wrong'
+    """
+
+    def __init__(
+        self, graph: Graph, inputs: Sequence[HostValue], *, runs: int = 8, seed: int = 0
+    ) -> None:
+        if runs < 2:
+            raise ValueError(f"An oracle needs 2 runs or more to see a spread, found {runs}.")
+        self.graph = graph
+        self._inputs = list(inputs)
+        self._runs = runs
+        self._seed = seed
+        self._bindings = bindings_of(graph, inputs)
+        self._expected: dict[Value, list[Expected]] = {}
+
+    @property
+    def outputs(self) -> list[Array]:
+        """The exact answers, floats in float64; a sequence gives its elements one by one."""
+        return [e.wide for e in self._expect_outputs()]
+
+    @property
+    def tolerance(self) -> list[Array]:
+        """How far each element of the outputs may be from the exact answer."""
+        return [e.tolerance for e in self._expect_outputs()]
+
+    def judge(self, got: Sequence[HostValue]) -> Verdict:
+        """Judge the outputs of a run from end to end."""
+        if len(got) != len(self.graph.outputs):
+            raise ShapeMismatchError(
+                f"The graph {self.graph.name} has {len(self.graph.outputs)} outputs, "
+                f"found {len(got)}."
+            )
+        self.values(self.graph.outputs)
+        return summary([
+            self.judge_value(value, found, name)
+            for name, value, found in zip(
+                self.graph.output_names, self.graph.outputs, got, strict=True
+            )
+        ])  # fmt: skip
+
+    def judge_value(self, value: Value, got: HostValue, name: str | None = None) -> Verdict:
+        """Judge any value of the graph, as a run from end to end computed it."""
+        found = value_leaves(name or value.name or "value", value.type, got)
+        return judge_leaves(self.values([value])[value], found)
+
+    def values(self, wanted: Sequence[Node | Value]) -> dict[Value, list[Expected]]:
+        """Tell what is expected of values, or of all outputs of nodes, in one set of runs."""
+        values = [v for w in wanted for v in (w.outputs if isinstance(w, Node) else (w,))]
+        missing = dict.fromkeys(v for v in values if v not in self._expected)
+        if missing:
+            self._learn(missing)
+        return {v: self._expected[v] for v in values}
+
+    def _expect_outputs(self) -> list[Expected]:
+        known = self.values(self.graph.outputs)
+        return [e for v in self.graph.outputs for e in known[v]]
+
+    def _learn(self, wanted: dict[Value, None]) -> None:
+        caught: dict[Value, HostValue] = {}
+
+        def catch(node: Node, outputs: list[HostValue]) -> list[HostValue]:
+            caught.update((v, x) for v, x in zip(node.outputs, outputs, strict=True) if v in wanted)
+            return outputs
+
+        fixed = self._fixed(wanted)
+        Interpreter(self.graph, wide=True, observe=catch)(self._inputs)
+        wide = self._collect(wanted, caught | fixed)
+        noise = Noise(self._seed, self._bindings)
+        felt = felt_inputs(self.graph)
+        noisy = Interpreter(
+            self.graph, observe=lambda node, outputs: catch(node, noise.observe(node, outputs))
+        )
+        runs = []
+        for run in range(self._runs + SCOUTS):
+            noise.start(run, 1.0 if run < self._runs else SCOUT)
+            noisy(noise.inputs(felt, self._inputs))
+            runs.append(self._collect(wanted, caught | fixed))
+        for value, found in wide.items():
+            self._expected[value] = [
+                expect(name, of, x, self._same(runs, value, index), MULTIPLE, slices=True)
+                for index, (name, of, x) in enumerate(found)
+            ]
+
+    def _fixed(self, wanted: dict[Value, None]) -> dict[Value, HostValue]:
+        """Find those wanted that no node makes."""
+        fixed = dict(zip(self.graph.inputs, self._inputs, strict=True))
+        fixed |= {v: v.constant.array for v in wanted if v.constant is not None}
+        known = fixed.keys() | {v for node in self.graph.nodes for v in node.outputs}
+        for value in wanted:
+            if value not in known:
+                raise GraphError(f"{value!r} is not a value of the graph {self.graph.name}.")
+        return fixed
+
+    def _collect(
+        self, wanted: dict[Value, None], caught: dict[Value, HostValue]
+    ) -> dict[Value, list[Leaf]]:
+        return {v: value_leaves(v.name or "value", v.type, caught[v]) for v in wanted}
+
+    def _same(self, runs: list[dict[Value, list[Leaf]]], value: Value, index: int) -> Runs:
+        """Gather one tensor from all runs; a sequence that is shorter in one has jumped."""
+        found = [r[value][index][2] if index < len(r[value]) else np.zeros(0) for r in runs]
+        return Runs(found[: self._runs], found[self._runs :])
