@@ -166,7 +166,7 @@ class _Grower:
     def fresh(self, array: HostValue, fixed: bool | None = None) -> Value:
         """Make an input or a constant that holds an array."""
         is_tensor = isinstance(array, np.ndarray)
-        if is_tensor and (self.chance(40) if fixed is None else fixed):
+        if is_tensor and (self.chance(20) if fixed is None else fixed):
             return constant(array)
         type_ = type_of(array)
         if self._symbolic and isinstance(type_, TensorType):
@@ -316,7 +316,8 @@ class _Grower:
     def finish(self) -> Generated:
         """Close the graph over some of its values."""
         made = [v for node in self.nodes for v in node.outputs]
-        outputs = dict.fromkeys(made[-1:])
+        used = {v for node in self.nodes for v in node.operands}
+        outputs = dict.fromkeys(v for v in made if v not in used and self.chance(70))
         for _ in range(self.choose.integer(0, 2)):
             if made:
                 outputs[self.one_of(made)] = None

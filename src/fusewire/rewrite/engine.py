@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusewire.ir.builder import Rebuild
+from fusewire.ir.dims import is_equal
 from fusewire.ir.graph import Attr, Graph, Node, Value, order
+from fusewire.ir.types import tensor_of
+from fusewire.ops.subgraph import alike
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Log, Rewritten, Rule, as_outputs, rules_by_op
 
@@ -110,14 +113,13 @@ class _Sweep:
             if isinstance(found, str):
                 refusals.append((rule.name, found))
             elif found is not None:
-                if origin is not None and origin.chain >= LONGEST_CHAIN:
-                    reason = f"{LONGEST_CHAIN} rewrites in a row started from this node"
-                    refusals.append((rule.name, reason))
-                    break
                 values = as_outputs(found)
-                _check_types(rule, node, values)
-                self._log.fired(rule.name, node)
-                return values
+                chain = 0 if origin is None else origin.chain
+                refusal = _refusal(rule, node, values, chain)
+                if refusal is None:
+                    self._log.fired(rule.name, node)
+                    return values
+                refusals.append((rule.name, refusal))
         for name, reason in refusals:
             self._log.refused(name, node, reason)
         return None
@@ -145,8 +147,17 @@ def _named(node: Node, origin: _Origin) -> Node:
     )
 
 
-def _check_types(rule: Rule, node: Node, values: Sequence[Value]) -> None:
+def _refusal(rule: Rule, node: Node, values: Sequence[Value], chain: int) -> str | None:
+    """Say why what a rule gave does not take the node's place; a wrong type is its mistake."""
+    if chain >= LONGEST_CHAIN:
+        return f"{LONGEST_CHAIN} rewrites in a row started from this node."
     found = tuple(v.type for v in values)
-    assert found == node.types, (
-        f"the rule {rule.name} gave {', '.join(map(str, found))} for {node!r}"
-    )
+    if found == node.types:
+        return None
+    named = ", ".join(map(str, found))
+    pairs = list(zip(found, node.types, strict=False))
+    dims = [d for a, b in pairs for d in zip(tensor_of(a).shape, tensor_of(b).shape, strict=False)]
+    possible = all(alike(a, b) for a, b in pairs) and len(found) == len(node.types)
+    possible = possible and all(is_equal(a, b) is not False for a, b in dims)
+    assert possible, f"the rule {rule.name} gave {named} for {node!r}"
+    return f"its type would be {named}, which only the run can tell to be the same."

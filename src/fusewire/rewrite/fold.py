@@ -68,7 +68,8 @@ class Folder:
         if op.is_(Trait.CONTROL) or not all(isinstance(t, TensorType) for t in node.types):
             return "only ops on tensors without subgraphs are run ahead."
         made, read = (_bytes(values) for values in (node.outputs, set(node.operands)))
-        if not isinstance(made, int) or not isinstance(read, int):
+        known = all(v.tensor.is_static for v in node.outputs)
+        if not known or not isinstance(made, int) or not isinstance(read, int):
             return "its shape is not known ahead."
         growth = max(0, made - read)
         if growth > budget.node_growth:

@@ -11,7 +11,7 @@ from fusewire.ir.types import Type, tensor_of
 from fusewire.ops.declare import FRESH
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
-from fusewire.rewrite.rule import Log, Rewritten
+from fusewire.rewrite.rule import Log, Rewritten, label
 from fusewire.rewrite.rules.shapes import twin
 from fusewire.rewrite.specialize import infer_again
 
@@ -92,4 +92,4 @@ def _compare(
             actual = substitute(known, found)
             if alone not in symbols(actual):
                 found[alone] = actual
-                log.fired(f"size {alone.key} = {actual}", node)
+                log.fired("size-found", f"{label(node)}: {alone.key} = {actual}")

@@ -75,8 +75,7 @@ def _tells(op: Op[Any]) -> bool:
     when=_tells,
 )
 def _static(node: Node, facts: Facts) -> Outcome:
-    found = twin(node, facts)
-    return found if found is not None and tuple(v.type for v in found) == node.types else None
+    return twin(node, facts)
 
 
 def twin(node: Node, facts: Facts) -> tuple[Value, ...] | None:

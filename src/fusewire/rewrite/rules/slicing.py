@@ -99,7 +99,8 @@ def _split_of_concat(node: Node, facts: Facts) -> Outcome:
         return node.operands[0]
     if inner is None or _axis(inner) != _axis(node):
         return None
-    return inner.operands if tuple(v.type for v in inner.operands) == node.types else None
+    sizes = tuple(v.tensor.shape[_axis(node)] for v in inner.operands)
+    return inner.operands if sizes == node.attrs["sizes"] else None
 
 
 @TABLE.rule(
@@ -118,8 +119,7 @@ def _concat_of_concat(node: Node, facts: Facts) -> Outcome:
         parts.extend(part for part in joined if part.tensor.shape[axis] != 0)
     if not parts or len(parts) == len(node.operands):
         return None
-    found = concat(*parts, axis=axis)
-    return found if found.type == node.outputs[0].type else None
+    return concat(*parts, axis=axis)
 
 
 @TABLE.rule(
@@ -138,8 +138,7 @@ def _concat_of_slices(node: Node, facts: Facts) -> Outcome:
         parts[-1:] = [parts[-1], value] if merged is None else [merged]
     if len(parts) == len(node.operands):
         return None
-    found = parts[0] if len(parts) == 1 else concat(*parts, axis=axis)
-    return found if found.type == node.outputs[0].type else None
+    return parts[0] if len(parts) == 1 else concat(*parts, axis=axis)
 
 
 def _merged(left: Value, right: Value, axis: int) -> Value | None:

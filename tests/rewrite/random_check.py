@@ -1,0 +1,115 @@
+"""Check that every rewrite keeps what a random graph computes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from fusewire.errors import FusewireError
+from fusewire.ir.graph import Graph
+from fusewire.ir.hash import exact_hash
+from fusewire.ir.text import constants_of, parse_graph, print_graph
+from fusewire.numerics.bound import bindings_of
+from fusewire.numerics.oracle import Oracle
+from fusewire.ops.interpret import interpret
+from fusewire.ops.table import verify
+from fusewire.rewrite.cse import share
+from fusewire.rewrite.dead import drop_dead
+from fusewire.rewrite.engine import simplify
+from fusewire.rewrite.fold import Budget, Folder
+from fusewire.rewrite.legalize import legalize, refuses_composites
+from fusewire.rewrite.pipeline import RULES, run_pipeline
+from fusewire.rewrite.resolve import resolve
+from fusewire.rewrite.rule import Rewritten, Table
+from fusewire.rewrite.rules import TABLES
+from fusewire.rewrite.specialize import specialize
+from tests.random_graphs import Generated
+from tests.rewrite.check import differences
+
+Rewrite = Callable[[Graph], Rewritten]
+
+
+def _by(table: Table) -> Rewrite:
+    return lambda graph: simplify(graph, table.rules)
+
+
+REWRITES: Mapping[str, Rewrite] = {
+    **{table.name: _by(table) for table in TABLES},
+    "all rules": lambda graph: simplify(graph, RULES),
+    "fold": lambda graph: simplify(graph, [Folder(Budget()).rule]),
+    "share": share,
+    "dead": drop_dead,
+    "resolve": resolve,
+    "pipeline": run_pipeline,
+    "legalize": lambda graph: legalize(graph, refuses_composites),
+    "legalize, pipeline": lambda graph: run_pipeline(legalize(graph, refuses_composites).graph),
+}
+
+
+@dataclass
+class Tally:
+    """What many checks found."""
+
+    fired: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    changed: Counter[str] = field(default_factory=Counter)
+    rounded: Counter[str] = field(default_factory=Counter)
+
+
+def failures(found: Generated, tally: Tally) -> Iterator[str]:
+    """Say which rewrites of a graph are not the graph any more."""
+    for name, rewrite in REWRITES.items():
+        try:
+            done = rewrite(found.graph)
+        except (FusewireError, AssertionError) as error:
+            yield f"{name}: raised {type(error).__name__}: {error}"
+            continue
+        if name in ("pipeline", "legalize", "fold", "share", "dead"):
+            tally.fired.update(done.report.counts)
+        if name == "pipeline":
+            tally.refused.update(r.rule for r in done.report.refused)
+            again = run_pipeline(done.graph)
+            if again.report.fired:
+                yield f"pipeline: fires again: {sorted(again.report.counts)}"
+        yield from _check(name, found, done.graph, tally)
+    yield from _text(found.graph)
+    yield from _specialized(found, tally)
+
+
+def _check(name: str, found: Generated, after: Graph, tally: Tally) -> Iterator[str]:
+    if after is found.graph:
+        return
+    tally.changed[name] += 1
+    try:
+        verify(after)
+        got = interpret(after, found.inputs)
+    except (FusewireError, ValueError, ArithmeticError, LookupError, TypeError) as error:
+        yield f"{name}: the rewritten graph fails: {type(error).__name__}: {error}"
+        return
+    if not (difference := next(differences(found.outputs, got), "")):
+        return
+    # Other strides make NumPy add in another order, and some rules round better.
+    verdict = Oracle(found.graph, found.inputs).judge(got)
+    if verdict.status == "right":
+        tally.rounded[name] += 1
+    else:
+        yield f"{name}: {verdict.status}, {verdict.reason}: {difference}"
+
+
+def _text(graph: Graph) -> Iterator[str]:
+    again = parse_graph(print_graph(graph), constants_of(graph))
+    if exact_hash(again) != exact_hash(graph):
+        yield "text: the graph read back has another hash"
+
+
+def _specialized(found: Generated, tally: Tally) -> Iterator[str]:
+    bound = {s: n for s, n in bindings_of(found.graph, found.inputs).items() if not s.unbacked}
+    if not bound:
+        return
+    try:
+        after = specialize(found.graph, bound)
+    except FusewireError as error:
+        yield f"specialize: raised {type(error).__name__}: {error}"
+        return
+    yield from _check("specialize", found, after, tally)
