@@ -7,7 +7,6 @@ operands (``= None`` makes one optional, ``*xs`` any number), keyword-only ones 
 
 from __future__ import annotations
 
-import abc
 import enum
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,14 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
 
-import numpy as np
-
-from fusewire.dtypes import DType, dtype
+from fusewire.dtypes import DType
 from fusewire.errors import TypeRuleError
-from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, unbacked
 from fusewire.ir.graph import Attr, Graph, Node, Value
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, tensor_of
+from fusewire.ops.operand import Operand, Traced, as_values, canonical
 from fusewire.ops.sample import Sample
 
 R = TypeVar("R")
@@ -82,20 +79,6 @@ class Fresh:
 FRESH: Any = Fresh()
 
 
-class Traced(abc.ABC):
-    """A stand-in for an array while Python code is traced."""
-
-    @property
-    @abc.abstractmethod
-    def value(self) -> Value:
-        """What it stands for now."""
-
-    @abc.abstractmethod
-    def wrap(self, value: Value) -> Traced:
-        """Stand for another value of the same trace."""
-
-
-Operand: TypeAlias = Any  # Value, Traced, array, scalar, or None where optional
 Rule: TypeAlias = Callable[..., "TensorType | SequenceType | OptionalType | tuple[Type, ...]"]
 Flops: TypeAlias = "int | Callable[[Sequence[Type | None], Sequence[Type], Mapping[str, Any]], Dim]"
 
@@ -192,7 +175,7 @@ class Op(Generic[R]):
         full: dict[str, Attr] = {}
         for key, default in declared.items():
             if key in attrs:
-                full[key] = _canonical(attrs[key], self.signature.parameters[key].annotation)
+                full[key] = canonical(attrs[key], self.signature.parameters[key].annotation)
             elif default is FRESH:
                 full[key] = unbacked()
             elif default is inspect.Parameter.empty:
@@ -253,36 +236,6 @@ class Op(Generic[R]):
         return Graph(present, outputs, name=self.name, output_names=names)
 
 
-def as_values(operands: Sequence[Operand]) -> list[Value | None]:
-    """Turn arrays and scalars among values into constants; a scalar takes a value's dtype.
-
-    That of the first value which is not bool, if there is one: ``where(condition, x, 0.0)``.
-    """
-    dtypes = [tensor_of(x.type).dtype for x in operands if isinstance(x, Value)]
-    first = next((d for d in dtypes if d.kind != "bool"), dtypes[0])
-    values: list[Value | None] = []
-    for x in operands:
-        if x is None or isinstance(x, Value):
-            values.append(x)
-        elif isinstance(x, bool | int | float | complex):
-            values.append(constant(np.array(x, first.numpy)))
-        else:
-            values.append(constant(x))
-    return values
-
-
-def _canonical(attr: Any, annotation: object) -> Attr:
-    if isinstance(attr, list | tuple):
-        return tuple(_canonical(item, "") for item in attr)
-    if "DType" in str(annotation) and attr is not None:
-        return dtype(attr)
-    if isinstance(attr, np.generic):
-        attr = attr.item()
-    if str(annotation) == "float" and isinstance(attr, int):
-        return float(attr)
-    return cast(Attr, attr)
-
-
 ONE_OPERAND = "has one operand, so there is nothing to broadcast"
 
 
@@ -307,7 +260,7 @@ class Family:
     ) -> Op[Value]: ...
 
     def declare(self, name: str, rule: Rule, **fields: Any) -> Op[Any]:
-        """Declare an op; ``fields`` are those of ``_fields``."""
+        """Declare an op; ``fields`` are the parameters of ``_declared``."""
         op = _declared(name, self.name, rule, **fields)
         assert name not in self.ops, f"the op {name} is declared twice in {self.name}"
         self.ops[name] = op
