@@ -129,8 +129,7 @@ def _symbols_bound(graph: Graph, context: Context) -> Iterator[str]:
             yield f"the input {value!r} mentions {missing}, which no input has as a whole dim"
     known = set(bound)
     for node in graph.nodes:
-        mentioned = [s for key, attr in node.attrs.items() for s in _attr_symbols(attr)]
-        for item in [s for t in node.types for s in type_symbols(t)] + mentioned:
+        for item in mentioned(node):
             if item in known:
                 continue
             if not item.unbacked:
@@ -143,6 +142,14 @@ def _bound_by_inputs(graph: Graph) -> set[Symbol]:
     types = [v.type for v in graph.inputs if isinstance(v.type, TensorType)]
     alone = (lone_symbol(dim) for type_ in types for dim in type_.shape)
     return {item for item in alone if item is not None}
+
+
+def mentioned(node: Node) -> Iterator[Symbol]:
+    """Yield the symbols in the types and attributes of a node, subgraphs not included."""
+    for type_ in node.types:
+        yield from type_symbols(type_)
+    for attr in node.attrs.values():
+        yield from _attr_symbols(attr)
 
 
 def _attr_symbols(attr: Attr) -> Iterator[Symbol]:

@@ -8,11 +8,12 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from fusewire.errors import UnknownOpError
+from fusewire.errors import UnknownOpError, VerifyError
+from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Graph, Node
-from fusewire.ir.types import Type
-from fusewire.ir.verify import verify_graph
-from fusewire.ops.declare import Family, Op
+from fusewire.ir.types import Type, type_symbols
+from fusewire.ir.verify import mentioned, verify_graph
+from fusewire.ops.declare import Family, Op, Trait
 
 FAMILIES = (
     "elementwise", "logic", "conversion", "reduction", "cumulative", "linalg", "random",
@@ -57,6 +58,22 @@ def infer_node(node: Node) -> Sequence[Type]:
     return get_op(node.op).infer([None if v is None else v.type for v in node.inputs], node.attrs)
 
 
+def untold(node: Node) -> set[Symbol]:
+    """Find sizes that only a run can tell and that a node names, though nothing it uses tells them.
+
+    Such a node might run before the one that tells the size, or without it.
+    """
+    named = {s for s in mentioned(node) if s.unbacked}
+    # In the types of sequences a size that differs from element to element is no size at all.
+    if not named or get_op(node.op).traits & {Trait.UNBACKED, Trait.HOST}:
+        return set()
+    return named - {s for v in node.operands for s in type_symbols(v.type)}
+
+
 def verify(graph: Graph) -> None:
     """Check every invariant of a graph, types included; VerifyError names the broken one."""
     verify_graph(graph, infer_node)
+    for node in graph.nodes:
+        if names := ", ".join(sorted(s.key for s in untold(node))):
+            told = "no operand has it: take the size as an operand, as the dynamic ops do"
+            raise VerifyError("sizes-told", f"{node!r} names {names}, and {told}")

@@ -15,6 +15,7 @@ from fusewire.ir.dims import is_equal
 from fusewire.ir.graph import Attr, Graph, Node, Value, order
 from fusewire.ir.types import tensor_of
 from fusewire.ops.subgraph import alike
+from fusewire.ops.table import untold
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Log, Rewritten, Rule, as_outputs, rules_by_op
 
@@ -115,7 +116,7 @@ class _Sweep:
             elif found is not None:
                 values = as_outputs(found)
                 chain = 0 if origin is None else origin.chain
-                refusal = _refusal(rule, node, values, chain)
+                refusal = _refusal(rule, node, values, chain) or self._untold(values)
                 if refusal is None:
                     self._log.fired(rule.name, node)
                     return values
@@ -123,6 +124,12 @@ class _Sweep:
         for name, reason in refusals:
             self._log.refused(name, node, reason)
         return None
+
+    def _untold(self, values: Sequence[Value]) -> str | None:
+        """Refuse new nodes that name sizes which nothing before them tells."""
+        names = {s.key for node in order(values, self._done) for s in untold(node)}
+        found = ", ".join(sorted(names))
+        return f"{found} would have to be known without what tells it." if names else None
 
     def _adopt(self, node: Node, values: Sequence[Value], origin: _Origin | None) -> None:
         """Take nodes that a rule made into the sweep, and let values stand for the node's."""
