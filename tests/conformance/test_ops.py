@@ -46,7 +46,9 @@ json.dump({key: [structural_hash(g), exact_hash(g)] for key, g in graphs}, sys.s
 
 
 def test_hashes_are_the_same_in_another_process() -> None:
-    done = subprocess.run([sys.executable, "-c", HASHES], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", HASHES], capture_output=True, text=True, check=True
+    )
     theirs = json.loads(done.stdout)
     graphs = ((case.id, case.make()[0]) for case in cases())
     ours = {key: [structural_hash(g), exact_hash(g)] for key, g in graphs}

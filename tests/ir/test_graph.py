@@ -153,7 +153,9 @@ def test_exact_hash_is_blind_to_names() -> None:
 
 
 def test_small_constants_belong_to_the_structure() -> None:
-    one, other = (_chain(["n", "w", "a", "m"], values) for values in ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0]))
+    one, other = (
+        _chain(["n", "w", "a", "m"], values) for values in ([1.0, 2.0, 3.0], [1.0, 2.0, 4.0])
+    )
     assert structural_hash(one) != structural_hash(other)
 
 

@@ -69,7 +69,7 @@ def declaration_problems(op: Op[Any]) -> list[str]:
         if required not in covered and required not in op.lacks:
             problems.append(f"{op.name} has no {required} sample and does not say why")
         if required in covered and required in op.lacks:
-            problems.append(f"{op.name} says it lacks a {required} sample, and has one")
+            problems.append(f"{op.name} says it has no {required} sample, and has one")
     for index, drawn in enumerate(samples):
         strangers = [d.name for d in drawn.only or () if d not in op.dtypes]
         if strangers:
