@@ -60,7 +60,9 @@ def convolution_by_einsum(image, kernel):
 def normal_cdf(x):
     # Abramowitz and Stegun 26.2.17.
     t = 1.0 / (1.0 + 0.2316419 * np.abs(x))
-    poly = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
+    poly = t * (
+        0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429)))
+    )
     tail = np.exp(-x * x / 2) / math.sqrt(2 * math.pi) * poly
     return np.where(x >= 0, 1 - tail, tail)
 
@@ -154,7 +156,10 @@ def jacobi(a, b, iterations=10):
 
 def game_of_life(board):
     neighbours = sum(
-        np.roll(np.roll(board, i, 0), j, 1) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i, j) != (0, 0)
+        np.roll(np.roll(board, i, 0), j, 1)
+        for i in (-1, 0, 1)
+        for j in (-1, 0, 1)
+        if (i, j) != (0, 0)
     )
     return ((neighbours == 3) | ((board == 1) & (neighbours == 2))).astype(board.dtype)
 
@@ -499,4 +504,6 @@ def namespace_rotation(points, angle):
     cos, sin = xp.cos(angle), xp.sin(angle)
     matrix = xp.stack([xp.stack([cos, -sin]), xp.stack([sin, cos])])
     turned = points @ matrix.T
-    return xp.where(xp.linalg.vector_norm(turned, axis=-1, keepdims=True) > 1, turned, xp.zeros_like(turned))
+    return xp.where(
+        xp.linalg.vector_norm(turned, axis=-1, keepdims=True) > 1, turned, xp.zeros_like(turned)
+    )

@@ -175,7 +175,9 @@ SYMBOLIC: list[tuple[Any, Any, Callable[[int], Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("function", "specs", "make"), SYMBOLIC, ids=[f.__name__ for f, *_ in SYMBOLIC])
+@pytest.mark.parametrize(
+    ("function", "specs", "make"), SYMBOLIC, ids=[f.__name__ for f, *_ in SYMBOLIC]
+)
 def test_one_trace_serves_many_sizes(function: Any, specs: Any, make: Any) -> None:
     reading = TraceFrontend().convert(function, specs, Limits())
     for n in (4, 9):

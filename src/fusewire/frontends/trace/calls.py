@@ -53,13 +53,24 @@ def call(trace: Recording, function: Any, given: Any, more: Any) -> Any:
     if row is not None and (row.takes_known or is_unknown((args, options))):
         found = row.handler(trace, *args, **options)
     elif not is_unknown((args, options)):
-        found = trace.lift(function(*plain(args), **plain(options)))
+        found = function(*plain(args), **plain(options))
+        if row is None and _is_view(found, args):
+            # By its code, because what it gives must stay a view.
+            return _by_its_code(trace, function, given, more)
+        found = trace.lift(found)
     else:
         return _by_its_code(trace, function, given, more)
     if out is None:
         return found
     trace.array(out).assign(found)
     return out
+
+
+def _is_view(found: Any, args: Any) -> bool:
+    """Tell whether a result may share memory with a known array."""
+    arrays = [x.known for x in leaves(args) if isinstance(x, _tracer())]
+    results = [x for x in leaves(found) if isinstance(x, np.ndarray)]
+    return any(np.may_share_memory(x, y) for x in results for y in arrays)
 
 
 @cache

@@ -17,8 +17,9 @@ from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size
 from fusewire.ir.builder import inline
 from fusewire.ir.graph import Graph, Node, Value, order
-from fusewire.ir.types import TensorType, Type
-from fusewire.ops.declare import Op, Traced
+from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.ops.declare import Op
+from fusewire.ops.operand import Traced
 from fusewire.ops.subgraph import result_types
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def call(trace: Recording, op: Op[Any], operands: Any, attrs: Any) -> Any:
     if not any(isinstance(x, Traced | Size) for x in operands):
         found = op(*operands, **attrs) if operands else op.new(**attrs)
         return trace.wrap(found) if isinstance(found, Value) else trace.lift(found)
-    given = [trace.array(x) if isinstance(x, Size) else x for x in operands]
+    leader = next((x for x in operands if isinstance(x, Traced)), None)
+    of = None if leader is None else tensor_of(leader.value.type).dtype
+    given = [trace.wrap(trace.value(x, of)) if isinstance(x, Size) else x for x in operands]
     return trace.checked(op, *given, **attrs)
 
 

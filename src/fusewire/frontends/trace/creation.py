@@ -12,7 +12,7 @@ from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size, dim_of
 from fusewire.frontends.trace.table import Table, axis_of, strong, xp
 from fusewire.ir.dims import ceildiv
-from fusewire.ops.declare import Traced
+from fusewire.ops.operand import Traced
 from fusewire.ops.inference import broadcast_shapes
 
 if TYPE_CHECKING:

@@ -41,7 +41,11 @@ class TraceFrontend(Frontend):
         values = [x.value for x in inputs]
         filled = recording.rebinder(arguments.restore(inputs))
         function = recording.rebinder.entry(source)
-        found = function(**filled) if named else function(*filled.values())
+        try:
+            found = function(**filled) if named else function(*filled.values())
+        except ValueError as error:
+            # NumPy says "setting an array element with a sequence" when we refuse an element.
+            raise error.__cause__ if isinstance(error.__cause__, TraceError) else error
         results, outputs = Structure.of(found, _is_result)
         names = _unique([_output_name(name) for name in results.names])
         results = Structure(results.tree, names)

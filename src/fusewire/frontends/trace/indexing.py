@@ -42,6 +42,7 @@ class Places:
 def read(x: Tracer, key: Any) -> Any:
     """Give ``x[key]``."""
     given = key if isinstance(key, tuple) else (key,)
+    has_dots = any(item is Ellipsis for item in given)
     key = _expanded(x, key)
     mask = _whole_mask(x, key)
     if mask is not None and mask.known is None:
@@ -50,7 +51,7 @@ def read(x: Tracer, key: Any) -> Any:
     view, places = _view(x, key)
     if not places:
         scalar = all(dim_of(item) is not None or isinstance(item, _Dynamic) for item in key)
-        if not (scalar and len(key) == x.ndim):
+        if not (scalar and len(key) == x.ndim and not has_dots):
             # NumPy gives a view for a scalar index, and a copy for one that is an array of rank 0.
             return view.snapshot() if any(_is_bare(item) for item in given) else view
         known = view.known
@@ -240,7 +241,7 @@ def _view(x: Tracer, key: tuple[Any, ...]) -> tuple[Tracer, list[Places]]:
             if kept:
                 shape.append(slice_size(start, limit, stride))
     step = Index(tuple(shape), tuple(starts), tuple(limits), tuple(strides), tuple(layout))
-    view = x.see(step) if _changes(step, x.type.shape) else x
+    view = x.see(step) if _changes(step, x.type.shape) else x.see()
     for dropped, (axis, index) in enumerate(picks):
         axis -= dropped
         rest = view.type.shape[:axis] + view.type.shape[axis + 1 :]

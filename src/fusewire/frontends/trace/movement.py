@@ -53,7 +53,10 @@ def _reshape(
 
 @TABLE.row(np.ravel, takes_known=True)
 def _ravel(trace: Recording, a: Any, order: str = "C") -> Tracer:
-    return _reshape(trace, a, -1, order)
+    x = strong(trace, a)
+    # Unlike reshape, it copies whatever does not lie in memory as it is read.
+    apart = x.layout is not None and order != "F" and not x.layout.flags.c_contiguous
+    return _reshape(trace, x, -1, order, copy=apart)
 
 
 @TABLE.row(np.transpose, takes_known=True)

@@ -21,14 +21,16 @@ import numpy as np
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError
 from fusewire.frontends.trace.location import refusal
-from fusewire.ops.declare import Op, Traced
+from fusewire.ops.declare import Op
+from fusewire.ops.operand import Traced
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
 
 _DISPATCHER = type(np.sum)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, _DISPATCHER)
-_OPAQUE = frozenset({"fusewire", "ml_dtypes", *sys.stdlib_module_names})
+# Code of these is left alone. (pytest's is in every function whose assertions it rewrites.)
+_OPAQUE = frozenset({"fusewire", "ml_dtypes", "pytest", "_pytest", *sys.stdlib_module_names})
 # What much of NumPy's own code takes its arguments by.
 _CONVERTER: Any = getattr(np._core._multiarray_umath, "_array_converter", object())
 # Classes of r_, c_, mgrid and ogrid, which are like functions.
@@ -43,6 +45,7 @@ class Rebinder:
         self._recording = recording
         # By identity; the original is kept too, so that no other object gets its place.
         self._made: dict[int, tuple[Any, Any]] = {}
+        self._copies: dict[FunctionType, FunctionType] = {}
         self._globals: dict[int, dict[str, Any]] = {}
 
     def __call__(self, thing: Any) -> Any:
@@ -70,20 +73,23 @@ class Rebinder:
         if isinstance(thing, functools.partial):
             options = {key: self(value) for key, value in thing.keywords.items()}
             return functools.partial(self(thing.func), *map(self, thing.args), **options)
-        if type(thing) in (list, tuple):
-            return self._container(thing, type(thing)(map(self, thing)))
-        if type(thing) is dict:
-            return self._container(thing, {key: self(value) for key, value in thing.items()})
+        if type(thing) in (list, tuple, dict):
+            return self._container(thing)
         if thing is _CONVERTER:
             return functools.partial(Converter, self._recording)
         if isinstance(thing, type):
             return self._class(thing) if _is_plain(thing) else thing
         return self._instance(thing) if _is_plain(type(thing)) else thing
 
-    def _container(self, thing: Any, made: Any) -> Any:
-        """Keep a container in which nothing was replaced: the user may mean that very one."""
-        pairs = zip(*(x.values() if type(x) is dict else x for x in (thing, made)), strict=True)
-        return thing if all(a is b for a, b in pairs) else made
+    def _container(self, thing: Any) -> Any:
+        """Copy a container in which something is replaced; else the user may mean that very one."""
+        # Noted first: a container may hold itself.
+        self._made[id(thing)] = (thing, thing)
+        items = thing.values() if type(thing) is dict else thing
+        made = [self(item) for item in items]
+        if all(new is old for new, old in zip(made, items, strict=True)):
+            return thing
+        return dict(zip(thing, made, strict=True)) if type(thing) is dict else type(thing)(made)
 
     def _class(self, kind: type) -> type:
         """Derive a class whose methods see stand-ins."""
@@ -143,11 +149,10 @@ class Rebinder:
 
     def function(self, function: FunctionType) -> Any:
         """Copy a function so that it sees stand-ins."""
-        key = id(function.__code__) ^ id(function)
-        found = self._made.get(key)
+        found = self._copies.get(function)
         if found is None:
-            found = self._made[key] = (function, self._copied(function))
-        return found[1]
+            found = self._copies[function] = self._copied(function)
+        return found
 
     def _copied(self, function: FunctionType) -> FunctionType:
         cells = tuple(self._cell(cell) for cell in function.__closure__ or ())

@@ -225,8 +225,9 @@ def _median(
     keepdims: Any = False,
 ) -> Any:  # fmt: skip
     x = strong(trace, a)
-    of = result_dtype(np.median, x)
-    return _quantile(trace, x.astype(of.numpy, copy=False), 0.5, axis, keepdims=keepdims)
+    of = result_dtype(np.median, x).numpy
+    found = _quantile(trace, x.astype(of, copy=False), 0.5, axis, keepdims=keepdims)
+    return found.astype(of, copy=False)
 
 
 @TABLE.row(np.percentile)

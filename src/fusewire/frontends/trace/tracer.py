@@ -15,7 +15,7 @@ from fusewire.frontends.trace.table import xp
 from fusewire.frontends.trace.views import Cell, Part, Pick, ReadOnly, Step, is_known, reshaped
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import Traced
+from fusewire.ops.operand import Traced
 from fusewire.ops.movement import broadcast_to
 
 if TYPE_CHECKING:
@@ -28,6 +28,11 @@ METHODS = (
     "take trace var"
 ).split()  # fmt: skip
 _POWERS: dict[float, Any] = {2: np.square, 0.5: np.sqrt, -1: np.reciprocal, 1: np.positive}
+_OUTSIDE = (
+    "An array that was made outside of the traced function cannot be assigned to or indexed by one "
+    "that is traced: make it inside, or pass it as an argument. Use np.take(table, i) for "
+    "table[i], and x.astype(np.float32) for np.float32(x)."
+)
 _BRANCH = (
     "Use np.where(condition, a, b) (or np.maximum, np.minimum) to choose per element, "
     "fusewire.ops.cond to branch, fusewire.ops.while_ to loop."
@@ -101,9 +106,9 @@ class Tracer(NDArrayOperatorsMixin, Traced):  # type: ignore[misc]  # the mixin 
             return None
         return reduce(lambda array, step: step.view(array), self.steps, self.cell.layout)
 
-    def see(self, step: Step) -> Tracer:
+    def see(self, *steps: Step) -> Tracer:
         """Make a view of this view."""
-        return Tracer(self.recording, self.cell, (*self.steps, step))
+        return Tracer(self.recording, self.cell, (*self.steps, *steps))
 
     def snapshot(self) -> Tracer:
         """Copy into new memory; of rank 0, a scalar."""
@@ -284,17 +289,12 @@ class Tracer(NDArrayOperatorsMixin, Traced):  # type: ignore[misc]  # the mixin 
         return self.recording.rebinder(np)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        found = self._elements(
-            "the elements, as an array. An array that was made outside of the traced function "
-            "cannot be assigned to or indexed by one that is traced: make it inside with NumPy, "
-            "pass it as an argument, use np.take for table[indices], x.astype for np.float32(x)"
-        )
-        return np.array(found, dtype)
+        return np.array(self._elements(f"the elements. {_OUTSIDE}"), dtype)
 
     def _elements(self, asked: str) -> Array:
         known = self.known
         if known is None:
-            self._unknown(f"for {asked}.")
+            self._unknown(f"for {asked}")
         return known
 
     def _unknown(self, asked: str) -> NoReturn:
@@ -306,31 +306,30 @@ class Tracer(NDArrayOperatorsMixin, Traced):  # type: ignore[misc]  # the mixin 
         return bool(self._elements(f"the truth of an array. {_BRANCH}"))
 
     def __int__(self) -> int:
-        return int(self._elements("a Python int. Keep it an array, as in x.astype(np.int64)"))
+        return int(self._elements("a Python int. Keep it an array, as in x.astype(np.int64)."))
 
     def __float__(self) -> float:
-        return float(
-            self._elements("a Python float. Keep it an array: np.sqrt(x) in place of math.sqrt(x)")
-        )
+        kept = "Keep it an array: np.sqrt(x) in place of math.sqrt(x)."
+        return float(self._elements(f"a Python float. {kept} {_OUTSIDE}"))
 
     def __complex__(self) -> complex:
-        return complex(self._elements("a Python complex number. Keep it an array"))
+        return complex(self._elements("a Python complex number. Keep it an array."))
 
     def __index__(self) -> int:
         found = self._elements(
             "a number, as range(n) or an index of a list needs. Index arrays by arrays, loop a "
-            "fixed number of times, or use fusewire.ops.while_"
+            "fixed number of times, or use fusewire.ops.while_."
         )
         return int(found.__index__())
 
     def item(self, *args: Any) -> Any:
-        return self._elements("a Python number. Keep it an array").item(*args)
+        return self._elements("a Python number. Keep it an array.").item(*args)
 
     def tolist(self) -> Any:
-        return self._elements("a Python list. Use np.stack to join arrays").tolist()
+        return self._elements("a Python list. Use np.stack to join arrays.").tolist()
 
     def tobytes(self) -> bytes:
-        return self._elements("bytes").tobytes()
+        return self._elements("bytes.").tobytes()
 
     def __len__(self) -> int:
         if not self.ndim:

@@ -51,6 +51,7 @@ _KEEPS = {
     "float": "conjugate positive",
     "complex": "positive",
 }
+_COMPARES = "equal not_equal less less_equal greater greater_equal".split()
 _TESTS = {"isnan": False, "isinf": False, "isfinite": True}
 
 
@@ -81,6 +82,15 @@ def _power(x: Value, y: Value) -> Any:
         return ops.power(x, y)
     none = ops.where(ops.equal(y, 0), _one(y, 1), _one(y, 0))
     return ops.where(ops.equal(x, 0), none, ops.exp(ops.multiply(y, ops.log(x))))
+
+
+def _compared(ufunc: np.ufunc, x: Value, y: Value) -> Any:
+    """Compare int64 with uint64, as NumPy does: by value. A negative number is below all others."""
+    signed = x if x.tensor.dtype.kind == "int" else y
+    below = ufunc(0, 1) if signed is x else ufunc(1, 0)
+    wide = (ops.cast(v, dtype="uint64") for v in (x, y))
+    same = getattr(ops, ufunc.__name__)(*wide)
+    return ops.where(ops.less(signed, 0), constant(np.array(below)), same)
 
 
 def _squeezed(x: Value, axis: int) -> Any:
@@ -218,6 +228,8 @@ def build(ufunc: np.ufunc, values: Sequence[Value]) -> Any:
         return ops.truncate_divide(_one(values[0], 1), values[0])
     elif name == "equal" and of is bool_:
         return ops.logical_not(ops.logical_xor(*values))
+    elif len(values) == 2 and name in _COMPARES and of is not values[1].tensor.dtype:
+        return _compared(ufunc, *values)
     made = _BUILDS.get(name)
     if made is None:
         table = _ON_BOOLS if of is bool_ and name in _ON_BOOLS else _NAMES
