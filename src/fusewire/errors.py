@@ -13,6 +13,15 @@ FusewireError
 ├── BudgetError (RuntimeError)         work that would exceed a stated limit
 ├── RegistryError (LookupError)        no such backend or frontend, or a name taken twice
 ├── SourceError (TypeError)            something that no frontend reads
+├── EngineError (RuntimeError)         what an engine did instead of answering
+│   ├── BackendCrashed                 its process died: a signal, an exit
+│   ├── BackendHung (TimeoutError)     no answer before the deadline
+│   │   └── CompileTimeout             the same, while it compiled
+│   ├── EngineOutOfMemory (MemoryError)  more memory than the limit, or than there is
+│   ├── EngineGarbage                  an answer that the contract does not allow
+│   └── EngineRaised                   an exception of its own
+├── IsolationError (RuntimeError)      no child process could be had; no engine is to blame
+├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
 
 A message says what was asked, what was found, and what can be done.
@@ -82,5 +91,60 @@ class SourceError(FusewireError, TypeError):
     """Something that no frontend reads."""
 
 
+class FormatError(FusewireError, ValueError):
+    """A graph that a file format cannot hold, or a file that is not what it should be."""
+
+
 class OptionsError(FusewireError, ValueError):
     """An option outside its range."""
+
+
+class EngineError(FusewireError, RuntimeError):
+    """What an engine did instead of answering; ``code`` is that of the refusal it becomes."""
+
+    code = "failed"
+
+    def __init__(self, reason: str, advice: str = "") -> None:
+        super().__init__(f"{reason} {advice}".strip())
+        self.reason = reason
+        self.advice = advice
+
+
+class BackendCrashed(EngineError):
+    """The process of an engine died: a signal, an exit."""
+
+    code = "crashed"
+
+
+class BackendHung(EngineError, TimeoutError):
+    """No answer before the deadline."""
+
+    code = "hung"
+
+
+class CompileTimeout(BackendHung):
+    """No answer before the deadline while compiling."""
+
+    code = "compile-timeout"
+
+
+class EngineOutOfMemory(EngineError, MemoryError):
+    """More memory than the limit, or than there is."""
+
+    code = "out-of-memory"
+
+
+class EngineGarbage(EngineError):
+    """An answer that the contract does not allow."""
+
+    code = "garbage"
+
+
+class EngineRaised(EngineError):
+    """An exception of the engine's own."""
+
+    code = "raised"
+
+
+class IsolationError(FusewireError, RuntimeError):
+    """No child process could be had; no engine is to blame."""
