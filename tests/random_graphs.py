@@ -35,7 +35,7 @@ from fusewire.ops.sample import Draw, HostValue, Sample
 from fusewire.ops.shape import shape_of
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.subgraph import subgraph
-from fusewire.ops.table import all_ops
+from fusewire.ops.table import all_ops, untold
 from fusewire.rewrite.pipeline import RULES
 
 T = TypeVar("T")
@@ -147,8 +147,8 @@ class _Grower:
         arrays, bound = dict(self.arrays), dict(self.bound)
         for node in new:
             named = {s for t in node.types for s in type_symbols(t) if not s.unbacked}
-            if not named <= bound.keys():
-                raise ValueError("a symbol that no input binds")
+            if not named <= bound.keys() or untold(node):
+                raise ValueError("a symbol that nothing binds")
             operands = [None if v is None else self.read(arrays, v) for v in node.inputs]
             with np.errstate(all="ignore"):
                 found = self._interpreter.node(node, operands, bound)

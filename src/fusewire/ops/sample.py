@@ -39,8 +39,10 @@ class Draw:
     def _elements(self, of: DType, rng: np.random.Generator) -> Array:
         count = int(np.prod(self.shape, dtype=np.int64))
         if self.values is not None:
-            kept = object if of is string else None
-            return np.broadcast_to(np.array(self.values, kept), self.shape).astype(of.numpy)
+            held = np.array(self.values, object if of is string else None)
+            if of is string:
+                held = np.array([str(item) for item in held.flat], object).reshape(held.shape)
+            return np.broadcast_to(held, self.shape).astype(of.numpy)
         if of is string:
             return np.array([f"s{n}" for n in rng.integers(0, 9, count)], object)
         if of.kind == "bool":

@@ -64,7 +64,7 @@ def _told(node: Node, key: str, body: Graph) -> Mapping[Symbol, Dim]:
                 moving.add(alone)
             if alone is not None:
                 found.setdefault(alone, type_.shape[axis])
-    return {s: d for s, d in found.items() if s not in moving and lone_symbol(d) != s}
+    return {s: d for s, d in found.items() if s not in moving and isinstance(d, int)}
 
 
 def given_types(node: Node) -> Sequence[Type]:

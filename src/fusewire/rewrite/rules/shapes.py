@@ -28,6 +28,7 @@ from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import MOST_ELEMENTS
 from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.specialize import infer_again
 
 TABLE = Table("shapes")
 _LONGER = (symbol("n"), 3, 1)
@@ -126,7 +127,13 @@ def _branch(node: Node, facts: Facts) -> tuple[Value, ...] | None:
     for item in _defined(body):
         # A branch may be used twice, and then these are two sizes.
         named.setdefault(item, unbacked())
-    return inline(bind_symbols(body, named), operands)
+    taken = [Value(v.type, f"operand{i}") for i, v in enumerate(operands)]
+    try:
+        # What the branch says of its inputs may be less, or other, than what the operands say.
+        bound = infer_again(Graph(taken, inline(bind_symbols(body, named), taken)))
+    except TypeRuleError:
+        return None
+    return inline(bound, operands)
 
 
 def _defined(body: Graph) -> Iterator[Symbol]:
