@@ -29,7 +29,10 @@ Fact: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[int, ...]"
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """Who a backend is. Plain data: making it imports no engine."""
+    """Who a backend is. Plain data: making it imports no engine.
+
+    Where nothing else decides, the higher ``priority`` comes first.
+    """
 
     name: str
     version: str
@@ -38,6 +41,7 @@ class BackendInfo:
     api: tuple[int, int] = API
     extra: str | None = None
     trusted: bool = True
+    priority: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 

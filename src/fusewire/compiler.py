@@ -2,39 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
 
-from fusewire.backend import Executable
-from fusewire.errors import OptionsError
+from fusewire.backend import Config, Exchange, Executable, Fact, Held
+from fusewire.errors import FallbackWarning, OptionsError, RefusedError
 from fusewire.frontend import Limits, Reading, Structure
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, Node
 from fusewire.ops.interpret import graph_of
 from fusewire.ops.table import get_op, verify
+from fusewire.placement.planner import Home, Planned, make_plan
+from fusewire.placement.select import Policy, choose
 from fusewire.region import build, first_device
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
+from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.program import Entry, Program
 
-FIRST_BACKEND = "reference"
+# Runs every graph, and is always there.
+FALLBACK = "reference"
+
+
+LEVELS = {
+    1: "measures engines",
+    2: "splits a graph over engines",
+    3: "tunes kernels",
+}
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile. ``backend`` is a name, or "auto" for the best there is."""
+    """How to compile.
 
-    backend: str = "auto"
+    ``backend`` is a name, "auto", or a policy of placement.select. ``fallback`` says what becomes
+    of nodes that it refuses: "error" raises, "warn" and "allow" run them on the reference, unless
+    more than ``max_crossings`` tensors would change hands: then all of it runs there.
+    ``backend_config`` holds options of the backend's own.
+    """
+
+    backend: Policy = "auto"
+    device: str | None = None
     level: int = 0
+    fallback: Literal["error", "warn", "allow"] = "warn"
+    max_crossings: int | None = None
+    threads: int | None = None
+    memory_limit: int | None = None
+    deterministic: bool = False
+    backend_config: Mapping[str, Fact] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.level not in range(4):
+        if self.level not in (0, *LEVELS):
             raise OptionsError(f"level={self.level}: levels are 0, 1, 2 and 3.")
-        if self.level > 0:
+        if self.level in LEVELS:
             raise OptionsError(
-                f"level={self.level} measures engines, and only the reference is built so far. "
-                "Use level=0."
+                f"level={self.level} {LEVELS[self.level]}, and that is not built yet. Use level=0."
             )
+        if self.fallback not in ("error", "warn", "allow"):
+            raise OptionsError(f"fallback={self.fallback!r}: give 'error', 'warn' or 'allow'.")
+
+    @property
+    def config(self) -> Config:
+        """What of this a backend is told."""
+        return Config(self.threads, self.memory_limit, self.deterministic, self.backend_config)
 
 
 def compile(source: Any, *example: Any, options: Options | None = None, **fields_: Any) -> Program:
@@ -73,7 +105,7 @@ def trace(source: Any, *example: Any) -> Graph:
     return _read(source, example).graph
 
 
-def run(op: str, *arrays: Any, backend: str = FIRST_BACKEND, **attrs: Any) -> Any:
+def run(op: str, *arrays: Any, backend: str = FALLBACK, **attrs: Any) -> Any:
     """Run one op on arrays; a tuple when it has several outputs.
 
     >>> import numpy as np
@@ -82,7 +114,8 @@ def run(op: str, *arrays: Any, backend: str = FIRST_BACKEND, **attrs: Any) -> An
     """
     declared = get_op(op)
     graph, inputs = graph_of(declared, arrays, attrs)
-    outputs = _built(backend, graph).run(inputs).wait()
+    runs = REGISTRY.backends.get(backend)
+    outputs = build(runs, graph, first_device(runs)).run(inputs).wait()
     return tuple(outputs) if declared.is_multiple else outputs[0]
 
 
@@ -116,10 +149,43 @@ def _results(graph: Graph) -> Structure:
 def _entry(reading: Reading, options: Options) -> Entry:
     verify(reading.graph)
     graph = run_pipeline(reading.graph).graph
-    name = FIRST_BACKEND if options.backend == "auto" else options.backend
-    return Entry(graph, _built(name, graph), reading.arguments, reading.results, name)
+    home = choose(options.backend, options.device, graph, REGISTRY)
+    homes = [home] if options.fallback == "error" else [home, _reference()]
+    planned = make_plan(graph, homes)
+    if options.max_crossings is not None and planned.plan.crossings() > options.max_crossings:
+        planned = _uncrossed(graph, planned, home, options)
+    elif options.fallback == "warn" and (left := planned.left_over()):
+        warnings.warn(_left_over(home, left, planned.plan), FallbackWarning, stacklevel=5)
+
+    def make(region: Region, sized: Graph, inputs: Sequence[Held]) -> tuple[Executable, Exchange]:
+        backend = REGISTRY.backends.get(region.backend)
+        config = options.config if region.backend == home.name else Config()
+        return build(backend, sized, region.device, config), backend.exchange
+
+    runner = PlanRunner(planned.plan, make, lambda body: make_plan(body, homes).plan)
+    return Entry(graph, runner, reading.arguments, reading.results, home.name, planned.plan)
 
 
-def _built(name: str, graph: Graph) -> Executable:
-    backend = REGISTRY.backends.get(name)
-    return build(backend, graph, first_device(backend))
+def _reference() -> Home:
+    backend = REGISTRY.backends.get(FALLBACK)
+    return Home(backend, first_device(backend))
+
+
+def _left_over(home: Home, left: Mapping[Node, str], plan: Plan) -> str:
+    node, reason = next(iter(left.items()))
+    return (
+        f"{len(left)} of {len(plan.graph.nodes)} nodes do not run on {home.name} and run on "
+        f"{FALLBACK}, in {len(plan.steps)} regions. The first is {node!r}: {reason} "
+        "Use fallback='allow' to accept this, or 'error' to refuse it."
+    )
+
+
+def _uncrossed(graph: Graph, planned: Planned, home: Home, options: Options) -> Planned:
+    """Run all of it on the reference, or raise: the plan would change hands too often."""
+    count = planned.plan.crossings()
+    said = f"{home.name} would hand over {count} tensors, and {options.max_crossings} are allowed."
+    if options.fallback == "error":
+        raise RefusedError(f"{said} Raise max_crossings, or choose another backend.")
+    if options.fallback == "warn":
+        warnings.warn(f"{said} All of it runs on {FALLBACK}.", FallbackWarning, stacklevel=6)
+    return make_plan(graph, [_reference()])

@@ -12,6 +12,7 @@ FusewireError
 ├── ShapeMismatchError (ValueError)    an array that does not fit the signature it was given for
 ├── BudgetError (RuntimeError)         work that would exceed a stated limit
 ├── RegistryError (LookupError)        no such backend or frontend, or a name taken twice
+├── RefusedError (RuntimeError)        nodes that no allowed backend runs
 ├── SourceError (TypeError)            something that no frontend reads
 ├── EngineError (RuntimeError)         what an engine did instead of answering
 │   ├── BackendCrashed                 its process died: a signal, an exit
@@ -23,6 +24,8 @@ FusewireError
 ├── IsolationError (RuntimeError)      no child process could be had; no engine is to blame
 ├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
+
+FallbackWarning (UserWarning)          part of a program runs on the reference
 
 A message says what was asked, what was found, and what can be done.
 """
@@ -87,6 +90,10 @@ class RegistryError(FusewireError, LookupError):
     """No such backend or frontend, or a name taken twice."""
 
 
+class RefusedError(FusewireError, RuntimeError):
+    """Nodes that no allowed backend runs."""
+
+
 class SourceError(FusewireError, TypeError):
     """Something that no frontend reads."""
 
@@ -148,3 +155,7 @@ class EngineRaised(EngineError):
 
 class IsolationError(FusewireError, RuntimeError):
     """No child process could be had; no engine is to blame."""
+
+
+class FallbackWarning(UserWarning):
+    """Part of a program runs on the reference."""

@@ -79,6 +79,10 @@ class Rebuild:
         """Find what stands for a value of the old graph."""
         return self._new.get(old, old)
 
+    def stand_in(self, old: Iterable[Value], new: Iterable[Value]) -> None:
+        """Let values stand for others from here on."""
+        self._new.update(zip(old, new, strict=True))
+
     def copied(self, node: Node) -> Node:
         """Give the node over its new operands: the same object when none of them changed."""
         inputs = tuple(None if v is None else self._new.get(v, v) for v in node.inputs)
@@ -110,7 +114,7 @@ class Rebuild:
 def inline(graph: Graph, operands: Iterable[Value]) -> tuple[Value, ...]:
     """Give the outputs of a graph over other values in place of its inputs."""
     rebuild = Rebuild(graph)
-    rebuild._new.update(zip(graph.inputs, operands, strict=True))
+    rebuild.stand_in(graph.inputs, operands)
     for node in graph.nodes:
         rebuild.replace(node, rebuild.copied(node).outputs)
     return tuple(rebuild.value(v) for v in graph.outputs)
@@ -125,7 +129,7 @@ def bind_symbols(graph: Graph, values: Mapping[Symbol, Dim]) -> Graph:
         return graph
     rebuild = Rebuild(graph)
     inputs = [Value(substitute_type(v.type, values), v.name) for v in graph.inputs]
-    rebuild._new.update(zip(graph.inputs, inputs, strict=True))
+    rebuild.stand_in(graph.inputs, inputs)
     for node in graph.nodes:
         attrs = {key: _bind_attr(attr, values) for key, attr in node.attrs.items()}
         types = [substitute_type(t, values) for t in node.types]

@@ -149,15 +149,16 @@ def mentioned(node: Node) -> Iterator[Symbol]:
     for type_ in node.types:
         yield from type_symbols(type_)
     for attr in node.attrs.values():
-        yield from _attr_symbols(attr)
+        yield from attr_symbols(attr)
 
 
-def _attr_symbols(attr: Attr) -> Iterator[Symbol]:
+def attr_symbols(attr: Attr) -> Iterator[Symbol]:
+    """Yield the symbols that an attribute mentions, graphs apart."""
     if isinstance(attr, Sym):
         yield from symbols(attr)
     elif isinstance(attr, tuple):
         for item in attr:
-            yield from _attr_symbols(item)
+            yield from attr_symbols(item)
 
 
 def _types_agree(graph: Graph, context: Context) -> Iterator[str]:

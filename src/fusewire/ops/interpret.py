@@ -26,6 +26,8 @@ from fusewire.ops.table import get_op
 # Sees a node's outputs before anyone uses them, and may give others in their place.
 Observe = Callable[[Node, list[HostValue]], list[HostValue]]
 Bindings = dict[Symbol, int]
+# Runs a subgraph elsewhere, given its inputs and the symbols of the graph around it.
+RunBody = Callable[[Graph, Sequence[HostValue], Bindings], list[HostValue]]
 
 _STORED = {d: dtypes.float32 for d in dtypes.NARROW if d.is_float}
 _STORED |= {dtypes.float16: dtypes.float32, dtypes.bfloat16: dtypes.float32}
@@ -40,10 +42,18 @@ _WIDE |= dict.fromkeys(dtypes.COMPLEX, dtypes.complex128)
 class Interpreter:
     """Runs one graph; expansions of composites are made once and kept."""
 
-    def __init__(self, graph: Graph, *, wide: bool = False, observe: Observe | None = None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        wide: bool = False,
+        observe: Observe | None = None,
+        run_body: RunBody | None = None,
+    ) -> None:
         self.graph = graph
         self._wide = wide
         self._observe = observe
+        self._run_body = run_body
         self._bodies: dict[Node | Graph, Interpreter] = {}
         self._last_use = _last_uses(graph)
         self._constants: dict[Value, HostValue] = {}
@@ -154,12 +164,15 @@ class Interpreter:
 
     def body(self, graph: Graph, inputs: Sequence[HostValue], bound: Bindings) -> list[HostValue]:
         """Run a subgraph; it sees the symbols of the graph around it."""
+        types = [v.type for v in graph.inputs if isinstance(v.type, TensorType)]
+        own = {lone_symbol(dim) for type_ in types for dim in type_.shape}
+        outer = {s: size for s, size in bound.items() if s not in own}
+        if self._run_body is not None:
+            return self._run_body(graph, inputs, outer)
         body = self._bodies.get(graph)
         if body is None:
             body = self._bodies[graph] = self.inside(graph)
-        types = [v.type for v in graph.inputs if isinstance(v.type, TensorType)]
-        own = {lone_symbol(dim) for type_ in types for dim in type_.shape}
-        return body(inputs, {s: size for s, size in bound.items() if s not in own})
+        return body(inputs, outer)
 
     def work(self, value: HostValue, type_: Type | None) -> HostValue:
         """Bring an operand to the dtype in which the node computes."""

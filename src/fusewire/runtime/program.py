@@ -19,12 +19,13 @@ from fusewire.ir.dims import lone_symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.sample import HostValue
+from fusewire.runtime.plan import Plan
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
 Signature = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
     """A graph made ready to run, and how arguments and results lie in it."""
 
@@ -33,6 +34,7 @@ class Entry:
     arguments: Structure
     results: Structure
     backend: str
+    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,12 @@ class Program:
                 "Call it, or give example arrays or Specs to fw.compile."
             )
         return entries[-1].graph
+
+    @property
+    def plan(self) -> Plan:
+        """Which region runs where; of the latest signature when there are several."""
+        self.graph  # noqa: B018 - says what to do when there is none
+        return [*self._given, *self._entries.values()][-1].plan
 
     @property
     def signatures(self) -> list[str]:

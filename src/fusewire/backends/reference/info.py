@@ -11,4 +11,5 @@ INFO = BackendInfo(
     version=np.__version__,
     description="NumPy, node by node: what every op means.",
     vendor="Fusewire",
+    priority=-100,
 )

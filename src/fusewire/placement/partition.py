@@ -1,0 +1,109 @@
+"""Cut a graph into regions: convex by construction, in an order in which they can run.
+
+The depth of a node is how many times the way to it changes hands. Nodes of one home and one depth
+make a region: whatever lies on a path between two of them has the same home and depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from fusewire.ir.builder import Rebuild
+from fusewire.ir.dims import Symbol, lone_symbol
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.types import TensorType, type_symbols
+from fusewire.ir.verify import attr_symbols
+
+
+def partition(graph: Graph, homes: Mapping[Node, Hashable]) -> list[tuple[Hashable, list[Node]]]:
+    """Group nodes by home and depth; a home of None stands alone, one node a group."""
+    depths: dict[Node, int] = {}
+    groups: dict[tuple[int, int, Hashable], list[Node]] = {}
+    alone = 0
+    for node in graph.nodes:
+        home = homes[node]
+        depth = 0
+        for value in node.operands:
+            maker = value.node
+            if maker is not None:
+                apart = homes[maker] != home or home is None
+                depth = max(depth, depths[maker] + apart)
+        depths[node] = depth
+        alone += home is None
+        groups.setdefault((depth, alone if home is None else 0, home), []).append(node)
+    ordered = sorted(groups.items(), key=lambda item: item[0][:2])
+    return [(home, nodes) for (_, _, home), nodes in ordered]
+
+
+def region(
+    graph: Graph, nodes: Sequence[Node], name: str
+) -> tuple[Graph, list[Value], list[Value]]:
+    """Cut nodes out as a graph of their own; also give the values it takes and makes.
+
+    A size that its nodes mention and none of its inputs tells comes in through a further input,
+    a value of the graph that has this size as a dim.
+    """
+    inside = set(nodes)
+    taken = list(
+        dict.fromkeys(
+            value
+            for node in nodes
+            for value in node.operands
+            if value.constant is None and value.node not in inside
+        )
+    )
+    taken += _carriers(graph, nodes, taken)
+    wanted = set(graph.outputs)
+    made = [
+        value
+        for node in nodes
+        for value in node.outputs
+        if value in wanted or any(user not in inside for user in graph.users.get(value, ()))
+    ]
+    inputs = [Value(value.type, f"input{i}") for i, value in enumerate(taken)]
+    rebuild = Rebuild(Graph([], made, nodes, name=name))
+    rebuild.stand_in(taken, inputs)
+    for node in nodes:
+        rebuild.replace(node, rebuild.copied(node).outputs)
+    outputs = [rebuild.value(value) for value in made]
+    names = [f"output{i}" for i in range(len(outputs))]
+    return Graph(inputs, outputs, name=name, output_names=names), taken, made
+
+
+def _carriers(graph: Graph, nodes: Sequence[Node], taken: Sequence[Value]) -> list[Value]:
+    """Find values whose shapes tell the sizes that the taken ones do not."""
+    inside = set(nodes)
+    makers = _makers(graph)
+    mentioned = {
+        symbol
+        for node in nodes
+        for found in (*map(attr_symbols, node.attrs.values()), *map(type_symbols, node.types))
+        for symbol in found
+    }
+    missing = {s for s in mentioned - _told(taken) if makers.get(s) not in inside}
+    carriers = []
+    for symbol in sorted(missing, key=lambda s: s.key):
+        maker = makers.get(symbol)
+        known = graph.inputs if maker is None else maker.outputs
+        tells = [value for value in known if symbol in _told([value])]
+        if tells and tells[0] not in carriers:
+            carriers.append(tells[0])
+    return carriers
+
+
+def _makers(graph: Graph) -> dict[Symbol, Node]:
+    """Map unbacked symbols to the nodes that tell them."""
+    makers: dict[Symbol, Node] = {}
+    for node in graph.nodes:
+        for type_ in node.types:
+            for symbol in type_symbols(type_):
+                if symbol.unbacked:
+                    makers.setdefault(symbol, node)
+    return makers
+
+
+def _told(values: Sequence[Value]) -> set[Symbol]:
+    """List the symbols that shapes tell: those that stand alone as a dim."""
+    types = [v.type for v in values if isinstance(v.type, TensorType)]
+    alone = (lone_symbol(dim) for type_ in types for dim in type_.shape)
+    return {symbol for symbol in alone if symbol is not None}

@@ -1,0 +1,157 @@
+"""Make a plan from claims: one backend first, the rest elsewhere, control flow by the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fusewire.backend import Backend, Device, Shapes
+from fusewire.errors import RefusedError
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ops.declare import Trait
+from fusewire.ops.table import get_op
+from fusewire.placement.claims import Claimed, ask
+from fusewire.placement.partition import partition, region
+from fusewire.runtime.plan import HOST, Plan, Region, Step
+
+HOST_DEVICE = Device("cpu", "the host")
+
+
+@dataclass(frozen=True)
+class Home:
+    """A backend and the device it is to run on."""
+
+    backend: Backend
+    device: Device
+
+    @property
+    def name(self) -> str:
+        return self.backend.info.name
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and what was said on the way to it."""
+
+    plan: Plan
+    claims: Mapping[str, Claimed]
+
+    def left_over(self) -> dict[Node, str]:
+        """Map nodes that do not run on the first backend to its reason, control flow apart."""
+        first = next(iter(self.claims.values()))
+        return {
+            node: refusal.reason
+            for node, refusal in first.refusals.items()
+            if not get_op(node.op).is_(Trait.CONTROL)
+        }
+
+
+def make_plan(graph: Graph, homes: Sequence[Home]) -> Planned:
+    """Give each node to the first home that takes it; the first one's expansions are used.
+
+    Raises RefusedError when a node is left over.
+    """
+    first = homes[0]
+    claims = {first.name: ask(first.backend, first.device, graph)}
+    graph = claims[first.name].graph
+    chosen: dict[Node, str | None] = {}
+    shapes: dict[Node, Shapes] = {}
+    for home in homes:
+        missing = [node for node in graph.nodes if node not in chosen]
+        if not missing:
+            break
+        said = claims.get(home.name) or ask(home.backend, home.device, graph)
+        claims[home.name] = said
+        for node in missing:
+            if node in said.shapes and (home is first or not _is_control(node)):
+                chosen[node] = home.name
+                shapes[node] = said.shapes[node]
+    for node in graph.nodes:
+        # A body may hold what the first backend takes: the host drives what it refuses whole.
+        if node not in chosen and _is_control(node):
+            chosen[node] = None
+    _check_complete(graph, chosen, claims)
+    plans = _Assembly(graph, {home.name: home for home in homes}, chosen, shapes, homes)
+    return Planned(plans.plan(), claims)
+
+
+def _is_control(node: Node) -> bool:
+    return get_op(node.op).is_(Trait.CONTROL)
+
+
+def _check_complete(
+    graph: Graph, chosen: Mapping[Node, str | None], claims: Mapping[str, Claimed]
+) -> None:
+    left = [node for node in graph.nodes if node not in chosen]
+    if not left:
+        return
+    node = left[0]
+    reasons = [
+        f"{name}: {said.refusals[node].reason}"
+        for name, said in claims.items()
+        if node in said.refusals
+    ]
+    where = f" ({node.source})" if node.source else ""
+    raise RefusedError(
+        f"{len(left)} of {len(graph.nodes)} nodes run on none of {', '.join(claims)}. The first is "
+        f"{node!r}{where}. {' '.join(reasons)} Allow fallback='warn', or choose another backend."
+    )
+
+
+class _Assembly:
+    """Number the values of a run and cut the regions out."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        homes: Mapping[str, Home],
+        chosen: Mapping[Node, str | None],
+        shapes: Mapping[Node, Shapes],
+        order: Sequence[Home],
+    ) -> None:
+        self._graph = graph
+        self._homes = homes
+        self._chosen = chosen
+        self._shapes = shapes
+        self._order = order
+        self._places: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
+        self._constants = [v for v in dict.fromkeys(graph.outputs) if v.constant is not None]
+        for value in self._constants:
+            self._places[value] = len(self._places)
+
+    def plan(self) -> Plan:
+        cuts: list[tuple[Region, list[Value], list[Value]]] = []
+        for name, nodes in partition(self._graph, self._chosen):
+            assert name is None or isinstance(name, str)
+            cut, taken, made = region(self._graph, nodes, f"region{len(cuts)}")
+            for value in made:
+                self._places[value] = len(self._places)
+            cuts.append((self._region(name, nodes, cut), taken, made))
+        last = {value: index for index, (_, taken, made) in enumerate(cuts) for value in
+                (*taken, *made)}  # fmt: skip
+        kept = {*self._graph.outputs, *self._graph.inputs}
+        steps = [
+            Step(
+                cut,
+                tuple(self._places[v] for v in taken),
+                tuple(self._places[v] for v in made),
+                tuple(self._places[v] for v, at in last.items() if at == index and v not in kept),
+                self._bodies(cut),
+            )
+            for index, (cut, taken, made) in enumerate(cuts)
+        ]
+        constants = tuple(v.constant for v in self._constants if v.constant is not None)
+        outputs = tuple(self._places[v] for v in self._graph.outputs)
+        return Plan(self._graph, tuple(steps), constants, outputs, len(self._places))
+
+    def _region(self, name: str | None, nodes: Sequence[Node], cut: Graph) -> Region:
+        if name is None:
+            return Region(cut, HOST, HOST_DEVICE, "dynamic")
+        static = any(self._shapes[node] != "dynamic" for node in nodes)
+        return Region(cut, name, self._homes[name].device, "static" if static else "dynamic")
+
+    def _bodies(self, cut: Region) -> dict[str, Plan]:
+        if cut.backend != HOST:
+            return {}
+        (node,) = cut.graph.nodes
+        return {key: make_plan(body, self._order).plan for key, body in node.graphs()}

@@ -1,0 +1,181 @@
+"""Run plans. The fast road is one region: a call of its executable and little else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from fusewire.backend import Buffer, Done, Event, Exchange, Executable, Held
+from fusewire.ir.builder import bind_symbols
+from fusewire.ir.dims import Dim, Symbol
+from fusewire.ir.graph import Graph
+from fusewire.ir.types import TensorType, type_symbols
+from fusewire.ir.verify import attr_symbols
+from fusewire.ops.interpret import Interpreter, bind
+from fusewire.ops.sample import HostValue
+from fusewire.runtime.plan import HOST, Plan, Region, Step
+from fusewire.runtime.transfer import hand_over, to_host
+
+# Makes a region ready to run: given it, its graph for these sizes, and inputs to try it on.
+Build = Callable[[Region, Graph, Sequence[Held]], tuple[Executable, Exchange]]
+# Plans a body of control flow once sizes of the graph around it are known.
+Replan = Callable[[Graph], Plan]
+
+
+class RegionRunner:
+    """A region and its executables: one, or one per size for an engine that needs sizes."""
+
+    def __init__(self, region: Region, build: Build) -> None:
+        self._region = region
+        self._build = build
+        self._symbols = {s for v in region.graph.inputs for s in type_symbols(v.type)}
+        self._per_size = region.shapes != "dynamic" and bool(self._symbols)
+        self._made: dict[tuple[tuple[int, ...], ...], tuple[Executable, Exchange]] = {}
+        self._lock = threading.RLock()
+
+    def run(self, inputs: Sequence[Held]) -> list[Held]:
+        """Run on values from anywhere."""
+        executable, exchange = self._ready(inputs)
+        given = [hand_over(value, exchange) for value in inputs]
+        if executable.is_reentrant:
+            return executable.run(given).wait()
+        with self._lock:
+            return executable.run(given).wait()
+
+    def _ready(self, inputs: Sequence[Held]) -> tuple[Executable, Exchange]:
+        key = tuple(map(_shape, inputs)) if self._per_size else ()
+        found = self._made.get(key)
+        if found is None:
+            with self._lock:
+                found = self._made.get(key)
+                if found is None:
+                    graph = self._sized(inputs) if self._per_size else self._region.graph
+                    found = self._made[key] = self._build(self._region, graph, inputs)
+        return found
+
+    def _sized(self, inputs: Sequence[Held]) -> Graph:
+        sizes: dict[Symbol, int] = {}
+        for value, given in zip(self._region.graph.inputs, inputs, strict=True):
+            assert isinstance(value.type, TensorType)
+            bind(value.type, _shape(given), sizes, f"The input {value.name}")
+        known: dict[Symbol, Dim] = dict(sizes)
+        return bind_symbols(self._region.graph, known)
+
+    def close(self) -> None:
+        """Let go of the executables."""
+        for executable, _ in self._made.values():
+            executable.close()
+        self._made.clear()
+
+
+def _shape(value: Held) -> tuple[int, ...]:
+    if isinstance(value, np.ndarray):
+        return tuple(value.shape)
+    assert isinstance(value, Buffer), "sizes are read off arrays and buffers"
+    return tuple(dim for dim in value.type.shape if isinstance(dim, int))
+
+
+class HostRunner:
+    """A control-flow node that the host drives; its bodies run by plan."""
+
+    def __init__(self, step: Step, build: Build, replan: Replan) -> None:
+        self._build = build
+        self._replan = replan
+        self._interpreter = Interpreter(step.region.graph, run_body=self._body)
+        (node,) = step.region.graph.nodes
+        self._plans = {body: step.bodies[key] for key, body in node.graphs()}
+        self._mentioned = {body: mentioned_symbols(body) for body in self._plans}
+        self._runners: dict[tuple[Graph, tuple[int, ...]], PlanRunner] = {}
+
+    def run(self, inputs: Sequence[Held]) -> list[Held]:
+        """Run the node by its own meaning."""
+        return self._interpreter([to_host(value) for value in inputs])
+
+    def _body(
+        self, graph: Graph, inputs: Sequence[HostValue], outer: dict[Symbol, int]
+    ) -> list[HostValue]:
+        known = {s: outer[s] for s in self._mentioned[graph] if s in outer}
+        key = (graph, tuple(known.values()))
+        runner = self._runners.get(key)
+        if runner is None:
+            sizes: dict[Symbol, Dim] = dict(known)
+            plan = self._replan(bind_symbols(graph, sizes)) if known else self._plans[graph]
+            runner = self._runners[key] = PlanRunner(plan, self._build, self._replan)
+        return runner.run(inputs).wait()
+
+    def close(self) -> None:
+        """Let go of the bodies."""
+        for runner in self._runners.values():
+            runner.close()
+
+
+def mentioned_symbols(graph: Graph) -> list[Symbol]:
+    """List the symbols of a graph, each once, in the order of their first mention."""
+    found: dict[Symbol, None] = {}
+    for node in graph.nodes:
+        attrs = map(attr_symbols, node.attrs.values())
+        for part in (*attrs, *map(type_symbols, node.types)):
+            found |= dict.fromkeys(part)
+    return list(found)
+
+
+@final
+class PlanRunner(Executable):
+    """A plan made ready to run."""
+
+    def __init__(self, plan: Plan, build: Build, replan: Replan) -> None:
+        self._plan = plan
+        self._runners = [
+            HostRunner(step, build, replan)
+            if step.region.backend == HOST
+            else RegionRunner(step.region, build)
+            for step in plan.steps
+        ]
+        self._whole = _whole(plan)
+
+    @property
+    def is_reentrant(self) -> bool:
+        """Every run has its own values; executables that cannot take turns by themselves do."""
+        return True
+
+    def run(
+        self,
+        inputs: Sequence[Held],
+        outputs: Sequence[Held] | None = None,
+        stream: object | None = None,
+    ) -> Event:
+        """Run the steps in order, to the end."""
+        found = self._runners[0].run(inputs) if self._whole else self._stepwise(inputs)
+        return Done([to_host(value) for value in found])
+
+    def _stepwise(self, inputs: Sequence[Held]) -> list[Held]:
+        plan = self._plan
+        values: list[Any] = [*inputs, *(constant.array for constant in plan.constants)]
+        borrowed = len(values)
+        values += [None] * (plan.places - borrowed)
+        for step, runner in zip(plan.steps, self._runners, strict=True):
+            found = runner.run([values[place] for place in step.inputs])
+            for place, value in zip(step.outputs, found, strict=True):
+                values[place] = value
+            for place in step.frees:
+                values[place] = None
+        # What came in or is a constant is not ours to give away.
+        return [
+            values[place].copy() if place < borrowed else values[place] for place in plan.outputs
+        ]
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for runner in self._runners:
+            runner.close()
+
+
+def _whole(plan: Plan) -> bool:
+    """Tell whether a plan is one region that takes and gives exactly what the plan does."""
+    if len(plan.steps) != 1:
+        return False
+    (step,) = plan.steps
+    return step.inputs == tuple(range(len(plan.graph.inputs))) and step.outputs == plan.outputs

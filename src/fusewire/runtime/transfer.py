@@ -1,0 +1,54 @@
+"""Hand tensors over: what one side gives, in the form the other side takes.
+
+A pair is never coded for. Each backend says what it takes (``Exchange``); host arrays go over as
+they are when they fit, else in an aligned copy of ours; what lies in a device is read back unless
+the next one has it at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewire.backend import Buffer, Exchange, Held
+from fusewire.ir.graph import Array
+
+ALIGNMENT = 64
+
+
+def aligned_empty(shape: Sequence[int], of: np.dtype[Any]) -> Array:
+    """Allocate an array whose first element lies on a multiple of ``ALIGNMENT`` bytes."""
+    size = int(np.prod(shape, dtype=np.int64)) * of.itemsize
+    raw = np.empty(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(of).reshape(shape)
+
+
+def hand_over(value: Held, exchange: Exchange) -> Held:
+    """Give a value in a form that the other side takes; the same object when it already is."""
+    if isinstance(value, Buffer):
+        if value.device == exchange.memory:
+            return value
+        value = value.read().reshape([int(d) for d in value.type.shape if isinstance(d, int)])
+    if not isinstance(value, np.ndarray) or fits(value, exchange):
+        return value
+    copy = aligned_empty(value.shape, value.dtype)
+    copy[...] = value
+    return copy
+
+
+def fits(array: Array, exchange: Exchange) -> bool:
+    """Tell whether an array can be taken without a copy."""
+    flags = array.flags
+    if exchange.needs_contiguous and not flags.c_contiguous:
+        return False
+    if exchange.needs_writable and not flags.writeable:
+        return False
+    return exchange.alignment <= 1 or array.ctypes.data % exchange.alignment == 0
+
+
+def to_host(value: Held) -> Any:
+    """Give a value to the caller: an array, or what the reference has for other types."""
+    return hand_over(value, Exchange(needs_contiguous=False))

@@ -1,0 +1,157 @@
+"""Claims to regions to answers: the same values wherever the cuts fall."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire import ops
+from fusewire.backend import Device, Exchange, Executable, Held
+from fusewire.errors import RefusedError
+from fusewire.ir.graph import Graph, Value
+from fusewire.ops.interpret import interpret
+from fusewire.ops.table import verify
+from fusewire.placement.planner import Home, Planned, make_plan
+from fusewire.region import build
+from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.plan import HOST, Region
+from tests.placement.picky import PickyBackend
+
+CPU = Device("cpu", "test")
+
+
+def _homes(*backends: PickyBackend) -> list[Home]:
+    return [Home(backend, CPU) for backend in backends]
+
+
+def _runner(graph: Graph, homes: Sequence[Home]) -> tuple[PlanRunner, Planned]:
+    planned = make_plan(graph, homes)
+    by_name = {home.name: home.backend for home in homes}
+
+    def make(region: Region, sized: Graph, inputs: Sequence[Held]) -> tuple[Executable, Exchange]:
+        verify(sized)
+        backend = by_name[region.backend]
+        return build(backend, sized, region.device), backend.exchange
+
+    runner = PlanRunner(planned.plan, make, lambda body: make_plan(body, homes).plan)
+    return runner, planned
+
+
+def _same(graph: Graph, homes: Sequence[Home], *inputs: Any) -> Planned:
+    runner, planned = _runner(graph, homes)
+    for _ in range(2):
+        got = runner.run(list(inputs)).wait()
+        want = interpret(graph, list(inputs))
+        for left, right in zip(got, want, strict=True):
+            assert isinstance(left, np.ndarray)
+            assert left.dtype == right.dtype
+            np.testing.assert_array_equal(left, right)
+            assert left.flags.writeable
+            assert not any(np.may_share_memory(left, x) for x in inputs)
+    return planned
+
+
+def _network(x: Any, w: Any) -> Any:
+    h = np.tanh(x @ w) + 1
+    branch = np.sin(h)
+    h = np.exp(-h) * branch
+    return np.sum(np.tanh(h), axis=-1), branch, w
+
+
+X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+W = np.linspace(-2, 2, 20, dtype=np.float32).reshape(4, 5)
+NETWORK = fw.trace(_network, fw.Spec(("n", 4), "float32"), fw.Spec((4, 5), "float32"))
+ALL_OPS = sorted({node.op for node in NETWORK.nodes})
+
+
+@pytest.mark.parametrize("shapes", ["static", "dynamic"])
+@pytest.mark.parametrize("refused", [[op] for op in ALL_OPS] + [[], ["tanh", "sin", "exp"]])
+def test_answer_does_not_depend_on_the_cuts(refused: list[str], shapes: Any) -> None:
+    picky, rest = PickyBackend("picky", refused, shapes), PickyBackend("rest", [])
+    planned = _same(NETWORK, _homes(picky, rest), X, W)
+    for region in planned.plan.regions():
+        verify(region.graph)
+        ops_of = {node.op for node in region.graph.nodes}
+        assert region.backend != "picky" or not ops_of & set(refused)
+
+
+def test_whole_graph_is_one_region() -> None:
+    planned = _same(NETWORK, _homes(PickyBackend("picky", [])), X, W)
+    assert len(planned.plan.steps) == 1
+    assert planned.plan.crossings() == 0
+
+
+def test_alternating_chain_is_cut_at_every_change() -> None:
+    x = value = Value(X_TYPE, "x")
+    for _ in range(3):
+        value = ops.exp(ops.sin(value))
+    planned = _same(Graph([x], [value]), _homes(*_pair("sin")), X)
+    assert [r.backend for r in planned.plan.regions()] == ["rest", "picky"] * 3
+    assert planned.plan.crossings() == 5
+
+
+X_TYPE = NETWORK.inputs[0].type
+
+
+def _pair(*refused: str, shapes: Any = "dynamic") -> tuple[PickyBackend, PickyBackend]:
+    return PickyBackend("picky", refused, shapes), PickyBackend("rest", [])
+
+
+def test_static_backend_is_specialised_once_per_size() -> None:
+    picky, rest = _pair("sin", shapes="static")
+    runner, _ = _runner(NETWORK, _homes(picky, rest))
+    for rows in (3, 5, 3, 5, 3):
+        x = np.ones((rows, 4), np.float32)
+        got = runner.run([x, W]).wait()
+        np.testing.assert_array_equal(got[0], interpret(NETWORK, [x, W])[0])
+    sizes = {v.type for graph in picky.compiled for v in graph.inputs}
+    assert all(t.is_static for t in sizes if hasattr(t, "is_static"))
+    per_region = len({graph.name for graph in picky.compiled})
+    assert len(picky.compiled) == 2 * per_region
+
+
+def test_composites_that_are_refused_come_back_expanded() -> None:
+    graph = fw.trace(lambda x: ops.softmax(x, axis=-1), fw.Spec((3, 4), "float32"))
+    planned = _same(graph, _homes(PickyBackend("picky", ["softmax"])), X)
+    assert "softmax" not in {node.op for node in planned.plan.graph.nodes}
+    assert planned.claims["picky"].expanded == {"softmax": "picky does not run softmax."}
+
+
+def test_sizes_known_only_to_the_run_cross_regions() -> None:
+    graph = fw.trace(lambda x: np.exp(x[x > 0]) * 2, fw.Spec((3, 4), "float32"))
+    for refused in ("nonzero", "gather_nd", "exp", "multiply", "greater"):
+        for shapes in ("static", "dynamic"):
+            _same(graph, _homes(*_pair(refused, "nonzero", shapes=shapes)), X)
+
+
+def _choice(x: Any) -> Any:
+    def double(v: Any) -> Any:
+        return np.sin(v) * 2
+
+    def halve(v: Any) -> Any:
+        return np.exp(v) / 2
+
+    return ops.cond(np.sum(x) > 0, x, then=double, otherwise=halve)
+
+
+def test_host_drives_control_flow_and_bodies_run_by_plan() -> None:
+    graph = fw.trace(_choice, fw.Spec(("n", 4), "float32"))
+    planned = _same(graph, _homes(*_pair("sin")), X + 1)
+    _same(graph, _homes(*_pair("sin")), X - 1)
+    host = [step for step in planned.plan.steps if step.region.backend == HOST]
+    assert len(host) == 1
+    bodies = host[0].bodies
+    assert {r.backend for r in bodies["then"].regions()} == {"picky", "rest"}
+    assert {r.backend for r in bodies["otherwise"].regions()} == {"picky"}
+
+
+def test_nobody_takes_it_is_an_error_with_reasons() -> None:
+    with pytest.raises(RefusedError, match=r"sin.*picky does not run sin"):
+        make_plan(NETWORK, _homes(PickyBackend("picky", ["sin"])))
+
+
+def test_constants_and_inputs_as_outputs_are_copied() -> None:
+    graph = fw.trace(lambda x: (x, np.zeros(2, np.float32), x + 1), fw.Spec((3, 4), "float32"))
+    _same(graph, _homes(PickyBackend("picky", [])), X)
