@@ -1,0 +1,1 @@
+"""XLA, through jax: one compiled program a region."""

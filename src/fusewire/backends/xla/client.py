@@ -1,0 +1,175 @@
+"""The private side of jaxlib: the one file to mend when it changes. ``is_known`` says if it may.
+
+Why it is worth it. A client of our own does not touch the user's: its programs run at once in the
+calling thread (jax's way to that is a flag for the whole process), its pool has the threads that
+are asked for, and no other platform is started for our sake. Its executables can be written to
+bytes and read back without pickle. And calling one through the entry that jitted functions use
+takes about half of what the public road takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import jax
+import numpy as np
+from jax.core import ShapedArray
+from jax.sharding import SingleDeviceSharding
+
+from fusewire.backend import Slot
+from fusewire.backends.xla.info import installed
+from fusewire.backends.xla.program import Program
+from fusewire.backends.xla.storage import edge
+from fusewire.errors import ShapeMismatchError
+from fusewire.ir.graph import Array
+
+# The series of jaxlib on which everything here was tried.
+KNOWN = ("0.10.",)
+# Converts that look superfluous round, and rounding is what they are there for.
+OPTIONS = {"xla_allow_excess_precision": False}
+_LOCK = threading.Lock()
+
+
+def is_known() -> bool:
+    """Tell whether this jaxlib is one that this file was written for."""
+    return installed("jaxlib").startswith(KNOWN)
+
+
+class Client:
+    """A CPU of our own: device, sharding, and what jaxlib wants to be told again and again."""
+
+    def __init__(self, threads: int | None) -> None:
+        from jaxlib import xla_client
+
+        with _LOCK, _threads(threads):
+            self.client = xla_client.make_cpu_client(asynchronous=False, num_devices=1)
+        self.device = self.client.local_devices()[0]
+        self.sharding = SingleDeviceSharding(self.device)
+        self.devices = xla_client.DeviceList((self.device,))
+        self._put = xla_client.batched_device_put
+
+    def put(self, array: Array) -> Any:
+        """Copy an array, or lend it where it is aligned: who gave it must not write to it."""
+        of = ShapedArray(array.shape, array.dtype)
+        return self._put(of, self.sharding, [array], [self.device], enable_x64=True)
+
+    def compile(self, program: Program) -> tuple[bytes, str]:
+        """Compile, and give the bytes of the executable and the text it was compiled from."""
+        with jax.enable_x64(True), jax.default_device(self.device):
+            lowered = jax.jit(program.function, keep_unused=True).lower(*program.arguments)
+            compiled = lowered.compile(compiler_options=OPTIONS)
+        executable = compiled.runtime_executable()
+        return self.client.serialize_executable(executable), lowered.as_text()
+
+    def load(self, payload: bytes, uses_lapack: bool) -> Any:
+        """Read an executable; never of bytes that somebody else could have written."""
+        if uses_lapack:
+            from jaxlib import lapack
+
+            # Compiled code finds these by name, and nobody has lowered anything here yet.
+            lapack._lapack.initialize()
+        return self.client.deserialize_executable(payload, self.devices)
+
+
+class _threads:  # noqa: N801 - used like a function
+    """Tell jaxlib the size of the pools that it is about to make: it asks the environment."""
+
+    def __init__(self, count: int | None) -> None:
+        self._count = count
+
+    def __enter__(self) -> None:
+        self._before = os.environ.get("NPROC")
+        if self._count is not None:
+            os.environ["NPROC"] = str(self._count)
+
+    def __exit__(self, *_: object) -> None:
+        if self._count is None:
+            return
+        if self._before is None:
+            del os.environ["NPROC"]
+        else:
+            os.environ["NPROC"] = self._before
+
+
+@cache
+def client(threads: int | None = None) -> Client:
+    """Give the client with so many threads; it lives as long as the process."""
+    return Client(threads)
+
+
+def bind(
+    owner: Client, executable: Any, weights: Sequence[Any], inputs: Sequence[Slot],
+    outputs: Sequence[Slot],
+) -> Callable[..., list[Array]]:  # fmt: skip
+    """Give a function from host arrays to host arrays, with the weights bound."""
+    from jax._src import config, tree_util
+    from jax._src.interpreters import pxla
+    from jaxlib import _jax
+
+    registry = tree_util.dispatch_registry
+    count = len(weights) + len(inputs)
+    found = [ShapedArray(slot.dims, edge(slot.dtype)) for slot in outputs]
+    fast = pxla.MeshExecutableFastpathData(
+        executable, registry.flatten([0] * len(outputs), None)[1], [owner.sharding] * count,
+        [owner.sharding] * len(outputs), found, [True] * len(outputs), [True] * count,
+        [None] * count, tuple(weights),
+    )  # fmt: skip
+
+    def first(*arguments: Array) -> tuple[list[Any], Any, bool]:
+        """Run a signature that was not seen yet, and say how to run it from now on."""
+        _check(inputs, arguments)
+        given = [*weights, *(owner.put(x) for x in arguments)]
+        results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
+        return [arrays[0] for arrays in results], fast, False
+
+    call = _jax.pjit(
+        "fusewire", None, first, [], [], pxla.JitGlobalCppCacheKeys(), registry, pxla.cc_shard_arg
+    )
+    readers = [_reader(slot) for slot in outputs]
+    wide = config.enable_x64
+
+    def run(*arguments: Array) -> list[Array]:
+        # Without this, jax would cut 64 bits to 32 on the way in. Only this thread sees it.
+        before = wide.swap_local(True)
+        try:
+            results = call(*arguments)
+        finally:
+            wide.set_local(before)
+        return [read(x) for read, x in zip(readers, results, strict=True)]
+
+    return run
+
+
+def _check(slots: Sequence[Slot], arguments: Sequence[Array]) -> None:
+    for slot, array in zip(slots, arguments, strict=True):
+        if array.shape != slot.dims or array.dtype != edge(slot.dtype):
+            raise ShapeMismatchError(
+                f"The input {slot.name} is {slot.dtype.name}{list(slot.dims)}, "
+                f"found {array.dtype}{list(array.shape)}."
+            )
+
+
+def _reader(slot: Slot) -> Callable[[Any], Array]:
+    """Give a function from a jax array that nobody else has to a host array of the caller's.
+
+    It looks into the same memory and keeps it alive; and it may be written to, because jax, which
+    counts on arrays that never change, has no other reference to this one.
+    """
+    shape = tuple(int(dim) for dim in slot.dims)  # type: ignore[arg-type] # static here
+    dtype = slot.dtype.numpy
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if size == 0:
+        return lambda array: np.empty(shape, dtype)
+    memory: Any = type("Memory", (ctypes.c_char * size,), {})
+
+    def read(array: Any) -> Array:
+        held = memory.from_address(array.unsafe_buffer_pointer())
+        held.owner = array
+        return np.ndarray(shape, dtype, held)
+
+    return read

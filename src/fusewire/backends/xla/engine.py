@@ -1,0 +1,202 @@
+"""XLA behind the contract. Importing this file imports no engine."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import platform
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+
+from fusewire.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Config,
+    Device,
+    Done,
+    Event,
+    Exchange,
+    Executable,
+    Gap,
+    Held,
+    Offer,
+    Refusal,
+    Slot,
+    Unavailable,
+)
+from fusewire.backends.xla.gaps import GAPS
+from fusewire.backends.xla.info import INFO
+from fusewire.dtypes import float32
+from fusewire.errors import FormatError, OptionsError
+from fusewire.ir.graph import Array, Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.elementwise import add
+from fusewire.region import build, claim_by_table, edge_slots, weight_slots
+
+# Constants of at least so many bytes are arguments: not in the program, bound when it is loaded.
+WEIGHT_BYTES = 1024
+
+
+@final
+class XlaExecutable(Executable):
+    """A function from host arrays to host arrays, with its weights bound."""
+
+    def __init__(self, call: Callable[..., list[Array]], inputs: Sequence[Slot]) -> None:
+        self._call = call
+        self._narrow = [i for i, slot in enumerate(inputs) if slot.dtype.is_narrow]
+
+    @property
+    def is_reentrant(self) -> bool:
+        """Every run has its own buffers."""
+        return True
+
+    def run(
+        self,
+        inputs: Sequence[Held],
+        outputs: Sequence[Held] | None = None,
+        stream: object | None = None,
+    ) -> Event:
+        """Run to the end; outputs are fresh, writable, and the caller's."""
+        if self._narrow:
+            viewed: list[Any] = list(inputs)
+            for i in self._narrow:
+                viewed[i] = viewed[i].view(np.uint8)
+            inputs = viewed
+        found: list[Held] = self._call(*inputs)  # type: ignore[assignment] # arrays are held
+        if outputs is None:
+            return Done(found)
+        for target, value in zip(outputs, found, strict=True):
+            assert isinstance(target, np.ndarray), "outputs are written into host arrays"
+            target[...] = value
+        return Done(list(outputs))
+
+
+@final
+class XlaBackend(Backend):
+    """Compiles regions ahead of time, for static shapes, on the CPU."""
+
+    def __init__(self) -> None:
+        self._probed: Device | Unavailable | None = None
+
+    @property
+    def info(self) -> BackendInfo:
+        """Who this is."""
+        return INFO
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        """What it is known to get wrong."""
+        return GAPS
+
+    @property
+    def exchange(self) -> Exchange:
+        """Contiguous arrays of the host; those that are not aligned to 64 bytes are copied."""
+        return Exchange()
+
+    def probe(self) -> list[Device | Unavailable]:
+        """Run something tiny, once."""
+        if self._probed is None:
+            found = _missing() or Device("cpu", platform.processor() or platform.machine())
+            if isinstance(found, Device) and not _doubles(self, found):
+                found = Unavailable("wrong", "XLA cannot add here.", "Install jax anew.")
+            self._probed = found
+        return [self._probed]
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        """Offer what is in the lowering table."""
+        from fusewire.backends.xla.refusal import refuses
+
+        return claim_by_table(graph, refuses)
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        """Trace the region as one function and compile it."""
+        from fusewire.backends.xla import client, portable
+        from fusewire.backends.xla.program import program
+
+        config.checked(INFO.name, {})
+        threads = _threads(config)
+        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
+        start = time.perf_counter()
+        made = program(region, slots)
+        key = {"jaxlib": INFO.metadata["jaxlib"]}
+        if not client.is_known():
+            if threads:
+                raise OptionsError(
+                    f"threads={threads}: jaxlib {key['jaxlib']} takes its threads from the "
+                    f"process. Leave threads out, or install a jaxlib {client.KNOWN[0]}x."
+                )
+            return Artifact("rebuild", portable.save(made), slots, key=key)
+        payload, text = client.client(threads).compile(made)
+        seconds = time.perf_counter() - start
+        launch = {"threads": threads or 0, "lapack": "lapack_" in text}
+        metrics = {"compile_seconds": seconds}
+        return Artifact("native", payload, slots, launch=launch, metrics=metrics, key=key)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        """Read the executable and put the weights where it runs."""
+        from fusewire.backends.xla import client, portable
+        from fusewire.backends.xla.storage import as_bytes
+
+        roles: dict[str, list[Slot]] = {"input": [], "output": [], "weight": []}
+        for slot in artifact.slots:
+            roles[slot.role].append(slot)
+        held = [as_bytes(weights[slot.digest or ""], slot.dtype) for slot in roles["weight"]]
+        if artifact.kind == "rebuild":
+            call = portable.load(artifact.payload, held, roles["output"])
+            return XlaExecutable(call, roles["input"])
+        found = artifact.key.get("jaxlib")
+        if found != INFO.metadata["jaxlib"] or not client.is_known():
+            raise FormatError(
+                f"This program was compiled with jaxlib {found}, and jaxlib "
+                f"{INFO.metadata['jaxlib']} is installed. Compile it again."
+            )
+        owner = client.client(int(artifact.launch["threads"]) or None)  # type: ignore[arg-type] # ours
+        executable = owner.load(artifact.payload, bool(artifact.launch["lapack"]))
+        ready = [owner.put(array) for array in held]
+        call = client.bind(owner, executable, ready, roles["input"], roles["output"])
+        return XlaExecutable(call, roles["input"])
+
+    def fingerprint(self, device: Device) -> Mapping[str, str]:
+        """Machine code depends on the processor, beside the versions."""
+        return {"engine": INFO.version, **INFO.metadata, "cpu": _processor()}
+
+
+def _threads(config: Config) -> int | None:
+    if config.threads is not None and config.threads < 1:
+        raise OptionsError(f"threads={config.threads}: at least 1 is needed, or none given.")
+    return config.threads
+
+
+@cache
+def _missing() -> Unavailable | None:
+    for package in ("jax", "jaxlib"):
+        if importlib.util.find_spec(package) is None:
+            fix = "Run: pip install 'fusewire[xla]'"
+            return Unavailable("missing", f"{package} is not installed.", fix)
+    return None
+
+
+def _doubles(backend: Backend, device: Device) -> bool:
+    """Tell whether the device adds two numbers to themselves."""
+    x = Value(TensorType(float32, (2,)), "x")
+    graph = Graph([x], [add(x, x)], name="probe")
+    (found,) = build(backend, graph, device).run([np.ones(2, np.float32)]).wait()
+    return isinstance(found, np.ndarray) and found.tolist() == [2.0, 2.0]
+
+
+@cache
+def _processor() -> str:
+    """Name the processor and what it can do, in a few letters."""
+    listed = Path("/proc/cpuinfo")
+    text = platform.processor() + platform.machine()
+    if listed.exists():
+        kept = ("flags", "Features", "model name")
+        lines = listed.read_text().splitlines()
+        text += "".join(sorted({line for line in lines if line.startswith(kept)}))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

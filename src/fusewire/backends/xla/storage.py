@@ -1,0 +1,140 @@
+"""How elements live in XLA, and in which dtype a node computes on them.
+
+Floats of 8 bits or fewer are carried as their bytes, integers under 8 bits as int8 or uint8, so
+that moving them is moving bytes and what XLA makes of such types does not matter. Their values
+are looked up in tables taken from ml_dtypes: exact, and not fast.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fusewire.dtypes import DType
+from fusewire.ir.graph import Array
+
+# An array of jax, or what stands for one while a function is traced.
+Traced = Any
+
+
+def carrier(of: DType) -> np.dtype[Any]:
+    """Give the dtype in which XLA holds elements."""
+    if not of.is_narrow:
+        return of.numpy
+    return np.dtype(np.int8 if of.kind == "int" else np.uint8)
+
+
+def computed(of: DType) -> np.dtype[Any]:
+    """Give the dtype in which a node computes: 16 bits and fewer are computed in float32."""
+    small = of.is_float and of.bits <= 16
+    return np.dtype(np.float32) if small else carrier(of)
+
+
+def as_bytes(array: Array, of: DType) -> Array:
+    """Look at a host array as the edge of a program takes it."""
+    return array.view(np.uint8) if of.is_narrow else array
+
+
+def edge(of: DType) -> np.dtype[Any]:
+    """Give the dtype that crosses the edge of a program."""
+    return np.dtype(np.uint8) if of.is_narrow else of.numpy
+
+
+def enter(x: Traced, of: DType) -> Traced:
+    """Bring what came in over the edge to its carrier: ml_dtypes keeps int4 without its sign."""
+    if not (of.is_narrow and of.is_integer):
+        return x
+    return wrapped(lax.bitcast_convert_type(x, carrier(of)), of)
+
+
+def leave(x: Traced, of: DType) -> Traced:
+    """Undo ``enter``."""
+    if not (of.is_narrow and of.is_integer):
+        return x
+    return lax.bitcast_convert_type(x, np.uint8) & np.uint8(2**of.bits - 1)
+
+
+def wrapped(x: Traced, of: DType) -> Traced:
+    """Drop the bits of an int8 or uint8 above those of a narrower integer."""
+    unused = x.dtype.type(8 - of.bits)
+    # Shifting back copies the sign of an int8, and zeros into a uint8.
+    shift = lax.shift_right_arithmetic if of.kind == "int" else lax.shift_right_logical
+    return shift(lax.shift_left(x, unused), unused)
+
+
+def work(x: Traced, of: DType) -> Traced:
+    """Bring an operand to the dtype in which a node computes."""
+    if of.is_float and of.is_narrow:
+        return jnp.asarray(_values(of).astype(np.float32))[x]
+    return x.astype(computed(of))
+
+
+def store(x: Traced, of: DType) -> Traced:
+    """Round a result to its dtype, and bring it to the carrier."""
+    if not of.is_narrow:
+        return x.astype(of.numpy)
+    return encode(x, of) if of.is_float else wrapped(x.astype(carrier(of)), of)
+
+
+@cache
+def _values(of: DType) -> Array:
+    codes = np.arange(2**of.bits, dtype=np.uint8)
+    found: Array = codes.view(of.numpy).astype(np.float64)
+    # What an array of this dtype can hold has no other bytes; 256 entries need no check.
+    return np.concatenate([found, np.zeros(256 - found.size)])
+
+
+def encode(x: Traced, of: DType) -> Traced:
+    """Round numbers to the bytes of a small float, as ml_dtypes rounds them."""
+    limits, codes, special = _steps(of)
+    wide = x.astype(np.float64)
+    # NaN would be sorted behind all numbers, where there may be a code of another kind.
+    known = jnp.where(jnp.isnan(wide), 0.0, wide)
+    found = jnp.asarray(codes)[jnp.searchsorted(jnp.asarray(limits), known, side="right")]
+    found = jnp.where((wide == 0) & jnp.signbit(wide), special[0], found)
+    return jnp.where(jnp.isnan(wide), special[1], found)
+
+
+@cache
+def _steps(of: DType) -> tuple[Array, Array, Array]:
+    """Find where on the line of float64 the code changes, by halving between values.
+
+    Gives the limits, one code more than those, and the codes of -0.0 and of NaN.
+    """
+    values = _values(of)[: 2**of.bits]
+    tiny = np.nextafter(0.0, 1.0)
+    ends = [-np.inf, -tiny, 0.0, tiny, np.inf]
+    points = np.unique(np.concatenate([values[np.isfinite(values)], ends]))
+    low, high = _places(points[:-1]), _places(points[1:])
+    first = _codes(low, of)
+    changes = _codes(high, of) != first
+    low, high, first = low[changes], high[changes], first[changes]
+    while np.any(high - low > 1):
+        # Halves are added, because the whole line is longer than an int64.
+        middle = low // 2 + high // 2 + (low % 2 + high % 2) // 2
+        same = _codes(middle, of) == first
+        low, high = np.where(same, middle, low), np.where(same, high, middle)
+    codes = np.append(first[:1], _codes(high, of))
+    return _numbers(high), codes, np.array([-0.0, np.nan]).astype(of.numpy).view(np.uint8)
+
+
+def _places(x: Array) -> Array:
+    """Count floats from 0, so that neighbours differ by 1."""
+    bits = (x + 0.0).view(np.int64)
+    return np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
+
+
+def _numbers(places: Array) -> Array:
+    bits = np.where(places < 0, np.iinfo(np.int64).min - places, places)
+    found: Array = bits.view(np.float64)
+    return found
+
+
+def _codes(places: Array, of: DType) -> Array:
+    with np.errstate(all="ignore"):
+        found: Array = _numbers(places).astype(of.numpy).view(np.uint8)
+    return found
