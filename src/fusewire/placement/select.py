@@ -38,6 +38,7 @@ Policy: TypeAlias = "str | ForDevice | FirstWith | Chooser"
 
 def choose(policy: Policy, device: str | None, graph: Graph, registry: Registry) -> Home:
     """Find the home that a policy wants for a graph; RegistryError says why there is none."""
+    policy = registry.default if policy == "auto" else policy
     if isinstance(policy, str) and policy != "auto":
         return _named(registry, policy, device)
     homes = available(registry)
@@ -68,14 +69,7 @@ def _named(registry: Registry, name: str, device: str | None) -> Home:
 
 def available(registry: Registry) -> list[Home]:
     """List every backend with each of its devices, the most preferred first."""
-    homes: list[Home] = []
-    for name in registry.backends.names():
-        try:
-            backend = registry.backends.get(name)
-        except RegistryError:
-            continue
-        homes += [Home(backend, x) for x in backend.probe() if isinstance(x, Device)]
-    return sorted(homes, key=lambda home: (-home.backend.info.priority, home.name))
+    return [Home(backend, x) for backend, x in registry.devices() if isinstance(x, Device)]
 
 
 def _takes(home: Home, graph: Graph, ops: Iterable[str]) -> bool:

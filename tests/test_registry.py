@@ -1,0 +1,88 @@
+"""The registry: lazy, strict about names, and calm about plugins that do not work."""
+
+import threading
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.backend import Backend
+from fusewire.errors import RegistryError, SourceError
+from fusewire.registry import REGISTRY, Plugins, Registry
+
+GOOD = "fusewire.backends.reference.engine:ReferenceBackend"
+
+
+def _plugins(**references: str) -> Plugins[Backend]:
+    points = [EntryPoint(name, value, "test") for name, value in references.items()]
+    return Plugins("test", Backend, points)  # type: ignore[type-abstract]
+
+
+def test_instances_are_shared() -> None:
+    plugins = _plugins(good=GOOD)
+    found: list[Backend] = []
+    threads = [threading.Thread(target=lambda: found.append(plugins.get("good"))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 1
+
+
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("no.such.module:Backend", "pip install"),
+        ("fusewire.backends.reference.engine:Missing", "cannot be made"),
+        ("fusewire.ir.builder:Builder", "is a Builder, not a Backend"),
+    ],
+)
+def test_plugin_that_does_not_work_is_listed_and_stops_nobody(reference: str, says: str) -> None:
+    plugins = _plugins(bad=reference, good=GOOD)
+    assert plugins.names() == ["bad", "good"]
+    problem = plugins.problem("bad")
+    assert problem is not None
+    assert says in problem
+    assert [backend.info.name for backend in plugins.working()] == ["reference"]
+
+
+def test_name_is_taken_once() -> None:
+    plugins = _plugins(good=GOOD)
+    with pytest.raises(RegistryError, match="is taken by"):
+        plugins.register("good", GOOD)
+    plugins.register("mine", GOOD)
+    assert plugins.describe("mine").distribution == "registered here"
+    plugins.unregister("mine")
+    assert plugins.names() == ["good"]
+
+
+def test_two_packages_with_one_name_are_refused() -> None:
+    twice = [EntryPoint("same", GOOD, "test"), EntryPoint("same", "other:Thing", "test")]
+    with pytest.raises(RegistryError, match="Two plugins"):
+        Plugins("test", Backend, twice).names()  # type: ignore[type-abstract]
+
+
+def test_wrong_name_lists_the_right_ones() -> None:
+    with pytest.raises(RegistryError, match="Did you mean 'reference'"):
+        REGISTRY.backends.get("referense")
+
+
+def test_unread_source_says_what_is_read() -> None:
+    with pytest.raises(SourceError, match="No frontend reads a int"):
+        REGISTRY.frontend_for(3)
+
+
+def test_default_stands_for_auto() -> None:
+    registry = Registry()
+    assert registry.default == "auto"
+    registry.set_default("reference")
+    assert registry.default == "reference"
+    with pytest.raises(RegistryError):
+        registry.set_default("nothing")
+
+
+def test_backends_are_found_by_device_and_by_graph() -> None:
+    graph = fw.trace(lambda x: np.sin(x), np.ones(3, np.float32))
+    assert "reference" in [b.info.name for b in REGISTRY.on_device("cpu")]
+    assert "reference" in [b.info.name for b in REGISTRY.that_run(graph)]
