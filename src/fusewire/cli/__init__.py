@@ -6,7 +6,11 @@ from importlib import import_module
 
 import click
 
-COMMANDS = {"ops": "List every op by family, with its dtypes and cases."}
+COMMANDS = {
+    "ops": "List every op by family, with its dtypes and cases.",
+    "backends": "List backends, installed and not, with versions and reasons.",
+    "devices": "List the devices of every backend, with what is known of them.",
+}
 
 
 class _Lazy(click.Group):
