@@ -15,10 +15,14 @@ def _run(*words: str) -> str:
     return done.output
 
 
+ARGUMENTS = {"conform": ("reference", "--op", "gelu", "--op", "add", "--slice", "1/8")}
+
+
 @pytest.mark.parametrize("name", list(COMMANDS))
 def test_command_prints_a_table_and_json(name: str) -> None:
-    assert "━" in _run(name)
-    assert json.loads(_run(name, "--json"))
+    words = (name, *ARGUMENTS.get(name, ()))
+    assert "━" in _run(*words)
+    assert json.loads(_run(*words, "--json"))
 
 
 def test_help_lists_every_command() -> None:

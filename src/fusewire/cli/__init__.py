@@ -9,6 +9,7 @@ import click
 COMMANDS = {
     "ops": "List every op by family, with its dtypes and cases.",
     "backends": "List backends, installed and not, with versions and reasons.",
+    "conform": "Run every op, sample and dtype on a backend, without fallback.",
     "devices": "List the devices of every backend, with what is known of them.",
 }
 

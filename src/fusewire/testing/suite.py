@@ -1,0 +1,181 @@
+"""Run the conformance suite on a backend: what it declares against what it proves.
+
+Nothing falls back: a case counts when every node of it, or of its expansion, runs on the backend.
+Many cases are compiled as one graph, because engines take longer to compile than to run; a graph
+that fails is halved until the case that fails stands alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fusewire.backend import Backend, Device
+from fusewire.errors import FusewireError
+from fusewire.ir.builder import inline
+from fusewire.ir.graph import Graph, Value
+from fusewire.ops.declare import Op, Trait
+from fusewire.ops.sample import HostValue
+from fusewire.placement.claims import ask
+from fusewire.process.guard import guarded
+from fusewire.region import build
+from fusewire.runtime.transfer import hand_over, to_host
+from fusewire.testing.conformance import Case, gap_of, value_problems
+
+BATCH = 48
+Status = Literal["native", "expanded", "refused", "failed"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case: it passed natively or expanded, was refused, or failed."""
+
+    status: Status
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.status in ("native", "expanded")
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """A case whose nodes are all offered."""
+
+    case: Case
+    graph: Graph
+    legal: Graph
+    inputs: list[HostValue]
+    status: Status
+
+
+def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[Case, Outcome]:
+    """Run cases without fallback."""
+    outcomes: dict[Case, Outcome] = {}
+    ready: list[_Ready] = []
+    for case in found:
+        try:
+            graph, inputs = case.make()
+            claimed = ask(backend, device, graph)
+        except FusewireError as error:
+            outcomes[case] = Outcome("failed", str(error))
+            continue
+        if claimed.refusals:
+            reason = next(iter(claimed.refusals.values())).reason
+            outcomes[case] = Outcome("refused", reason)
+            continue
+        status: Status = "expanded" if claimed.expanded else "native"
+        ready.append(_Ready(case, graph, claimed.graph, inputs, status))
+    for start in range(0, len(ready), BATCH):
+        _run(backend, device, ready[start : start + BATCH], outcomes)
+    return outcomes
+
+
+def _run(
+    backend: Backend, device: Device, ready: Sequence[_Ready], outcomes: dict[Case, Outcome]
+) -> None:
+    stack = [list(ready)]
+    while stack:
+        part = stack.pop()
+        try:
+            what = f"{len(part)} cases"
+            answers = guarded(backend.info.name, "run", what, _answers, backend, device, part)
+        except FusewireError as error:
+            if len(part) == 1:
+                outcomes[part[0].case] = Outcome("failed", str(error))
+            else:
+                middle = len(part) // 2
+                stack += [part[middle:], part[:middle]]
+            continue
+        for item, got in zip(part, answers, strict=True):
+            problems = value_problems(item.graph, item.inputs, got)
+            status: Status = "failed" if problems else item.status
+            outcomes[item.case] = Outcome(status, "; ".join(problems))
+
+
+def _answers(backend: Backend, device: Device, part: Sequence[_Ready]) -> list[list[HostValue]]:
+    """Compile cases as one graph, run it, and give each case its outputs."""
+    merged = merge([item.legal for item in part])
+    exchange = backend.exchange
+    given = [hand_over(x, exchange) for item in part for x in item.inputs]
+    executable = build(backend, merged, device)
+    found = [to_host(x) for x in executable.run(given).wait()]
+    executable.close()
+    answers = []
+    for item in part:
+        count = len(item.graph.outputs)
+        answers.append(found[:count])
+        found = found[count:]
+    return answers
+
+
+def merge(graphs: Sequence[Graph]) -> Graph:
+    """Put graphs side by side in one, with inputs and outputs in order."""
+    inputs: list[Value] = []
+    outputs: list[Value] = []
+    for number, graph in enumerate(graphs):
+        own = [Value(v.type, f"case{number}_{v.name}") for v in graph.inputs]
+        inputs += own
+        outputs += inline(graph, own)
+    names = [f"output{i}" for i in range(len(outputs))]
+    return Graph(inputs, outputs, name="cases", output_names=names)
+
+
+@dataclass(frozen=True)
+class OpReport:
+    """One op on one backend. A dtype is declared when any sample of it is taken."""
+
+    op: Op[Any]
+    outcomes: Mapping[Case, Outcome] = field(repr=False)
+
+    def dtypes(self, *, proven: bool) -> list[str]:
+        """List the dtypes that are declared, or those of which every sample passes."""
+        grouped: dict[str, list[Outcome]] = {}
+        for case, outcome in self.outcomes.items():
+            grouped.setdefault(case.dtype.name, []).append(outcome)
+        if proven:
+            return [name for name, all_ in grouped.items() if all(o.passed for o in all_)]
+        return [name for name, all_ in grouped.items() if any(o.status != "refused" for o in all_)]
+
+    @property
+    def status(self) -> str:
+        """Tell in a word: proven, partial (some samples refused), refused, or failed."""
+        declared, proven = self.dtypes(proven=False), self.dtypes(proven=True)
+        if any(outcome.status == "failed" for outcome in self.outcomes.values()):
+            return "failed"
+        if not declared:
+            return "refused"
+        return "proven" if declared == proven else "partial"
+
+    @property
+    def reason(self) -> str:
+        """Give the first reason why the op, or a sample of it, is not proven."""
+        order = ("failed", "refused")
+        found = [o for kind in order for o in self.outcomes.values() if o.status == kind]
+        return found[0].reason if found else ""
+
+
+def reports(
+    backend: Backend, device: Device, found: Sequence[Case]
+) -> tuple[list[OpReport], list[str]]:
+    """Run cases, op by op; also give what is wrong: failures that are no gaps, stale gaps."""
+    outcomes = run_cases(backend, device, found)
+    grouped: dict[str, dict[Case, Outcome]] = {}
+    for case in found:
+        grouped.setdefault(case.op.name, {})[case] = outcomes[case]
+    problems = []
+    for case, outcome in outcomes.items():
+        if outcome.status == "failed" and gap_of(backend.gaps, case) is None:
+            problems.append(f"{backend.info.name} on {case.id}: {outcome.reason}")
+    for gap in backend.gaps:
+        covered = [case for case in found if gap_of([gap], case) is not None]
+        if covered and all(outcomes[case].status != "failed" for case in covered):
+            problems.append(f"{backend.info.name} has a gap for {gap.op} that passes: delete it")
+    rows = [OpReport(next(iter(cases_)).op, cases_) for cases_ in grouped.values()]
+    return rows, problems
+
+
+def is_tensor_op(op: Op[Any]) -> bool:
+    """Tell whether engines can be asked for an op at all: sequences and strings stay here."""
+    return not op.is_(Trait.HOST)
