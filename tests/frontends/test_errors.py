@@ -134,7 +134,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (short_circuit, "return (x > 0).all() and (x < 1).all()", "truth"),
     (to_float, "return float(x[0]) * 2", "Python float"),
     (by_math, "return math.sqrt(x[0])", r"np\.sqrt\(x\)"),
-    (count, "return [i for i in range(x[0])]", "number, as range"),
+    (count, "return [i for i in range(x[0])]", r"range\(n\)"),
     (list_index, 'return ["a", "b"][x[0]]', "Index arrays by arrays"),
     (item, "return x.item(0)", "Python number"),
     (listed, "return x.tolist()", r"np\.stack"),

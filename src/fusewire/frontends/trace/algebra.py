@@ -57,11 +57,6 @@ def _inner(trace: Recording, a: Any, b: Any, /) -> Any:
     return x * y if x.ndim == 0 or y.ndim == 0 else xp.tensordot(x, y, ((-1,), (-1,)))
 
 
-@TABLE.row(np.outer, np.linalg.outer)
-def _outer(trace: Recording, a: Any, b: Any) -> Any:
-    return strong(trace, a).ravel()[:, None] * strong(trace, b).ravel()[None, :]
-
-
 @TABLE.row(np.tensordot, np.linalg.tensordot)
 def _tensordot(trace: Recording, a: Any, b: Any, axes: Any = 2) -> Any:
     x, y = strong(trace, a), strong(trace, b)
@@ -141,7 +136,7 @@ def _convolve(trace: Recording, a: Any, v: Any, mode: str = "full") -> Any:
     return xp.correlate(x, xp.conj(y[::-1]), mode)
 
 
-def _inexact(trace: Recording, a: Any) -> Tracer:
+def _inexact(trace: Recording, a: Any) -> Any:
     """Take an array as NumPy's linear algebra does: integers become float64."""
     x = strong(trace, a)
     return x if x.type.dtype.is_inexact else x.astype(np.float64)

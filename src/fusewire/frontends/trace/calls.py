@@ -16,6 +16,7 @@ from fusewire.errors import TraceError
 from fusewire.frontends.trace import (
     algebra,
     creation,
+    joining,
     movement,
     ordering,
     reductions,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
     from fusewire.frontends.trace.tracer import Tracer
 
-_MODULES = (creation, movement, reductions, selection, ordering, algebra)
+_MODULES = (creation, movement, joining, reductions, selection, ordering, algebra)
 ROWS: dict[Any, Row] = {f: row for module in _MODULES for f, row in module.TABLE.rows.items()}
 # NumPy's own code calls what is behind its functions.
 _BEHIND = {getattr(f, "_implementation", None): row for f, row in ROWS.items()}

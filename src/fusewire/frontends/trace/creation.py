@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fusewire import ops
 from fusewire.dtypes import dtype as dtype_of
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size, dim_of
 from fusewire.frontends.trace.table import Table, axis_of, strong, xp
+from fusewire.frontends.trace.views import counted, widened
 from fusewire.ir.dims import ceildiv
-from fusewire.ops.operand import Traced
 from fusewire.ops.inference import broadcast_shapes
+from fusewire.ops.operand import Traced
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
@@ -26,7 +26,7 @@ TABLE = Table()
 def _array(
     trace: Recording, object_: Any, dtype: Any = None, *, copy: bool | None = True,
     ndmin: int = 0, **more: Any,
-) -> Tracer:  # fmt: skip
+) -> Any:  # fmt: skip
     x = _asarray(trace, object_, dtype)
     if copy and x is object_:
         x = xp.copy(x)
@@ -37,7 +37,7 @@ def _array(
     np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray, np.asarray_chkfinite,
     np.require, takes_known=True,
 )  # fmt: skip
-def _asarray(trace: Recording, a: Any, dtype: Any = None, *args: Any, **more: Any) -> Tracer:
+def _asarray(trace: Recording, a: Any, dtype: Any = None, *args: Any, **more: Any) -> Any:
     x = strong(trace, a)
     if x.is_scalar:
         x = trace.wrap(x.value, is_scalar=False)
@@ -52,30 +52,28 @@ def filled(trace: Recording, shape: Any, value: Any, dtype: Any) -> Tracer:
     x = trace.array(value)
     of = dtype_of(x.dtype if dtype is None else dtype)
     if x.known is not None and all(isinstance(dim, int) for dim in dims):
-        return trace.known(np.full(dims, x.known, of.numpy))  # type: ignore[arg-type]
-    element = trace.value(x, of)
-    op = ops.full if element.tensor.rank == 0 else ops.broadcast_to
-    return trace.wrap(op(element, shape=dims), is_scalar=False)
+        return trace.known(xp.full(dims, x.known, of.numpy))
+    return trace.wrap(widened(trace.value(x, of), dims, trace.measure), is_scalar=False)
 
 
 @TABLE.row(np.zeros, np.empty)
-def _zeros(trace: Recording, shape: Any, dtype: Any = float, *args: Any, **more: Any) -> Tracer:
+def _zeros(trace: Recording, shape: Any, dtype: Any = float, *args: Any, **more: Any) -> Any:
     return filled(trace, shape, 0, dtype or float)
 
 
 @TABLE.row(np.ones)
-def _ones(trace: Recording, shape: Any, dtype: Any = None, *args: Any, **more: Any) -> Tracer:
+def _ones(trace: Recording, shape: Any, dtype: Any = None, *args: Any, **more: Any) -> Any:
     return filled(trace, shape, 1, dtype or float)
 
 
 @TABLE.row(np.full)
 def _full(
     trace: Recording, shape: Any, fill_value: Any, dtype: Any = None, *args: Any, **more: Any
-) -> Tracer:
+) -> Any:
     return filled(trace, shape, fill_value, dtype)
 
 
-def _like(trace: Recording, a: Any, value: Any, dtype: Any, shape: Any) -> Tracer:
+def _like(trace: Recording, a: Any, value: Any, dtype: Any, shape: Any) -> Any:
     x = strong(trace, a)
     return filled(trace, x.shape if shape is None else shape, value, dtype or x.dtype)
 
@@ -84,7 +82,7 @@ def _like(trace: Recording, a: Any, value: Any, dtype: Any, shape: Any) -> Trace
 def _zeros_like(
     trace: Recording, a: Any, dtype: Any = None, order: str = "K", subok: bool = True,
     shape: Any = None, *, device: Any = None,
-) -> Tracer:  # fmt: skip
+) -> Any:  # fmt: skip
     return _like(trace, a, 0, dtype, shape)
 
 
@@ -92,7 +90,7 @@ def _zeros_like(
 def _ones_like(
     trace: Recording, a: Any, dtype: Any = None, order: str = "K", subok: bool = True,
     shape: Any = None, *, device: Any = None,
-) -> Tracer:  # fmt: skip
+) -> Any:  # fmt: skip
     return _like(trace, a, 1, dtype, shape)
 
 
@@ -100,14 +98,14 @@ def _ones_like(
 def _full_like(
     trace: Recording, a: Any, fill_value: Any, dtype: Any = None, order: str = "K",
     subok: bool = True, shape: Any = None, *, device: Any = None,
-) -> Tracer:  # fmt: skip
+) -> Any:  # fmt: skip
     return _like(trace, a, fill_value, dtype, shape)
 
 
 @TABLE.row(np.arange)
 def _arange(
     trace: Recording, start: Any, stop: Any = None, step: Any = 1, dtype: Any = None, **more: Any
-) -> Tracer:
+) -> Any:
     start, stop = (0, start) if stop is None else (start, stop)
     low, high, each = (dim_of(x) for x in (start, stop, step))
     if low is None or high is None or each is None:
@@ -115,9 +113,8 @@ def _arange(
             "np.arange needs ends that are known while tracing, or sizes taken from shapes: its "
             "length would be known only when the program runs."
         )
-    of = dtype_of(dtype or np.int64)
-    places = trace.op(ops.iota.new, shape=(ceildiv(high - low, each),), axis=0, dtype=of)
-    return (places * step + start).astype(of.numpy)  # type: ignore[no-any-return]
+    places = trace.wrap(counted(ceildiv(high - low, each), trace.measure))
+    return (places * step + start).astype(dtype or np.int64)
 
 
 @TABLE.row(np.linspace)
@@ -139,29 +136,26 @@ def _linspace(
     return (found, step) if retstep else found
 
 
+def _diagonals(trace: Recording, N: Any, M: Any) -> Any:
+    """Tell which diagonal each place of a matrix is on."""
+    down, across = (
+        trace.wrap(counted(trace.dim(n), trace.measure)) for n in (N, N if M is None else M)
+    )
+    return across - down[:, None]
+
+
 @TABLE.row(np.eye)
 def _eye(
     trace: Recording, N: Any, M: Any = None, k: int = 0, dtype: Any = float, **more: Any
-) -> Tracer:
-    rows, columns = trace.dim(N), trace.dim(N if M is None else M)
-    places = (trace.op(ops.iota.new, shape=(rows, columns), axis=axis) for axis in (0, 1))
-    down, across = places
-    return (across - down == k).astype(dtype)  # type: ignore[no-any-return]
-
-
-@TABLE.row(np.identity)
-def _identity(trace: Recording, n: Any, dtype: Any = None, **more: Any) -> Tracer:
-    return _eye(trace, n, dtype=dtype or float)
+) -> Any:
+    return (_diagonals(trace, N, M) == k).astype(dtype)
 
 
 @TABLE.row(np.tri)
 def _tri(
     trace: Recording, N: Any, M: Any = None, k: int = 0, dtype: Any = float, **more: Any
-) -> Tracer:
-    rows, columns = trace.dim(N), trace.dim(N if M is None else M)
-    places = (trace.op(ops.iota.new, shape=(rows, columns), axis=axis) for axis in (0, 1))
-    down, across = places
-    return (across - down <= k).astype(dtype)  # type: ignore[no-any-return]
+) -> Any:
+    return (_diagonals(trace, N, M) <= k).astype(dtype)
 
 
 @TABLE.row(np.shape, takes_known=True)

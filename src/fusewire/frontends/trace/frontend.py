@@ -45,7 +45,9 @@ class TraceFrontend(Frontend):
             found = function(**filled) if named else function(*filled.values())
         except ValueError as error:
             # NumPy says "setting an array element with a sequence" when we refuse an element.
-            raise error.__cause__ if isinstance(error.__cause__, TraceError) else error
+            if isinstance(error.__cause__, TraceError):
+                raise error.__cause__ from None
+            raise
         results, outputs = Structure.of(found, _is_result)
         names = _unique([_output_name(name) for name in results.names])
         results = Structure(results.tree, names)

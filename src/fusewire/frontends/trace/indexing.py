@@ -2,119 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusewire.dtypes import bool_, int64
 from fusewire.frontends.trace.location import refusal
-from fusewire.frontends.trace.sizes import Size, dim_of
-from fusewire.frontends.trace.views import Index, Pick, reshaped
+from fusewire.frontends.trace.places import Places, Selection, read_mask, unmasked, write_mask
+from fusewire.frontends.trace.sizes import dim_of
+from fusewire.frontends.trace.views import Index, Pick
 from fusewire.ir.dims import Dim, Shape, is_at_most
 from fusewire.ir.graph import Value
 from fusewire.ops.conversion import cast
-from fusewire.ops.indexing import gather, gather_nd, nonzero
-from fusewire.ops.inference import broadcast_shapes
-from fusewire.ops.logic import where
-from fusewire.ops.movement import broadcast_to, concat, expand_dims, transpose
-from fusewire.ops.scatter import scatter_nd
-from fusewire.ops.slicing import slice_, slice_size
+from fusewire.ops.operand import Traced
+from fusewire.ops.slicing import slice_size
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.tracer import Tracer
 
 
-@dataclass(frozen=True)
-class Places:
-    """An index array in a key: known, or a value; and the axis it indexes."""
-
-    axis: int
-    known: Any
-    value: Value | None
-
-    @property
-    def shape(self) -> Shape:
-        return self.known.shape if self.value is None else self.value.tensor.shape
-
-
 def read(x: Tracer, key: Any) -> Any:
     """Give ``x[key]``."""
-    given = key if isinstance(key, tuple) else (key,)
-    has_dots = any(item is Ellipsis for item in given)
-    key = _expanded(x, key)
-    mask = _whole_mask(x, key)
+    trace, given = x.recording, key if isinstance(key, tuple) else (key,)
+    items = _expanded(x, given)
+    mask = _whole_mask(items)
     if mask is not None and mask.known is None:
-        found = gather_nd(x.value, transpose(places_of(mask), perm=(1, 0)))
-        return x.recording.wrap(found)
-    view, places = _view(x, key)
-    if not places:
-        scalar = all(dim_of(item) is not None or isinstance(item, _Dynamic) for item in key)
-        if not (scalar and len(key) == x.ndim and not has_dots):
-            # NumPy gives a view for a scalar index, and a copy for one that is an array of rank 0.
-            return view.snapshot() if any(_is_bare(item) for item in given) else view
-        known = view.known
-        return view.snapshot() if known is None else known[()]
+        return trace.wrap(trace.checked(read_mask, x, mask))
+    view, selection = _view(x, items)
     known = view.known
-    if known is not None and all(place.value is None for place in places):
-        keys: list[Any] = [slice(None)] * view.ndim
-        for place in places:
-            keys[place.axis] = place.known
-        return x.recording.lift(known[tuple(keys)])
-    return x.recording.wrap(_gather(view.value, places, _is_apart(key)))
+    if not selection.places:
+        has_dots = any(item is Ellipsis for item in given)
+        if has_dots or len(items) != x.ndim or not all(map(_is_single, items)):
+            # NumPy gives a view for a scalar index, and a copy for one that is an array of rank 0.
+            return view.snapshot() if any(map(_is_bare, given)) else view
+        return view.snapshot() if known is None else known[()]
+    places = selection.key(view.ndim)
+    if known is not None and places is not None:
+        return trace.lift(known[places])
+    return trace.wrap(trace.checked(selection.read, trace, view.value))
 
 
 def write(x: Tracer, key: Any, new: Any) -> None:
     """Do ``x[key] = new``."""
-    recording = x.recording
+    trace = x.recording
     if x.is_scalar:
         raise refusal("A scalar (here the result of a reduction or of x[i]) cannot be assigned to.")
-    key = _expanded(x, key)
-    new = recording.array(new, x.dtype if type(new) in (bool, int, float, complex) else None)
-    mask = _whole_mask(x, key)
+    items = _expanded(x, key if isinstance(key, tuple) else (key,))
+    new = trace.array(new, x.dtype if type(new) in (bool, int, float, complex) else None)
+    mask = _whole_mask(items)
     is_one = mask is not None and (new.ndim <= x.ndim - mask.ndim)
     if mask is not None and (mask.known is None or (is_one and x.known is None)):
-        x.assign(recording.wrap(_masked(x, mask, recording.value(new, x.type.dtype))))
+        part = trace.value(new, x.type.dtype)
+        x.assign(trace.wrap(trace.checked(write_mask, x, mask, part)))
         return
-    view, places = _view(x, key)
-    if not places:
-        if (new.cell, new.steps) != (view.cell, view.steps):
+    view, selection = _view(x, items)
+    if not selection.places:
+        if not view.lens.sees_the_same(new.lens):
             view.assign(new)
         return
-    known = view.known
-    if known is not None and new.known is not None and all(p.value is None for p in places):
-        keys: list[Any] = [slice(None)] * view.ndim
-        for place in places:
-            keys[place.axis] = place.known
+    known, places = view.known, selection.key(view.ndim)
+    if known is not None and new.known is not None and places is not None:
         changed = known.copy()
-        changed[tuple(keys)] = new.known
-        view.assign(recording.known(changed))
+        changed[places] = new.known
+        view.assign(trace.known(changed))
         return
-    part = recording.value(new, x.type.dtype)
-    view.assign(recording.wrap(scatter(view.value, places, _is_apart(key), part)))
+    part = trace.value(new, x.type.dtype)
+    view.assign(trace.wrap(trace.checked(selection.write, trace, view.value, part)))
 
 
 def combine(x: Tracer, key: Any, part: Value, reduction: str) -> bool:
     """Combine elements with a part where index arrays tell; False when the key has none."""
-    key = _expanded(x, key)
-    view, places = _view(x, key)
-    if places:
-        view.assign(x.recording.wrap(scatter(view.value, places, _is_apart(key), part, reduction)))
-    return bool(places)
+    view, selection = _view(x, _expanded(x, key if isinstance(key, tuple) else (key,)))
+    if not selection.places:
+        return False
+    trace = x.recording
+    found = trace.checked(selection.write, trace, view.value, part, reduction)
+    view.assign(trace.wrap(found))
+    return True
 
 
+@dataclass(frozen=True)
 class _Dynamic:
-    """A scalar index that only the run can tell."""
+    """A single index that only the run can tell."""
 
-    def __init__(self, index: Tracer) -> None:
-        self.index = index
+    index: Tracer
 
 
-def _expanded(x: Tracer, key: Any) -> tuple[Any, ...]:
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, Traced) and item.dtype == np.bool_  # type: ignore[attr-defined]
+
+
+def _is_single(item: Any) -> bool:
+    return dim_of(item) is not None or isinstance(item, _Dynamic)
+
+
+def _is_bare(item: Any) -> bool:
+    """Tell whether an index is an array of rank 0, and no scalar."""
+    if isinstance(item, Traced):
+        return not item.is_scalar and item.ndim == 0  # type: ignore[attr-defined]
+    return isinstance(item, np.ndarray) and item.ndim == 0
+
+
+def _expanded(x: Tracer, key: tuple[Any, ...]) -> tuple[Any, ...]:
     """Bring a key to one item an axis, besides None for new axes; masks count their own axes."""
-    items = [_item(x, item) for item in (key if isinstance(key, tuple) else (key,))]
-    used = sum(_axes(item) for item in items)
+    items = [_item(x, item) for item in key]
+    free = (None, Ellipsis)
+    used = sum(
+        item.ndim if _is_mask(item) else 1 for item in items if not any(item is f for f in free)
+    )
     if used > x.ndim:
         raise IndexError(
             f"too many indices for array: array is {x.ndim}-dimensional, but {used} were indexed"
@@ -126,29 +122,15 @@ def _expanded(x: Tracer, key: Any) -> tuple[Any, ...]:
     return (*items[:at], *[slice(None)] * (x.ndim - used), *items[at + 1 :])
 
 
-def _is_bare(item: Any) -> bool:
-    is_array = isinstance(item, _tracer()) and not item.is_scalar and item.ndim == 0
-    return is_array or (isinstance(item, np.ndarray) and item.ndim == 0)
-
-
-def _axes(item: Any) -> int:
-    if item is None or item is Ellipsis:
-        return 0
-    is_mask = isinstance(item, _tracer()) and item.type.dtype is bool_
-    return item.ndim if is_mask else 1
-
-
 def _item(x: Tracer, item: Any) -> Any:
-    """Bring one item of a key to None, Ellipsis, slice, dim, _Dynamic or an array."""
-    if item is None or item is Ellipsis or isinstance(item, slice):
-        return item
-    if dim_of(item) is not None:
+    """Bring one item of a key to None, Ellipsis, slice, a size, _Dynamic or an array."""
+    if item is None or item is Ellipsis or isinstance(item, slice) or dim_of(item) is not None:
         return item
     array = x.recording.array(item)
     if array.type.dtype is bool_ and array.ndim == 0:
         raise refusal("A single bool is no index here. Use np.where to choose by a condition.")
-    if array.known is not None and array.known.size == 0 and isinstance(item, list):
-        array = x.recording.known(array.known.astype(np.int64))
+    if isinstance(item, list) and not item:
+        array = x.recording.known(np.zeros(0, np.int64))
     if array.type.dtype is not bool_ and not array.type.dtype.is_integer:
         raise IndexError("arrays used as indices must be of integer (or boolean) type")
     if array.ndim == 0:
@@ -156,118 +138,90 @@ def _item(x: Tracer, item: Any) -> Any:
     return array
 
 
-def _tracer() -> type[Tracer]:
-    from fusewire.frontends.trace.tracer import Tracer
-
-    return Tracer
-
-
-def _whole_mask(x: Tracer, key: tuple[Any, ...]) -> Tracer | None:
+def _whole_mask(items: tuple[Any, ...]) -> Tracer | None:
     """Find the mask in ``x[mask]`` where it covers leading axes and nothing else is indexed."""
-    first, *rest = key or (None,)
-    is_mask = isinstance(first, _tracer()) and first.type.dtype is bool_
+    first, *rest = items or (None,)
     full = all(isinstance(item, slice) and item == slice(None) for item in rest)
-    return first if is_mask and full else None
+    return first if _is_mask(first) and full else None
 
 
-def places_of(mask: Tracer) -> Value:
-    """List where a mask holds; once a mask, so that what it selects has one length."""
-    kept, value = mask.recording.scope.places, mask.value
-    if value not in kept:
-        kept[value] = nonzero(value)
-    mask.recording.stamp(kept[value])
-    return kept[value]
+@dataclass
+class _Cut:
+    """The step that a key's slices and single places make, as it is put together."""
+
+    shape: list[Dim] = field(default_factory=list)
+    ends: list[tuple[Dim, Dim, int]] = field(default_factory=list)
+    layout: list[bool | None] = field(default_factory=list)
+    picks: list[tuple[int, Tracer]] = field(default_factory=list)
+    places: list[Places] = field(default_factory=list)
+
+    def new_axis(self) -> None:
+        self.layout.append(None)
+        self.shape.append(1)
+
+    def axis(self, start: Dim, limit: Dim, stride: int = 1, is_kept: bool = True) -> None:
+        self.ends.append((start, limit, stride))
+        self.layout.append(is_kept)
+        if is_kept:
+            self.shape.append(slice_size(start, limit, stride))
+
+    def view(self, x: Tracer) -> Tracer:
+        starts, limits, strides = zip(*self.ends, strict=True) if self.ends else ((), (), ())
+        step = Index(tuple(self.shape), starts, limits, strides, tuple(self.layout))
+        full = limits == x.type.shape and all(stride == 1 for stride in strides)
+        view = x.see() if full and step.shape == x.type.shape else x.see(step)
+        for dropped, (axis, index) in enumerate(self.picks):
+            rest: Shape = view.type.shape
+            rest = rest[: axis - dropped] + rest[axis - dropped + 1 :]
+            view = view.see(Pick(rest, axis - dropped, cast(index.value, dtype=int64)))
+        return view
 
 
-def _masked(x: Tracer, mask: Tracer, part: Value) -> Value:
-    """Give x with elements written where a mask holds."""
-    whole = x.value
-    inner = whole.tensor.rank - mask.ndim
-    if part.tensor.rank <= inner or (part.tensor.rank == inner + 1 and part.tensor.shape[0] == 1):
-        # One for all places: no need to list them.
-        part = reshaped(part, part.tensor.shape[-inner:] if inner else ())
-        shape = (*mask.type.shape, *(1 for _ in range(inner)))
-        return where(reshaped(mask.value, shape), part, whole)
-    places = transpose(places_of(mask), perm=(1, 0))
-    rows = (places.tensor.shape[0], *whole.tensor.shape[mask.ndim :])
-    if part.tensor.shape != rows:
-        part = broadcast_to(part, shape=rows)
-    return scatter_nd(whole, places, part)
-
-
-def _view(x: Tracer, key: tuple[Any, ...]) -> tuple[Tracer, list[Places]]:
+def _view(x: Tracer, items: tuple[Any, ...]) -> tuple[Tracer, Selection]:
     """Take the slices and single places as a view, and list what index arrays remain on it."""
-    starts: list[Dim] = []
-    limits: list[Dim] = []
-    strides: list[int] = []
-    layout: list[bool | None] = []
-    shape: list[Dim] = []
-    picks: list[tuple[int, Tracer]] = []
-    places: list[Places] = []
-    arrays = any(isinstance(item, _tracer()) for item in key)
-    dims = iter(x.type.shape)
-    for item in key:
+    has_arrays = any(isinstance(item, Traced) for item in items)
+    cut, dims = _Cut(), iter(x.type.shape)
+    for item in items:
         if item is None:
-            layout.append(None)
-            shape.append(1)
+            cut.new_axis()
             continue
-        is_mask = isinstance(item, _tracer()) and item.type.dtype is bool_
-        for found in _unmasked(item) if is_mask else [item]:
+        for found in unmasked(item) if _is_mask(item) else [item]:
             dim = next(dims)
-            # Beside index arrays a single place is one of them, broadcast as they are.
-            if arrays and (place := dim_of(found)) is not None:
-                found = Places(-1, np.array(place), None) if isinstance(place, int) else found
-            start, limit, stride = 0, dim, 1
-            kept = not isinstance(found, int | np.integer | Size)
             if isinstance(found, slice):
-                start, limit, stride = _bounds(x, found, dim)
-            elif isinstance(found, Places):
-                places.append(Places(len(shape), found.known, found.value))
+                cut.axis(*_bounds(x, found, dim))
+                continue
+            place = _places(found, has_arrays)
+            if place is not None:
+                cut.places.append(place.on(len(cut.shape)))
+                cut.axis(0, dim)
             elif isinstance(found, _Dynamic):
-                if arrays:
-                    places.append(Places(len(shape), None, found.index.value))
-                else:
-                    picks.append((len(shape), found.index))
-            elif isinstance(found, _tracer()):
-                value = found.value if found.known is None else None
-                places.append(Places(len(shape), found.known, value))
+                cut.picks.append((len(cut.shape), found.index))
+                cut.axis(0, dim)
             else:
-                start = _place(found, dim)
-                limit = start + 1
-            starts.append(start)
-            limits.append(limit)
-            strides.append(stride)
-            layout.append(kept)
-            if kept:
-                shape.append(slice_size(start, limit, stride))
-    step = Index(tuple(shape), tuple(starts), tuple(limits), tuple(strides), tuple(layout))
-    view = x.see(step) if _changes(step, x.type.shape) else x.see()
-    for dropped, (axis, index) in enumerate(picks):
-        axis -= dropped
-        rest = view.type.shape[:axis] + view.type.shape[axis + 1 :]
-        view = view.see(Pick(rest, axis, cast(index.value, dtype=int64)))
-    return view, places
+                start = _start(found, dim)
+                cut.axis(start, start + 1, is_kept=False)
+    return cut.view(x), Selection(tuple(cut.places), has_arrays and _is_apart(items))
 
 
-def _changes(step: Index, shape: Shape) -> bool:
-    full = step.limits == shape and all(stride == 1 for stride in step.strides)
-    return not (full and step.shape == shape)
+def _places(item: Any, has_arrays: bool) -> Places | None:
+    """Find the index array in an item; beside arrays, a single place is one too."""
+    if isinstance(item, Places):
+        return item
+    if isinstance(item, Traced):
+        return Places.of(item)  # type: ignore[arg-type]  # every one of ours is a Tracer
+    if has_arrays and isinstance(item, _Dynamic):
+        return Places(None, item.index.value)
+    place = dim_of(item)
+    return Places(np.array(place), None) if has_arrays and isinstance(place, int) else None
 
 
-def _unmasked(mask: Tracer) -> list[Any]:
-    """Turn a mask into an index array an axis."""
-    if mask.known is not None:
-        return [Places(-1, place, None) for place in np.nonzero(mask.known)]
-    found = places_of(mask)
-    count = found.tensor.shape[1]
-    rows = []
-    for axis in range(mask.ndim):
-        row = slice_(found, starts=(axis, 0), limits=(axis + 1, count), strides=(1, 1))
-        rows.append(Places(-1, None, reshaped(row, (count,))))
-    return rows
+def _is_apart(items: tuple[Any, ...]) -> bool:
+    """Tell whether a slice or a new axis stands between indices."""
+    at = [i for i, item in enumerate(items) if item is not None and not isinstance(item, slice)]
+    return len(at) != at[-1] - at[0] + 1
 
 
-def _place(index: Any, dim: Dim) -> Dim:
+def _start(index: Any, dim: Dim) -> Dim:
     place = dim_of(index)
     assert place is not None
     if isinstance(place, int):
@@ -279,100 +233,24 @@ def _place(index: Any, dim: Dim) -> Dim:
 
 def _bounds(x: Tracer, key: slice, dim: Dim) -> tuple[Dim, Dim, int]:
     """Bring a slice to start, limit and stride; where a size is open, it is taken to be inside."""
-    start, stop, step = (
+    ends = (
         None if end is None else x.recording.dim(end) for end in (key.start, key.stop, key.step)
     )
+    start, stop, step = ends
     stride = 1 if step is None else step
     if not isinstance(stride, int) or stride == 0:
         raise ValueError("slice step must be a number and not zero")
     if all(end is None or isinstance(end, int) for end in (start, stop, dim)):
-        first, last, _ = slice(start, stop, stride).indices(int(dim))  # type: ignore[arg-type]
-        count = len(range(first, last, stride))
-        if not count:
+        chosen = range(dim)[slice(start, stop, stride)]  # type: ignore[arg-type]
+        if not chosen:
             return 0, 0, 1
-        return first, max(first + count * stride, -1) if stride < 0 else last, stride
+        return chosen.start, max(chosen.stop, -1), stride
 
     def inside(end: Dim | None, default: Dim) -> Dim:
         if end is None:
             return default
-        negative = end < 0 if isinstance(end, int) else is_at_most(end, 0)
-        return dim + end if negative else end
+        is_negative = end < 0 if isinstance(end, int) else is_at_most(end, 0)
+        return dim + end if is_negative else end
 
     low, high = (0, dim) if stride > 0 else (dim - 1, -1)
     return inside(start, low), inside(stop, high), stride
-
-
-def _is_apart(key: Sequence[Any]) -> bool:
-    """Tell whether a slice stands between index arrays: then their axes come first."""
-    arrays = any(isinstance(item, _tracer()) for item in key)
-    kinds = [not (item is None or isinstance(item, slice)) for item in key]
-    at = [i for i, indexed in enumerate(kinds) if indexed]
-    return arrays and len(at) != at[-1] - at[0] + 1
-
-
-def _stacked(places: Sequence[Places]) -> Any:
-    """Join index arrays, broadcast against each other, along a new last axis."""
-    shape = broadcast_shapes(*(place.shape for place in places))
-    if all(place.value is None for place in places):
-        arrays = [np.broadcast_to(place.known.astype(np.int64), shape) for place in places]
-        return np.stack(arrays, axis=-1)
-    rows: list[Any] = []
-    for place in places:
-        if place.value is None:
-            rows.append(np.broadcast_to(place.known.astype(np.int64), shape)[..., None])
-            continue
-        value = cast(place.value, dtype=int64)
-        if value.tensor.shape != shape:
-            value = broadcast_to(value, shape=shape)
-        rows.append(expand_dims(value, axes=(-1,)))
-    return concat(*rows, axis=-1)
-
-
-def _order(rank: int, places: Sequence[Places]) -> tuple[int, ...]:
-    """Bring indexed axes to the front."""
-    indexed = [place.axis for place in places]
-    return (*indexed, *(axis for axis in range(rank) if axis not in indexed))
-
-
-def _moved(count: int, first: int, rank: int) -> tuple[int, ...]:
-    """Find the axes that bring ``count`` leading axes to start at ``first``."""
-    return (*range(count, count + first), *range(count), *range(count + first, rank))
-
-
-def _gather(x: Value, places: Sequence[Places], apart: bool) -> Value:
-    if len(places) == 1:
-        (place,) = places
-        return gather(x, place.known if place.value is None else place.value, axis=place.axis)
-    perm = _order(x.tensor.rank, places)
-    front = x if perm == tuple(range(len(perm))) else transpose(x, perm=perm)
-    joined = _stacked(places)
-    found = gather_nd(front, joined)
-    count = found.tensor.rank - x.tensor.rank + len(places)
-    if apart or places[0].axis == 0:
-        return found
-    return transpose(found, perm=_moved(count, places[0].axis, found.tensor.rank))
-
-
-def scatter(
-    x: Value, places: Sequence[Places], apart: bool, part: Value, reduction: str = "set"
-) -> Value:
-    """Write a part over what index arrays name."""
-    rank = x.tensor.rank
-    perm = _order(rank, places)
-    in_front = perm == tuple(range(rank))
-    outer = broadcast_shapes(*(place.shape for place in places))
-    rest = [x.tensor.shape[axis] for axis in perm[len(places) :]]
-    first = 0 if apart else places[0].axis
-    wanted = (*rest[:first], *outer, *rest[first:])
-    if len(part.tensor.shape) > len(wanted):
-        part = reshaped(part, part.tensor.shape[len(part.tensor.shape) - len(wanted) :])
-    if part.tensor.shape != wanted:
-        part = broadcast_to(part, shape=wanted)
-    if first:
-        back = (*range(first, first + len(outer)), *range(first))
-        part = transpose(part, perm=(*back, *range(len(back), len(wanted))))
-    front = x if in_front else transpose(x, perm=perm)
-    found = scatter_nd(front, _stacked(places), part, reduction=reduction)
-    if in_front:
-        return found
-    return transpose(found, perm=tuple(sorted(range(rank), key=perm.__getitem__)))

@@ -28,7 +28,12 @@ def call(
     recording: Recording, ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Any
 ) -> Any:
     """Apply a method of a ufunc."""
-    table = {"reduce": reduce, "accumulate": accumulate, "outer": outer, "at": write_at}
+    table: dict[str, Any] = {
+        "reduce": reduce,
+        "accumulate": accumulate,
+        "outer": outer,
+        "at": write_at,
+    }
     if method not in table:
         raise refusal(
             f"np.{ufunc.__name__}.{method} cannot be traced. Of a ufunc, these can: "

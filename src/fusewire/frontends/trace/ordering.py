@@ -8,7 +8,16 @@ import numpy as np
 
 from fusewire import ops
 from fusewire.frontends.trace.location import refusal
-from fusewire.frontends.trace.table import Table, axis_of, promoted, strong, xp
+from fusewire.frontends.trace.table import (
+    Table,
+    axes_of,
+    axis_of,
+    flag,
+    promoted,
+    result_dtype,
+    strong,
+    xp,
+)  # fmt: skip
 from fusewire.ir.dims import unbacked
 
 if TYPE_CHECKING:
@@ -111,10 +120,61 @@ def _histogram(
     place = xp.searchsorted(edges, x, side="right") - 1
     place = xp.where(x == edges[last], last - 1, place)
     inside = (x >= edges[0]) & (x <= edges[last])
-    of = np.int64 if weights is None else strong(trace, weights).dtype
+    of = np.dtype(np.int64) if weights is None else strong(trace, weights).dtype
     total = trace.rebinder(np).zeros(last, of)
     share = inside.astype(of) if weights is None else xp.where(inside, weights, np.zeros((), of))
     xp.add.at(total, xp.clip(place, 0, last - 1), share.ravel())
     if density:
         total = total / xp.diff(edges) / xp.sum(total)
     return total, edges
+
+
+@TABLE.row(np.median)
+def _median(
+    trace: Recording, a: Any, axis: Any = None, overwrite_input: bool = False, keepdims: Any = False
+) -> Any:
+    x = strong(trace, a)
+    of = result_dtype(np.median, x).numpy
+    found = xp.quantile(x.astype(of, copy=False), 0.5, axis, keepdims=flag(keepdims))
+    return found.astype(of, copy=False)
+
+
+@TABLE.row(np.percentile)
+def _percentile(trace: Recording, a: Any, q: Any, *args: Any, **more: Any) -> Any:
+    return xp.quantile(strong(trace, a), xp.true_divide(q, 100), *args, **more)
+
+
+@TABLE.row(np.quantile)
+def _quantile(
+    trace: Recording, a: Any, q: Any, axis: Any = None, overwrite_input: bool = False,
+    method: str = "linear", keepdims: Any = False,
+) -> Any:  # fmt: skip
+    x, part = strong(trace, a), trace.array(q).known
+    if part is None:
+        raise refusal("Quantiles must be known while tracing: np.quantile(x, 0.9).")
+    of = result_dtype(np.quantile, x, float(part) if not part.ndim else part).numpy
+    axes = axes_of(axis, x.ndim)
+    rest = [at for at in range(x.ndim) if at not in axes]
+    flat = x.astype(of, copy=False).transpose([*rest, *axes])
+    ranked = xp.sort(flat.reshape([*(x.shape[at] for at in rest), -1]), -1)
+    if not isinstance(ranked.shape[-1], int):
+        raise refusal("Quantiles over an axis need its size while tracing. Give the dim a number.")
+    found = _between(ranked, part * (ranked.shape[-1] - 1), method, of)
+    last = ranked[(..., -1, *[None] * part.ndim)]
+    found = xp.where(xp.isnan(last), last, found)
+    found = xp.moveaxis(found, [*range(len(rest), found.ndim)], [*range(part.ndim)])
+    if flag(keepdims):
+        kept = [1 if at in axes else dim for at, dim in enumerate(x.shape)]
+        return found.reshape([*part.shape, *kept])
+    return found
+
+
+def _between(ranked: Any, place: Any, method: str, of: Any) -> Any:
+    """Take what lies at places between elements, as a method of NumPy's says."""
+    low = {"higher": np.ceil(place), "nearest": np.round(place)}.get(method, np.floor(place))
+    high = {"lower": low, "higher": low, "nearest": low}.get(method, np.ceil(place))
+    share = np.asarray(0.5 * (high > low) if method == "midpoint" else place - low, of)
+    below, above = (xp.take(ranked, np.asarray(at, np.int64), -1) for at in (low, high))
+    # From the nearer end, as NumPy does, so that the ends themselves are exact.
+    near = below + (above - below) * share
+    return xp.where(share < 0.5, near, above - (above - below) * (1 - share))

@@ -31,8 +31,6 @@ _DISPATCHER = type(np.sum)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, _DISPATCHER)
 # Code of these is left alone. (pytest's is in every function whose assertions it rewrites.)
 _OPAQUE = frozenset({"fusewire", "ml_dtypes", "pytest", "_pytest", *sys.stdlib_module_names})
-# What much of NumPy's own code takes its arguments by.
-_CONVERTER: Any = getattr(np._core._multiarray_umath, "_array_converter", object())
 # Classes of r_, c_, mgrid and ogrid, which are like functions.
 _INDEX_TRICKS = type(np.r_).__module__
 _RANDOM = (np.random.Generator, np.random.RandomState)
@@ -75,9 +73,9 @@ class Rebinder:
             return functools.partial(self(thing.func), *map(self, thing.args), **options)
         if type(thing) in (list, tuple, dict):
             return self._container(thing)
-        if thing is _CONVERTER:
-            return functools.partial(Converter, self._recording)
         if isinstance(thing, type):
+            if thing.__name__ == "_array_converter":
+                return functools.partial(Converter, self._recording)
             return self._class(thing) if _is_plain(thing) else thing
         return self._instance(thing) if _is_plain(type(thing)) else thing
 
@@ -175,7 +173,7 @@ class Rebinder:
             # It is empty until the function around it has run on.
             with contextlib.suppress(ValueError):
                 made.cell_contents = self(cell.cell_contents)
-        return found[1]  # type: ignore[no-any-return]
+        return found[1]
 
     def _scope(self, names: dict[str, Any], code: CodeType) -> dict[str, Any]:
         """Give the globals of a module, with stand-ins for what the code mentions."""
@@ -216,7 +214,7 @@ def _is_plain(kind: type) -> bool:
         root not in _OPAQUE
         and (root != "numpy" or kind.__module__ == _INDEX_TRICKS)
         and type(kind) in (type, abc.ABCMeta)
-        and kind.__new__ is object.__new__
+        and vars(object)["__new__"] is getattr(kind, "__new__", None)
         and "__init_subclass__" not in {name for owner in kind.__mro__[:-1] for name in vars(owner)}
     )
 

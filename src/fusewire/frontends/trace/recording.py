@@ -13,10 +13,10 @@ from fusewire.errors import BudgetError, DTypeError, FusewireError, TraceError
 from fusewire.frontend import Limits, Structure
 from fusewire.frontends.trace import calls, control, ufuncs
 from fusewire.frontends.trace.location import here, refusal
+from fusewire.frontends.trace.memory import Cell, Lens
 from fusewire.frontends.trace.rebinding import Rebinder
 from fusewire.frontends.trace.sizes import Size, dim_of
 from fusewire.frontends.trace.tracer import Tracer
-from fusewire.frontends.trace.views import Cell
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Apply, Dim, Sym, Symbol, lone_symbol
 from fusewire.ir.graph import Array, Node, Value
@@ -30,7 +30,7 @@ from fusewire.ops.shape import dim_of as read_dim
 
 Result = TypeVar("Result")
 WEAK = (int, float, complex)
-_FUNCTIONS = {
+_FUNCTIONS: dict[str, Callable[[Value, Value], Value]] = {
     "floordiv": floor_divide,
     "max": maximum,
     "min": minimum,
@@ -67,7 +67,7 @@ class Recording:
         self.limits = limits
         self.scope = Scope()
         self.rebinder = Rebinder(self)
-        self._count = 0
+        self._count = self._bytes = 0
 
     @contextmanager
     def inside(self) -> Iterator[Scope]:
@@ -86,11 +86,11 @@ class Recording:
     def wrap(self, value: Value, *, is_scalar: bool | None = None, weak: Any = None) -> Tracer:
         """Make the array that stands for a value; of rank 0, a scalar unless told otherwise."""
         self.stamp(value)
-        if not isinstance(value.type, TensorType):
-            return Tracer(self, Cell(TensorType(string, ()), value, None, self.scope))
-        cell = Cell(value.tensor, value, None, self.scope)
-        scalar = value.tensor.rank == 0 if is_scalar is None else is_scalar
-        return Tracer(self, cell, is_scalar=scalar, weak=weak)
+        # Sequences and optionals have no shape; ops are all that takes them.
+        type_ = value.type if isinstance(value.type, TensorType) else TensorType(string, ())
+        scalar = type_.rank == 0 if is_scalar is None else is_scalar
+        lens = Lens(Cell(type_, value, None, self.scope))
+        return Tracer(self, lens, is_scalar=scalar, weak=weak)
 
     def stamp(self, value: Value) -> None:
         """Give new nodes their line of code, and note whose sizes they tell."""
@@ -125,7 +125,7 @@ class Recording:
     def known(self, array: Array, weak: Any = None) -> Tracer:
         """Make an array whose elements are known; they are copied before they change."""
         type_ = TensorType(_dtype(array.dtype), array.shape)
-        return Tracer(self, Cell(type_, None, array, self.scope), weak=weak)
+        return Tracer(self, Lens(Cell(type_, None, array, self.scope)), weak=weak)
 
     def lift(self, found: Any) -> Any:
         """Put known arrays in place of real ones; scalars stay what they are."""
@@ -137,9 +137,17 @@ class Recording:
     def constant(self, array: Array) -> Value:
         """Make a value of elements; one that repeats a single element is broadcast by the graph."""
         if array.size >= _UNIFORM and array.dtype != object:
-            first = array.reshape(-1)[:1]
-            if array.tobytes() == first.tobytes() * array.size:
-                return broadcast_to(constant(first.reshape(())), shape=array.shape)
+            rows = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
+            # Most arrays differ early on.
+            if (rows[:_UNIFORM] == rows[0]).all() and (rows == rows[0]).all():
+                one = constant(array.reshape(-1)[:1].reshape(()))
+                return broadcast_to(one, shape=array.shape)
+        self._bytes += array.nbytes
+        if self._bytes > self.limits.constant_bytes:
+            raise BudgetError(
+                f"The constants of the trace take more than {self.limits.constant_bytes} bytes. "
+                "Pass arrays as arguments, or raise Limits(constant_bytes=...)."
+            )
         return constant(array)
 
     def array(self, x: Any, of: Any = None) -> Tracer:

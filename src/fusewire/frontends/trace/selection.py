@@ -8,9 +8,9 @@ import numpy as np
 
 from fusewire import ops
 from fusewire.dtypes import bool_
-from fusewire.frontends.trace.indexing import places_of
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.movement import spread
+from fusewire.frontends.trace.places import places_of
 from fusewire.frontends.trace.reductions import truth
 from fusewire.frontends.trace.table import Table, axis_of, is_given, promoted, strong, xp
 from fusewire.ops.inference import broadcast_shapes
@@ -104,16 +104,6 @@ def _choose(trace: Recording, a: Any, choices: Any, mode: str = "raise") -> Any:
     return xp.take_along_axis(stacked, place[None], 0)[0]
 
 
-@TABLE.row(np.select)
-def _select(trace: Recording, condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    found = trace.array(default)
-    of = promoted([*(trace.array(x) for x in choicelist), found])
-    for mask, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
-        chosen = trace.wrap(trace.value(choice, of))
-        found = xp.where(mask, chosen, trace.wrap(trace.value(found, of)))
-    return found
-
-
 @TABLE.row(np.piecewise)
 def _piecewise(
     trace: Recording, x: Any, condlist: Any, funclist: Any, *args: Any, **more: Any
@@ -157,11 +147,6 @@ def _compress(trace: Recording, condition: Any, a: Any, axis: Any = None) -> Any
         axis = axis if axis is None else axis_of(axis, x.ndim)
         return trace.op(ops.compress, x, mask, axis=axis)
     return xp.take(x, np.nonzero(mask.known)[0], axis)
-
-
-@TABLE.row(np.extract)
-def _extract(trace: Recording, condition: Any, arr: Any) -> Any:
-    return strong(trace, arr).ravel()[truth(strong(trace, condition)).ravel()]
 
 
 @TABLE.row(np.nonzero)

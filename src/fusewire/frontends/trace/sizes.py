@@ -15,6 +15,24 @@ if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
 
 
+def _both(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Make an operator and its reflection: of sizes a size, with other things an array."""
+
+    def forward(self: Size, other: Any) -> Any:
+        dim = dim_of(other)
+        if dim is not None:
+            return self.recording.size(function(self.dim, dim))
+        return function(self.recording.array(self), other)
+
+    def backward(self: Size, other: Any) -> Any:
+        dim = dim_of(other)
+        if dim is not None:
+            return self.recording.size(function(dim, self.dim))
+        return function(other, self.recording.array(self))
+
+    return forward, backward
+
+
 class Size:
     """An int that only the run tells. Arithmetic with ints stays a size; with others, an array."""
 
@@ -30,40 +48,11 @@ class Size:
     def __hash__(self) -> int:
         return hash(self.dim)
 
-    def _with(self, function: Callable[[Any, Any], Any], other: Any, turned: bool = False) -> Any:
-        dim = dim_of(other)
-        if dim is not None:
-            pair = (dim, self.dim) if turned else (self.dim, dim)
-            return self.recording.size(function(*pair))
-        mine = self.recording.array(self)
-        return function(other, mine) if turned else function(mine, other)
-
-    def __add__(self, other: Any) -> Any:
-        return self._with(operator.add, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._with(operator.add, other, turned=True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._with(operator.sub, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._with(operator.sub, other, turned=True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._with(operator.mul, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._with(operator.mul, other, turned=True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._with(operator.floordiv, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._with(operator.floordiv, other, turned=True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._with(operator.mod, other)
+    __add__, __radd__ = _both(operator.add)
+    __sub__, __rsub__ = _both(operator.sub)
+    __mul__, __rmul__ = _both(operator.mul)
+    __floordiv__, __rfloordiv__ = _both(operator.floordiv)
+    __mod__, _ = _both(operator.mod)
 
     def __truediv__(self, other: Any) -> Any:
         return self.recording.array(self) / other
@@ -73,9 +62,6 @@ class Size:
 
     def __pow__(self, other: Any) -> Any:
         return self * self if other == 2 else self.recording.array(self) ** other
-
-    def __rpow__(self, other: Any) -> Any:
-        return other ** self.recording.array(self)
 
     def __neg__(self) -> Any:
         return self * -1

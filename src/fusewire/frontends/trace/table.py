@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,6 +88,6 @@ def is_given(x: Any) -> bool:
     return x is not None and x is not np._NoValue
 
 
-def perm_to_front(axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """Find the order of axes that brings some to the front."""
-    return (*axes, *(axis for axis in range(rank) if axis not in axes))
+def flag(given: Any) -> bool:
+    """Read an optional truth value of NumPy's."""
+    return is_given(given) and bool(given)

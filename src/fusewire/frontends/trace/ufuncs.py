@@ -15,7 +15,6 @@ from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Value
-from fusewire.ops.creation import full
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
@@ -51,13 +50,8 @@ _KEEPS = {
     "float": "conjugate positive",
     "complex": "positive",
 }
-_COMPARES = "equal not_equal less less_equal greater greater_equal".split()
+_COMPARES = ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"]
 _TESTS = {"isnan": False, "isinf": False, "isfinite": True}
-
-
-def _one(x: Value, number: Any) -> Value:
-    """Repeat a number in the shape and dtype of a value."""
-    return full(constant(np.array(number, x.tensor.dtype.numpy)), shape=x.tensor.shape)
 
 
 def _fmax(x: Value, y: Value, pick: Any) -> Any:
@@ -80,7 +74,8 @@ def _matmul(x: Value, y: Value) -> Any:
 def _power(x: Value, y: Value) -> Any:
     if not x.tensor.dtype.is_complex:
         return ops.power(x, y)
-    none = ops.where(ops.equal(y, 0), _one(y, 1), _one(y, 0))
+    one, none = (constant(np.array(n, y.tensor.dtype.numpy)) for n in (1, 0))
+    none = ops.where(ops.equal(y, 0), one, none)
     return ops.where(ops.equal(x, 0), none, ops.exp(ops.multiply(y, ops.log(x))))
 
 
@@ -121,7 +116,7 @@ _BUILDS: dict[str, Build] = {
     "logaddexp2": lambda x, y: ops.divide(
         ops.logaddexp(ops.multiply(x, np.log(2.0)), ops.multiply(y, np.log(2.0))), np.log(2.0)),
     "ldexp": lambda x, i: ops.multiply(x, ops.exp2(ops.cast(i, dtype=x.tensor.dtype))),
-    "spacing": lambda x: ops.subtract(ops.nextafter(x, ops.copysign(_one(x, np.inf), x)), x),
+    "spacing": lambda x: ops.subtract(ops.nextafter(x, ops.copysign(np.inf, x)), x),
     "matmul": _matmul,
     "power": _power,
     "float_power": _power,
@@ -168,7 +163,7 @@ def _results(
         weak = True
     knowns = [array.known for array in arrays]
     if all(known is not None for known in knowns):
-        plain = [a.weak(k) if a.weak else k for a, k in zip(arrays, knowns, strict=True)]  # type: ignore[arg-type]
+        plain = [a.weak(k) if a.weak else k for a, k in zip(arrays, knowns, strict=True)]
         found = ufunc(*plain, **options)
         return [recording.lift(x) for x in (found if ufunc.nout > 1 else (found,))]
     chosen = resolve(ufunc, arrays, options)
@@ -208,8 +203,8 @@ def _out_of_range(
             number, (low, high) = int(array.known), of.range
             if not low <= number <= high:
                 pair = [0, np.sign(number)] if i else [np.sign(number), 0]
-                answer = recording.value(ufunc(*pair))
-                return recording.wrap(ops.full(answer, shape=arrays[1 - i].type.shape))
+                other = arrays[1 - i].value
+                return recording.op(ops.equal if ufunc(*pair) else ops.not_equal, other, other)
     return None
 
 
@@ -219,13 +214,13 @@ def build(ufunc: np.ufunc, values: Sequence[Value]) -> Any:
     if name.startswith("logical_"):
         values = [v if v.tensor.dtype is bool_ else ops.not_equal(v, 0) for v in values]
     elif name in _TESTS and not of.is_inexact:
-        return full(constant(np.array(_TESTS[name])), shape=values[0].tensor.shape)
+        return (ops.equal if _TESTS[name] else ops.not_equal)(values[0], values[0])
     elif name in _KEEPS[of.kind].split():
         return values[0]
     elif name == "negative" and of.kind == "uint":
-        return ops.subtract(_one(values[0], 0), values[0])
+        return ops.subtract(0, values[0])
     elif name == "reciprocal" and of.is_integer:
-        return ops.truncate_divide(_one(values[0], 1), values[0])
+        return ops.truncate_divide(1, values[0])
     elif name == "equal" and of is bool_:
         return ops.logical_not(ops.logical_xor(*values))
     elif len(values) == 2 and name in _COMPARES and of is not values[1].tensor.dtype:

@@ -1,24 +1,21 @@
-"""Views: lenses onto the memory of another array, read through and written through.
-
-NumPy's views share memory; values of a graph cannot. So an array under trace is a ``Cell`` (the
-memory, which changes) and ``Step``s (how the view sees it). A step reads a view off a value, and
-writes a changed view back into one.
-"""
+"""Steps from an array to a view of it: each reads the view off a value, and writes it back."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from fusewire.ir.dims import Dim, Shape
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Dim, Shape, symbols
 from fusewire.ir.graph import Array, Value
-from fusewire.ir.types import TensorType
 from fusewire.ops.creation import iota
+from fusewire.ops.cumulative import cumsum
+from fusewire.ops.dynamic import dynamic_broadcast_to
 from fusewire.ops.elementwise import add, complex_, floor_divide, imag, real, remainder, subtract
 from fusewire.ops.indexing import gather
 from fusewire.ops.logic import equal, greater_equal, less, logical_and, where
@@ -28,44 +25,6 @@ from fusewire.ops.slicing import slice_, slice_size
 
 # Gives a size as an int64 scalar of the graph.
 Measure = Callable[[Dim], Value]
-
-
-class Cell:
-    """Memory that views share: known elements, or a value of the graph."""
-
-    __slots__ = ("known", "layout", "owned", "scope", "type", "value", "version")
-
-    def __init__(
-        self, type_: TensorType, value: Value | None, known: Array | None, scope: object
-    ) -> None:
-        self.type = type_
-        self.value = value
-        self.known = known
-        # Whether ``known`` is ours to write; the caller's arrays are copied first.
-        self.owned = False
-        self.scope = scope
-        self.version = 0
-        self.layout: Array | None = None
-        if known is not None:
-            self.layout = _bare(known.shape, known.dtype, known.strides)
-        elif type_.is_static:
-            self.layout = _bare(type_.shape, type_.dtype.numpy, None)
-
-    def own(self) -> Array:
-        """Give elements that may be written."""
-        assert self.known is not None
-        if not self.owned:
-            self.known, self.owned = self.known.copy(order="K"), True
-            self.layout = _bare(self.known.shape, self.known.dtype, self.known.strides)
-        return self.known
-
-
-def _bare(shape: Any, dtype: Any, strides: Any) -> Array:
-    """Make an array that stands for a layout: strides without memory, never to be read."""
-    if strides is None:
-        steps = np.cumprod([np.dtype(dtype).itemsize, *shape[:0:-1]], dtype=np.int64)
-        strides = steps[::-1][: len(shape)].tolist()
-    return np.lib.stride_tricks.as_strided(np.empty(1, dtype), shape, strides)
 
 
 class Step(abc.ABC):
@@ -91,7 +50,8 @@ class Reshape(Step):
     shape: Shape
 
     def view(self, array: Array) -> Array:
-        return np.reshape(array, self.shape, copy=False)  # type: ignore[arg-type]  # static here
+        static: Any = self.shape
+        return np.reshape(array, static, copy=False)
 
     def read(self, whole: Value) -> Value:
         return reshaped(whole, self.shape)
@@ -207,7 +167,8 @@ class Index(Step):
 
     def write(self, whole: Value, part: Value, measure: Measure) -> Value:
         part = reshaped(part, self.cut)
-        return _put(whole, part, self.starts, self.limits, self.strides, measure)
+        ends = list(zip(self.starts, self.limits, self.strides, strict=True))
+        return _put(whole, part, ends, measure)
 
 
 def is_known(step: Step) -> bool:
@@ -221,33 +182,9 @@ def reshaped(value: Value, shape: Shape) -> Value:
     return value if value.tensor.shape == shape else reshape(value, shape=shape)
 
 
-def _put(
-    whole: Value,
-    part: Value,
-    starts: Sequence[Dim],
-    limits: Sequence[Dim],
-    strides: Sequence[int],
-    measure: Measure,
-) -> Value:
-    """Write a part over a slice."""
-    dims = whole.tensor.shape
-    ends = list(zip(starts, limits, strides, strict=True))
-    if all(end == (0, dim, 1) for end, dim in zip(ends, dims, strict=True)):
-        return part
-    if all(stride == 1 for stride in strides):
-        return dynamic_update_slice(whole, part, sizes(starts, measure))
-    axis = next(i for i, stride in enumerate(strides) if stride != 1)
-    full = [(0, dim, 1) for dim in dims]
-    full[axis] = ends[axis]
-    if [end for i, end in enumerate(ends) if i != axis] != [
-        end for i, end in enumerate(full) if i != axis
-    ]:
-        # Several axes: write the others into the slice of this one, and that into the whole.
-        ends[axis] = (0, part.tensor.shape[axis], 1)
-        outer = tuple(zip(*full, strict=True))
-        inner = slice_(whole, starts=outer[0], limits=outer[1], strides=outer[2])
-        part = _put(inner, part, *zip(*ends, strict=True), measure)  # type: ignore[arg-type]
-    return _interleave(whole, part, axis, *full[axis], measure)
+def has_open_size(dims: Iterable[Dim]) -> bool:
+    """Tell whether a size is among them that only a node tells: it must be given as an operand."""
+    return any(item.unbacked for dim in dims for item in symbols(dim))
 
 
 def sizes(dims: Sequence[Dim], measure: Measure) -> Any:
@@ -257,8 +194,50 @@ def sizes(dims: Sequence[Dim], measure: Measure) -> Any:
     return concat(*(reshape(measure(dim), shape=(1,)) for dim in dims), axis=0)
 
 
+def widened(value: Value, shape: Shape, measure: Measure) -> Value:
+    """Broadcast unless it has that shape."""
+    if value.tensor.shape == shape:
+        return value
+    if has_open_size(shape):
+        return dynamic_broadcast_to(value, sizes(shape, measure), dims=shape)
+    return broadcast_to(value, shape=shape)
+
+
+def counted(dim: Dim, measure: Measure) -> Value:
+    """Count from 0 up to a size."""
+    if not has_open_size([dim]):
+        return iota.new(shape=(dim,), axis=0)
+    ones = widened(constant(np.array(1, np.int64)), (dim,), measure)
+    return subtract(cumsum(ones, axis=0), 1)
+
+
+def _put(
+    whole: Value,
+    part: Value,
+    ends: Sequence[tuple[Dim, Dim, int]],
+    measure: Measure,
+) -> Value:
+    """Write a part over a slice, which has a start, a limit and a stride for each axis."""
+    full: list[tuple[Dim, Dim, int]] = [(0, dim, 1) for dim in whole.tensor.shape]
+    if list(ends) == full:
+        return part
+    if all(stride == 1 for *_, stride in ends):
+        return dynamic_update_slice(whole, part, sizes([start for start, *_ in ends], measure))
+    axis = next(i for i, (*_, stride) in enumerate(ends) if stride != 1)
+    rest = list(ends)
+    rest[axis] = full[axis]
+    full[axis] = ends[axis]
+    if rest != [(0, dim, 1) for dim in whole.tensor.shape]:
+        # Several axes: write the others into the slice of this one, and that into the whole.
+        rest[axis] = (0, part.tensor.shape[axis], 1)
+        starts, limits, strides = zip(*full, strict=True)
+        inner = slice_(whole, starts=starts, limits=limits, strides=strides)
+        part = _put(inner, part, rest, measure)
+    return _interleave(whole, part, axis, ends[axis][0], ends[axis][2], measure)
+
+
 def _interleave(
-    whole: Value, part: Value, axis: int, start: Dim, limit: Dim, stride: int, measure: Measure
+    whole: Value, part: Value, axis: int, start: Dim, stride: int, measure: Measure
 ) -> Value:
     """Write over every stride-th place of an axis: take each place from the one or the other."""
     dim, count = whole.tensor.shape[axis], part.tensor.shape[axis]
@@ -267,7 +246,7 @@ def _interleave(
         source = np.arange(dim)
         source[start + stride * np.arange(count)] = dim + np.arange(count)
     else:
-        place = iota.new(shape=(dim,), axis=0)
+        place = counted(dim, measure)
         away = subtract(place, measure(start))
         turn = floor_divide(away, stride)
         hit = logical_and(equal(remainder(away, stride), 0), greater_equal(turn, 0))

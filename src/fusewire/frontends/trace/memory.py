@@ -1,0 +1,143 @@
+"""The memory of arrays under trace, and the views that share it.
+
+NumPy's views share memory; values of a graph cannot. So an array is a ``Cell`` (the memory, which
+changes) seen through a ``Lens`` (steps of views.py), by which it is read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+
+from fusewire.dtypes import dtype
+from fusewire.frontends.trace.views import (
+    Measure,
+    Part,
+    Pick,
+    ReadOnly,
+    Step,
+    is_known,
+    reshaped,
+    widened,
+)  # fmt: skip
+from fusewire.ir.graph import Array, Value
+from fusewire.ir.types import TensorType
+
+# Makes a value of the graph from elements.
+Make = Callable[[Array], Value]
+
+
+class Cell:
+    """Memory that views share: known elements, or a value of the graph."""
+
+    __slots__ = ("known", "layout", "owned", "scope", "type", "value", "version")
+
+    def __init__(
+        self, type_: TensorType, value: Value | None, known: Array | None, scope: object
+    ) -> None:
+        self.type = type_
+        self.value = value
+        self.known = known
+        # Whether ``known`` is ours to write; the caller's arrays are copied first.
+        self.owned = False
+        self.scope = scope
+        self.version = 0
+        # Strides without memory, never to be read; None if sizes vary.
+        self.layout: Array | None = None
+        if known is not None:
+            self.layout = _bare(known.shape, known.dtype, known.strides)
+        elif type_.is_static:
+            self.layout = _bare(type_.shape, type_.dtype.numpy, None)
+
+    def own(self) -> Array:
+        """Give elements that may be written."""
+        assert self.known is not None
+        if not self.owned:
+            self.known, self.owned = self.known.copy(order="K"), True
+            self.layout = _bare(self.known.shape, self.known.dtype, self.known.strides)
+        return self.known
+
+    def whole(self, make: Make) -> Value:
+        """Give the elements as a value."""
+        if self.known is not None:
+            return make(self.known)
+        assert self.value is not None
+        return self.value
+
+
+def _bare(shape: Any, of: Any, strides: Any) -> Array:
+    if strides is None:
+        steps = np.cumprod([np.dtype(of).itemsize, *shape[:0:-1]], dtype=np.int64)
+        strides = steps[::-1][: len(shape)].tolist()
+    return np.lib.stride_tricks.as_strided(np.empty(1, of), shape, strides)
+
+
+@dataclass(frozen=True, eq=False)
+class Lens:
+    """A view of a cell."""
+
+    cell: Cell
+    steps: tuple[Step, ...] = ()
+
+    @cached_property
+    def type(self) -> TensorType:
+        of = self.cell.type.dtype
+        if any(isinstance(step, Part) for step in self.steps):
+            of = dtype(f"float{of.bits // 2}")
+        return TensorType(of, self.steps[-1].shape if self.steps else self.cell.type.shape)
+
+    @property
+    def known(self) -> Array | None:
+        """The elements, where they are known while tracing. Not to be written."""
+        if self.cell.known is None or not all(map(is_known, self.steps)):
+            return None
+        return self._seen(self.cell.known)
+
+    @property
+    def layout(self) -> Array | None:
+        """An array with the strides this one would have, never to be read; None if sizes vary."""
+        steps = self.steps if self.cell.layout is not None else None
+        if steps is None or not all(is_known(s) or isinstance(s, Pick) for s in steps):
+            return None
+        return self._seen(self.cell.layout) if self.type.is_static else None  # type: ignore[arg-type]
+
+    @property
+    def is_writable(self) -> bool:
+        return not any(isinstance(step, ReadOnly) for step in self.steps)
+
+    def _seen(self, array: Array) -> Array:
+        return reduce(lambda seen, step: step.view(seen), self.steps, array)
+
+    def sees_the_same(self, other: Lens) -> bool:
+        """Tell whether two lenses show the same elements of the same memory."""
+        return self.cell is other.cell and self.steps == other.steps
+
+    def read(self, make: Make) -> Value:
+        """Give what the lens shows as a value."""
+        known = self.known
+        if known is not None:
+            return make(known)
+        return reduce(lambda value, step: step.read(value), self.steps, self.cell.whole(make))
+
+    def write_known(self, elements: Array) -> None:
+        """Change elements that are known to others that are."""
+        self._seen(self.cell.own())[...] = elements
+        self.cell.version += 1
+
+    def write(self, part: Value, make: Make, measure: Measure) -> Value:
+        """Change what the lens shows; the whole memory becomes the value that is given back."""
+        # NumPy lets the new elements have leading axes of size 1.
+        extra = max(part.tensor.rank - self.type.rank, 0)
+        part = widened(reshaped(part, part.tensor.shape[extra:]), self.type.shape, measure)
+        stages = [self.cell.whole(make)]
+        for step in self.steps[:-1]:
+            stages.append(step.read(stages[-1]))
+        for step, stage in zip(reversed(self.steps), reversed(stages), strict=False):
+            part = step.write(stage, part, measure)
+        self.cell.value, self.cell.known = part, None
+        self.cell.version += 1
+        return part
