@@ -88,11 +88,11 @@ def _zeta_less_one(power: int) -> float:
 _ONE_LESS_EULER = 0.42278433509846714
 _ZETAS = [_zeta_less_one(k) * (-1.0) ** k for k in range(31, 1, -1)]
 # Taylor series at 2 of log gamma and of digamma; asymptotic series of both in 1 / x**2.
-_LOG_GAMMA = [*(z / k for z, k in zip(_ZETAS, range(31, 1, -1), strict=True)), _ONE_LESS_EULER, 0.0]
-_DIGAMMA = [*_ZETAS, _ONE_LESS_EULER]
-_FAR_LOG_GAMMA = (-3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260,
+LOG_GAMMA = [*(z / k for z, k in zip(_ZETAS, range(31, 1, -1), strict=True)), _ONE_LESS_EULER, 0.0]
+DIGAMMA = [*_ZETAS, _ONE_LESS_EULER]
+FAR_LOG_GAMMA = (-3617 / 122400, 1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260,
                   -1 / 360, 1 / 12)  # fmt: skip
-_FAR_DIGAMMA = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
+FAR_DIGAMMA = (-3617 / 8160, 1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
 
 
 def _to_two(x: Array) -> tuple[Array, Array, Array]:
@@ -120,9 +120,9 @@ def lgamma(x: Array) -> Array:
     right = np.where(mirrored, 1.0 - wide, wide)
     distance, quotient, _ = _to_two(right)
     step = np.where(right < 1.5, -np.log1p(quotient), np.log(quotient))
-    near = step + _polynomial(distance, _LOG_GAMMA)
+    near = step + _polynomial(distance, LOG_GAMMA)
     far = np.maximum(right, 10.0)
-    series = _polynomial(1.0 / (far * far), _FAR_LOG_GAMMA) / far
+    series = _polynomial(1.0 / (far * far), FAR_LOG_GAMMA) / far
     stirling = (far - 0.5) * np.log(far) - far + 0.5 * np.log(2.0 * np.pi) + series
     found = np.where(right < 10.0, near, stirling)
     sine = np.abs(np.sin(np.pi * (wide - np.round(wide))))
@@ -138,8 +138,8 @@ def digamma(x: Array) -> Array:
     distance, _, total = _to_two(right)
     far = np.maximum(right, 10.0)
     square = 1.0 / (far * far)
-    distant = np.log(far) - 0.5 / far - square * _polynomial(square, _FAR_DIGAMMA)
-    found = np.where(right < 10.0, total + _polynomial(distance, _DIGAMMA), distant)
+    distant = np.log(far) - 0.5 / far - square * _polynomial(square, FAR_DIGAMMA)
+    found = np.where(right < 10.0, total + _polynomial(distance, DIGAMMA), distant)
     turn = wide - np.round(wide)
     found = np.where(mirrored, found - np.pi / np.tan(np.pi * turn), found)
     pole = (wide < 0.0) & (turn == 0.0)

@@ -21,6 +21,8 @@ from fusewire.ops.table import get_op
 
 # Ops that see values as they are kept, not in the dtype that others compute in.
 _AS_STORED = {Trait.MOVEMENT, Trait.CONTROL, Trait.BITS}
+# Ops that round to the dtype of their output themselves.
+_ROUNDS = {"cast"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class _Tracer:
             ]
         found = TABLE[node.op](node, *operands)
         outputs = found if isinstance(found, tuple) else (found,)
-        if stored:
+        if stored or node.op in _ROUNDS:
             return outputs
         return [store(x, v.tensor.dtype) for x, v in zip(outputs, node.outputs, strict=True)]
 

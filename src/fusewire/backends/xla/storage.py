@@ -88,9 +88,12 @@ def _values(of: DType) -> Array:
     return np.concatenate([found, np.zeros(256 - found.size)])
 
 
-def encode(x: Traced, of: DType) -> Traced:
-    """Round numbers to the bytes of a small float, as ml_dtypes rounds them."""
-    limits, codes, special = _steps(of)
+def encode(x: Traced, of: DType, saturate: bool = False) -> Traced:
+    """Round numbers to the bytes of a small float, as ml_dtypes rounds them.
+
+    ``saturate`` gives the nearest finite value for what is beyond it.
+    """
+    limits, codes, special = _steps(of, saturate)
     wide = x.astype(np.float64)
     # NaN would be sorted behind all numbers, where there may be a code of another kind.
     known = jnp.where(jnp.isnan(wide), 0.0, wide)
@@ -100,7 +103,7 @@ def encode(x: Traced, of: DType) -> Traced:
 
 
 @cache
-def _steps(of: DType) -> tuple[Array, Array, Array]:
+def _steps(of: DType, saturate: bool) -> tuple[Array, Array, Array]:
     """Find where on the line of float64 the code changes, by halving between values.
 
     Gives the limits, one code more than those, and the codes of -0.0 and of NaN.
@@ -110,16 +113,18 @@ def _steps(of: DType) -> tuple[Array, Array, Array]:
     ends = [-np.inf, -tiny, 0.0, tiny, np.inf]
     points = np.unique(np.concatenate([values[np.isfinite(values)], ends]))
     low, high = _places(points[:-1]), _places(points[1:])
-    first = _codes(low, of)
-    changes = _codes(high, of) != first
+    first = _codes(low, of, saturate)
+    changes = _codes(high, of, saturate) != first
     low, high, first = low[changes], high[changes], first[changes]
     while np.any(high - low > 1):
         # Halves are added, because the whole line is longer than an int64.
         middle = low // 2 + high // 2 + (low % 2 + high % 2) // 2
-        same = _codes(middle, of) == first
+        same = _codes(middle, of, saturate) == first
         low, high = np.where(same, middle, low), np.where(same, high, middle)
-    codes = np.append(first[:1], _codes(high, of))
-    return _numbers(high), codes, np.array([-0.0, np.nan]).astype(of.numpy).view(np.uint8)
+    codes = np.append(first[:1], _codes(high, of, saturate))
+    zero, nan = np.array([-0.0]), np.array([np.nan])
+    special = np.concatenate([np.clip(zero, *of.range) if saturate else zero, nan])
+    return _numbers(high), codes, special.astype(of.numpy).view(np.uint8)
 
 
 def _places(x: Array) -> Array:
@@ -134,7 +139,8 @@ def _numbers(places: Array) -> Array:
     return found
 
 
-def _codes(places: Array, of: DType) -> Array:
+def _codes(places: Array, of: DType, saturate: bool) -> Array:
+    numbers = np.clip(_numbers(places), *of.range) if saturate else _numbers(places)
     with np.errstate(all="ignore"):
-        found: Array = _numbers(places).astype(of.numpy).view(np.uint8)
+        found: Array = numbers.astype(of.numpy).view(np.uint8)
     return found

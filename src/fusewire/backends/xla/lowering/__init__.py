@@ -9,6 +9,7 @@ from fusewire.backends.xla.lowering import (
     linalg,
     movement,
     reduction,
+    special,
     window,
 )
 from fusewire.backends.xla.lowering.control import CONTROL
@@ -16,6 +17,7 @@ from fusewire.backends.xla.lowering.signature import Lower
 
 TABLE: dict[str, Lower] = {
     **elementwise.TABLE,
+    **special.TABLE,
     **reduction.TABLE,
     **linalg.TABLE,
     **window.TABLE,

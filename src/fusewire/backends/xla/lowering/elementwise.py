@@ -9,9 +9,14 @@ import numpy as np
 from jax import lax
 
 from fusewire.backends.xla.lowering.signature import Lower, output, plain
-from fusewire.backends.xla.storage import Traced, carrier
+from fusewire.backends.xla.storage import Traced, carrier, encode, store
 from fusewire.dtypes import DType, bool_
 from fusewire.ir.graph import Node
+
+
+def _broadcast(function: Callable[..., Traced]) -> Lower:
+    """Lower by a function of lax, which takes operands of one shape."""
+    return lambda node, *operands: function(*jnp.broadcast_arrays(*operands))
 
 
 def _is_whole(x: Traced) -> bool:
@@ -64,11 +69,10 @@ def _cast(node: Node, x: Traced) -> Traced:
     if x.dtype.kind == "c" and not of.is_complex:
         x = lax.real(x)
     if of.is_float and of.is_narrow:
-        limits = of.range if node.attrs["saturate"] else None
-        return x if limits is None else jnp.clip(x.astype(np.float64), *limits)
+        return encode(x, of, saturate=bool(node.attrs["saturate"]))
     if of.is_integer and x.dtype.kind == "f":
-        return _to_integers(x, of)
-    return x
+        x = _to_integers(x, of)
+    return store(x, of)
 
 
 def _to_integers(x: Traced, of: DType) -> Traced:
@@ -100,7 +104,7 @@ _SAME = """
 TABLE: dict[str, Lower] = {
     **{name: plain(getattr(jnp, name)) for name in _SAME.split()},
     "floor_divide": _by(jnp.floor_divide),
-    "truncate_divide": _by(lax.div),
+    "truncate_divide": _by(lambda x, y: lax.div(*jnp.broadcast_arrays(x, y))),
     "remainder": _by(jnp.remainder),
     "fmod": _by(jnp.fmod),
     "power": _power,
@@ -117,10 +121,8 @@ TABLE: dict[str, Lower] = {
     "atanh": plain(jnp.arctanh),
     "erf": plain(lax.erf),
     "erfc": plain(lax.erfc),
-    "lgamma": plain(lax.lgamma),
-    "digamma": plain(lax.digamma),
     "round": plain(jnp.rint),
-    "complex": plain(lambda real, imag: lax.complex(*jnp.broadcast_arrays(real, imag))),
+    "complex": _broadcast(lax.complex),
     "sigmoid": plain(lambda x: lax.logistic(x)),
     "shift_left": _shift(lax.shift_left, jnp.zeros_like),
     "shift_right": _shift(_shift_right, _signs),
