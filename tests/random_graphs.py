@@ -246,8 +246,10 @@ class _Grower:
             other = self.choose.integer(0, 3)
             found = x if other == 0 else self.fitting(of, shape) if other == 1 else None
             if found is None:
+                number = self.one_of(NUMBERS)
                 with np.errstate(all="ignore"):
-                    found = constant(np.array(self.one_of(NUMBERS)).astype(of.numpy))
+                    scalar = np.array(str(number) if of is dtypes.string else number)
+                    found = constant(scalar.astype(of.numpy))
             operands.append(found)
         attrs = self.one_of(_samples(op.name)).attrs
         return op.make(operands, attrs).outputs

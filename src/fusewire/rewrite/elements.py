@@ -32,13 +32,13 @@ from fusewire.ops.inference import axes_of
 from fusewire.ops.table import get_op
 
 Elements: TypeAlias = Array
-TRACKED = frozenset((dtypes.int64, dtypes.int32, dtypes.bool_))
+TRACKED = frozenset(("int64", "int32", "bool"))
 MOST = 64
 
 
 def is_tracked(type_: Type) -> bool:
     """Tell whether the elements of such a tensor are followed."""
-    if not isinstance(type_, TensorType) or type_.dtype not in TRACKED:
+    if not isinstance(type_, TensorType) or type_.dtype.name not in TRACKED:
         return False
     return isinstance(type_.size, int) and type_.size <= MOST
 
@@ -183,8 +183,6 @@ def elements_of(
     ``shape`` tells the shape of a value as far as it is known.
     """
     nothing = [None] * len(node.outputs)
-    if not any(is_tracked(v.type) for v in node.outputs):
-        return nothing
     try:
         found = _apply(node, known, shape)
     except DimError:

@@ -61,8 +61,8 @@ class _Sweep:
         while stack:
             node = stack[-1]
             needed = self._waiting.get(node, node.operands)
-            makers = [v.node for v in needed if v.node is not None]
-            if pending := [maker for maker in makers if maker not in self._done]:
+            pending = [v.node for v in needed if v.node is not None and v.node not in self._done]
+            if pending:
                 stack.extend(pending)
                 continue
             stack.pop()
@@ -146,9 +146,12 @@ class _Sweep:
 
 
 def _named(node: Node, origin: _Origin) -> Node:
+    """Give a node the source of the one it comes from, and the names if it stands for it."""
     old = origin.node
     names = [v.name for v in (old if origin.stands else node).outputs]
     name = old.name if origin.stands else node.name
+    if node.name == name and node.source == old.source and not any(names):
+        return node
     return Node(
         node.op, node.inputs, node.attrs, node.types, names=names, name=name, source=old.source
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from fusewire.ir.dims import Dim, Symbol, substitute
 from fusewire.ir.graph import Graph, Node, Value, uses
-from fusewire.rewrite.elements import Elements, constant_elements, elements_of
+from fusewire.rewrite.elements import Elements, constant_elements, elements_of, is_tracked
 
 
 class Facts:
@@ -38,6 +38,8 @@ class Facts:
 
     def outputs(self, node: Node) -> Sequence[Elements | None]:
         """Tell the elements of what a node makes; its operands were learnt before."""
+        if not any(is_tracked(v.type) for v in node.outputs):
+            return [None] * len(node.outputs)
         return elements_of(node, [self.elements(v) for v in node.inputs], self.shape)
 
     def learn(self, node: Node) -> None:

@@ -40,10 +40,13 @@ _LONGER = (symbol("n"), 3, 1)
     example=on(exp, "float32[0, 3]"),
 )
 def _empty(node: Node, facts: Facts) -> Outcome:
-    types = [t for t in node.types if isinstance(t, TensorType) and t.is_static and t.size == 0]
-    if len(types) < len(node.types):
-        return None
-    return tuple(constant(np.zeros(t.shape, t.dtype.numpy)) for t in types)
+    found: list[Value] = []
+    for value in node.outputs:
+        type_ = value.type
+        if not isinstance(type_, TensorType) or not type_.is_static or type_.size != 0:
+            return None
+        found.append(constant(np.zeros(type_.shape, type_.dtype.numpy)))
+    return tuple(found)
 
 
 @TABLE.rule(
