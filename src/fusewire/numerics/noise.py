@@ -20,6 +20,10 @@ from fusewire.ops.declare import Op
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
+# Share of results that move to the number above, and of those that move to the one below.
+MOVED = 0.15
+# Noise on a sum, in epsilons per root of its number of terms, as adding one by one gives.
+WALK = 0.1
 # Terms of a sum whose length nobody knows before the run.
 UNKNOWN_TERMS = 64.0
 
@@ -30,7 +34,7 @@ class Noise:
     def __init__(self, seed: int, bindings: Mapping[Symbol, int] | None = None) -> None:
         self._seed = seed
         self._bindings = bindings or {}
-        self._factors: dict[Node, tuple[float, float] | None] = {}
+        self._walks: dict[Node, tuple[float, float] | None] = {}
         self.start(0)
 
     def start(self, run: int, amount: float = 1.0) -> None:
@@ -45,47 +49,57 @@ class Noise:
 
     def observe(self, node: Node, outputs: list[HostValue]) -> list[HostValue]:
         """Move the outputs of an inexact primitive; for ``Interpreter``."""
-        if node not in self._factors:
-            self._factors[node] = self._factors_of(node)
-        factors = self._factors[node]
-        if factors is None:
+        if node not in self._walks:
+            self._walks[node] = self._walk_of(node)
+        walk = self._walks[node]
+        if walk is None:
             return outputs
         return [
-            self.moved(x, v.type.dtype, *factors) if isinstance(v.type, TensorType) else x
+            self.moved(x, v.type.dtype, *walk) if isinstance(v.type, TensorType) else x
             for x, v in zip(outputs, node.outputs, strict=True)
         ]
 
-    def _factors_of(self, node: Node) -> tuple[float, float] | None:
+    def _walk_of(self, node: Node) -> tuple[float, float] | None:
+        """Tell by how many epsilons a result may be off beside rounding: its own, and the rms'."""
         op = get_op(node.op)
         kind = op.tolerance.kind
         if op.is_composite or kind in ("exact", "codes"):
             return None
         if kind == "linear":
             # A running sum is rounded at each term, also where the terms then cancel.
-            walk = 0.15 * terms_of(op, node, self._bindings) ** 0.5
-            return max(1.0, walk), walk
-        return 1.0, (1.0 if kind == "scaled" else 0.0)
+            walk = WALK * float(terms_of(op, node, self._bindings) ** 0.5)
+            return walk, walk
+        if kind == "ulps":
+            return (op.tolerance.ulps / 4 if op.tolerance.ulps > 1 else 0.0), 0.0
+        return 1.0, 1.0
 
-    def moved(self, array: Array, of: DType, factor: float = 1.0, pooled: float = 0.0) -> Array:
-        """Move by up to ``factor`` last places of each value and ``pooled`` of the rms of all."""
+    def moved(self, array: Array, of: DType, walk: float = 0.0, pooled: float = 0.0) -> Array:
+        """Move some elements by a last place, and all by up to ``walk`` epsilons of their size."""
         if not of.is_inexact or of.is_narrow or not array.size:
             return array
         work = np.promote_types(array.dtype, np.float32)
         x = array.astype(work, copy=False)
         magnitude = np.abs(x)
         finite = np.isfinite(magnitude)
-        scale = magnitude * factor
-        if pooled:
-            scale = np.maximum(scale, pooled * rms(magnitude[finite]))
-        step = np.where(finite, scale * (of.eps * self._amount), 0.0).astype(magnitude.dtype)
-        moved: Array = (x + step * self._draw(array.shape, work)).astype(array.dtype)
+        size = np.where(finite, magnitude, 0.0)
+        # Three quarters of an epsilon round to one last place, wherever the number lies.
+        step = 0.75 * size * self._draw(array.shape, work, discrete=True)
+        if walk or pooled:
+            scale = np.maximum(walk * size, pooled * rms(magnitude[finite]) * finite)
+            step = step + scale * self._draw(array.shape, work)
+        moved: Array = (x + step * (of.eps * self._amount)).astype(array.dtype)
         return moved
 
-    def _draw(self, shape: tuple[int, ...], work: np.dtype[Any]) -> Array:
-        drawn: Array = self._rng.random(shape, np.float32) * 2 - 1
-        if work.kind == "c":
-            drawn = drawn + 1j * (self._rng.random(shape, np.float32) * 2 - 1)
-        return drawn.astype(work)
+    def _draw(self, shape: tuple[int, ...], work: np.dtype[Any], discrete: bool = False) -> Array:
+        """Draw from -1 to 1, or one of -1, 0 and 1."""
+        parts = []
+        for _ in range(2 if work.kind == "c" else 1):
+            drawn = self._rng.random(shape, np.float32)
+            if discrete:
+                parts.append((drawn < MOVED).astype(np.float32) - (drawn > 1 - MOVED))
+            else:
+                parts.append(2 * drawn - 1)
+        return (parts[0] + 1j * parts[1] if work.kind == "c" else parts[0]).astype(work)
 
 
 def rms(array: Array) -> float:

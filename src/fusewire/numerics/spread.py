@@ -142,7 +142,8 @@ def _expect_numbers(
     plain = errors[: len(runs.plain)]
     size = np.where(finite, np.abs(wide), 0.0)
     last_place = of.eps * size + floor_of(of)
-    tolerance = multiple * _spread(plain, finite) + last_place
+    # Storing the answer rounds it once more, however exact the runs were.
+    tolerance = multiple * np.hypot(_spread(plain, finite), 0.25 * last_place) + last_place
     near = np.array([1.0] * len(runs.plain) + [SCOUT] * len(runs.scouts))
     jumped = unlike | (errors > np.multiply.outer(near, tolerance))
     jumps = np.logical_or.reduce(jumped)
