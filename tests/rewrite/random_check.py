@@ -6,13 +6,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from fusewire.dtypes import dtype
 from fusewire.errors import FusewireError
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
 from fusewire.ir.text import constants_of, parse_graph, print_graph
 from fusewire.numerics.bound import bindings_of
+from fusewire.numerics.judge import Verdict
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import interpret
+from fusewire.ops.sample import HostValue
 from fusewire.ops.table import verify
 from fusewire.rewrite.cse import share
 from fusewire.rewrite.dead import drop_dead
@@ -89,12 +94,27 @@ def _check(name: str, found: Generated, after: Graph, tally: Tally) -> Iterator[
         return
     if not (difference := next(differences(found.outputs, got), "")):
         return
-    # Other strides make NumPy add in another order, and some rules round better.
-    verdict = Oracle(found.graph, found.inputs).judge(got)
+    # Other strides make NumPy add in another order, and some rules round better. The oracle also
+    # allows for what such a difference becomes further down.
+    near = all(_is_near(a, b) for a, b in zip(found.outputs, got, strict=True))
+    verdict = Verdict("right") if near else Oracle(found.graph, found.inputs).judge(got)
     if verdict.status == "right":
         tally.rounded[name] += 1
     else:
         yield f"{name}: {verdict.status}, {verdict.reason}: {difference}"
+
+
+def _is_near(before: HostValue, after: HostValue) -> bool:
+    """Tell whether two outputs differ by a few units in the last place of the largest element."""
+    if not isinstance(before, np.ndarray) or before.dtype == object or before.dtype.kind in "biu":
+        return not list(differences([before], [after]))
+    eps = dtype(before.dtype).eps
+    with np.errstate(all="ignore"):
+        a, b = before.astype(np.complex128), after.astype(np.complex128)
+        finite = np.isfinite(a)
+        largest = np.max(np.abs(a[finite]), initial=0.0)
+        same = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= 16 * eps * largest)
+    return bool(same.all())
 
 
 def _text(graph: Graph) -> Iterator[str]:

@@ -32,7 +32,7 @@ from fusewire.ops.inference import axes_of
 from fusewire.ops.table import get_op
 
 Elements: TypeAlias = Array
-TRACKED = frozenset(("int64", "int32", "bool"))
+TRACKED = {of.name: of.range for of in (dtypes.int64, dtypes.int32, dtypes.bool_)}
 MOST = 64
 
 
@@ -268,7 +268,7 @@ def _checked(found: Any, type_: Type) -> Elements | None:
         return None
     assert isinstance(type_, TensorType)
     array = np.asarray(found, object)
-    low, high = type_.dtype.range
+    low, high = TRACKED[type_.dtype.name]
     for item in array.flat:
         if isinstance(item, Sym):
             if any(not low <= factor <= high for _, factor in item.terms):

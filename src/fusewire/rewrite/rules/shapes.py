@@ -87,7 +87,7 @@ def twin(node: Node, facts: Facts) -> tuple[Value, ...] | None:
     if node.op == "cond":
         return _branch(node, facts)
     op = get_op(node.op)
-    if op.is_(Trait.CONTROL) or not op.is_(Trait.UNBACKED):
+    if Trait.UNBACKED not in op.traits or Trait.CONTROL in op.traits:
         return None
     named = zip(op.parameters[0], node.inputs, strict=False)
     elements = {name: facts.elements(v) for name, v in named if name in op.index_operands}
