@@ -1,0 +1,93 @@
+"""ONNX Runtime behind the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+import numpy as np
+
+from fusewire.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Config,
+    Device,
+    Exchange,
+    Executable,
+    Fact,
+    Gap,
+    Offer,
+    Refusal,
+    Unavailable,
+)
+from fusewire.backends.onnxruntime.gaps import GAPS
+from fusewire.backends.onnxruntime.info import INFO
+from fusewire.dtypes import float32
+from fusewire.ir.dims import symbol
+from fusewire.ir.graph import Array, Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.elementwise import add
+from fusewire.region import build, claim_by_table, edge_slots, weight_slots
+
+INSTALL = "pip install 'fusewire[onnxruntime]'"
+# Constants of so many bytes are weights: bound by digest, never in the model.
+WEIGHT_BYTES = 1024
+
+
+@final
+class OnnxRuntimeBackend(Backend):
+    """Runs on the CPU; other execution providers are other devices, later."""
+
+    @property
+    def info(self) -> BackendInfo:
+        """Who this is."""
+        return INFO
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        """What it is known to get wrong."""
+        return GAPS
+
+    @property
+    def exchange(self) -> Exchange:
+        """Contiguous arrays of the host."""
+        return Exchange()
+
+    def probe(self) -> list[Device | Unavailable]:
+        """Run a node."""
+        if not INFO.version:
+            return [Unavailable("missing", "ONNX Runtime is not installed.", INSTALL)]
+        device = Device("cpu", "ONNX Runtime CPU")
+        x = Value(TensorType(float32, (symbol("n"),)), "x")
+        twice = build(self, Graph([x], [add(x, x)]), device)
+        (found,) = twice.run([np.ones(3, np.float32)]).wait()
+        if not np.array_equal(found, np.full(3, 2.0, np.float32)):
+            return [Unavailable("wrong", f"It added 1 and 1 to {found}.", INSTALL)]
+        return [device]
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        """Offer what the ONNX writer can write for the kernels there are."""
+        from fusewire.backends.onnxruntime.lowering import refuses
+
+        return claim_by_table(graph, refuses, shapes="dynamic")
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        """Write the model; the engine compiles when it is loaded."""
+        from fusewire.backends.onnxruntime.lowering import lower
+
+        config.checked(INFO.name, {})
+        weights = list(weight_slots(region, WEIGHT_BYTES))
+        outside = {slot.digest for slot in weights if slot.digest is not None}
+        model = lower(region).proto(outside)
+        launch: dict[str, Fact] = {"deterministic": config.deterministic}
+        if config.threads is not None:
+            launch["threads"] = config.threads
+        slots = (*edge_slots(region), *weights)
+        return Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        """Make a session; the weights stay where they are."""
+        from fusewire.backends.onnxruntime.session import open_session
+
+        return open_session(artifact, weights)

@@ -1,0 +1,7 @@
+"""What ONNX Runtime is known to get wrong, and no dtype, attribute or shape foretells."""
+
+from __future__ import annotations
+
+from fusewire.backend import Gap
+
+GAPS: tuple[Gap, ...] = ()

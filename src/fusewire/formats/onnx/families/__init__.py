@@ -1,0 +1,40 @@
+"""How each op of ours is written, by the families in which ops are declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusewire.formats.onnx.emitter import Write
+from fusewire.formats.onnx.families import (
+    activation,
+    arithmetic,
+    bits,
+    contraction,
+    control,
+    conversion,
+    convolution,
+    creation,
+    functions,
+    image,
+    indexing,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    scatter,
+    slicing,
+    sorting,
+    spectrum,
+)
+
+TABLE: Mapping[str, Write] = {
+    name: write
+    for family in (
+        arithmetic, functions, bits, conversion, reduction, contraction, convolution, pooling,
+        quantization, spectrum, movement, slicing, creation, indexing, scatter, sorting, image,
+        activation, normalization, recurrent, control,
+    )
+    for name, write in family.WRITERS.items()
+}  # fmt: skip

@@ -1,0 +1,30 @@
+"""Activations that ONNX has whole."""
+
+from __future__ import annotations
+
+from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.families.pieces import plain, with_attrs
+from fusewire.ir.graph import Node
+
+
+def gelu(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Weigh by the normal distribution."""
+    return e("Gelu", x, approximate="tanh" if node.attrs["approximate"] else "none")
+
+
+WRITERS = {
+    "relu": plain("Relu"),
+    "leaky_relu": with_attrs("LeakyRelu", alpha="alpha"),
+    "elu": with_attrs("Elu", alpha="alpha"),
+    "celu": with_attrs("Celu", alpha="alpha"),
+    "selu": with_attrs("Selu", alpha="alpha", gamma="gamma"),
+    "softplus": plain("Softplus"),
+    "softsign": plain("Softsign"),
+    "hard_sigmoid": with_attrs("HardSigmoid", alpha="alpha", beta="beta"),
+    "hard_swish": plain("HardSwish"),
+    "mish": plain("Mish"),
+    "thresholded_relu": with_attrs("ThresholdedRelu", alpha="alpha"),
+    "shrink": with_attrs("Shrink", lambd="limit", bias="bias"),
+    "gelu": gelu,
+    "prelu": plain("PRelu"),
+}

@@ -1,0 +1,89 @@
+"""Convolutions. ONNX pads all axes before, then all axes after; negative padding is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fusewire.errors import FormatError
+from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.families.pieces import operand
+from fusewire.ir.graph import Node
+
+
+def sliding(node: Node, rank: int) -> dict[str, Any]:
+    """Give the attributes that all sliding windows share, but for their size."""
+    attrs: Any = node.attrs
+    padding = attrs["padding"] or ((0, 0),) * rank
+    return {
+        "strides": list(attrs["strides"] or (1,) * rank),
+        "dilations": list(attrs["dilations"] or (1,) * rank),
+        "pads": [low for low, _ in padding] + [high for _, high in padding],
+    }
+
+
+def cropped(e: Emitter, x: Ref, attrs: dict[str, Any]) -> Ref:
+    """Cut off what negative padding asks for, and take it out of the attributes."""
+    pads = attrs["pads"]
+    if min(pads, default=0) >= 0:
+        return x
+    rank = len(pads) // 2
+    cut = [min(n, 0) for n in pads]
+    attrs["pads"] = [max(n, 0) for n in pads]
+    return e("Pad", x, e.integers(0, 0, *cut[:rank], 0, 0, *cut[rank:]))
+
+
+def require_filled(node: Node, places: Sequence[int] = (0,)) -> None:
+    """Refuse what is known to have no elements: engines differ in what they do then."""
+    sizes = [operand(node, place).tensor.size for place in places]
+    if 0 in (*sizes, node.outputs[0].tensor.size):
+        raise FormatError(f"Engines do not agree about {node.op} of nothing.")
+
+
+def conv(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
+    """Slide filters."""
+    require_filled(node, (0, 1))
+    shape, attrs = operand(node, 1).tensor.shape[2:], node.attrs
+    spread: Any = attrs["input_dilations"]
+    if spread is not None and max(spread) > 1:
+        raise FormatError("ONNX's Conv cannot put zeros between the elements of x.")
+    groups = attrs["groups"]
+    assert isinstance(groups, int)
+    window = sliding(node, len(shape))
+    x = cropped(e, x, window)
+    return e("Conv", x, w, bias, group=groups, **window)
+
+
+def conv_transpose(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
+    """Put filters at the places of elements."""
+    require_filled(node, (0, 1))
+    attrs: Any = node.attrs
+    rank = operand(node, 0).tensor.rank - 2
+    window = sliding(node, rank)
+    if min(window["pads"], default=0) < 0:
+        raise FormatError("ONNX's ConvTranspose has no negative padding.")
+    extra = attrs["output_padding"] or (0,) * rank
+    steps = zip(extra, window["strides"], window["dilations"], strict=True)
+    if any(n >= max(stride, dilation) for n, stride, dilation in steps):
+        raise FormatError("ConvTranspose needs output_padding below the stride or dilation.")
+    return e(
+        "ConvTranspose", x, w, bias, group=attrs["groups"], output_padding=list(extra), **window
+    )
+
+
+def deformable_conv(
+    e: Emitter, node: Node, x: Ref, w: Ref, offset: Ref, bias: Ref | None, mask: Ref | None
+) -> Ref:
+    """Convolve cells that are moved."""
+    require_filled(node, (0, 1))
+    attrs: Any = node.attrs
+    window = sliding(node, 2)
+    if min(window["pads"]) < 0:
+        raise FormatError("ONNX's DeformConv has no negative padding.")
+    return e(
+        "DeformConv", x, w, offset, bias, mask,
+        group=attrs["groups"], offset_group=attrs["offset_groups"], **window,
+    )  # fmt: skip
+
+
+WRITERS = {"conv": conv, "conv_transpose": conv_transpose, "deformable_conv": deformable_conv}

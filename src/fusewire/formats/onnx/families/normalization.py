@@ -1,0 +1,114 @@
+"""Normalizations that ONNX has whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fusewire.dtypes import float32
+from fusewire.errors import FormatError
+from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.families.convolution import require_filled
+from fusewire.formats.onnx.families.pieces import operand, with_attrs
+from fusewire.ir.graph import Node
+from fusewire.ops.inference import axis_of
+
+
+def layer_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref | None) -> Ref:
+    """Standardize the last axes, scale and shift."""
+    axis, shape = _last_axes(node)
+    if scale is None:
+        scale = _ones(e, node, shape, x)
+    attrs: Any = node.attrs
+    return e("LayerNormalization", x, scale, bias, axis=axis, epsilon=attrs["epsilon"])
+
+
+def _last_axes(node: Node) -> tuple[int, tuple[Any, ...]]:
+    """Give the first normalized axis and the sizes from there on, which scale and bias must have."""
+    value, attrs = operand(node, 0).tensor, node.attrs
+    axis = axis_of(attrs["axis"], value.rank)  # type: ignore[arg-type]  # an int
+    shape = value.shape[axis:]
+    for given in node.inputs[1:]:
+        if given is not None and given.tensor.shape != shape:
+            raise FormatError(f"ONNX wants scale and bias of shape {list(shape)}.")
+    return axis, shape
+
+
+def _ones(e: Emitter, node: Node, shape: tuple[Any, ...], like: Ref) -> Ref:
+    if not all(isinstance(dim, int) for dim in shape):
+        raise FormatError(f"ONNX wants a scale, and the sizes {list(shape)} are not known.")
+    return e.constant(np.ones(shape, like.dtype.numpy))
+
+
+def rms_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None) -> Ref:
+    """Divide by the root of the mean square; from opset 23 on."""
+    axis, shape = _last_axes(node)
+    if scale is None:
+        scale = _ones(e, node, shape, x)
+    attrs: Any = node.attrs
+    return e("RMSNormalization", x, scale, axis=axis, epsilon=attrs["epsilon"])
+
+
+def lp_normalize(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Divide by the length along an axis."""
+    attrs: Any = node.attrs
+    return e("LpNormalization", x, axis=attrs["axis"], p=attrs["p"])
+
+
+def batch_norm(e: Emitter, node: Node, *xs: Ref) -> Ref:
+    """Normalize each channel by what is given."""
+    attrs: Any = node.attrs
+    channels = operand(node, 0).tensor.shape[1]
+    for place in range(1, 5):
+        if operand(node, place).tensor.shape != (channels,):
+            raise FormatError("ONNX's BatchNormalization wants one number a channel.")
+    return e("BatchNormalization", *xs, epsilon=attrs["epsilon"])
+
+
+def instance_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref | None) -> Ref:
+    """Standardize each channel of each instance."""
+    require_filled(node)
+    value, attrs = operand(node, 0).tensor, node.attrs
+    channels = value.shape[1]
+    if value.rank < 3:
+        raise FormatError("ONNX's InstanceNormalization needs spatial axes.")
+    for given in node.inputs[1:]:
+        if given is not None and given.tensor.shape != (channels,):
+            raise FormatError("ONNX's InstanceNormalization wants one number a channel.")
+    if (scale is None or bias is None) and not isinstance(channels, int):
+        raise FormatError("ONNX wants scale and bias, and the channels are not known.")
+    of, epsilon = x.dtype.numpy, attrs["epsilon"]
+    assert isinstance(epsilon, float)
+    scale = e.constant(np.ones(channels, of)) if scale is None else scale  # type: ignore[arg-type]
+    bias = e.constant(np.zeros(channels, of)) if bias is None else bias  # type: ignore[arg-type]
+    return e("InstanceNormalization", x, scale, bias, epsilon=epsilon)
+
+
+def group_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref | None) -> Ref:
+    """Standardize groups of channels."""
+    raise FormatError("GroupNormalization is written out.")
+
+
+def local_response_norm(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Divide by a power of the mean square of neighbouring channels."""
+    require_filled(node)
+    attrs: Any = node.attrs
+    if operand(node, 0).tensor.rank != 4:
+        raise FormatError("LRN is for images of rank 4.")
+    return e("LRN", x, alpha=attrs["alpha"], beta=attrs["beta"], bias=attrs["bias"],
+             size=attrs["window"])  # fmt: skip
+
+
+WRITERS = {
+    "softmax": with_attrs("Softmax", axis="axis"),
+    "log_softmax": with_attrs("LogSoftmax", axis="axis"),
+    "hardmax": with_attrs("Hardmax", axis="axis"),
+    "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "lp_normalize": lp_normalize,
+    "batch_norm": batch_norm,
+    "instance_norm": instance_norm,
+    "local_response_norm": local_response_norm,
+}
+del float32

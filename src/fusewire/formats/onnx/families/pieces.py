@@ -1,0 +1,77 @@
+"""What families share: one node that does it all, comparisons, choices, numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fusewire.dtypes import DType, bool_, int64
+from fusewire.formats.onnx.emitter import Emitter, OnnxAttr, Ref, Write
+from fusewire.ir.graph import Node, Value
+
+
+def plain(op: str, **fixed: OnnxAttr) -> Write:
+    """Write a node as one ONNX node of the same operands."""
+
+    def write(e: Emitter, node: Node, *xs: Ref | None) -> Ref:
+        return e(op, *xs, **fixed)
+
+    return write
+
+
+def with_attrs(op: str, **names: str) -> Write:
+    """Write a node as one ONNX node, whose attributes (left) are named as ours (right)."""
+
+    def write(e: Emitter, node: Node, *xs: Ref | None) -> Ref:
+        attrs: dict[str, Any] = {theirs: node.attrs[ours] for theirs, ours in names.items()}
+        return e(op, *xs, **attrs)
+
+    return write
+
+
+def comparison(op: str) -> Write:
+    """Write a node as one ONNX node that gives bools."""
+    return lambda e, node, *xs: e(op, *xs, dtype=bool_)
+
+
+def compare(e: Emitter, op: str, x: Ref, y: Ref) -> Ref:
+    """Compare; gives bools."""
+    return e(op, x, y, dtype=bool_)
+
+
+def choose(e: Emitter, condition: Ref, x: Ref, y: Ref) -> Ref:
+    """Take x where the condition holds; bools by logic, as engines lack a choice of them."""
+    if x.dtype is bool_:
+        kept, other = e("And", condition, x), e("And", e("Not", condition), y)
+        return e("Or", kept, other)
+    return e("Where", condition, x, y, of=x.dtype)
+
+
+def number(e: Emitter, value: Any, like: Ref) -> Ref:
+    """Give a scalar of a value's dtype."""
+    return e.constant(np.array(value).astype(like.dtype.numpy))
+
+
+def widened(e: Emitter, x: Ref, to: DType) -> Ref:
+    """Bring 16-bit floats to a wider dtype, in which a chain of nodes rounds once."""
+    return e.cast(x, to) if x.dtype.is_float and x.dtype.bits == 16 else x
+
+
+def indices(e: Emitter, x: Ref) -> Ref:
+    """Bring indices to int64, which every op takes."""
+    return e.cast(x, int64)
+
+
+def operand(node: Node, place: int) -> Value:
+    """Give an operand that must be there."""
+    value = node.inputs[place]
+    assert value is not None
+    return value
+
+
+def static_sizes(value: Value) -> tuple[int, ...] | None:
+    """Give the shape where all of it is known."""
+    shape = value.tensor.shape
+    known = tuple(dim for dim in shape if isinstance(dim, int))
+    return known if len(known) == len(shape) else None

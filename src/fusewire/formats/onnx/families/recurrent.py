@@ -1,0 +1,73 @@
+"""Recurrent layers: ours are ONNX's, but for how activations are spelled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusewire.dtypes import int32
+from fusewire.errors import FormatError
+from fusewire.formats.onnx.emitter import Emitter, Ref, Write
+from fusewire.formats.onnx.families.convolution import require_filled
+from fusewire.formats.onnx.families.pieces import operand
+from fusewire.ir.graph import Node
+
+# ONNX's name, and how many numbers it takes: (alpha, beta).
+ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
+    "tanh": ("Tanh", ()),
+    "sigmoid": ("Sigmoid", ()),
+    "relu": ("Relu", ()),
+    "softsign": ("Softsign", ()),
+    "softplus": ("Softplus", ()),
+    "affine": ("Affine", (1.0, 0.0)),
+    "scaled_tanh": ("ScaledTanh", (1.0, 1.0)),
+    "leaky_relu": ("LeakyRelu", (0.01,)),
+    "thresholded_relu": ("ThresholdedRelu", (1.0,)),
+    "hard_sigmoid": ("HardSigmoid", (0.2, 0.5)),
+    "elu": ("Elu", (1.0,)),
+}
+
+
+def _activations(node: Node, count: int) -> dict[str, Any]:
+    """Spell the activations of all directions; numbers are listed for those that take some."""
+    attrs: Any = node.attrs
+    given = attrs["activations"]
+    if attrs["direction"] == "bidirectional" and len(given) == count:
+        given = given * 2
+    names, alphas, betas = [], [], []
+    for of in given:
+        name, *numbers = (of,) if isinstance(of, str) else of
+        theirs, defaults = ACTIVATIONS[name]
+        full = [*numbers, *defaults[len(numbers) :]]
+        names.append(theirs)
+        alphas += full[:1]
+        betas += full[1:]
+    found: dict[str, Any] = {"activations": names}
+    found |= {"activation_alpha": alphas} if alphas else {}
+    return found | ({"activation_beta": betas} if betas else {})
+
+
+def layer(op: str, count: int, states: int, **flags: str) -> Write:
+    """Write a layer with so many activations and states; ``flags`` are attributes of its own."""
+
+    def write(e: Emitter, node: Node, x: Ref, w: Ref, r: Ref, bias: Ref | None,
+              lengths: Ref | None, *rest: Ref | None) -> list[Ref]:  # fmt: skip
+        attrs: Any = node.attrs
+        require_filled(node)
+        hidden = operand(node, 2).tensor.shape[2]
+        if not isinstance(hidden, int):
+            raise FormatError("ONNX wants the hidden size as a number.")
+        given = _activations(node, count)
+        given |= {"hidden_size": hidden, "direction": attrs["direction"], "clip": attrs["clip"]}
+        given |= {theirs: int(attrs[ours]) for theirs, ours in flags.items()}
+        ends = None if lengths is None else e.cast(lengths, int32)
+        made = [x.dtype] * (states + 1)
+        return e.many(op, x, w, r, bias, ends, *rest, made=made, **given)
+
+    return write
+
+
+WRITERS = {
+    "rnn": layer("RNN", 1, 1),
+    "lstm": layer("LSTM", 3, 2, input_forget="input_forget"),
+    "gru": layer("GRU", 2, 1, linear_before_reset="linear_before_reset"),
+}

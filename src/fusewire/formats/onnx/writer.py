@@ -1,0 +1,81 @@
+"""Write a graph of ours as an ONNX model.
+
+A node that the target cannot hold is refused with a sentence. ``write`` expands composites that
+are refused, so that it fails only where ONNX has nothing for a primitive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fusewire.errors import FormatError
+from fusewire.formats.onnx.elements import element_of
+from fusewire.formats.onnx.emitter import Body, Emitter, Model, Port, Ref, Write
+from fusewire.formats.onnx.families import TABLE
+from fusewire.formats.onnx.proto import model_proto
+from fusewire.formats.onnx.target import DEFAULT, Standard, Target
+from fusewire.ir.graph import Constant, Graph, Node, Value
+from fusewire.ir.types import tensor_of
+from fusewire.rewrite.legalize import legalize
+
+
+@dataclass(frozen=True)
+class Written:
+    """A model as it was emitted, and the constants that it uses, by the names it gives them."""
+
+    body: Body
+    constants: Mapping[str, Constant]
+    opset: int
+
+    def proto(self, outside: Container[str] = ()) -> Any:
+        """Make a ModelProto; constants of these digests stay outside of it."""
+        return model_proto(self.body, self.constants, self.opset, outside)
+
+
+def write(graph: Graph, opset: int = DEFAULT) -> Written:
+    """Write any graph by the specification; FormatError names what ONNX cannot hold."""
+    target = Standard(opset)
+    return emit(legalize(graph, lambda node: refusal(node, target)).graph, target)
+
+
+def refusal(node: Node, target: Target, table: Mapping[str, Write] = TABLE) -> str | None:
+    """Say why a node cannot be written as it is; None when it can."""
+    emitter = Emitter(Model(target, table), is_trial=True)
+    try:
+        for value in node.operands:
+            if value.constant is None:
+                emitter.bind(value, _input(emitter, value, emitter.model.fresh("operand")))
+        emitter.nodes([node])
+    except FormatError as error:
+        return str(error)
+    return None
+
+
+def emit(graph: Graph, target: Target, table: Mapping[str, Write] = TABLE) -> Written:
+    """Emit a graph, every node of which the target takes as it is."""
+    names = [v.name or f"input{i}" for i, v in enumerate(graph.inputs)]
+    model = Model(target, table, {*names, *graph.output_names})
+    if len(model.taken) < len(names) + len(graph.output_names):
+        raise FormatError(
+            f"Inputs and outputs of a model need different names, found {', '.join(names)} and "
+            f"{', '.join(graph.output_names)}."
+        )
+    emitter = Emitter(model)
+    for value, name in zip(graph.inputs, names, strict=True):
+        emitter.bind(value, _input(emitter, value, name))
+    emitter.nodes(graph.nodes)
+    for value, name in zip(graph.outputs, graph.output_names, strict=True):
+        emitter.give(emitter.ref(value), name)
+    inputs = [Port(name, v.type) for name, v in zip(names, graph.inputs, strict=True)]
+    outputs = [
+        Port(name, v.type) for name, v in zip(graph.output_names, graph.outputs, strict=True)
+    ]
+    return Written(Body(graph.name, inputs, outputs, emitter.steps), model.constants, target.opset)
+
+
+def _input(emitter: Emitter, value: Value, name: str) -> Ref:
+    of = tensor_of(value.type).dtype
+    element_of(of)
+    return Ref(name, of)
