@@ -31,7 +31,8 @@ Fact: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[int, ...]"
 class BackendInfo:
     """Who a backend is. Plain data: making it imports no engine.
 
-    Where nothing else decides, the higher ``priority`` comes first.
+    Where nothing else decides, the higher ``priority`` comes first. One that is ``trusted`` runs in
+    the caller's process from the start: it cannot crash or hang it.
     """
 
     name: str
@@ -40,7 +41,7 @@ class BackendInfo:
     vendor: str
     api: tuple[int, int] = API
     extra: str | None = None
-    trusted: bool = True
+    trusted: bool = False
     priority: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
 

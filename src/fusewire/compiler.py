@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any
 
-from fusewire.backend import Config, Exchange, Executable, Fact, Held
+from fusewire.backend import Config, Fact
 from fusewire.errors import FallbackWarning, OptionsError, RefusedError
 from fusewire.frontend import Limits, Reading, Structure
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.interpret import graph_of
 from fusewire.ops.table import get_op, verify
+from fusewire.placement.contact import Fallback, Maker
 from fusewire.placement.planner import Home, Planned, make_plan
 from fusewire.placement.select import Policy, choose
 from fusewire.region import build, first_device
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.execute import PlanRunner
-from fusewire.runtime.plan import Plan, Region
+from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Entry, Program
 
 # Runs every graph, and is always there.
@@ -40,16 +41,18 @@ class Options:
     ``backend`` is a name, "auto", or a policy of placement.select. ``fallback`` says what becomes
     of nodes that it refuses: "error" raises, "warn" and "allow" run them on the reference, unless
     more than ``max_crossings`` tensors would change hands: then all of it runs there.
-    ``backend_config`` holds options of the backend's own.
+    An engine meets each region first in a child process, unless ``isolate`` is off; what crashes
+    or hangs there counts as refused. ``backend_config`` holds options of the backend's own.
     """
 
     backend: Policy = "auto"
     device: str | None = None
     level: int = 0
-    fallback: Literal["error", "warn", "allow"] = "warn"
+    fallback: Fallback = "warn"
     max_crossings: int | None = None
     threads: int | None = None
     memory_limit: int | None = None
+    isolate: bool = True
     deterministic: bool = False
     backend_config: Mapping[str, Fact] = field(default_factory=dict)
 
@@ -157,12 +160,10 @@ def _entry(reading: Reading, options: Options) -> Entry:
     elif options.fallback == "warn" and (left := planned.left_over()):
         warnings.warn(_left_over(home, left, planned.plan), FallbackWarning, stacklevel=5)
 
-    def make(region: Region, sized: Graph, inputs: Sequence[Held]) -> tuple[Executable, Exchange]:
-        backend = REGISTRY.backends.get(region.backend)
-        config = options.config if region.backend == home.name else Config()
-        return build(backend, sized, region.device, config), backend.exchange
-
-    runner = PlanRunner(planned.plan, make, lambda body: make_plan(body, homes).plan)
+    maker = Maker(REGISTRY, home, _reference(), options.config, options.fallback, options.isolate)
+    runner = PlanRunner(
+        planned.plan, maker.make, maker.rescue, lambda body: make_plan(body, homes).plan
+    )
     return Entry(graph, runner, reading.arguments, reading.results, home.name, planned.plan)
 
 

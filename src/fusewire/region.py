@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from fusewire.backend import (
+    Artifact,
     Backend,
     Config,
     Device,
@@ -16,7 +17,7 @@ from fusewire.backend import (
     Unavailable,
 )
 from fusewire.errors import RegistryError
-from fusewire.ir.graph import Graph, Node
+from fusewire.ir.graph import Array, Constant, Graph, Node
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import tensor_of
 
@@ -84,7 +85,10 @@ def first_device(backend: Backend) -> Device:
 def build(backend: Backend, region: Graph, device: Device, config: Config = Config()) -> Executable:
     """Compile and load in this process."""
     artifact = backend.compile(region, device, config)
+    return backend.load(artifact, device, weights_of(artifact, constants_of(region)))
+
+
+def weights_of(artifact: Artifact, held: Mapping[str, Constant]) -> dict[str, Array]:
+    """Find the arrays that an artifact asks for by digest."""
     wanted = {slot.digest for slot in artifact.slots if slot.digest is not None}
-    held = constants_of(region) if wanted else {}
-    weights = {digest: held[digest].array for digest in wanted if digest in held}
-    return backend.load(artifact, device, weights)
+    return {digest: held[digest].array for digest in wanted if digest in held}

@@ -9,7 +9,7 @@ import pytest
 import fusewire as fw
 from fusewire import ops
 from fusewire.backend import Device, Exchange, Executable, Held
-from fusewire.errors import RefusedError
+from fusewire.errors import EngineError, RefusedError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
@@ -35,7 +35,10 @@ def _runner(graph: Graph, homes: Sequence[Home]) -> tuple[PlanRunner, Planned]:
         backend = by_name[region.backend]
         return build(backend, sized, region.device), backend.exchange
 
-    runner = PlanRunner(planned.plan, make, lambda body: make_plan(body, homes).plan)
+    def rescue(region: Region, sized: Graph, error: EngineError) -> tuple[Executable, Exchange]:
+        raise error
+
+    runner = PlanRunner(planned.plan, make, rescue, lambda body: make_plan(body, homes).plan)
     return runner, planned
 
 

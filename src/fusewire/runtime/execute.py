@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from fusewire.backend import Buffer, Done, Event, Exchange, Executable, Held
+from fusewire.errors import EngineError
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
@@ -16,11 +17,14 @@ from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ir.verify import attr_symbols
 from fusewire.ops.interpret import Interpreter, bind
 from fusewire.ops.sample import HostValue
+from fusewire.process.guard import guarded
 from fusewire.runtime.plan import HOST, Plan, Region, Step
 from fusewire.runtime.transfer import hand_over, to_host
 
 # Makes a region ready to run: given it, its graph for these sizes, and inputs to try it on.
 Build = Callable[[Region, Graph, Sequence[Held]], tuple[Executable, Exchange]]
+# Finds another home for a region whose engine failed while running; raises where none is allowed.
+Rescue = Callable[[Region, Graph, EngineError], tuple[Executable, Exchange]]
 # Plans a body of control flow once sizes of the graph around it are known.
 Replan = Callable[[Graph], Plan]
 
@@ -28,9 +32,10 @@ Replan = Callable[[Graph], Plan]
 class RegionRunner:
     """A region and its executables: one, or one per size for an engine that needs sizes."""
 
-    def __init__(self, region: Region, build: Build) -> None:
+    def __init__(self, region: Region, build: Build, rescue: Rescue) -> None:
         self._region = region
         self._build = build
+        self._rescue = rescue
         self._symbols = {s for v in region.graph.inputs for s in type_symbols(v.type)}
         self._per_size = region.shapes != "dynamic" and bool(self._symbols)
         self._made: dict[tuple[tuple[int, ...], ...], tuple[Executable, Exchange]] = {}
@@ -38,23 +43,37 @@ class RegionRunner:
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
         """Run on values from anywhere."""
-        executable, exchange = self._ready(inputs)
+        key = tuple(map(_shape, inputs)) if self._per_size else ()
+        executable, exchange = self._made.get(key) or self._make(key, inputs)
+        name = self._region.backend
+        try:
+            return guarded(name, "run", "a region", self._start, executable, exchange, inputs)
+        except EngineError as error:
+            with self._lock:
+                self._made[key] = self._rescue(self._region, self._graph(inputs), error)
+            return self._start(*self._made[key], inputs)
+
+    def _start(
+        self, executable: Executable, exchange: Exchange, inputs: Sequence[Held]
+    ) -> list[Held]:
         given = [hand_over(value, exchange) for value in inputs]
         if executable.is_reentrant:
             return executable.run(given).wait()
         with self._lock:
             return executable.run(given).wait()
 
-    def _ready(self, inputs: Sequence[Held]) -> tuple[Executable, Exchange]:
-        key = tuple(map(_shape, inputs)) if self._per_size else ()
-        found = self._made.get(key)
-        if found is None:
-            with self._lock:
-                found = self._made.get(key)
-                if found is None:
-                    graph = self._sized(inputs) if self._per_size else self._region.graph
-                    found = self._made[key] = self._build(self._region, graph, inputs)
+    def _make(
+        self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]
+    ) -> tuple[Executable, Exchange]:
+        with self._lock:
+            found = self._made.get(key)
+            if found is None:
+                found = self._build(self._region, self._graph(inputs), inputs)
+                self._made[key] = found
         return found
+
+    def _graph(self, inputs: Sequence[Held]) -> Graph:
+        return self._sized(inputs) if self._per_size else self._region.graph
 
     def _sized(self, inputs: Sequence[Held]) -> Graph:
         sizes: dict[Symbol, int] = {}
@@ -81,8 +100,9 @@ def _shape(value: Held) -> tuple[int, ...]:
 class HostRunner:
     """A control-flow node that the host drives; its bodies run by plan."""
 
-    def __init__(self, step: Step, build: Build, replan: Replan) -> None:
+    def __init__(self, step: Step, build: Build, rescue: Rescue, replan: Replan) -> None:
         self._build = build
+        self._rescue = rescue
         self._replan = replan
         self._interpreter = Interpreter(step.region.graph, run_body=self._body)
         (node,) = step.region.graph.nodes
@@ -103,7 +123,7 @@ class HostRunner:
         if runner is None:
             sizes: dict[Symbol, Dim] = dict(known)
             plan = self._replan(bind_symbols(graph, sizes)) if known else self._plans[graph]
-            runner = self._runners[key] = PlanRunner(plan, self._build, self._replan)
+            runner = self._runners[key] = PlanRunner(plan, self._build, self._rescue, self._replan)
         return runner.run(inputs).wait()
 
     def close(self) -> None:
@@ -126,12 +146,12 @@ def mentioned_symbols(graph: Graph) -> list[Symbol]:
 class PlanRunner(Executable):
     """A plan made ready to run."""
 
-    def __init__(self, plan: Plan, build: Build, replan: Replan) -> None:
+    def __init__(self, plan: Plan, build: Build, rescue: Rescue, replan: Replan) -> None:
         self._plan = plan
         self._runners = [
-            HostRunner(step, build, replan)
+            HostRunner(step, build, rescue, replan)
             if step.region.backend == HOST
-            else RegionRunner(step.region, build)
+            else RegionRunner(step.region, build, rescue)
             for step in plan.steps
         ]
         self._whole = _whole(plan)

@@ -12,4 +12,5 @@ INFO = BackendInfo(
     description="NumPy, node by node: what every op means.",
     vendor="Fusewire",
     priority=-100,
+    trusted=True,
 )

@@ -1,0 +1,301 @@
+"""One child process, seen from the parent: started, spoken to, watched, killed.
+
+The parent trusts nothing that a child says and waits for nothing without a deadline. It watches
+from outside, so a child that holds its interpreter, or is stopped, is killed like any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, get_args
+
+from fusewire.errors import (
+    BackendCrashed,
+    BackendHung,
+    EngineError,
+    EngineGarbage,
+    EngineOutOfMemory,
+    IsolationError,
+)
+from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
+from fusewire.process.guard import Phase, failure
+from fusewire.process.procfs import available, descendants, resident
+
+_TICK = 0.025
+_TICKS_PER_WALK = 8
+_GRACE = 0.1
+_PATIENCE = 5.0
+_PIECES = 16
+_KEPT_NOISE = 16384
+_SHOWN_NOISE = 800
+_LONGEST_NAME = 200
+# Lines that a dump of the interpreter has beside the place that matters.
+_NO_NEWS = ("Extension modules:", "<frozen ", "fusewire/process/", "most recent call first")
+
+
+# What happened instead of an answer, and what was found.
+Mishap: TypeAlias = tuple[type[EngineError], str]
+
+
+@dataclass(frozen=True)
+class ChildLimits:
+    """What one job may take: seconds, and resident memory (None: what the machine has free)."""
+
+    seconds: float = 60.0
+    memory_bytes: int | None = None
+
+
+class Child:
+    """A worker process for one backend; one job at a time."""
+
+    def __init__(self, reference: str) -> None:
+        if sys.platform != "linux" or not sys.executable:
+            raise IsolationError(
+                f"Child processes need Linux and a Python executable, found {sys.platform} and "
+                f"{sys.executable!r}. Pass isolate=False to run engines in this process."
+            )
+        self.name = reference
+        self.jobs = 0
+        self._is_ready = False
+        self._phase: Phase = "import"
+        self._noise = bytearray()
+        self._is_ended = False
+        self._is_interrupted = False
+        self._signals = threading.Lock()
+        self._started = time.monotonic()
+        self._ours = contextlib.ExitStack()
+        try:
+            self._start(reference)
+        except OSError as error:
+            self._ours.close()
+            raise IsolationError(f"A child process could not be started: {error}.") from error
+
+    def _start(self, reference: str) -> None:
+        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        is_main = threading.current_thread() is threading.main_thread()
+        with contextlib.ExitStack() as theirs:
+            requests, self._requests = _pipe(theirs, self._ours)
+            self._replies, replies = _pipe(self._ours, theirs)
+            life, _ = _pipe(theirs, self._ours)
+            self._noises, noise = _pipe(self._ours, theirs)
+            numbers = [requests, replies, life, os.getpid(), int(is_main)]
+            command = [sys.executable, "-P", "-m", "fusewire.process.worker", reference]
+            self._process = subprocess.Popen(
+                command + [str(number) for number in numbers],
+                stdin=subprocess.DEVNULL,
+                stdout=noise,
+                stderr=noise,
+                pass_fds=(requests, replies, life),
+                start_new_session=True,
+                # The same modules as here, wherever this process found them.
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        self._alive = os.pidfd_open(self._process.pid)
+        self._ours.callback(os.close, self._alive)
+        for descriptor in (self._requests, self._replies, self._noises):
+            os.set_blocking(descriptor, False)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it lives and has nothing to say: what comes unasked is garbage."""
+        if self._is_ended:
+            return False
+        watched = [self._alive, self._replies] if self._is_ready else [self._alive]
+        return not _is_ready(0.0, *watched)
+
+    def greet(self, seconds: float) -> float:
+        """Wait until it is ready for jobs, and give the seconds that it took, 0 if it was ready.
+
+        Raises IsolationError if it does not get there.
+        """
+        if self._is_ready:
+            return 0.0
+        found = self._heard(None, ChildLimits(seconds))
+        if isinstance(found, Frame) and found.header.get("hello") == VERSION:
+            self._is_ready = True
+            return time.monotonic() - self._started
+        self.end()
+        raise IsolationError(
+            f"A child process for {self.name} was not ready after {seconds:g} seconds, or is not "
+            f"one of ours. Pass isolate=False to run it in this process.{self._last_words()}"
+        )
+
+    def ask(self, header: dict[str, Any], blobs: Blobs, limits: ChildLimits, what: str) -> Frame:
+        """Have a job done; any error leaves the child ended."""
+        self.jobs += 1
+        self._phase = "import"
+        found = self._heard(Frame({**header, "job": self.jobs}, blobs), limits)
+        if not isinstance(found, Frame):
+            raise self.post_mortem(*found, what)
+        if found.header.get("job") != self.jobs:
+            raise self.post_mortem(EngineGarbage, "an answer to another job", what)
+        return found
+
+    def _heard(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
+        try:
+            return self._listen(asked, limits)
+        except EngineError as error:
+            return type(error), error.reason
+        except BaseException:
+            # Interrupted in the middle of a sentence: nothing that follows can be understood.
+            self.end()
+            raise
+
+    def _listen(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
+        """Speak and listen until there is an answer, a limit is reached, or nobody is there."""
+        memory = limits.memory_bytes or resident(self._process.pid) + available() * 9 // 10
+        incoming = Incoming(self._replies, memory)
+        poller = select.poll()
+        for descriptor in (self._replies, self._noises, self._alive):
+            poller.register(descriptor, select.POLLIN)
+        outgoing = None if asked is None else Outgoing(self._requests, asked)
+        if outgoing is not None:
+            poller.register(self._requests, select.POLLOUT)
+        start = time.monotonic()
+        deadline, look, ticks = start + limits.seconds, start + _TICK, 0
+        while (now := time.monotonic()) < deadline:
+            if now >= look:
+                look, ticks = now + _TICK, ticks + 1
+                if (held := self._memory(ticks)) > memory:
+                    return EngineOutOfMemory, f"{held >> 20} MiB, and {memory >> 20} are allowed"
+            for descriptor, _ in poller.poll(math.ceil((min(look, deadline) - now) * 1000)):
+                if descriptor == self._requests and outgoing is not None:
+                    if _is_sent(outgoing):
+                        poller.unregister(descriptor)
+                elif descriptor == self._noises:
+                    if not self._drain():
+                        poller.unregister(descriptor)
+                elif answer := self._receive(incoming, is_last=descriptor == self._alive):
+                    return answer
+        return BackendHung, f"{limits.seconds:g} seconds are allowed"
+
+    def _receive(self, incoming: Incoming, is_last: bool) -> Frame | Mishap | None:
+        """Read an answer, or what phase it is in; ``is_last`` when no more will be written."""
+        try:
+            frame = incoming.read()
+        except EOFError:
+            return BackendCrashed, ""
+        if frame is None:
+            is_empty = is_last and not _is_ready(0.0, self._replies)
+            return (BackendCrashed, "") if is_empty else None
+        if "phase" not in frame.header:
+            return frame
+        phase, name = frame.header["phase"], frame.header.get("name")
+        if phase not in get_args(Phase) or type(name) is not str or len(name) > _LONGEST_NAME:
+            raise EngineGarbage(f"it says that it is in the phase {repr(phase)[:40]}")
+        self._phase, self.name = phase, name
+        return None
+
+    def _memory(self, ticks: int) -> int:
+        """Measure the process; with its descendants now and then, because those must be found."""
+        own = resident(self._process.pid)
+        if ticks % _TICKS_PER_WALK:
+            return own
+        return own + sum(resident(pid) for pid in descendants(self._process.pid))
+
+    def _drain(self) -> bool:
+        """Read what was printed and keep the end of it; tell whether more can come."""
+        with contextlib.suppress(BlockingIOError):
+            # Not for ever: someone may write as fast as this reads.
+            for _ in range(_PIECES):
+                if not (piece := os.read(self._noises, 1 << 16)):
+                    return False
+                self._noise += piece
+                del self._noise[:-_KEPT_NOISE]
+        return True
+
+    def _last_words(self) -> str:
+        lines = self._noise.decode(errors="replace").splitlines()
+        told = [x.strip() for x in lines if x.strip() and not any(mark in x for mark in _NO_NEWS)]
+        shown = "".join(c if c.isprintable() else "?" for c in " | ".join(told)[-_SHOWN_NOISE:])
+        return f" Its last words: {shown}" if shown else ""
+
+    def post_mortem(self, kind: type[EngineError], found: str, what: str) -> EngineError:
+        """End it, and say what became of it."""
+        if kind is BackendCrashed:
+            is_dead = _is_ready(_PATIENCE, self._alive)
+            self.end()
+            found = _exit_of(self._process.returncode) if is_dead else "it closed its pipe"
+        else:
+            self.end(_GRACE)
+        if self._is_interrupted:
+            raise IsolationError(f"The pool was closed while {self.name} worked on {what}.")
+        told = f"{found.rstrip('.')}.{self._last_words()}"
+        return failure(kind, self.name, self._phase, what, told)
+
+    def interrupt(self) -> None:
+        """Kill it, from any thread; whoever waits for it does the rest."""
+        with self._signals:
+            self._is_interrupted = True
+            if not self._is_ended:
+                self._kill(signal.SIGKILL)
+
+    def end(self, grace: float = 0.0) -> None:
+        """Kill the group and what left it, and reap; within the grace it says where it was."""
+        with self._signals:
+            if self._is_ended:
+                return
+            # Found now, because orphans of a dead process are nobody's descendants.
+            family = descendants(self._process.pid)
+            if grace:
+                self._kill(signal.SIGTERM)
+                _is_ready(grace, self._alive)
+            self._kill(signal.SIGKILL, *family)
+            _is_ready(_PATIENCE, self._alive)
+            self._process.poll()
+            self._drain()
+            self._ours.close()
+            self._is_ended = True
+
+    def _kill(self, number: signal.Signals, *others: int) -> None:
+        # Not reaped yet, so the number of the group is still its own.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+        for pid in others:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    def forget(self) -> None:
+        """Let go without killing: after a fork, the process is the parent's."""
+        self._ours.close()
+        self._is_ended = True
+
+
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for stack, end in zip((reader, writer), ends, strict=True):
+        stack.callback(os.close, end)
+    return ends
+
+
+def _is_ready(seconds: float, *descriptors: int) -> bool:
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return bool(poller.poll(math.ceil(seconds * 1000)))
+
+
+def _is_sent(outgoing: Outgoing) -> bool:
+    try:
+        return outgoing.write()
+    except BrokenPipeError:
+        # It no longer listens; that it is dead, or gives no answer, is found elsewhere.
+        return True
+
+
+def _exit_of(code: int) -> str:
+    if code >= 0:
+        return f"it exited with code {code}"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    hint = ", perhaps because the machine had no memory left" if name == "SIGKILL" else ""
+    return f"it died of {name}{hint}"

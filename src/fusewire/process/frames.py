@@ -1,0 +1,159 @@
+"""Frames: what a parent and its child say to each other, as bytes on a pipe.
+
+Magic, version, lengths, a header in JSON, then blobs. Nothing in a frame can become code or an
+object of any class, and every length is checked before memory is set aside for it. Reading is a
+generator that asks for buffers to be filled, so that one reader serves the child, which blocks,
+and the parent, which must not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fusewire.errors import EngineGarbage, EngineOutOfMemory
+from fusewire.ir.graph import Array
+
+MAGIC = b"FWpf"
+VERSION = 1
+MAX_HEADER = 1 << 24
+MAX_BLOBS = 1 << 20
+
+# Magic, version, number of blobs, bytes of the header, bytes of all blobs.
+PREFIX = struct.Struct("<4sHxxIIQ")
+_MANY_BUFFERS = 64
+
+Blobs = list[Array]
+
+
+class Frame(NamedTuple):
+    """One message; blobs are flat arrays of bytes."""
+
+    header: dict[str, Any]
+    blobs: Blobs
+
+    def buffers(self) -> list[memoryview]:
+        """Lay the frame out for writing; blobs are not copied."""
+        header = json.dumps(self.header, separators=(",", ":")).encode()
+        sizes = [blob.nbytes for blob in self.blobs]
+        if len(header) > MAX_HEADER or len(sizes) > MAX_BLOBS:
+            raise EngineGarbage(
+                f"A frame with {len(header)} bytes of header and {len(sizes)} blobs is too large: "
+                f"{MAX_HEADER} and {MAX_BLOBS} are allowed."
+            )
+        prefix = PREFIX.pack(MAGIC, VERSION, len(sizes), len(header), sum(sizes))
+        start = prefix + struct.pack(f"<{len(sizes)}Q", *sizes) + header
+        return [memoryview(start), *(blob.data for blob in self.blobs if blob.nbytes)]
+
+
+def reading(limit: int) -> Generator[memoryview, None, Frame]:
+    """Yield the buffers to fill, in order, and return the frame; ``limit`` bounds the blobs."""
+    prefix = bytearray(PREFIX.size)
+    yield memoryview(prefix)
+    magic, version, count, length, total = PREFIX.unpack(prefix)
+    if magic != MAGIC or version != VERSION:
+        raise EngineGarbage(f"Found {bytes(prefix[:6]).hex()} where a frame should start.")
+    if length > MAX_HEADER or count > MAX_BLOBS or total > limit:
+        raise EngineGarbage(
+            f"A frame of {length} bytes of header and {count} blobs of {total} bytes: "
+            f"{MAX_HEADER}, {MAX_BLOBS} and {limit} are allowed."
+        )
+    start = bytearray(8 * count + length)
+    if start:
+        yield memoryview(start)
+    sizes = struct.unpack_from(f"<{count}Q", start)
+    if sum(sizes) != total:
+        raise EngineGarbage(f"Blobs of {sum(sizes)} bytes in a frame that says {total}.")
+    header = _parsed(start[8 * count :])
+    blobs = []
+    for size in sizes:
+        blob = _space(size)
+        if size:
+            yield blob.data
+        blobs.append(blob)
+    return Frame(header, blobs)
+
+
+def _space(size: int) -> Array:
+    try:
+        return np.empty(size, np.uint8)
+    except MemoryError:
+        raise EngineOutOfMemory(f"There is no memory for a blob of {size} bytes.") from None
+
+
+def _parsed(raw: bytearray) -> dict[str, Any]:
+    try:
+        header = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise EngineGarbage(f"The header of a frame is not JSON: {error}.") from None
+    if not isinstance(header, dict):
+        raise EngineGarbage(f"The header of a frame is a {type(header).__name__}, not an object.")
+    return header
+
+
+class Incoming:
+    """Frames read from a descriptor that may have only part of one, or nothing, to give."""
+
+    def __init__(self, descriptor: int, limit: int) -> None:
+        self._descriptor = descriptor
+        self._limit = limit
+        self._start()
+
+    def _start(self) -> None:
+        self._frame = reading(self._limit)
+        self._rest = next(self._frame)
+
+    def read(self, most: int = 1 << 26) -> Frame | None:
+        """Read what is there, at most ``most`` bytes: a frame once it is whole, else None.
+
+        Raises EOFError at the end.
+        """
+        while most > 0:
+            try:
+                count = os.readv(self._descriptor, [self._rest])
+            except BlockingIOError:
+                return None
+            if count == 0:
+                raise EOFError
+            most -= count
+            self._rest = self._rest[count:]
+            if not self._rest:
+                try:
+                    self._rest = next(self._frame)
+                except StopIteration as stop:
+                    self._start()
+                    frame: Frame = stop.value
+                    return frame
+        return None
+
+
+class Outgoing:
+    """A frame written to a descriptor that may take only part of it at a time."""
+
+    def __init__(self, descriptor: int, frame: Frame) -> None:
+        self._descriptor = descriptor
+        self._rest: Sequence[memoryview] = frame.buffers()
+
+    def write(self) -> bool:
+        """Write what fits; tell whether that was all."""
+        while self._rest:
+            try:
+                count = os.writev(self._descriptor, self._rest[:_MANY_BUFFERS])
+            except BlockingIOError:
+                return False
+            self._rest = _after(self._rest, count)
+        return True
+
+
+def _after(buffers: Sequence[memoryview], count: int) -> list[memoryview]:
+    """Drop the first ``count`` bytes."""
+    for place, buffer in enumerate(buffers):
+        if count < len(buffer):
+            return [buffer[count:], *buffers[place + 1 :]]
+        count -= len(buffer)
+    return []

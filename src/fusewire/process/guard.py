@@ -1,0 +1,109 @@
+"""The guard: the one place that catches whatever an engine throws.
+
+Engine calls go through ``guarded``, in a child and in the parent alike. What comes out is the
+answer, a typed error, or an OptionsError, which is the caller's own mistake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeVar
+
+from fusewire.backend import Refusal
+from fusewire.errors import (
+    BackendCrashed,
+    BackendHung,
+    CompileTimeout,
+    EngineError,
+    EngineGarbage,
+    EngineOutOfMemory,
+    EngineRaised,
+    OptionsError,
+)
+from fusewire.ir.graph import Graph
+
+Answer = TypeVar("Answer")
+Phase = Literal["import", "probe", "claim", "compile", "load", "run"]
+
+_ELSEWHERE = "Run it on another backend"
+# What happened, and what can be done, by the kind of error.
+KINDS: dict[type[EngineError], tuple[str, str]] = {
+    BackendCrashed: ("crashed", f"{_ELSEWHERE}, and report it to the makers of the engine."),
+    BackendHung: ("gave no answer in time", f"{_ELSEWHERE}, or give it more seconds."),
+    CompileTimeout: ("did not finish in time", f"{_ELSEWHERE}, or give it more seconds."),
+    EngineOutOfMemory: ("ran out of memory", f"{_ELSEWHERE}, or raise the memory limit."),
+    EngineGarbage: (
+        "gave what the contract does not allow",
+        f"{_ELSEWHERE}, and report it to the makers of the backend.",
+    ),
+    EngineRaised: ("failed", f"{_ELSEWHERE}, or mend what it names."),
+}
+BY_CODE = {kind.code: kind for kind in KINDS}
+_DOING: dict[Phase, str] = {
+    "import": "starting",
+    "probe": "looking for devices",
+    "claim": "answering for",
+    "compile": "compiling",
+    "load": "loading",
+    "run": "running",
+}
+# How engines that raise plain errors say that memory ran out.
+_NO_MEMORY = ("out of memory", "bad_alloc", "resource_exhausted", "allocate memory")
+_MAX_SAID = 1000
+
+
+def guarded(
+    name: str, phase: Phase, what: str, call: Callable[..., Answer], *arguments: object
+) -> Answer:
+    """Call into an engine; ``what`` is the thing that the phase is about, for the message."""
+    try:
+        return call(*arguments)
+    except (EngineError, OptionsError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        # SystemExit, and the panics of Rust libraries, are no Exceptions, and no reason to die.
+        said = _said(error)
+        is_memory = isinstance(error, MemoryError) or any(x in said.lower() for x in _NO_MEMORY)
+        kind = EngineOutOfMemory if is_memory else EngineRaised
+        raise failure(kind, name, phase, what, said) from error
+
+
+def failure(kind: type[EngineError], name: str, phase: Phase, what: str, found: str) -> EngineError:
+    """Say what was asked, what was found, and what can be done."""
+    if kind is BackendHung and phase == "compile":
+        kind = CompileTimeout
+    happened, advice = KINDS[kind]
+    asked = f"{_DOING[phase]} {what}".strip()
+    return kind(f"{name} {happened} while {asked}: {found.rstrip('.')}.", advice)
+
+
+@contextlib.contextmanager
+def blaming(name: str, phase: Phase, what: str) -> Iterator[None]:
+    """Say who gave the garbage that is found inside."""
+    try:
+        yield
+    except EngineGarbage as error:
+        raise failure(EngineGarbage, name, phase, what, error.reason) from None
+
+
+def refusal(error: EngineError, graph: Graph) -> Refusal:
+    """Turn an error into the refusal of all of a graph."""
+    return Refusal(tuple(range(len(graph.nodes))), error.code, error.reason, error.advice)
+
+
+def described(graph: Graph) -> str:
+    """Name a graph in a message."""
+    count = len(graph.nodes)
+    return f"{graph.name} ({count} node{'s' if count != 1 else ''})"
+
+
+def _said(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except BaseException as worse:
+        text = f"a message that raises {type(worse).__name__}"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {text.strip()[:_MAX_SAID]}{where}"

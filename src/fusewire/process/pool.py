@@ -1,0 +1,162 @@
+"""Children that are kept and used again: one for each backend, replaced when it died or is old."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from fusewire.errors import EngineGarbage, IsolationError, OptionsError
+from fusewire.ir.graph import Array
+from fusewire.process.child import Child, ChildLimits
+from fusewire.process.codec import TEXT
+from fusewire.process.frames import Blobs
+from fusewire.process.guard import BY_CODE
+
+Answer = TypeVar("Answer")
+
+
+class Seat:
+    """The place of a backend's child, and what that child was given to hold."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.child: Child | None = None
+        self.constants: dict[str, int] = {}
+        self.executables: list[str] = []
+
+    def fill(self, reference: str, jobs: int) -> Child:
+        """Give the child, a new one if there is none of use."""
+        child = self.child
+        if child is None or not child.is_usable or child.jobs >= jobs:
+            self.empty()
+            child = self.child = Child(reference)
+        return child
+
+    def empty(self) -> None:
+        """End the child; what it held is gone with it."""
+        if self.child is not None:
+            self.child.end()
+        self.child, self.constants, self.executables = None, {}, []
+
+    def ask(
+        self,
+        header: dict[str, Any],
+        blobs: Blobs,
+        limits: ChildLimits,
+        what: str,
+        read: Callable[[Any, Iterator[Array]], Answer],
+    ) -> Answer:
+        """Have a job done and read the answer; an EngineError says why there is none."""
+        child = self.child
+        assert child is not None, "the seat was filled"
+        frame = child.ask(header, blobs, limits, what)
+        given = iter(frame.blobs)
+        try:
+            if "error" in frame.header:
+                raise _error(frame.header["error"])
+            answer = read(frame.header.get("result"), given)
+            if next(given, None) is not None:
+                raise EngineGarbage("more blobs than anyone asked for")
+        except EngineGarbage as error:
+            if error.advice:
+                raise
+            # What says one wrong thing may say another: it is not asked again.
+            raise child.post_mortem(EngineGarbage, error.reason, what) from None
+        return answer
+
+
+def _error(about: Any) -> Exception:
+    """Make the error that a child tells of."""
+    row = about if isinstance(about, dict) else {}
+    code, reason, advice = (
+        TEXT.read(row.get(x, ""), iter(())) for x in ("code", "reason", "advice")
+    )
+    if code == "options":
+        return OptionsError(reason)
+    if code not in BY_CODE or not reason:
+        return EngineGarbage(f"an error that is none: {repr(about)[:80]}")
+    return BY_CODE[code](reason, advice)
+
+
+class Pool:
+    """The children of this process. Safe to share between threads; a backend's jobs take turns."""
+
+    def __init__(self, jobs_per_child: int = 256, start_seconds: float = 60.0) -> None:
+        self._jobs_per_child = jobs_per_child
+        self._start_seconds = start_seconds
+        self._is_closed = False
+        self._claim()
+        atexit.register(self.close)
+
+    def _claim(self) -> None:
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._seats: dict[str, Seat] = {}
+
+    def _own(self) -> None:
+        """Start anew after a fork: the children are the other process's."""
+        if self._owner != os.getpid():
+            for seat in self._seats.values():
+                if seat.child is not None:
+                    seat.child.forget()
+            self._claim()
+
+    def _seat(self, reference: str) -> Seat:
+        self._own()
+        with self._lock:
+            return self._seats.setdefault(reference, Seat())
+
+    def _fill(self, seat: Seat, reference: str) -> Child:
+        if self._is_closed:
+            raise IsolationError("The pool of child processes is closed. Make another.")
+        return seat.fill(reference, self._jobs_per_child)
+
+    def prepare(self, reference: str) -> None:
+        """Start a child and do not wait for it, so that the first job finds it ready."""
+        seat = self._seat(reference)
+        with seat.lock:
+            self._fill(seat, reference)
+
+    @contextlib.contextmanager
+    def seated(self, reference: str) -> Iterator[tuple[Seat, float]]:
+        """Take a backend's child for a job; and the seconds in which it started, 0 if it had."""
+        seat = self._seat(reference)
+        with seat.lock:
+            child = self._fill(seat, reference)
+            yield seat, child.greet(self._start_seconds)
+
+    def close(self) -> None:
+        """End all children, also those at work; safe to repeat."""
+        self._own()
+        atexit.unregister(self.close)
+        with self._lock:
+            self._is_closed = True
+            seats = list(self._seats.values())
+        for seat in seats:
+            if (child := seat.child) is not None:
+                child.interrupt()
+            with seat.lock:
+                seat.empty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@functools.cache
+def shared_pool() -> Pool:
+    """The pool for whoever brings none; closed when the process ends."""
+    return Pool()

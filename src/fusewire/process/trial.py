@@ -1,0 +1,186 @@
+"""What first contact does, in whichever process: compile, load, run; and what answers must be."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusewire.backend import Artifact, Backend, Buffer, Config, Device, Executable, Slot
+from fusewire.dtypes import dtype
+from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
+from fusewire.ir.graph import Graph
+from fusewire.ir.text import constants_of
+from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+from fusewire.ops.interpret import Bindings, bind
+from fusewire.ops.sample import HostValue
+from fusewire.process.guard import Phase, described, failure, guarded
+from fusewire.region import edge_slots
+
+_REFERENCE = re.compile(r"[\w.]+:[\w.]+")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A region that was loaded and run once; metrics are seconds by phase."""
+
+    artifact: Artifact
+    executable: Executable
+    outputs: list[HostValue]
+    metrics: dict[str, float]
+
+
+def backend_of(reference: str) -> Backend:
+    """Make the backend that "module:Class" names."""
+    made = guarded(reference, "import", "", _made, reference)
+    if not isinstance(made, Backend):
+        found = f"{type(made).__name__} is no Backend"
+        raise failure(EngineGarbage, reference, "import", "", found)
+    # Whoever speaks of it will ask for its name; better to hear now that it has none.
+    guarded(reference, "import", "", lambda: made.info.name)
+    return made
+
+
+def _made(reference: str) -> object:
+    if not _REFERENCE.fullmatch(reference):
+        raise ValueError(f"{reference!r} is not of the form module:Class")
+    module, _, path = reference.partition(":")
+    made: Any = importlib.import_module(module)
+    for name in path.split("."):
+        made = getattr(made, name)
+    return made()
+
+
+def attempt(
+    backend: Backend,
+    region: Graph,
+    device: Device,
+    config: Config,
+    inputs: Sequence[HostValue],
+    artifact: Artifact | None = None,
+    report: Callable[[Phase], None] = lambda phase: None,
+) -> Trial:
+    """Compile unless there is an artifact, load, run; raises what the guard makes of failures."""
+    name, what = backend.info.name, described(region)
+    metrics: dict[str, float] = {}
+
+    def timed(phase: Phase, kind: type, call: Callable[..., Any], *given: object) -> Any:
+        report(phase)
+        start = time.perf_counter()
+        made = guarded(name, phase, what, call, *given)
+        metrics[f"{phase}_seconds"] = time.perf_counter() - start
+        if not isinstance(made, kind):
+            found = f"a {type(made).__name__} where a {kind.__name__} is due"
+            raise failure(EngineGarbage, name, phase, what, found)
+        return made
+
+    if artifact is None:
+        artifact = timed("compile", Artifact, backend.compile, region, device, config)
+    assert artifact is not None
+    held = constants_of(region)
+    weights = {
+        slot.digest: held[slot.digest].array for slot in artifact.slots if slot.digest in held
+    }
+    executable = timed("load", Executable, backend.load, artifact, device, weights)
+    outputs = timed("run", list, run, executable, inputs)
+    if any(_shares(x, y) for x in outputs for y in inputs):
+        raise failure(EngineGarbage, name, "run", what, "an output shares memory with an input")
+    return Trial(artifact, executable, outputs, metrics)
+
+
+def run(executable: Executable, inputs: Sequence[HostValue]) -> list[HostValue]:
+    """Run once, and bring what lies on a device to the host."""
+    found = executable.run(inputs).wait()
+    return [x.read() if isinstance(x, Buffer) else x for x in found]
+
+
+def run_again(
+    name: str, what: str, executable: Executable, inputs: Sequence[HostValue], repeat: int
+) -> tuple[list[HostValue], list[float]]:
+    """Run several times; give the last outputs and the seconds of each run."""
+    seconds = []
+    outputs: list[HostValue] = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        outputs = guarded(name, "run", what, run, executable, inputs)
+        seconds.append(time.perf_counter() - start)
+    return outputs, seconds
+
+
+def _shares(output: HostValue, given: HostValue) -> bool:
+    both = isinstance(output, np.ndarray) and isinstance(given, np.ndarray)
+    return both and bool(np.may_share_memory(output, given))
+
+
+def artifact_problem(artifact: Artifact, region: Graph) -> str | None:
+    """Say what is wrong with an artifact of a region, or None."""
+    known = constants_of(region)
+    for place, slot in enumerate(artifact.slots):
+        problem = None
+        if (slot.role == "weight") != (slot.digest is not None):
+            problem = "a weight has a digest, and nothing else does"
+        elif slot.digest is not None and slot.digest not in known:
+            problem = f"the region has no constant {slot.digest[:12]}"
+        elif slot.alias_of is not None and not 0 <= slot.alias_of < len(artifact.slots):
+            problem = f"there is no slot {slot.alias_of}"
+        elif slot.alignment < 1 or (slot.strides and len(slot.strides) != len(slot.dims)):
+            problem = f"alignment {slot.alignment}, strides {slot.strides}"
+        if problem:
+            return f"slot {place} ({slot.role} {slot.name}): {problem}"
+    found = [_edge(slot) for slot in artifact.slots if slot.role in ("input", "output")]
+    expected = [_edge(slot) for slot in edge_slots(region)]
+    if found != expected:
+        return f"its inputs and outputs are {found}, those of the region {expected}"
+    return None
+
+
+def _edge(slot: Slot) -> tuple[str, str, int]:
+    return slot.role, slot.dtype.name, len(slot.dims)
+
+
+def bindings(region: Graph, inputs: Sequence[HostValue]) -> Bindings:
+    """Read the sizes off the inputs of a region; ShapeMismatchError if they do not fit it."""
+    if len(inputs) != len(region.inputs):
+        raise ShapeMismatchError(
+            f"{described(region)} takes {len(region.inputs)} inputs, found {len(inputs)}."
+        )
+    bound: Bindings = {}
+    for value, given in zip(region.inputs, inputs, strict=True):
+        if isinstance(value.type, TensorType):
+            bind(value.type, np.shape(given), bound, f"The input {value.name}")
+    return bound
+
+
+def output_problem(region: Graph, bound: Bindings, outputs: Sequence[HostValue]) -> str | None:
+    """Say what is wrong with the outputs of a region, or None."""
+    if len(outputs) != len(region.outputs):
+        return f"{len(outputs)} outputs, not {len(region.outputs)}"
+    for value, name, found in zip(region.outputs, region.output_names, outputs, strict=True):
+        problem = _misfit(value.type, found, bound)
+        if problem:
+            return f"the output {name} {problem}"
+    return None
+
+
+def _misfit(type_: Type, found: HostValue, bound: Bindings) -> str | None:
+    if isinstance(type_, OptionalType):
+        return None if found is None else _misfit(type_.element, found, bound)
+    if isinstance(type_, SequenceType):
+        if not isinstance(found, list):
+            return f"is {type_}, found a {type(found).__name__}"
+        # Sizes that differ from element to element are nobody's binding.
+        misfits = (_misfit(type_.element, item, dict(bound)) for item in found)
+        return next(filter(None, misfits), None)
+    if not isinstance(found, np.ndarray):
+        return f"is {type_}, found a {type(found).__name__}"
+    try:
+        is_same = dtype(found.dtype) is type_.dtype
+        bind(type_, found.shape, bound, "it")
+    except (DTypeError, ShapeMismatchError) as error:
+        return f"does not fit: {error}"
+    return None if is_same else f"is {type_}, found {found.dtype}{list(found.shape)}"

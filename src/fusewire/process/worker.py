@@ -1,0 +1,196 @@
+"""The child, ``python -m fusewire.process.worker``: one job at a time, and dead with its parent.
+
+It holds what the parent sent and has not dropped: constants by digest, executables by name. It
+decides nothing: which to keep, and when to die, is the parent's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import fcntl
+import os
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fusewire.backend import Artifact, Backend, Config, Device, Executable
+from fusewire.errors import EngineError, EngineGarbage, OptionsError
+from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.parse import parse_graph
+from fusewire.process.codec import read_record, read_value, write_record, write_value
+from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
+from fusewire.process.guard import Phase, blaming, described, guarded
+from fusewire.process.trial import attempt, backend_of, run_again
+
+_DESCRIPTORS = 4096
+# Above what engines open first, so that one that closes a wrong number does not hit ours.
+_FIRST_DESCRIPTOR = 200
+_PDEATHSIG, _CHILD_SUBREAPER = 1, 36
+# The parent is trusted.
+_ANY_SIZE = 1 << 62
+
+
+class Worker:
+    """Serves one backend."""
+
+    def __init__(self, reference: str, requests: int, replies: int) -> None:
+        self._reference = reference
+        self._incoming = Incoming(requests, _ANY_SIZE)
+        self._replies = replies
+        self._backend: Backend | None = None
+        self._constants: dict[str, Constant] = {}
+        self._held: dict[str, tuple[str, Executable]] = {}
+
+    def serve(self) -> None:
+        """Answer jobs until the parent is gone."""
+        self._say({"hello": VERSION})
+        while True:
+            try:
+                frame = self._incoming.read()
+            except EOFError:
+                return
+            if frame is None:
+                continue
+            blobs: Blobs = []
+            answer: dict[str, Any]
+            try:
+                answer = {"result": self._job(frame.header, iter(frame.blobs), blobs)}
+            except EngineError as error:
+                about = {"code": error.code, "reason": error.reason, "advice": error.advice}
+                answer, blobs = {"error": about}, []
+            except OptionsError as error:
+                answer, blobs = {"error": {"code": "options", "reason": str(error)}}, []
+            self._say({"job": frame.header["job"], **answer}, blobs)
+            # After the answer: an engine that dies of this has done nothing wrong to the job.
+            for held in frame.header.get("drop", ()):
+                what, executable = self._held.pop(held)
+                guarded(self._reference, "run", what, executable.close)
+
+    def _say(self, header: dict[str, Any], blobs: Blobs | None = None) -> None:
+        Outgoing(self._replies, Frame(header, blobs or [])).write()
+
+    def _report(self, phase: Phase) -> None:
+        """Tell the parent where a crash would have happened."""
+        name = self._reference if self._backend is None else self._backend.info.name
+        self._say({"phase": phase, "name": name})
+
+    def _job(self, header: Any, given: Iterator[Array], blobs: Blobs) -> Any:
+        kind = header["kind"]
+        # Before the engine is called: the parent relies on it that what it sent is held here.
+        region = self._region(header, given) if kind in ("claim", "contact") else None
+        if self._backend is None:
+            self._report("import")
+            self._backend = backend_of(self._reference)
+        name = self._backend.info.name
+        if kind == "run":
+            return self._run(name, header, given, blobs)
+        if region is None:
+            self._report("probe")
+            found = guarded(name, "probe", "", self._backend.probe)
+            return _records(name, "probe", "", found, blobs)
+        device = read_record(header["device"], given, Device)
+        if kind == "contact":
+            return self._contact(self._backend, region, device, header, given, blobs)
+        self._report("claim")
+        what = described(region)
+        offers = guarded(name, "claim", what, self._backend.claim, region, device)
+        return _records(name, "claim", what, offers, blobs)
+
+    def _region(self, header: Any, given: Iterator[Array]) -> Graph:
+        for digest in header["forget"]:
+            del self._constants[digest]
+        text = next(given).tobytes().decode()
+        for digest, value in header["constants"].items():
+            array = read_value(value, given)
+            array.flags.writeable = False
+            self._constants[digest] = Constant.of(array)
+        return parse_graph(text, self._constants)
+
+    def _contact(
+        self,
+        backend: Backend,
+        region: Graph,
+        device: Device,
+        header: Any,
+        given: Iterator[Array],
+        blobs: Blobs,
+    ) -> Any:
+        config = read_record(header["config"], given, Config)
+        inputs = [read_value(x, given) for x in header["inputs"]]
+        artifact = header["artifact"] and read_record(header["artifact"], given, Artifact)
+        trial = attempt(backend, region, device, config, inputs, artifact, self._report)
+        name, what = backend.info.name, described(region)
+        with blaming(name, "compile", what):
+            made = None if artifact else write_record(trial.artifact, blobs)
+        with blaming(name, "run", what):
+            outputs = [write_value(x, blobs) for x in trial.outputs]
+        self._held[header["held"]] = (what, trial.executable)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        metrics = {**trial.metrics, "peak_bytes": peak}
+        return {"artifact": made, "outputs": outputs, "metrics": metrics}
+
+    def _run(self, name: str, header: Any, given: Iterator[Array], blobs: Blobs) -> Any:
+        what, executable = self._held[header["held"]]
+        inputs = [read_value(x, given) for x in header["inputs"]]
+        self._report("run")
+        outputs, seconds = run_again(name, what, executable, inputs, header["repeat"])
+        with blaming(name, "run", what):
+            return {"outputs": [write_value(x, blobs) for x in outputs], "seconds": seconds}
+
+
+def _records(name: str, phase: Phase, what: str, found: Any, blobs: Blobs) -> Any:
+    with blaming(name, phase, what):
+        if not isinstance(found, list):
+            raise EngineGarbage(f"expected a list, found a {type(found).__name__}")
+        return [write_record(item, blobs) for item in found]
+
+
+def _settle(life: int, parent: int, is_from_main: bool) -> None:
+    """Set limits, and arrange to die with the parent."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _DESCRIPTORS), hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):
+        # When the machine has no memory left, the kernel ends this process and not the parent.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    prctl = ctypes.CDLL(None).prctl
+    # What this process leaves behind comes back to it, so that the parent finds it.
+    prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # The kernel sends this when the *thread* that made us ends: harmless only from the main one.
+    if is_from_main:
+        prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    # The parent alone holds the other end. When that closes, the kernel kills the whole group,
+    # also when this process is stuck in native code.
+    fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    if os.getppid() != parent:
+        os._exit(0)
+    # Both write to stderr where the program is, without the interpreter: a hang can hold it.
+    faulthandler.enable()
+    faulthandler.register(signal.SIGTERM, chain=True)
+
+
+def _away(descriptor: int) -> int:
+    """Move a descriptor out of the way of engines, and out of the reach of their children."""
+    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+    os.close(descriptor)
+    return moved
+
+
+def main(reference: str, requests: int, replies: int, life: int, *about: int) -> None:
+    """Serve until the parent is gone; ``about`` is its pid, and if its main thread asked."""
+    parent, is_from_main = about
+    _settle(_away(life), parent, bool(is_from_main))
+    Worker(reference, _away(requests), _away(replies)).serve()
+    # Engines crash and hang in their last breath too; nobody needs to hear it.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
