@@ -12,8 +12,9 @@ import pytest
 from fusewire.frontend import Limits, Spec
 from fusewire.frontends.trace import TraceFrontend
 from fusewire.ops.interpret import interpret
-from tests.frontends import functions as F  # noqa: N812
+from tests.frontends import functions
 
+F: Any = functions  # without types
 RNG = np.random.default_rng(7)
 
 

@@ -79,23 +79,23 @@ def test_binary_function(name: str) -> None:
             check(getattr(np, name), pair)
 
 
-def pal(a, k):
+def pal(a: Any, k: Any) -> Any:
     out = a.copy()
     np.put_along_axis(out, k, 9.0, axis=1)
     return out
 
 
-def qr(a):
+def qr(a: Any) -> Any:
     q, r = np.linalg.qr(a)
     return (q @ r, abs(r))
 
 
-def svd(a):
+def svd(a: Any) -> Any:
     u, s, vh = np.linalg.svd(a, full_matrices=False)
     return (u * s @ vh, s)
 
 
-def dyn(a, k):
+def dyn(a: Any, k: Any) -> Any:
     a = a.copy()
     row = a[k]
     row[0] = 7
@@ -104,7 +104,7 @@ def dyn(a, k):
     return a
 
 
-def inpl(a, b):
+def inpl(a: Any, b: Any) -> Any:
     a = a.copy()
     a += b
     a -= 1
@@ -116,7 +116,7 @@ def inpl(a, b):
     return a
 
 
-def outs(a, b):
+def outs(a: Any, b: Any) -> Any:
     o = np.empty_like(a)
     np.add(a, b, out=o)
     r = np.multiply(a, b, out=np.zeros((3, 4)), where=a > 0)
@@ -126,7 +126,7 @@ def outs(a, b):
     return (o, r, s, c)
 
 
-def ats(a, k):
+def ats(a: Any, k: Any) -> Any:
     a = a.copy()
     np.add.at(a, k, 1.0)
     np.subtract.at(a, (k, 0), 2.0)
@@ -134,7 +134,7 @@ def ats(a, k):
     return a
 
 
-def copyto(a):
+def copyto(a: Any) -> Any:
     o = np.zeros((3, 4))
     np.copyto(o, a)
     np.copyto(o, 5.0, where=a > 0)
@@ -149,7 +149,7 @@ def copyto(a):
     return (o, p, q, r, s)
 
 
-def setimag(a):
+def setimag(a: Any) -> Any:
     a = a.copy()
     a.imag = 0
     a.real[0] = 1

@@ -44,7 +44,8 @@ def key(draw: Any, shape: tuple[int, ...]) -> Any:
 def shapes(draw: Any, size: int) -> tuple[int, ...]:
     """Draw a shape of so many elements."""
     if size == 0:
-        return draw(st.sampled_from([(0,), (2, 0), (0, 3)]))
+        empty: tuple[int, ...] = draw(st.sampled_from([(0,), (2, 0), (0, 3)]))
+        return empty
     found: list[int] = []
     while size > 1 and len(found) < 3:
         found.append(draw(st.sampled_from([d for d in range(1, size + 1) if size % d == 0])))

@@ -51,8 +51,7 @@ class Tracer(NDArrayOperatorsMixin, Traced):
     """
 
     __slots__ = ("_read", "is_scalar", "lens", "recording", "weak")
-    # NumPy's arrays are not hashable either.
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # NumPy's arrays are not hashable either
 
     def __init__(
         self, recording: Recording, lens: Lens, *, is_scalar: bool = False, weak: Any = None
@@ -217,9 +216,6 @@ class Tracer(NDArrayOperatorsMixin, Traced):
 
     def sort(self, axis: int = -1, **options: Any) -> None:
         self.assign(xp.sort(self, axis, **options))
-
-    def partition(self, kth: Any, axis: int = -1, **options: Any) -> None:
-        self.sort(axis)
 
     def view(self, dtype: Any = None) -> Any:
         return self.recording.call(np.ndarray.view, (self, dtype), {})
