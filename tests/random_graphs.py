@@ -215,6 +215,9 @@ class _Grower:
             found = self.fitting(draw.dtype or tested, draw.shape)
             if found is not None:
                 return found
+        if not particular and (draw.dtype or tested) in dtypes.FLOATS and self.chance(15):
+            array = np.where(self._rng.random(array.shape) < 0.2, self.one_of(NUMBERS), array)
+            array = array.astype((draw.dtype or tested).numpy)
         return self.fresh(array, self.chance(70) if particular else None)
 
     def sampled(self) -> Sequence[Value]:

@@ -39,9 +39,9 @@ TABLE = Table("algebra")
 SIGN_OF_ZERO = "x {} is not x where x is -0.0: the sum is 0.0."
 
 
-def full_like(node: Node, number: Any) -> Value:
-    """Give the number in the type of a node's first output."""
-    type_ = node.outputs[0].tensor
+def full_like(value: Value, number: Any) -> Value:
+    """Give the number in the type of a value."""
+    type_ = value.tensor
     return broadcast_to(constant(np.array(number, type_.dtype.numpy)), shape=type_.shape)
 
 
@@ -102,7 +102,7 @@ def _by_zero(node: Node, facts: Facts) -> Outcome:
     if not any(splat(v) == 0 for v in node.operands):
         return None
     if of.is_integer:
-        return full_like(node, 0)
+        return full_like(node.outputs[0], 0)
     return "x * 0 is NaN where x is NaN or infinite, and -0.0 where x is negative."
 
 
@@ -116,7 +116,7 @@ def _minus_itself(node: Node, facts: Facts) -> Outcome:
     if x is not y:
         return None
     if x.tensor.dtype.is_integer:
-        return full_like(node, 0)
+        return full_like(node.outputs[0], 0)
     return "x - x is NaN where x is NaN or infinite."
 
 
@@ -208,7 +208,7 @@ def _small_power(node: Node, facts: Facts) -> Outcome:
     if number is None or x.type != node.outputs[0].type:
         return None
     if number == 0:
-        return full_like(node, 1)
+        return full_like(node.outputs[0], 1)
     if number == 0.5:
         return "power(x, 0.5) is inf of -inf and 0.0 of -0.0, and sqrt(x) NaN and -0.0."
     if number not in _POWERS or (number == -1 and not x.tensor.dtype.is_float):

@@ -35,10 +35,10 @@ def _itself(node: Node, facts: Facts) -> Outcome:
     if x is not y:
         return None
     if node.op in ("less", "greater"):
-        return full_like(node, False)
+        return full_like(node.outputs[0], False)
     if x.tensor.dtype.is_inexact:
         return "NaN is not equal to itself."
-    return full_like(node, node.op != "not_equal")
+    return full_like(node.outputs[0], node.op != "not_equal")
 
 
 @TABLE.rule(
@@ -78,7 +78,7 @@ def _logic(node: Node, facts: Facts) -> Outcome:
         if (node.op, known) in _LOGIC:
             decided = _LOGIC[node.op, known]
             same = shaped(kept, node.outputs[0].tensor)
-            return same if decided is None else full_like(node, decided)
+            return same if decided is None else full_like(node.outputs[0], decided)
     return None
 
 

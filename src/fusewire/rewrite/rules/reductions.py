@@ -5,6 +5,7 @@ from __future__ import annotations
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axes_of, axis_of
 from fusewire.ops.movement import reshape
+from fusewire.ops.pooling import max_pool, max_pool_with_indices
 from fusewire.ops.reduction import argmax, reduce_max, reduce_prod
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
@@ -42,7 +43,7 @@ def _position(node: Node, facts: Facts) -> Outcome:
     x = node.operands[0].tensor
     axis = node.attrs["axis"]
     assert isinstance(axis, int)
-    return full_like(node, 0) if x.shape[axis_of(axis, x.rank)] == 1 else None
+    return full_like(node.outputs[0], 0) if x.shape[axis_of(axis, x.rank)] == 1 else None
 
 
 @TABLE.rule(
@@ -63,3 +64,15 @@ def _reduce_twice(node: Node, facts: Facts) -> Outcome:
     second = axes_of(node.attrs["axes"], len(kept))  # type: ignore[arg-type] # by its type rule
     axes = tuple(sorted({*first, *(kept[axis] for axis in second)}))
     return get_op(node.op)(inner.inputs[0], axes=axes, keepdims=node.attrs["keepdims"])  # type: ignore[no-any-return] # one output by its rule
+
+
+@TABLE.rule(
+    "indices-unused", "max_pool_with_indices",
+    because="Nobody asks where the largest elements were.",
+    example=on(lambda x: max_pool_with_indices(x, window=(2,))[0], "T[n, 1, 5]"),
+)  # fmt: skip
+def _indices(node: Node, facts: Facts) -> Outcome:
+    if facts.uses(node.outputs[1]):
+        return None
+    attrs = {key: attr for key, attr in node.attrs.items() if key != "column_major"}
+    return max_pool(node.operands[0], **attrs), full_like(node.outputs[1], 0)
