@@ -1,0 +1,1 @@
+"""WebGPU through wgpu-py: kernels of our own, on Vulkan, Metal and D3D12."""

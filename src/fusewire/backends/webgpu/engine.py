@@ -1,0 +1,167 @@
+"""WebGPU behind the contract. wgpu is imported when a device is first asked for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from fusewire.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Buffer,
+    Config,
+    Device,
+    Exchange,
+    Executable,
+    Fact,
+    Gap,
+    Offer,
+    Refusal,
+    Unavailable,
+)
+from fusewire.backends.webgpu.gaps import GAPS
+from fusewire.backends.webgpu.info import INFO
+from fusewire.backends.webgpu.program import WEIGHT_BYTES, Program, Writer
+from fusewire.backends.webgpu.refusal import refusal
+from fusewire.dtypes import float32
+from fusewire.errors import OptionsError, RegistryError
+from fusewire.ir.graph import Array, Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.elementwise import add
+from fusewire.region import build, claim_by_table, edge_slots, weight_slots
+
+if TYPE_CHECKING:
+    from fusewire.backends.webgpu.context import Context
+
+DEFAULTS: dict[str, Fact] = {"workgroup": 256}
+_DRIVER = "Install a Vulkan driver; without a GPU: apt install mesa-vulkan-drivers libvulkan1."
+
+
+@final
+class WebGpuBackend(Backend):
+    """Runs elementwise regions with kernels of our own."""
+
+    def __init__(self) -> None:
+        self._contexts: dict[str, Context] = {}
+        self._found: list[Device | Unavailable] | None = None
+        self._lock = threading.RLock()
+
+    @property
+    def info(self) -> BackendInfo:
+        """Who this is."""
+        return INFO
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        """What it is known to get wrong."""
+        return GAPS
+
+    @property
+    def exchange(self) -> Exchange:
+        """Outputs stay on the device; inputs may be there, or dense arrays of the host."""
+        return Exchange(memory="webgpu:0")
+
+    def probe(self) -> list[Device | Unavailable]:
+        """Find adapters once, and add two tensors on each."""
+        with self._lock:
+            if self._found is None:
+                self._found = self._look()
+            return list(self._found)
+
+    def _look(self) -> list[Device | Unavailable]:
+        try:
+            from fusewire.backends.webgpu import context
+        except ImportError as error:
+            return [Unavailable("not-installed", f"wgpu cannot be imported: {error}.",
+                                "pip install 'fusewire[webgpu]'")]  # fmt: skip
+        adapters = context.find_adapters()
+        if not adapters:
+            reason = "No adapter of Vulkan, Metal or D3D12 was found."
+            return [Unavailable("no-adapter", reason, _DRIVER)]
+        found: list[Device | Unavailable] = []
+        for place, adapter in enumerate(adapters):
+            device = context.device_of(place, adapter)
+            try:
+                self._contexts[device.id] = context.Context(device.id, adapter)
+                wrong = self._try(device)
+            except context.ENGINE_ERRORS as error:
+                wrong = str(error)
+            found.append(Unavailable("broken", wrong, _DRIVER) if wrong else device)
+        return found
+
+    def _try(self, device: Device) -> str:
+        """Run one kernel; say what was wrong with the answer."""
+        x = Value(TensorType(float32, (3,)), "x")
+        held = np.array([1.0, 2.5, -4.0], np.float32)
+        (got,) = build(self, Graph([x], [add(x, x)]), device).run([held]).wait()
+        assert isinstance(got, Buffer)
+        answer = got.read()
+        return "" if np.array_equal(answer, held + held) else f"{device.name}: x + x is {answer}."
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        """Offer what has an expression in the table."""
+        return claim_by_table(graph, lambda node: refusal(node, device))
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        """Print the kernels, and have the device check them."""
+        start = time.perf_counter()
+        workgroup = _workgroup(config, device)
+        widest = device.facts["max_workgroups"]
+        assert isinstance(widest, int)
+        program = Writer(region, workgroup, widest).write()
+        context = self._context(device)
+        for source in program.kernels:
+            context.pipeline(source)
+        payload = program.to_bytes()
+        launch: dict[str, Fact] = {
+            "workgroup": workgroup,
+            "kernels": len(program.kernels),
+            "dispatches": len(program.dispatches),
+        }
+        metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
+        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
+        # WGSL is compiled again by the driver wherever it is loaded.
+        return Artifact("rebuild", payload, slots, sum(program.scratch), launch, metrics)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        """Make pipelines, and put weights and parameters on the device."""
+        from fusewire.backends.webgpu.executable import WebGpuExecutable
+
+        program = Program.from_bytes(artifact.payload)
+        return WebGpuExecutable(self._context(device), program, artifact.slots, weights)
+
+    def fingerprint(self, device: Device) -> Mapping[str, str]:
+        """Name wgpu, the adapter and its driver."""
+        named = {key: str(device.facts[key]) for key in ("adapter", "driver", "api")}
+        return {"engine": INFO.version, **named}
+
+    def close(self) -> None:
+        """Let go of devices."""
+        with self._lock:
+            for context in self._contexts.values():
+                context.close()
+            self._contexts.clear()
+            self._found = None
+
+    def _context(self, device: Device) -> Context:
+        with self._lock:
+            if device.id not in self._contexts:
+                self.probe()
+            if device.id not in self._contexts:
+                known = ", ".join(self._contexts) or "none"
+                raise RegistryError(f"No device is called {device.id}. There are {known}.")
+            return self._contexts[device.id]
+
+
+def _workgroup(config: Config, device: Device) -> int:
+    chosen = config.checked(INFO.name, DEFAULTS)["workgroup"]
+    most = device.facts["max_invocations"]
+    assert isinstance(most, int)
+    if not isinstance(chosen, int) or not 1 <= chosen <= most:
+        raise OptionsError(f"workgroup={chosen}: {device.name} runs 1 to {most} invocations.")
+    return chosen

@@ -1,0 +1,147 @@
+"""Memory of a device: buffers that are used again, tensors in them, and copies with the host.
+
+All work of a device goes through one queue, in order. So a buffer may be used again as soon as
+nobody holds it: what still runs on it runs before what comes next.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
+import wgpu
+
+from fusewire.backend import Buffer
+from fusewire.dtypes import dtype
+from fusewire.errors import ShapeMismatchError
+from fusewire.ir.graph import Array
+from fusewire.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from fusewire.backends.webgpu.context import Context
+
+_ROUNDED = 256
+STORED = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
+STAGED = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+
+
+class Pool:
+    """Buffers of one usage. One that is given back waits to be taken again, up to a limit."""
+
+    def __init__(self, device: Any, usage: int, limit: int) -> None:
+        self._device = device
+        self._usage = usage
+        self._limit = limit
+        self._free: dict[int, list[Any]] = {}
+        # The garbage collector may give back in the midst of a take.
+        self._lock = threading.RLock()
+        self.idle = 0
+
+    def take(self, size: int) -> Any:
+        """Give a buffer of at least so many bytes; what is in it is anybody's."""
+        rounded = -(-size // _ROUNDED) * _ROUNDED
+        with self._lock:
+            if free := self._free.get(rounded):
+                self.idle -= rounded
+                return free.pop()
+        return self._device.create_buffer(size=rounded, usage=self._usage)
+
+    def give(self, buffer: Any) -> None:
+        """Take a buffer back."""
+        with self._lock:
+            if self.idle + buffer.size <= self._limit:
+                self.idle += buffer.size
+                self._free.setdefault(buffer.size, []).append(buffer)
+
+    def clear(self) -> None:
+        """Let go of all that is idle."""
+        with self._lock:
+            self._free.clear()
+            self.idle = 0
+
+
+@final
+class WebGpuBuffer(Buffer):
+    """A tensor in a device's memory; ``gpu`` is wgpu's buffer, None when it has no elements."""
+
+    __slots__ = ("_context", "_type", "gpu")
+
+    def __init__(self, context: Context, type_: TensorType) -> None:
+        self._context = context
+        self._type = type_
+        self.gpu: Any = None
+        if size := self.size:
+            self.gpu = context.pool.take(-(-size // 4) * 4)
+
+    def __del__(self) -> None:
+        if self.gpu is not None:
+            self._context.pool.give(self.gpu)
+
+    @property
+    def device(self) -> str:
+        """The id of the device."""
+        return self._context.id
+
+    @property
+    def type(self) -> TensorType:
+        """Dtype and shape."""
+        return self._type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(dim for dim in self._type.shape if isinstance(dim, int))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the elements."""
+        return math.prod(self.shape) * self._type.dtype.itemsize
+
+    def read(self, offset: int = 0, count: int | None = None) -> Array:
+        """Copy elements to the host, flat; waits for what was started before."""
+        item = self._type.dtype.itemsize
+        start, end = self._range(offset, count)
+        found = self._bytes(start * item, end * item)
+        return found.view(self._type.dtype.numpy)
+
+    def write(self, array: Array, offset: int = 0) -> None:
+        """Copy elements from the host; what was started before does not see them."""
+        if dtype(array.dtype) is not self._type.dtype:
+            raise ShapeMismatchError(f"A buffer of {self._type} cannot hold {array.dtype}. Cast.")
+        start, _ = self._range(offset, array.size)
+        if array.size:
+            self._put(as_bytes(array), start * self._type.dtype.itemsize)
+
+    def _range(self, offset: int, count: int | None) -> tuple[int, int]:
+        whole = math.prod(self.shape)
+        end = whole if count is None else offset + count
+        if not 0 <= offset <= end <= whole:
+            raise ShapeMismatchError(
+                f"Elements {offset} to {end} of a buffer of {self._type}, which has {whole}."
+            )
+        return offset, end
+
+    def _bytes(self, start: int, end: int) -> Array:
+        """Copy bytes to the host; devices copy whole words."""
+        if start == end:
+            return np.empty(0, np.uint8)
+        first, last = start // 4 * 4, -(-end // 4) * 4
+        return self._context.download(self.gpu, first, last - first)[start - first : end - first]
+
+    def _put(self, data: Array, start: int) -> None:
+        end = start + data.size
+        first, last = start // 4 * 4, -(-end // 4) * 4
+        if (first, last) != (start, end):
+            # Words at the edges keep what else is in them.
+            whole = np.zeros(last - first, np.uint8)
+            inside = min(last, self.size)
+            whole[: inside - first] = self._bytes(first, inside)
+            whole[start - first : end - first] = data
+            data = whole
+        self._context.queue.write_buffer(self.gpu, first, data)
+
+
+def as_bytes(array: Array) -> Array:
+    """View an array as bytes; ml_dtypes arrays refuse the buffer protocol."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
