@@ -880,7 +880,10 @@ CASES: list[Case] = [
         ),
         (SQUARE,),
     ),
-    (lambda a: (np.ndim(a), np.shape(a), np.size(a), a.size, a.ndim, a.nbytes, a.itemsize), (X,)),
+    (
+        lambda a: (a, np.ndim(a), np.shape(a), np.size(a), a.size, a.ndim, a.nbytes, a.itemsize),
+        (X,),
+    ),
     (
         lambda a: (
             np.result_type(a, 1.0) == np.float32,

@@ -12,6 +12,7 @@ from fusewire.dtypes import dtype
 from fusewire.errors import TraceError
 from fusewire.frontend import Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.frontends.trace.recording import Recording
+from fusewire.frontends.trace.sizes import Size
 from fusewire.frontends.trace.tracer import Tracer
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
@@ -49,6 +50,11 @@ class TraceFrontend(Frontend):
                 raise error.__cause__ from None
             raise
         results, outputs = Structure.of(found, _is_result)
+        if not outputs:
+            raise TraceError(
+                f"The function {source!r} gave no array, found {type(found).__name__}: a program "
+                "needs an output. Return arrays, in tuples, lists or dicts if there are several."
+            )
         names = _unique([_output_name(name) for name in results.names])
         results = Structure(results.tree, names)
         name = getattr(source, "__name__", type(source).__name__)
@@ -93,7 +99,7 @@ def _is_array(x: Any) -> bool:
 
 
 def _is_result(x: Any) -> bool:
-    return isinstance(x, Tracer | np.ndarray | np.generic)
+    return isinstance(x, Tracer | Size | np.ndarray | np.generic)
 
 
 def _type(leaf: Any) -> TensorType:

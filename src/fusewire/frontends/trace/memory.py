@@ -7,8 +7,7 @@ changes) seen through a ``Lens`` (steps of views.py), by which it is read and wr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ Make = Callable[[Array], Value]
 class Cell:
     """Memory that views share: known elements, or a value of the graph."""
 
-    __slots__ = ("known", "layout", "owned", "scope", "type", "value", "version")
+    __slots__ = ("_strides", "known", "owned", "scope", "type", "value", "version")
 
     def __init__(
         self, type_: TensorType, value: Value | None, known: Array | None, scope: object
@@ -46,19 +45,26 @@ class Cell:
         self.owned = False
         self.scope = scope
         self.version = 0
-        # Strides without memory, never to be read; None if sizes vary.
-        self.layout: Array | None = None
-        if known is not None:
-            self.layout = _bare(known.shape, known.dtype, known.strides)
-        elif type_.is_static:
-            self.layout = _bare(type_.shape, type_.dtype.numpy, None)
+        self._strides = None if known is None else known.strides
+
+    @property
+    def layout(self) -> Array | None:
+        """Strides without memory, never to be read; None if sizes vary."""
+        if not self.type.is_static:
+            return None
+        of, strides = self.type.dtype.numpy, self._strides
+        shape: Any = self.type.shape
+        if strides is None:
+            steps = np.cumprod([of.itemsize, *shape[:0:-1]], dtype=np.int64)
+            strides = tuple(steps[::-1][: len(shape)].tolist())
+        return np.lib.stride_tricks.as_strided(np.empty(1, of), shape, strides)
 
     def own(self) -> Array:
         """Give elements that may be written."""
         assert self.known is not None
         if not self.owned:
             self.known, self.owned = self.known.copy(order="K"), True
-            self.layout = _bare(self.known.shape, self.known.dtype, self.known.strides)
+            self._strides = self.known.strides
         return self.known
 
     def whole(self, make: Make) -> Value:
@@ -69,41 +75,36 @@ class Cell:
         return self.value
 
 
-def _bare(shape: Any, of: Any, strides: Any) -> Array:
-    if strides is None:
-        steps = np.cumprod([np.dtype(of).itemsize, *shape[:0:-1]], dtype=np.int64)
-        strides = steps[::-1][: len(shape)].tolist()
-    return np.lib.stride_tricks.as_strided(np.empty(1, of), shape, strides)
-
-
-@dataclass(frozen=True, eq=False)
 class Lens:
-    """A view of a cell."""
+    """A view of a cell. Immutable."""
 
-    cell: Cell
-    steps: tuple[Step, ...] = ()
+    __slots__ = ("cell", "steps", "type")
 
-    @cached_property
-    def type(self) -> TensorType:
-        of = self.cell.type.dtype
-        if any(isinstance(step, Part) for step in self.steps):
-            of = dtype(f"float{of.bits // 2}")
-        return TensorType(of, self.steps[-1].shape if self.steps else self.cell.type.shape)
+    def __init__(self, cell: Cell, steps: tuple[Step, ...] = ()) -> None:
+        self.cell = cell
+        self.steps = steps
+        self.type = cell.type
+        if steps:
+            of = cell.type.dtype
+            if any(isinstance(step, Part) for step in steps):
+                of = dtype(f"float{of.bits // 2}")
+            self.type = TensorType(of, steps[-1].shape)
 
     @property
     def known(self) -> Array | None:
         """The elements, where they are known while tracing. Not to be written."""
-        if self.cell.known is None or not all(map(is_known, self.steps)):
-            return None
-        return self._seen(self.cell.known)
+        known = self.cell.known
+        if known is None or not self.steps:
+            return known
+        return self._seen(known) if all(map(is_known, self.steps)) else None
 
     @property
     def layout(self) -> Array | None:
         """An array with the strides this one would have, never to be read; None if sizes vary."""
-        steps = self.steps if self.cell.layout is not None else None
-        if steps is None or not all(is_known(s) or isinstance(s, Pick) for s in steps):
+        layout = self.cell.layout if self.type.is_static else None
+        if layout is None or not all(is_known(s) or isinstance(s, Pick) for s in self.steps):
             return None
-        return self._seen(self.cell.layout) if self.type.is_static else None  # type: ignore[arg-type]
+        return self._seen(layout)
 
     @property
     def is_writable(self) -> bool:

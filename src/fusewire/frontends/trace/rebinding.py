@@ -33,6 +33,8 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType, _DISPATCHER)
 _OPAQUE = frozenset({"fusewire", "ml_dtypes", "pytest", "_pytest", *sys.stdlib_module_names})
 # Classes of r_, c_, mgrid and ogrid, which are like functions.
 _INDEX_TRICKS = type(np.r_).__module__
+# A cache would keep arrays of one trace for the next.
+_CACHED: Any = type(functools.cache(len))
 _RANDOM = (np.random.Generator, np.random.RandomState)
 
 
@@ -66,6 +68,8 @@ class Rebinder:
             return functools.partial(self._recording.call_op, thing)
         if isinstance(thing, _FUNCTIONS):
             return self._callable(thing)
+        if isinstance(thing, _CACHED):
+            return self(thing.__wrapped__)
         if isinstance(thing, MethodType):
             return MethodType(self(thing.__func__), self(thing.__self__))
         if isinstance(thing, functools.partial):
@@ -118,7 +122,7 @@ class Rebinder:
         root = module.__name__.partition(".")[0]
         if module.__name__ == "numpy.random":
             return Refused("np.random")
-        if module.__name__ == "fusewire.ops" or root not in _OPAQUE:
+        if module.__name__ in ("fusewire", "fusewire.ops") or root not in _OPAQUE:
             return ModuleLike(module, self)
         return module
 
