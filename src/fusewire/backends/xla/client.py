@@ -23,15 +23,13 @@ from jax.sharding import SingleDeviceSharding
 
 from fusewire.backend import Slot
 from fusewire.backends.xla.info import installed
-from fusewire.backends.xla.program import Program
+from fusewire.backends.xla.program import OPTIONS, Program, settings
 from fusewire.backends.xla.storage import edge
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.graph import Array
 
 # The series of jaxlib on which everything here was tried.
 KNOWN = ("0.10.",)
-# Converts that look superfluous round, and rounding is what they are there for.
-OPTIONS = {"xla_allow_excess_precision": False}
 _LOCK = threading.Lock()
 
 
@@ -60,7 +58,10 @@ class Client:
 
     def compile(self, program: Program) -> tuple[bytes, str]:
         """Compile, and give the bytes of the executable and the text it was compiled from."""
-        with jax.enable_x64(True), jax.default_device(self.device):
+        from jax._src import config
+
+        # Constants stay in the program, and are not made arguments behind our back.
+        with settings(self.device), config.use_simplified_jaxpr_constants(False):
             lowered = jax.jit(program.function, keep_unused=True).lower(*program.arguments)
             compiled = lowered.compile(compiler_options=OPTIONS)
         executable = compiled.runtime_executable()

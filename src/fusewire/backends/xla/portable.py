@@ -7,22 +7,24 @@ host, because the public interface gives them read-only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jax import export
 
 from fusewire.backend import Slot
-from fusewire.backends.xla.program import Program
+from fusewire.backends.xla.program import OPTIONS, Program, settings
 from fusewire.ir.graph import Array
 
-# Converts that look superfluous round, and rounding is what they are there for.
-OPTIONS = {"xla_allow_excess_precision": False}
+
+def _device() -> Any:
+    return jax.local_devices(backend="cpu")[0]
 
 
 def save(program: Program) -> bytes:
     """Lower a program and give it as bytes."""
-    with jax.enable_x64(True):
+    with settings(_device()):
         exported = export.export(jax.jit(program.function, keep_unused=True), platforms=["cpu"])
         return bytes(exported(*program.arguments).serialize())
 
@@ -31,12 +33,11 @@ def load(
     payload: bytes, weights: Sequence[Array], outputs: Sequence[Slot]
 ) -> Callable[..., list[Array]]:
     """Compile what ``save`` gave, and bind the weights."""
-    device = jax.local_devices(backend="cpu")[0]
-    with jax.enable_x64(True):
+    device = _device()
+    with settings(device):
         program = export.deserialize(bytearray(payload))
         arguments = [jax.ShapeDtypeStruct(of.shape, of.dtype) for of in program.in_avals]
-        with jax.default_device(device):
-            lowered = jax.jit(program.call, keep_unused=True).lower(*arguments)
+        lowered = jax.jit(program.call, keep_unused=True).lower(*arguments)
         compiled = lowered.compile(compiler_options=OPTIONS)
         held = [jax.device_put(array, device) for array in weights]
     dtypes = [slot.dtype.numpy for slot in outputs]

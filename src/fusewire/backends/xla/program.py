@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,10 +21,29 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.subgraph import bound_by
 from fusewire.ops.table import get_op
 
+# Converts that look superfluous round, and rounding is what they are there for.
+OPTIONS = {"xla_allow_excess_precision": False}
 # Ops that see values as they are kept, not in the dtype that others compute in.
 _AS_STORED = {Trait.MOVEMENT, Trait.CONTROL, Trait.BITS}
 # Ops that round to the dtype of their output themselves.
 _ROUNDS = {"cast"}
+
+
+@contextmanager
+def settings(device: Any) -> Iterator[None]:
+    """Set what tracing depends on, for this thread and for now: the user's own stays as it is.
+
+    64 bits are 64 bits, and nothing that the user finds helpful (strict promotion of dtypes or
+    ranks, running without jit) changes what an op means.
+    """
+    with (
+        jax.enable_x64(True),
+        jax.default_device(device),
+        jax.numpy_dtype_promotion("standard"),
+        jax.numpy_rank_promotion("allow"),
+        jax.disable_jit(False),
+    ):
+        yield
 
 
 @dataclass(frozen=True)

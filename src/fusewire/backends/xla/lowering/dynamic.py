@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from fusewire.backends.xla.lowering.image import resize
-from fusewire.backends.xla.lowering.reduction import top_k
+from fusewire.backends.xla.lowering.order import top_k
 from fusewire.backends.xla.lowering.signature import Lower, shape_of
 from fusewire.backends.xla.storage import Traced
 from fusewire.ir.graph import Node

@@ -1,4 +1,4 @@
-"""Reductions over axes, running reductions, order."""
+"""Reductions over axes, positions of extremes, running reductions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from jax import lax
 
 from fusewire.backends.xla.lowering.signature import Lower, shape_of, with_attrs
 from fusewire.backends.xla.storage import Traced
-from fusewire.dtypes import int64
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
@@ -65,34 +64,6 @@ def _running(accumulate: Callable[..., Traced], start: Callable[[np.dtype[Any]],
     return with_attrs(lower)
 
 
-def _sort(x: Traced, axis: int, descending: bool) -> Traced:
-    ordered = jnp.sort(x, axis)
-    return jnp.flip(ordered, axis) if descending else ordered
-
-
-def argsort(x: Traced, axis: int, descending: bool) -> Traced:
-    """Order stably; equal elements keep their order also when descending."""
-    if not descending:
-        return jnp.argsort(x, axis, stable=True)
-    backwards = jnp.argsort(jnp.flip(x, axis), axis, stable=True)
-    return jnp.flip(x.shape[axis] - 1 - backwards, axis)
-
-
-def top_k(x: Traced, k: int, axis: int, largest: bool) -> tuple[Traced, Traced]:
-    """Take the first k in order, and their places."""
-    axis = axis_of(axis, x.ndim)
-    order = argsort(x, axis, largest)
-    found = lax.slice_in_dim(order, 0, k, axis=axis)
-    return jnp.take_along_axis(x, found, axis), found
-
-
-def _searchsorted(row: Traced, x: Traced, right: bool) -> Traced:
-    if row.dtype == np.bool_:
-        row, x = row.astype(np.uint8), x.astype(np.uint8)
-    found = jnp.searchsorted(row, x, side="right" if right else "left")
-    return found.astype(int64.numpy)
-
-
 TABLE: dict[str, Lower] = {
     "reduce_sum": _summed(jnp.sum),
     "reduce_prod": _summed(jnp.prod),
@@ -107,8 +78,4 @@ TABLE: dict[str, Lower] = {
     "cummax": _running(lax.cummax, lambda of: limit(of, largest=False)),
     "cummin": _running(lax.cummin, lambda of: limit(of, largest=True)),
     "cumlogsumexp": _running(lax.cumlogsumexp, lambda of: of.type(-np.inf)),
-    "sort": with_attrs(_sort),
-    "argsort": with_attrs(argsort),
-    "top_k": with_attrs(top_k),
-    "searchsorted": with_attrs(_searchsorted),
 }
