@@ -1,0 +1,209 @@
+"""A backend that misbehaves on purpose: the real faults, at the phase one asks for.
+
+A reference names fault and phase, so that a child process, or an entry point, needs nothing else:
+``fusewire.testing.chaos:segv_at_compile``. Otherwise it runs graphs as the reference does, so
+``none_at_run`` is a well-behaved backend.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn, final
+
+import numpy as np
+
+from fusewire.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Config,
+    Device,
+    Done,
+    Event,
+    Exchange,
+    Executable,
+    Gap,
+    Held,
+    Offer,
+    Refusal,
+    Unavailable,
+)
+from fusewire.dtypes import int8
+from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
+from fusewire.ops.interpret import Interpreter
+from fusewire.region import claim_by_table, edge_slots, weight_slots
+
+# "rerun" is every run of an executable but the first.
+PHASES = ("import", "probe", "claim", "compile", "load", "run", "rerun")
+# Where the greedy stop if nobody stops them: a test must not take the machine down.
+_MOST_MEMORY = 4 << 30
+
+
+def _spin() -> NoReturn:
+    while True:
+        pass
+
+
+def _sleep() -> NoReturn:
+    while True:
+        time.sleep(1)
+
+
+def _eat() -> NoReturn:
+    eaten = []
+    for _ in range(_MOST_MEMORY >> 24):
+        eaten.append(np.ones(1 << 24, np.uint8))
+    raise MemoryError("ate all that a test may")
+
+
+def _throw() -> NoReturn:
+    raise RuntimeError("chaos was asked for")
+
+
+def _hang_with_a_child(command: str) -> NoReturn:
+    subprocess.Popen([sys.executable, "-c", command])
+    _sleep()
+
+
+def _scribble() -> None:
+    """Write nonsense to every descriptor there is."""
+    for opened in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            os.write(int(opened.name), b"chaos" * 100)
+
+
+def _chatter() -> None:
+    for _ in range(200):
+        os.write(1, b"engine says something on stdout\n" * 1000)
+        os.write(2, b"and complains on stderr\n" * 1000)
+
+
+FAULTS: dict[str, Callable[[], object]] = {
+    "none": lambda: None,
+    "garbage": lambda: None,
+    "segv": lambda: ctypes.string_at(0),
+    "abort": os.abort,
+    "exit": lambda: os._exit(3),
+    "quit": lambda: sys.exit("chaos quits"),
+    "raise": _throw,
+    "hang": _sleep,
+    # PyDLL keeps the interpreter locked while the native function waits.
+    "hang_gil": lambda: ctypes.PyDLL(None).pause(),
+    "spin": _spin,
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "stubborn": lambda: (signal.signal(signal.SIGTERM, signal.SIG_IGN), _sleep()),
+    "grandchild": lambda: _hang_with_a_child("import time; time.sleep(600)"),
+    "runaway": lambda: _hang_with_a_child("import os, time; os.setsid(); time.sleep(600)"),
+    "oom": _eat,
+    "slow": lambda: time.sleep(0.2),
+    "scribble": _scribble,
+    "chatter": _chatter,
+}
+
+
+@final
+class ChaosExecutable(Executable):
+    """An interpreter that has a fault."""
+
+    def __init__(self, graph: Graph, chaos: ChaosBackend) -> None:
+        self._interpreter = Interpreter(graph)
+        self._chaos = chaos
+        self._phase = "run"
+
+    @property
+    def is_reentrant(self) -> bool:
+        """Faults know no turns."""
+        return True
+
+    def run(
+        self,
+        inputs: Sequence[Held],
+        outputs: Sequence[Held] | None = None,
+        stream: object | None = None,
+    ) -> Event:
+        """Run node by node; garbage is of another dtype."""
+        is_garbage = self._chaos.strikes(self._phase)
+        self._phase = "rerun"
+        found = [x.copy() if isinstance(x, np.ndarray) else x for x in self._interpreter(inputs)]
+        return Done([x.astype(np.int8) for x in found] if is_garbage else found)
+
+
+@final
+class ChaosBackend(Backend):
+    """Runs every graph, until it is time."""
+
+    def __init__(self, fault: str = "none", phase: str = "run") -> None:
+        self._fault = fault
+        self._phase = phase
+        self.strikes("import")
+
+    def strikes(self, phase: str) -> bool:
+        """Misbehave if this is the phase; tell whether to give garbage in it."""
+        if phase == self._phase:
+            FAULTS[self._fault]()
+        return phase == self._phase and self._fault == "garbage"
+
+    @property
+    def info(self) -> BackendInfo:
+        """Who this is."""
+        return BackendInfo("chaos", "1", "Misbehaves on purpose.", "Fusewire", trusted=False)
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        """None that are not meant."""
+        return ()
+
+    @property
+    def exchange(self) -> Exchange:
+        """Any array of the host."""
+        return Exchange(needs_contiguous=False)
+
+    def probe(self) -> list[Device | Unavailable]:
+        """One device; garbage is no device."""
+        return [None] if self.strikes("probe") else [Device("cpu", "chaos")]  # type: ignore[list-item]  # garbage
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        """Offer all of it; garbage offers nodes that are not there."""
+        if self.strikes("claim"):
+            return [Offer((len(graph.nodes),))]
+        return claim_by_table(graph, lambda node: None, shapes="dynamic")
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        """Print the graph; garbage has slots of another dtype."""
+        config.checked("chaos", {})
+        is_garbage = self.strikes("compile")
+        slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
+        if is_garbage:
+            slots = tuple(replace(slot, dtype=int8) for slot in slots)
+        return Artifact("rebuild", print_graph(region).encode(), slots)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        """Parse the graph; garbage is nothing that runs."""
+        if self.strikes("load"):
+            return object()  # type: ignore[return-value]  # garbage
+        held = {digest: Constant.of(array) for digest, array in weights.items()}
+        return ChaosExecutable(parse_graph(artifact.payload.decode(), held), self)
+
+
+def __getattr__(name: str) -> Callable[[], ChaosBackend]:
+    """Make ``segv_at_compile`` a backend that does what it says."""
+    fault, _, phase = name.partition("_at_")
+    if fault not in FAULTS or phase not in PHASES:
+        raise AttributeError(
+            f"chaos has no {name}. It has <fault>_at_<phase>: {', '.join(FAULTS)}; "
+            f"{', '.join(PHASES)}."
+        )
+    if (fault, phase) == ("garbage", "import"):
+        return lambda: object()  # type: ignore[return-value]  # garbage
+    return functools.partial(ChaosBackend, fault, phase)
