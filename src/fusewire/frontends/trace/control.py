@@ -82,7 +82,7 @@ def _call_control(
     if op.name == "scan":
         carries, scans = attrs["carries"], attrs["scans"]
         for i in range(carries, carries + scans):
-            row = values[i].tensor  # type: ignore[union-attr]  # scanned operands are there
+            row = tensor_of(taken[i])
             taken[i] = row.with_shape(row.shape[1:])
     elif op.name == "loop":
         taken = [TensorType(int64, ()), _FLAG, *taken]

@@ -197,9 +197,8 @@ def _by_types(function: Any) -> Any:
 def _kind(x: Any) -> Any:
     if isinstance(x, Size):
         return 0
-    if not isinstance(x, Traced):
-        return x
-    return x.weak(0) if x.weak else x.dtype  # type: ignore[attr-defined]  # a Tracer
+    is_array = isinstance(x, Traced)
+    return x if not is_array else x.weak(0) if x.weak else x.dtype
 
 
 for _function in (np.result_type, np.can_cast, np.promote_types, np.min_scalar_type):

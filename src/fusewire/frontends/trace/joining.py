@@ -132,7 +132,8 @@ def _pairs(trace: Recording, width: Any, rank: int) -> tuple[tuple[Dim, Dim], ..
         rows = [tuple(row) for row in np.atleast_2d(known).tolist()] if known is not None else []
         rows = rows or [(trace.dim(width),)]
     rows = [row if len(row) == 2 else row * 2 for row in rows]
-    return tuple((rows * rank)[:rank] if len(rows) == 1 else rows)  # type: ignore[arg-type]
+    pairs: Any = rows * rank if len(rows) == 1 else rows
+    return tuple(pairs)
 
 
 @TABLE.row(np.diag)

@@ -20,7 +20,7 @@ import numpy as np
 
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError
-from fusewire.frontends.trace.location import refusal
+from fusewire.frontends.trace.substitutes import ArrayLike, Converter, ModuleLike, Refused
 from fusewire.ops.declare import Op
 from fusewire.ops.operand import Traced
 
@@ -201,7 +201,8 @@ class Rebinder:
 
 def _length(x: Any) -> Any:
     """Give the length, which Python's own ``len`` could only give as a number."""
-    return x.shape[0] if isinstance(x, Traced) and x.ndim else len(x)  # type: ignore[attr-defined]
+    shape: Any = getattr(x, "shape", ()) if isinstance(x, Traced) else ()
+    return shape[0] if shape else len(x)
 
 
 def _is_ours(array: np.ndarray[Any, Any]) -> bool:
@@ -219,84 +220,6 @@ def _is_plain(kind: type) -> bool:
         and (root != "numpy" or kind.__module__ == _INDEX_TRICKS)
         and type(kind) in (type, abc.ABCMeta)
         and vars(object)["__new__"] is getattr(kind, "__new__", None)
-        and "__init_subclass__" not in {name for owner in kind.__mro__[:-1] for name in vars(owner)}
+        # A derived class might be registered somewhere, and a copy might release what it shares.
+        and not {"__init_subclass__", "__del__"} & {n for c in kind.__mro__[:-1] for n in vars(c)}
     )
-
-
-class ModuleLike:
-    """A module whose names are stand-ins."""
-
-    def __init__(self, module: ModuleType, rebinder: Rebinder) -> None:
-        self._module = module
-        self._rebinder = rebinder
-
-    def __getattr__(self, name: str) -> Any:
-        found = self._rebinder(getattr(self._module, name))
-        setattr(self, name, found)
-        return found
-
-    def __repr__(self) -> str:
-        return repr(self._module)
-
-
-class Refused:
-    """Something that must not be used in a traced function: its answer would be frozen into it."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def _refuse(self) -> Any:
-        raise refusal(
-            f"{self._name} gives other numbers at every call, and a traced function runs once: "
-            "they would become constants. Use fusewire.ops.random_normal(key, shape=...), "
-            "random_uniform or random_integers with a key (uint32[2]) as an argument."
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._refuse()
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return self._refuse()
-
-
-class Converter:
-    """Stands for the class by which NumPy's own code takes its arguments."""
-
-    def __init__(self, recording: Recording, *args: Any) -> None:
-        self._recording = recording
-        self._arrays = tuple(recording.array(x) for x in args)
-
-    def __len__(self) -> int:
-        return len(self._arrays)
-
-    def __getitem__(self, key: Any) -> Any:
-        return self._arrays[key]
-
-    @property
-    def scalar_input(self) -> tuple[bool, ...]:
-        return tuple(x.is_scalar or x.weak is not None for x in self._arrays)
-
-    def as_arrays(self, *, subok: bool = True, pyscalars: str = "convert") -> tuple[Any, ...]:
-        return self._arrays
-
-    def result_type(self, extra_dtype: Any = None, ensure_inexact: bool = False) -> Any:
-        more = [*([extra_dtype] if extra_dtype is not None else []), *([1.0] * ensure_inexact)]
-        return self._recording.call(np.result_type, (*self._arrays, *more), {})
-
-    def wrap(self, array: Any, to_scalar: Any = None) -> Any:
-        return array
-
-
-class _ArrayLike(type):
-    def __instancecheck__(cls, instance: object) -> bool:
-        from fusewire.frontends.trace.tracer import Tracer
-
-        return isinstance(instance, np.ndarray) or (
-            isinstance(instance, Tracer) and not instance.is_scalar
-        )
-
-
-class ArrayLike(metaclass=_ArrayLike):
-    """Stands for np.ndarray, so that ``isinstance(x, np.ndarray)`` holds of arrays under trace."""

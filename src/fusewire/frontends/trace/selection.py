@@ -64,12 +64,13 @@ def _take(trace: Recording, a: Any, indices: Any, axis: Any = None, mode: str = 
     return trace.op(ops.gather, x, places, axis=axis)
 
 
-def _along(trace: Recording, x: Tracer, places: Tracer, axis: int) -> tuple[Tracer, Tracer]:
+def _along(trace: Recording, x: Tracer, places: Tracer, axis: int) -> list[Tracer]:
     """Broadcast an array and indices against each other, but for one axis."""
     flat = [(*v.type.shape[:axis], 1, *v.type.shape[axis + 1 :]) for v in (x, places)]
     shape = trace.checked(broadcast_shapes, *flat)
     wide = [(*shape[:axis], v.type.shape[axis], *shape[axis + 1 :]) for v in (x, places)]
-    return tuple(v if v.type.shape == s else spread(v, s) for v, s in zip((x, places), wide))  # type: ignore[return-value]  # noqa: B905
+    pairs = zip((x, places), wide, strict=True)
+    return [v if v.type.shape == shape else spread(v, shape) for v, shape in pairs]
 
 
 @TABLE.row(np.take_along_axis)
@@ -151,8 +152,7 @@ def _compress(trace: Recording, condition: Any, a: Any, axis: Any = None) -> Any
 
 @TABLE.row(np.nonzero)
 def _nonzero(trace: Recording, a: Any) -> tuple[Any, ...]:
-    found = trace.wrap(places_of(strong(trace, a)))
-    return tuple(found[axis] for axis in range(found.type.shape[0]))  # type: ignore[arg-type]
+    return tuple(trace.wrap(places_of(strong(trace, a))))
 
 
 @TABLE.row(np.copyto, takes_known=True)

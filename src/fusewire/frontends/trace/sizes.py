@@ -63,6 +63,9 @@ class Size:
     def __pow__(self, other: Any) -> Any:
         return self * self if other == 2 else self.recording.array(self) ** other
 
+    def __rpow__(self, other: Any) -> Any:
+        return other ** self.recording.array(self)
+
     def __neg__(self) -> Any:
         return self * -1
 

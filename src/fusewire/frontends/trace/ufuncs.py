@@ -13,6 +13,7 @@ from fusewire.errors import FusewireError, TraceError
 from fusewire.frontends.trace import methods
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size
+from fusewire.frontends.trace.table import xp
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Value
 
@@ -51,6 +52,7 @@ _KEEPS = {
     "complex": "positive",
 }
 _COMPARES = ["equal", "not_equal", "less", "less_equal", "greater", "greater_equal"]
+_OPTIONS = {"dtype", "casting", "order", "subok", "signature"}
 _TESTS = {"isnan": False, "isinf": False, "isfinite": True}
 
 
@@ -61,7 +63,7 @@ def _fmax(x: Value, y: Value, pick: Any) -> Any:
 
 
 def _heaviside(x: Value, middle: Value) -> Any:
-    step = ops.where(ops.less(x, 0), ops.multiply(x, 0), ops.where(ops.equal(x, 0), middle, 1))
+    step = ops.where(ops.less(x, 0), 0, ops.where(ops.equal(x, 0), middle, 1))
     return ops.where(ops.isnan(x), x, step)
 
 
@@ -144,6 +146,11 @@ def call(
     arrays = [recording.array(x) for x in inputs]
     if len(arrays) > ufunc.nin:
         arrays, outs = arrays[: ufunc.nin], tuple(inputs[ufunc.nin :])
+    if ufunc.__name__ == "vecdot" and "axis" in options:
+        axis = options.pop("axis")
+        arrays = [xp.moveaxis(array, axis, -1) for array in arrays]
+    if unknown := options.keys() - _OPTIONS:
+        raise refusal(f"np.{ufunc.__name__} with {sorted(unknown)} cannot be traced.")
     results = _results(recording, ufunc, arrays, options)
     if mask is not True:
         results = [_chosen(recording, mask, *pair) for pair in _padded(results, outs)]
@@ -158,9 +165,7 @@ def _padded(results: Sequence[Any], outs: Sequence[Any]) -> list[tuple[Any, Any]
 def _results(
     recording: Recording, ufunc: np.ufunc, arrays: Sequence[Tracer], options: Any
 ) -> list[Any]:
-    weak = None
-    if len(arrays) > 1 and all(array.weak for array in arrays):
-        weak = True
+    is_weak = len(arrays) > 1 and all(array.weak for array in arrays)
     knowns = [array.known for array in arrays]
     if all(known is not None for known in knowns):
         plain = [a.weak(k) if a.weak else k for a, k in zip(arrays, knowns, strict=True)]
@@ -176,7 +181,7 @@ def _results(
     wrapped = []
     for output, of in zip(outputs, chosen[ufunc.nin :], strict=True):
         value = output if output.tensor.dtype is of else ops.cast(output, dtype=of)
-        kind = {"int": int, "float": float, "complex": complex}.get(of.kind) if weak else None
+        kind = {"int": int, "float": float, "complex": complex}.get(of.kind) if is_weak else None
         wrapped.append(recording.wrap(value, weak=kind))
     return wrapped
 
