@@ -96,7 +96,7 @@ def residual(rng: np.random.Generator) -> Net:
 
 def convolution(rng: np.random.Generator, *, classes: int = 0) -> Net:
     """Convolutions from image to image; with ``classes``, pooled and classified at the end."""
-    width, act = int(rng.choice([12, 16, 24])), get_op(str(rng.choice(ACTIVATIONS)))
+    width, act = int(rng.choice([12, 16])), get_op(str(rng.choice(ACTIVATIONS)))
     x = h = Value(TensorType(float32, (BATCH, 3, 8, 8)), "x")
     sample = _normal(rng, BATCH, 3, 8, 8)
     net = Net(Graph([x], [x]), [])
@@ -155,9 +155,9 @@ def run_engine(graph: Graph, x: Array, contract: Contract) -> dict[Value, Array]
     """Run node by node with another contraction; everything else as the reference does."""
     values: dict[Value, Array] = {graph.inputs[0]: x}
     for node in graph.nodes:
-        operands = [None if v is None else _read(values, v) for v in node.inputs]
+        operands: list[Any] = [None if v is None else _read(values, v) for v in node.inputs]
         if node.op == "matmul":
-            (out,) = [contract(*operands)]
+            out = contract(*operands)
         elif node.op == "conv":
             out = _convolve(node, operands, contract)
         else:
@@ -172,8 +172,9 @@ def _read(values: dict[Value, Array], value: Value) -> Array:
 
 def _convolve(node: Node, operands: Sequence[Any], contract: Contract) -> Array:
     x, w, b = operands
-    step = node.attrs["strides"][0]
-    padded = np.pad(x, ((0, 0), (0, 0), *node.attrs["padding"]))
+    attrs: Any = node.attrs
+    step = attrs["strides"][0]
+    padded = np.pad(x, ((0, 0), (0, 0), *attrs["padding"]))
     windows = np.lib.stride_tricks.sliding_window_view(padded, w.shape[2:], axis=(2, 3))
     windows = windows[:, :, ::step, ::step].transpose(0, 2, 3, 1, 4, 5)
     columns = np.ascontiguousarray(windows).reshape(*windows.shape[:3], -1)
@@ -255,7 +256,13 @@ class Record:
         }
 
 
-def measure(kind: str, make: Any, seed: int, record: Record, torch: bool, before: bool) -> None:
+def measure(
+    make: Callable[[np.random.Generator], Net],
+    seed: Sequence[int],
+    record: Record,
+    torch: bool,
+    before: bool,
+) -> None:
     """Make a net, judge right engines, plant faults."""
     rng = np.random.default_rng(seed)
     net = make(rng)
@@ -320,7 +327,7 @@ def run(trials: int, seed: int, torch: bool, harder: bool) -> list[Record]:
     for number, (name, make, before) in enumerate(kinds):
         record = Record(name)
         for net in range(max(1, round(trials / TRIALS_PER_NET))):
-            measure(name, make, [seed, number, net], record, torch, before)
+            measure(make, [seed, number, net], record, torch, before)
         records.append(record)
     return records
 

@@ -15,7 +15,7 @@ from fusewire.dtypes import DType, dtype, float64
 from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, Type, tensor_of
-from fusewire.numerics.noise import Noise, alone, felt_inputs, is_exact, rms, terms_of
+from fusewire.numerics.noise import MOVED_IN_OP, Noise, alone, felt_inputs, is_exact, rms, terms_of
 from fusewire.numerics.spread import SCOUT, Expected, Runs, expect, expect_exact, floor_of
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.interpret import Interpreter, bind
@@ -87,7 +87,7 @@ def expect_region(
     """Tell what is expected of a small graph by runs with noise; its inputs are exact."""
     felt = felt_inputs(graph)
     stored = [_stored(x, v.type) for x, v in zip(inputs, graph.inputs, strict=True)]
-    noise = Noise(SEED, bindings)
+    noise = Noise(SEED, bindings, MOVED_IN_OP)
     interpreter = Interpreter(graph, observe=noise.observe)
     runs: list[list[Leaf]] = []
     for run in range(RUNS + SCOUTS):

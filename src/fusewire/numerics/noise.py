@@ -20,8 +20,10 @@ from fusewire.ops.declare import Op
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
-# Share of results that move to the number above, and of those that move to the one below.
+# Share of results that move to the number above, and of those that move to the one below: about
+# as far as rounding moves them where noise adds up over a graph, and almost all in a single op.
 MOVED = 0.15
+MOVED_IN_OP = 0.4
 # Noise on a sum, in epsilons per root of its number of terms, as adding one by one gives.
 WALK = 0.1
 # Terms of a sum whose length nobody knows before the run.
@@ -31,8 +33,11 @@ UNKNOWN_TERMS = 64.0
 class Noise:
     """The noise of runs of one graph; the same seed and run give the same noise."""
 
-    def __init__(self, seed: int, bindings: Mapping[Symbol, int] | None = None) -> None:
+    def __init__(
+        self, seed: int, bindings: Mapping[Symbol, int] | None = None, share: float = MOVED
+    ) -> None:
         self._seed = seed
+        self._share = share
         self._bindings = bindings or {}
         self._walks: dict[Node, tuple[float, float] | None] = {}
         self.start(0)
@@ -93,10 +98,11 @@ class Noise:
     def _draw(self, shape: tuple[int, ...], work: np.dtype[Any], discrete: bool = False) -> Array:
         """Draw from -1 to 1, or one of -1, 0 and 1."""
         parts = []
+        share = self._share
         for _ in range(2 if work.kind == "c" else 1):
             drawn = self._rng.random(shape, np.float32)
             if discrete:
-                parts.append((drawn < MOVED).astype(np.float32) - (drawn > 1 - MOVED))
+                parts.append((drawn < share).astype(np.float32) - (drawn > 1 - share))
             else:
                 parts.append(2 * drawn - 1)
         return (parts[0] + 1j * parts[1] if work.kind == "c" else parts[0]).astype(work)

@@ -25,7 +25,7 @@ USELESS = 0.1
 SHARED = 3.0
 # The rms of a large slice may be so many times the largest that a run shows; of one element, 3
 # times that, because a few runs tell less about it.
-SLICES = 2.0
+SLICES = 1.75
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,11 @@ def _expect_numbers(
     last_place = of.eps * size + floor_of(of)
     # Storing the answer rounds it once more, however exact the runs were.
     tolerance = multiple * np.hypot(_spread(plain, finite), 0.25 * last_place) + last_place
-    near = np.array([1.0] * len(runs.plain) + [SCOUT] * len(runs.scouts))
+    near = np.array([2.0] * len(runs.plain) + [2 * SCOUT] * len(runs.scouts))
     jumped = unlike | (errors > np.multiply.outer(near, tolerance))
+    # What a run does without a jump is allowed.
+    farthest = np.where(jumped[: len(runs.plain)], 0.0, plain).max(axis=0)
+    tolerance = np.maximum(tolerance, 1.25 * farthest)
     jumps = np.logical_or.reduce(jumped)
     useless = tolerance > max(USELESS, 64 * of.eps) * np.maximum(size, max(scale, rms(size)))
     masked = jumps | (useless & finite & (tolerance > 64 * floor_of(of)))
