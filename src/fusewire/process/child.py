@@ -29,18 +29,14 @@ from fusewire.errors import (
 )
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import Phase, failure
+from fusewire.process.noise import Noise
 from fusewire.process.procfs import available, descendants, resident
 
 _TICK = 0.025
 _TICKS_PER_WALK = 8
 _GRACE = 0.1
 _PATIENCE = 5.0
-_PIECES = 16
-_KEPT_NOISE = 16384
-_SHOWN_NOISE = 800
 _LONGEST_NAME = 200
-# Lines that a dump of the interpreter has beside the place that matters.
-_NO_NEWS = ("Extension modules:", "<frozen ", "fusewire/process/", "most recent call first")
 
 
 # What happened instead of an answer, and what was found.
@@ -68,7 +64,6 @@ class Child:
         self.jobs = 0
         self._is_ready = False
         self._phase: Phase = "import"
-        self._noise = bytearray()
         self._is_ended = False
         self._is_interrupted = False
         self._signals = threading.Lock()
@@ -87,7 +82,7 @@ class Child:
             requests, self._requests = _pipe(theirs, self._ours)
             self._replies, replies = _pipe(self._ours, theirs)
             life, _ = _pipe(theirs, self._ours)
-            self._noises, noise = _pipe(self._ours, theirs)
+            heard, noise = _pipe(self._ours, theirs)
             numbers = [requests, replies, life, os.getpid(), int(is_main)]
             command = [sys.executable, "-P", "-m", "fusewire.process.worker", reference]
             self._process = subprocess.Popen(
@@ -102,8 +97,9 @@ class Child:
             )
         self._alive = os.pidfd_open(self._process.pid)
         self._ours.callback(os.close, self._alive)
-        for descriptor in (self._requests, self._replies, self._noises):
+        for descriptor in (self._requests, self._replies, heard):
             os.set_blocking(descriptor, False)
+        self._noise = Noise(heard)
 
     @property
     def is_usable(self) -> bool:
@@ -127,7 +123,7 @@ class Child:
         self.end()
         raise IsolationError(
             f"A child process for {self.name} was not ready after {seconds:g} seconds, or is not "
-            f"one of ours. Pass isolate=False to run it in this process.{self._last_words()}"
+            f"one of ours. Pass isolate=False to run it in this process.{self._noise.last_words()}"
         )
 
     def ask(self, header: dict[str, Any], blobs: Blobs, limits: ChildLimits, what: str) -> Frame:
@@ -156,7 +152,7 @@ class Child:
         memory = limits.memory_bytes or resident(self._process.pid) + available() * 9 // 10
         incoming = Incoming(self._replies, memory)
         poller = select.poll()
-        for descriptor in (self._replies, self._noises, self._alive):
+        for descriptor in (self._replies, self._noise.descriptor, self._alive):
             poller.register(descriptor, select.POLLIN)
         outgoing = None if asked is None else Outgoing(self._requests, asked)
         if outgoing is not None:
@@ -172,8 +168,8 @@ class Child:
                 if descriptor == self._requests and outgoing is not None:
                     if _is_sent(outgoing):
                         poller.unregister(descriptor)
-                elif descriptor == self._noises:
-                    if not self._drain():
+                elif descriptor == self._noise.descriptor:
+                    if not self._noise.drain():
                         poller.unregister(descriptor)
                 elif answer := self._receive(incoming, is_last=descriptor == self._alive):
                     return answer
@@ -203,23 +199,6 @@ class Child:
             return own
         return own + sum(resident(pid) for pid in descendants(self._process.pid))
 
-    def _drain(self) -> bool:
-        """Read what was printed and keep the end of it; tell whether more can come."""
-        with contextlib.suppress(BlockingIOError):
-            # Not for ever: someone may write as fast as this reads.
-            for _ in range(_PIECES):
-                if not (piece := os.read(self._noises, 1 << 16)):
-                    return False
-                self._noise += piece
-                del self._noise[:-_KEPT_NOISE]
-        return True
-
-    def _last_words(self) -> str:
-        lines = self._noise.decode(errors="replace").splitlines()
-        told = [x.strip() for x in lines if x.strip() and not any(mark in x for mark in _NO_NEWS)]
-        shown = "".join(c if c.isprintable() else "?" for c in " | ".join(told)[-_SHOWN_NOISE:])
-        return f" Its last words: {shown}" if shown else ""
-
     def post_mortem(self, kind: type[EngineError], found: str, what: str) -> EngineError:
         """End it, and say what became of it."""
         if kind is BackendCrashed:
@@ -230,7 +209,7 @@ class Child:
             self.end(_GRACE)
         if self._is_interrupted:
             raise IsolationError(f"The pool was closed while {self.name} worked on {what}.")
-        told = f"{found.rstrip('.')}.{self._last_words()}"
+        told = f"{found.rstrip('.')}.{self._noise.last_words()}"
         return failure(kind, self.name, self._phase, what, told)
 
     def interrupt(self) -> None:
@@ -253,7 +232,7 @@ class Child:
             self._kill(signal.SIGKILL, *family)
             _is_ready(_PATIENCE, self._alive)
             self._process.poll()
-            self._drain()
+            self._noise.drain()
             self._ours.close()
             self._is_ended = True
 
