@@ -7,13 +7,13 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import wgpu
 
 from fusewire.backend import Device, Fact
-from fusewire.backends.webgpu.memory import STAGED, STORED, Pool, WebGpuBuffer, as_bytes
+from fusewire.backends.webgpu.memory import Pool, WebGpuBuffer, whole_words
 from fusewire.backends.webgpu.storage import STORAGES
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
@@ -36,7 +36,6 @@ _ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 ENGINE_ERRORS = (RuntimeError, wgpu.GPUError)
 # Idle memory that a device keeps to use again.
 _IDLE_BYTES = 256 << 20
-_STAGING_BYTES = 64 << 20
 
 
 def find_adapters() -> list[Any]:
@@ -92,6 +91,7 @@ def device_of(place: int, adapter: Any) -> Device:
     return Device(f"webgpu:{place}", str(info["device"]), is_software=software, facts=facts)
 
 
+@final
 class Context:
     """A device in use. Safe under threads: work of each is recorded apart and joins one queue."""
 
@@ -103,8 +103,7 @@ class Context:
         self.id = id_
         self.queue = self.gpu.queue
         self.alignment = int(adapter.limits["min-uniform-buffer-offset-alignment"])
-        self.pool = Pool(self.gpu, STORED, _IDLE_BYTES)
-        self._staging = Pool(self.gpu, STAGED, _STAGING_BYTES)
+        self.pool = Pool(self.gpu, _IDLE_BYTES)
         self._pipelines: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -122,26 +121,12 @@ class Context:
         """Copy a host array into a new buffer."""
         buffer = WebGpuBuffer(self, type_)
         if buffer.gpu is not None:
-            data = as_bytes(array)
-            if data.size % 4:
-                data = np.append(data, np.zeros(-data.size % 4, np.uint8))
-            self.queue.write_buffer(buffer.gpu, 0, data)
+            self.queue.write_buffer(buffer.gpu, 0, whole_words(array))
         return buffer
 
     def download(self, source: Any, start: int, size: int) -> Array:
         """Copy bytes to the host; start and size are whole words."""
-        staged = self._staging.take(size)
-        encoder = self.gpu.create_command_encoder()
-        encoder.copy_buffer_to_buffer(source, start, staged, 0, size)
-        self.queue.submit([encoder.finish()])
-        mapped = staged.map_async(wgpu.MapMode.READ, 0, size)
-        # Asking here saves a turn of the thread that wgpu has for this.
-        self.wait()
-        mapped.sync_wait()
-        found = np.frombuffer(staged.read_mapped(0, size, copy=False), np.uint8).copy()
-        staged.unmap()
-        self._staging.give(staged)
-        return found
+        return np.frombuffer(self.queue.read_buffer(source, start, size), np.uint8)
 
     def wait(self) -> None:
         """Block until all that was submitted is done."""
@@ -153,4 +138,3 @@ class Context:
         """Let go of memory and pipelines."""
         self._pipelines.clear()
         self.pool.clear()
-        self._staging.clear()

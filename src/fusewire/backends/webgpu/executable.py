@@ -13,7 +13,7 @@ import wgpu
 
 from fusewire.backend import Event, Executable, Held, Slot
 from fusewire.backends.webgpu.context import Context
-from fusewire.backends.webgpu.memory import WebGpuBuffer, as_bytes
+from fusewire.backends.webgpu.memory import WebGpuBuffer, whole_words
 from fusewire.backends.webgpu.program import Dispatch, Memory, Program
 from fusewire.dtypes import dtype
 from fusewire.errors import ShapeMismatchError
@@ -44,7 +44,7 @@ class WebGpuEvent(Event):
             return list(self._made)
         for buffer, target in zip(self._made, self._targets, strict=True):
             if isinstance(target, np.ndarray):
-                target[...] = buffer.read().reshape(target.shape)
+                target[...] = buffer.read()
         return list(self._targets)
 
 
@@ -101,10 +101,11 @@ class WebGpuExecutable(Executable):
         return WebGpuEvent(self._context, made, outputs)
 
     def close(self) -> None:
-        """Give scratch memory back."""
-        for buffer in self._scratch:
-            if buffer is not None:
-                self._context.pool.give(buffer)
+        """Give memory back; running it is a mistake from then on."""
+        # A scratch buffer is in several places, and each buffer is given back once.
+        for buffer in {id(held): held for held in self._fixed if held is not None}.values():
+            self._context.pool.give(buffer)
+        self._fixed = []
         self._scratch = []
         self._kept.clear()
 
@@ -142,13 +143,11 @@ class WebGpuExecutable(Executable):
         if memory.kind == "scratch":
             return self._scratch[memory.place]
         if memory.digest:
-            data = as_bytes(weights[memory.digest])
+            held = weights[memory.digest]
         else:
-            data = np.frombuffer(base64.b64decode(memory.data), np.uint8)
-        if data.size % 4:
-            data = np.append(data, np.zeros(-data.size % 4, np.uint8))
+            held = np.frombuffer(base64.b64decode(memory.data), np.uint8)
         buffer = self._context.pool.take(memory.size)
-        self._context.queue.write_buffer(buffer, 0, data)
+        self._context.queue.write_buffer(buffer, 0, whole_words(held))
         return buffer
 
     def _write_params(self) -> tuple[Any, list[int]]:

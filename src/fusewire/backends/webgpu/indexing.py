@@ -40,18 +40,21 @@ def accesses(node: Node, operands: Sequence[Ints], shape: Ints) -> list[Access]:
     """Find how a node reads operands of these shapes to make an output of that shape."""
     if node.op == "transpose":
         steps = row_major(operands[0])
-        perm = node.attrs["perm"]
-        assert isinstance(perm, tuple)
-        return [Access(tuple(steps[axis] for axis in perm if isinstance(axis, int)))]
+        return [Access(tuple(steps[axis] for axis in _ints(node, "perm")))]
     if node.op == "slice":
-        starts, strides = node.attrs["starts"], node.attrs["strides"]
-        assert isinstance(starts, tuple)
-        assert isinstance(strides, tuple)
         steps = row_major(operands[0])
-        start = sum(n * step for n, step in zip(starts, steps, strict=True) if isinstance(n, int))
-        apart = zip(strides, steps, strict=True)
-        return [Access(tuple(n * step for n, step in apart if isinstance(n, int)), start)]
+        start = sum(n * step for n, step in zip(_ints(node, "starts"), steps, strict=True))
+        strides = zip(_ints(node, "strides"), steps, strict=True)
+        return [Access(tuple(n * step for n, step in strides), start)]
     return [_broadcast(operand, shape) for operand in operands]
+
+
+def _ints(node: Node, key: str) -> Ints:
+    attr = node.attrs[key]
+    assert isinstance(attr, tuple)
+    found = tuple(n for n in attr if isinstance(n, int))
+    assert len(found) == len(attr), f"{node!r} needs {key} of ints"
+    return found
 
 
 def _broadcast(operand: Ints, shape: Ints) -> Access:

@@ -23,16 +23,15 @@ if TYPE_CHECKING:
     from fusewire.backends.webgpu.context import Context
 
 _ROUNDED = 256
-STORED = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
-STAGED = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 
+@final
 class Pool:
-    """Buffers of one usage. One that is given back waits to be taken again, up to a limit."""
+    """Buffers for tensors. One that is given back waits to be taken again, up to a limit."""
 
-    def __init__(self, device: Any, usage: int, limit: int) -> None:
+    def __init__(self, device: Any, limit: int) -> None:
         self._device = device
-        self._usage = usage
         self._limit = limit
         self._free: dict[int, list[Any]] = {}
         # The garbage collector may give back in the midst of a take.
@@ -46,7 +45,7 @@ class Pool:
             if free := self._free.get(rounded):
                 self.idle -= rounded
                 return free.pop()
-        return self._device.create_buffer(size=rounded, usage=self._usage)
+        return self._device.create_buffer(size=rounded, usage=_USAGE)
 
     def give(self, buffer: Any) -> None:
         """Take a buffer back."""
@@ -99,11 +98,11 @@ class WebGpuBuffer(Buffer):
         return math.prod(self.shape) * self._type.dtype.itemsize
 
     def read(self, offset: int = 0, count: int | None = None) -> Array:
-        """Copy elements to the host, flat; waits for what was started before."""
+        """Copy to the host, all in its shape or a part of it flat; waits for earlier work."""
         item = self._type.dtype.itemsize
         start, end = self._range(offset, count)
-        found = self._bytes(start * item, end * item)
-        return found.view(self._type.dtype.numpy)
+        found = self._bytes(start * item, end * item).view(self._type.dtype.numpy)
+        return found.reshape(self.shape) if offset == 0 and count is None else found
 
     def write(self, array: Array, offset: int = 0) -> None:
         """Copy elements from the host; what was started before does not see them."""
@@ -145,3 +144,9 @@ class WebGpuBuffer(Buffer):
 def as_bytes(array: Array) -> Array:
     """View an array as bytes; ml_dtypes arrays refuse the buffer protocol."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def whole_words(array: Array) -> Array:
+    """View an array as bytes, with zeros up to the next word: devices copy whole words."""
+    data = as_bytes(array)
+    return np.append(data, np.zeros(-data.size % 4, np.uint8)) if data.size % 4 else data

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class Dispatch:
     groups: tuple[int, int]
 
 
+@final
 @dataclass
 class Program:
     """What runs, in order: dispatches, then copies from memory to memory."""
@@ -90,6 +91,7 @@ def shape_of(value: Value) -> Ints:
     return tuple(dim for dim in shape if isinstance(dim, int))
 
 
+@final
 class Writer:
     """Writes the program of a region."""
 
