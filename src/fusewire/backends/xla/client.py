@@ -108,29 +108,9 @@ def bind(
     outputs: Sequence[Slot],
 ) -> Callable[..., list[Array]]:  # fmt: skip
     """Give a function from host arrays to host arrays, with the weights bound."""
-    from jax._src import config, tree_util
-    from jax._src.interpreters import pxla
-    from jaxlib import _jax
+    from jax._src import config
 
-    registry = tree_util.dispatch_registry
-    count = len(weights) + len(inputs)
-    found = [ShapedArray(slot.dims, edge(slot.dtype)) for slot in outputs]
-    fast = pxla.MeshExecutableFastpathData(
-        executable, registry.flatten([0] * len(outputs), None)[1], [owner.sharding] * count,
-        [owner.sharding] * len(outputs), found, [True] * len(outputs), [True] * count,
-        [None] * count, tuple(weights),
-    )  # fmt: skip
-
-    def first(*arguments: Array) -> tuple[list[Any], Any, bool]:
-        """Run a signature that was not seen yet, and say how to run it from now on."""
-        _check(inputs, arguments)
-        given = [*weights, *(owner.put(x) for x in arguments)]
-        results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
-        return [arrays[0] for arrays in results], fast, False
-
-    call = _jax.pjit(
-        "fusewire", None, first, [], [], pxla.JitGlobalCppCacheKeys(), registry, pxla.cc_shard_arg
-    )
+    call = _entry(owner, executable, weights, inputs, outputs)
     readers = [_reader(slot) for slot in outputs]
     wide = config.enable_x64
 
@@ -144,6 +124,38 @@ def bind(
         return [read(x) for read, x in zip(readers, results, strict=True)]
 
     return run
+
+
+def _entry(
+    owner: Client, executable: Any, weights: Sequence[Any], inputs: Sequence[Slot],
+    outputs: Sequence[Slot],
+) -> Callable[..., list[Any]]:  # fmt: skip
+    """Make what a jitted function is inside: a call from host arrays to jax arrays, in C++."""
+    from jax._src import tree_util
+    from jax._src.interpreters import pxla
+    from jaxlib import _jax
+
+    registry = tree_util.dispatch_registry
+    count = len(weights) + len(inputs)
+    found = [ShapedArray(slot.dims, edge(slot.dtype)) for slot in outputs]
+    fast = pxla.MeshExecutableFastpathData(
+        executable, registry.flatten([0] * len(outputs), None)[1], [owner.sharding] * count,
+        [owner.sharding] * len(outputs), found, [True] * len(outputs), [True] * count,
+        [None] * count, tuple(weights),
+    )  # fmt: skip
+
+    def slowly(*arguments: Array) -> list[Any]:
+        """Run a signature that was not seen yet, or under ``jax.disable_jit``."""
+        _check(inputs, arguments)
+        given = [*weights, *(owner.put(x) for x in arguments)]
+        results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
+        return [arrays[0] for arrays in results]
+
+    call: Callable[..., list[Any]] = _jax.pjit(
+        "fusewire", slowly, lambda *arguments: (slowly(*arguments), fast, False), [], [],
+        pxla.JitGlobalCppCacheKeys(), registry, pxla.cc_shard_arg,
+    )  # fmt: skip
+    return call
 
 
 def _check(slots: Sequence[Slot], arguments: Sequence[Array]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -163,8 +164,9 @@ class XlaBackend(Backend):
         return XlaExecutable(call, roles["input"])
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
-        """Machine code depends on the processor, beside the versions."""
-        return {"engine": INFO.version, **INFO.metadata, "cpu": _processor()}
+        """Machine code depends on the processor and on flags, beside the versions."""
+        flags = os.environ.get("XLA_FLAGS", "")
+        return {"engine": INFO.version, **INFO.metadata, "cpu": _processor(), "flags": flags}
 
 
 def _threads(config: Config) -> int | None:

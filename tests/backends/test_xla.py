@@ -1,0 +1,537 @@
+"""XLA behind the contract: what declarations cannot show, and a slice of the conformance suite."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.backend import Config, Device, Offer, Refusal
+from fusewire.backends.xla import client
+from fusewire.backends.xla.engine import XlaBackend
+from fusewire.backends.xla.refusal import refuses
+from fusewire.backends.xla.storage import encode, work
+from fusewire.dtypes import NARROW, DType, bfloat16, bool_, float32, float64, int64
+from fusewire.errors import DimError, FormatError, OptionsError, ShapeMismatchError
+from fusewire.ir.builder import inline
+from fusewire.ir.dims import symbol
+from fusewire.ir.graph import Array, Constant, Graph, Value
+from fusewire.ir.text import constants_of
+from fusewire.ir.types import TensorType
+from fusewire.ops.control import cond, while_
+from fusewire.ops.conversion import cast
+from fusewire.ops.creation import range_
+from fusewire.ops.declare import Trait
+from fusewire.ops.elementwise import add, multiply, negative
+from fusewire.ops.indexing import nonzero
+from fusewire.ops.interpret import interpret
+from fusewire.ops.iteration import loop, scan
+from fusewire.ops.linalg import inverse
+from fusewire.ops.logic import less
+from fusewire.ops.normalization import softmax
+from fusewire.ops.subgraph import FLAG, INDEX, subgraph
+from fusewire.ops.table import all_ops, families
+from fusewire.region import build, first_device
+from fusewire.registry import REGISTRY
+from fusewire.rewrite.legalize import legalize
+from fusewire.rewrite.specialize import specialize
+from fusewire.testing.conformance import Case, cases, first_cases, gap_of, value_problems
+
+BACKEND = XlaBackend()
+CPU = first_device(BACKEND)
+
+
+@pytest.fixture(params=["native", "portable"])
+def road(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Take both roads: the private one, and the one for versions that it does not know."""
+    if request.param == "portable":
+        monkeypatch.setattr(client, "KNOWN", ("0.0.",))
+    return request.param
+
+
+def value(dtype: DType, *shape: Any, name: str = "x") -> Value:
+    return Value(TensorType(dtype, shape), name)
+
+
+def ready(graph: Graph, config: Config = Config()) -> Callable[..., list[Any]]:
+    executable = build(BACKEND, graph, CPU, config)
+    return lambda *inputs: executable.run(inputs).wait()
+
+
+def run(graph: Graph, *inputs: Array, config: Config = Config()) -> list[Any]:
+    return ready(graph, config)(*inputs)
+
+
+def run_op(name: str, *arrays: Any, **attrs: Any) -> Any:
+    return fw.run(name, *arrays, backend="xla", **attrs)
+
+
+def aligned(array: Array) -> Array:
+    """Copy to memory that jax takes without a copy."""
+    raw = np.empty(array.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    found: Array = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    found[...] = array
+    return found
+
+
+def refused(graph: Graph) -> list[str]:
+    return [x.reason for x in BACKEND.claim(graph, CPU) if isinstance(x, Refusal)]
+
+
+# Who it is and what it leaves alone
+
+
+def test_backend_is_found_by_its_entry_point() -> None:
+    assert REGISTRY.backends.get("xla").info == BACKEND.info
+    assert BACKEND.info.version == jax.__version__
+
+
+def test_probe_gives_a_device_that_ran_something() -> None:
+    assert [type(found) for found in BACKEND.probe()] == [Device]
+
+
+ALONE = """
+import sys
+from fusewire.registry import REGISTRY
+backend = REGISTRY.backends.get("xla")
+assert "jax" not in sys.modules, "importing the backend imports jax"
+import numpy as np
+import fusewire as fw
+assert fw.run("add", np.array(2**40), np.array(1), backend="xla") == 2**40 + 1
+import jax
+from jax._src import xla_bridge
+assert not jax.config.jax_enable_x64, "the user's setting changed"
+assert not xla_bridge.backends_are_initialized(), "the user's devices were started"
+assert jax.numpy.arange(3).dtype == "int32"
+"""
+
+
+def test_user_of_jax_notices_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_strict_settings_of_the_user_do_not_matter() -> None:
+    x = np.arange(6, dtype=np.int64).reshape(2, 3)
+    with (
+        jax.numpy_dtype_promotion("strict"),
+        jax.numpy_rank_promotion("raise"),
+        jax.disable_jit(),
+        jax.default_matmul_precision("bfloat16"),
+    ):
+        found = run_op("gather", x, np.array([1, 0], np.uint8), axis=0)
+        product = run_op("matmul", np.full((1, 1), 1 + 2**-12, np.float32), np.ones((1, 1), "f4"))
+    assert np.array_equal(found, x[[1, 0]])
+    assert product == np.float32(1 + 2**-12)
+
+
+# Dtypes
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([2**40 + 1, -(2**62) - 1]),
+        np.array([2**64 - 1], np.uint64),
+        np.array([1e300, -1e-300]),
+        np.array([1e300 + 1j]),
+        np.array([True, False]),
+        np.array([1.5, np.inf, -0.0], np.float16),
+        np.array([1.5, -3.0], ml_dtypes.bfloat16),
+        np.array([-8, -1, 7], ml_dtypes.int4),
+        np.array([15, 1], ml_dtypes.uint4),
+        np.array([-2, 1], ml_dtypes.int2),
+        np.array([0.25, -448.0], ml_dtypes.float8_e4m3fn),
+        np.array([0.5, 6.0], ml_dtypes.float4_e2m1fn),
+        np.array(3.0, np.float32),
+        np.zeros((0, 3), np.float32),
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_elements_come_through_bit_for_bit(array: Array, road: str) -> None:
+    perm = tuple(range(array.ndim))
+    found = run_op("transpose", array, perm=perm)
+    assert found.dtype == array.dtype
+    assert found.tobytes() == array.tobytes()
+    assert found.shape == array.shape
+
+
+@pytest.mark.parametrize("of", [d for d in NARROW if d.is_float], ids=str)
+def test_small_floats_round_as_ml_dtypes_rounds_them(of: DType) -> None:
+    codes = np.arange(2**of.bits, dtype=np.uint8)
+    values = codes.view(of.numpy).astype(np.float64)
+    finite = np.unique(values[np.isfinite(values)])
+    middles = (finite[1:] + finite[:-1]) / 2
+    near = [np.nextafter(middles, to) for to in (-np.inf, np.inf)]
+    x = np.concatenate([finite, middles, *near, [1e300, -1e300, np.inf, -np.inf, 0.0, -0.0]])
+    with jax.enable_x64(True), np.errstate(all="ignore"):
+        assert np.array_equal(encode(jax.numpy.asarray(x), of), x.astype(of.numpy).view(np.uint8))
+        wide = np.asarray(work(jax.numpy.asarray(codes), of))
+    assert np.array_equal(wide, values.astype(np.float32), equal_nan=True)
+
+
+def test_rounding_to_fewer_bits_is_not_optimised_away() -> None:
+    x = value(float32, 2)
+    graph = Graph([x], [cast(cast(x, dtype=bfloat16), dtype=float32)])
+    (found,) = run(graph, np.array([1 + 2**-12, 3.0], np.float32))
+    assert found.tolist() == [1.0, 3.0]
+
+
+def test_integers_divided_by_0_give_0() -> None:
+    x, y = np.array([7, -7], np.int32), np.zeros(2, np.int32)
+    for name in ("floor_divide", "truncate_divide", "remainder", "fmod"):
+        assert run_op(name, x, y).tolist() == [0, 0]
+
+
+def test_singular_matrix_gives_nan_and_leaves_its_batch_alone() -> None:
+    found = run_op("inverse", np.stack([np.zeros((2, 2)), 2 * np.eye(2)]))
+    assert np.isnan(found[0]).all()
+    assert np.array_equal(found[1], np.eye(2) / 2)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.uint32, np.int64])
+@pytest.mark.parametrize("largest", [False, True])
+def test_order_is_stable_at_extremes(dtype: Any, largest: bool) -> None:
+    rng = np.random.default_rng(0)
+    if np.dtype(dtype).kind == "f":
+        pool = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.5, -1.5], dtype)
+    else:
+        pool = np.array([np.iinfo(dtype).min, np.iinfo(dtype).max, 0, 1], dtype)
+    x = rng.choice(pool, (3, 40))
+    wanted = fw.run("argsort", x, descending=largest)
+    assert np.array_equal(run_op("argsort", x, descending=largest), wanted)
+    assert np.array_equal(run_op("top_k", x, k=13, largest=largest)[1], wanted[:, :13])
+    ordered = run_op("sort", x, descending=largest)
+    assert np.array_equal(ordered, fw.run("sort", x, descending=largest), equal_nan=True)
+
+
+# Shapes
+
+
+def test_symbolic_graph_is_offered_and_compiled_once_specialised() -> None:
+    x = value(float32, symbol("n"), 3)
+    graph = Graph([x], [negative(x)])
+    (offer,) = BACKEND.claim(graph, CPU)
+    assert isinstance(offer, Offer)
+    assert offer.shapes == "static"
+    with pytest.raises(DimError, match="Specialise"):
+        BACKEND.compile(graph, CPU, Config())
+    for n in (0, 1, 4):
+        array = np.ones((n, 3), np.float32)
+        assert np.array_equal(run(specialize(graph, {"n": n}), array)[0], -array)
+
+
+def test_size_that_only_the_node_tells_is_refused() -> None:
+    x = value(float32, 3)
+    counted = nonzero(x)
+    (reason,) = refused(Graph([x], [counted]))
+    assert "known" in reason
+    assert "nonzero" in reason
+    # Whoever comes after it is compiled once the size is known.
+    told = Value(counted.type, "told")
+    assert not refused(Graph([told], [negative(told)]))
+
+
+def test_size_that_is_promised_is_taken() -> None:
+    x = value(float32, 4)
+    found = run(Graph([x], [nonzero(x, count=2)]), np.array([0, 1, 0, 2], np.float32))
+    assert found[0].tolist() == [[1, 3]]
+    ends = [value(int64, name=name) for name in "abc"]
+    counted = range_(*ends, count=3)
+    given = [np.array(i) for i in (5, 11, 2)]
+    assert run(Graph(ends, [counted]), *given)[0].tolist() == [5, 7, 9]
+
+
+def test_wrong_input_is_named(road: str) -> None:
+    x = value(float32, 3)
+    executable = build(BACKEND, Graph([x], [negative(x)]), CPU)
+    if road == "native":
+        with pytest.raises(ShapeMismatchError, match=r"The input x is float32\[3\]"):
+            executable.run([np.zeros(4, np.float32)])
+
+
+# Weights and artifacts
+
+
+def weighted(array: Array) -> Graph:
+    x = value(float32, *array.shape)
+    return Graph([x], [add(x, array)])
+
+
+def weights_of(graph: Graph) -> dict[str, Array]:
+    return {digest: held.array for digest, held in constants_of(graph).items()}
+
+
+def test_weights_are_bound_by_digest_and_not_in_the_artifact(road: str) -> None:
+    array = np.random.default_rng(0).normal(size=100_000).astype(np.float32)
+    graph = weighted(array)
+    artifact = BACKEND.compile(graph, CPU, Config())
+    assert artifact.kind == ("native" if road == "native" else "rebuild")
+    (slot,) = (slot for slot in artifact.slots if slot.role == "weight")
+    assert slot.digest == Constant.of(array).digest
+    assert len(artifact.payload) < 50_000
+    executable = BACKEND.load(artifact, CPU, weights_of(graph))
+    found: Any = executable.run([np.ones_like(array)]).wait()[0]
+    assert np.array_equal(found, array + 1)
+
+
+def test_small_constant_is_part_of_the_program() -> None:
+    artifact = BACKEND.compile(weighted(np.ones(3, np.float32)), CPU, Config())
+    assert not [slot for slot in artifact.slots if slot.role == "weight"]
+
+
+def test_weight_of_a_subgraph_is_bound() -> None:
+    array = np.arange(512, dtype=np.float32)
+    of = TensorType(float32, (512,))
+    then = subgraph(lambda x: [add(x, array)], of, name="then")
+    otherwise = subgraph(lambda x: [negative(x)], of, name="otherwise")
+    flag, x = value(bool_, name="flag"), value(float32, 512)
+    graph = Graph([flag, x], list(cond(flag, x, then=then, otherwise=otherwise)))
+    assert any(s.role == "weight" for s in BACKEND.compile(graph, CPU, Config()).slots)
+    ones = np.ones(512, np.float32)
+    assert np.array_equal(run(graph, np.array(True), ones)[0], array + 1)
+
+
+def test_artifact_of_another_version_is_refused() -> None:
+    artifact = BACKEND.compile(weighted(np.ones(3, np.float32)), CPU, Config())
+    with pytest.raises(FormatError, match="Compile it again"):
+        BACKEND.load(replace(artifact, key={"jaxlib": "0.9.9"}), CPU, {})
+
+
+CHILD = """
+import sys
+import numpy as np
+from pathlib import Path
+from fusewire.backend import Artifact, Slot
+from fusewire.backends.xla.engine import XlaBackend
+from fusewire.dtypes import float64
+from fusewire.region import first_device
+backend = XlaBackend()
+key = {"jaxlib": backend.info.metadata["jaxlib"]}
+launch = {"threads": 0, "lapack": True}
+slots = tuple(Slot(role, "x", float64, (2, 2)) for role in ("input", "output"))
+artifact = Artifact("native", Path(sys.argv[1]).read_bytes(), slots, launch=launch, key=key)
+executable = backend.load(artifact, first_device(backend), {})
+(found,) = executable.run([np.array([[2.0, 0.0], [0.0, 4.0]])]).wait()
+assert np.array_equal(found, [[0.5, 0.0], [0.0, 0.25]]), found
+"""
+
+
+def test_artifact_that_calls_lapack_runs_in_another_process(tmp_path: Path) -> None:
+    x = value(float64, 2, 2)
+    artifact = BACKEND.compile(Graph([x], [inverse(x)]), CPU, Config())
+    assert artifact.launch["lapack"] is True
+    path = tmp_path / "payload"
+    path.write_bytes(artifact.payload)
+    child = [sys.executable, "-c", CHILD, str(path)]
+    done = subprocess.run(child, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# Outputs
+
+
+def test_outputs_are_the_callers(road: str) -> None:
+    x = value(float32, 64)
+    held = np.arange(64, dtype=np.float32)
+    same = negative(x)
+    graph = Graph([x], [x, Value(TensorType(float32, (64,)), None, Constant.of(held)), same, same])
+    call = ready(graph)
+    given = aligned(np.ones(64, np.float32))
+    first = call(given)
+    for output in first:
+        assert output.flags.writeable
+        output[...] = 7.0
+    given[...] = 2.0
+    second = call(given)
+    assert [x[0] for x in second] == [2.0, 0.0, -2.0, -2.0]
+    assert np.array_equal(second[1], held)
+    assert all(np.array_equal(x, np.full(64, 7.0)) for x in first)
+    assert np.array_equal(given, np.full(64, 2.0))
+
+
+def test_output_outlives_its_executable() -> None:
+    x = value(float32, 1000)
+    ones = np.ones(1000, np.float32)
+    (found,) = run(Graph([x], [negative(x)]), ones)
+    for _ in range(3):
+        run(Graph([x], [add(x, x)]), ones)
+    assert np.array_equal(found, -np.ones(1000))
+
+
+def test_outputs_are_written_where_asked() -> None:
+    x = value(float32, 3)
+    target = np.zeros(3, np.float32)
+    executable = build(BACKEND, Graph([x], [negative(x)]), CPU)
+    (found,) = executable.run([np.ones(3, np.float32)], [target]).wait()
+    assert found is target
+    assert target.tolist() == [-1.0] * 3
+
+
+def test_several_threads_run_it_at_once() -> None:
+    x = value(int64, 1000)
+    executable = build(BACKEND, Graph([x], [multiply(x, x)]), CPU)
+    assert executable.is_reentrant
+    wrong: list[int] = []
+
+    def work_on(number: int) -> None:
+        for _ in range(50):
+            found: Any = executable.run([np.full(1000, number)]).wait()[0]
+            if not np.all(found == number**2):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work_on, args=(2**20 + i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_threads_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = value(float32, 3)
+    graph = Graph([x], [negative(x)])
+    (found,) = run(graph, np.ones(3, np.float32), config=Config(threads=1))
+    assert found.tolist() == [-1.0] * 3
+    with pytest.raises(OptionsError, match="at least 1"):
+        BACKEND.compile(graph, CPU, Config(threads=0))
+    monkeypatch.setattr(client, "KNOWN", ("0.0.",))
+    with pytest.raises(OptionsError, match="from the process"):
+        BACKEND.compile(graph, CPU, Config(threads=1))
+
+
+# Control flow
+
+
+def checked(graph: Graph, *inputs: Array) -> None:
+    """Run on XLA and on the reference."""
+    legal = legalize(graph, refuses).graph
+    assert not refused(legal)
+    for found, wanted in zip(run(legal, *inputs), interpret(graph, inputs), strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_composite_in_a_branch_is_expanded(road: str) -> None:
+    of = TensorType(float32, (2, symbol("k")))
+    then = subgraph(lambda x: [softmax(x, axis=1)], of, name="then")
+    otherwise = subgraph(lambda x: [negative(x)], of, name="otherwise")
+    flag, x = value(bool_, name="flag"), value(float32, 2, 3)
+    graph = Graph([flag, x], list(cond(flag, x, then=then, otherwise=otherwise)))
+    assert "softmax" in refused(graph)[0]
+    for taken in (True, False):
+        checked(graph, np.array(taken), np.arange(6, dtype=np.float32).reshape(2, 3))
+
+
+def test_loop_in_a_loop_runs() -> None:
+    of, rows = TensorType(float32, (2,)), TensorType(float32, (3, 2))
+    inner = subgraph(lambda x, y: [add(x, y), multiply(x, y)], of, of)
+    body = subgraph(
+        lambda x, i, ys, n: [scan(x, ys, body=inner, carries=1, scans=1)[0], add(i, 1)],
+        of, INDEX, rows, INDEX,
+    )  # fmt: skip
+    test = subgraph(lambda x, i, ys, n: [less(i, n)], of, INDEX, rows, INDEX)
+    values = [value(float32, 2), value(int64, name="i"), value(float32, 3, 2, name="ys")]
+    values.append(value(int64, name="n"))
+    graph = Graph(values, list(while_(*values, condition=test, body=body, carries=2)))
+    ys = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for trips in (0, 3):
+        checked(graph, np.ones(2, np.float32), np.array(0), ys, np.array(trips))
+
+
+@pytest.mark.parametrize("stacks", [False, True])
+def test_loop_ends_by_its_condition_or_its_trips(stacks: bool) -> None:
+    of = TensorType(float32, (2,))
+    body = subgraph(
+        lambda i, go, x: [less(i, 2), add(x, x), *([x] if stacks else [])], INDEX, FLAG, of
+    )
+    trips, flag, x = value(int64, name="trips"), value(bool_, name="flag"), value(float32, 2)
+    types = (of, TensorType(float32, (3, 2)))[: 1 + stacks]
+    made = loop(trips, flag, x, body=body, carries=1, types=types)
+    checked(
+        Graph([trips, flag, x], list(made)), np.array(9), np.array(True), np.ones(2, np.float32)
+    )
+
+
+def test_body_that_grows_its_value_is_refused() -> None:
+    sample = all_ops()["loop"].samples()[4]
+    graph = next(c for c in cases([all_ops()["loop"]]) if c.index == 4).make()[0]
+    assert sample.attrs["carries"] == 1
+    assert "known" in refused(graph)[0]
+
+
+# Conformance
+
+
+def merged(graphs: Sequence[Graph]) -> Graph:
+    """Put graphs side by side: compiling is what takes time."""
+    inputs: list[Value] = []
+    outputs: list[Value] = []
+    for index, graph in enumerate(graphs):
+        own = [Value(v.type, f"{index}.{v.name}") for v in graph.inputs]
+        inputs += own
+        outputs += inline(graph, own)
+    names = [f"output{i}" for i in range(len(outputs))]
+    return Graph(inputs, outputs, name="merged", output_names=names)
+
+
+def batches(found: Sequence[Case], size: int = 96) -> Iterator[list[tuple[Case, Graph, Any]]]:
+    """Give what can be run, expanded where it is refused whole."""
+    kept = []
+    for case in found:
+        graph, inputs = case.make()
+        legal = legalize(graph, refuses).graph
+        if not any(refuses(node) for node in legal.nodes):
+            kept.append((case, legal, inputs))
+    for start in range(0, len(kept), size):
+        yield kept[start : start + size]
+
+
+def problems_of(batch: Sequence[tuple[Case, Graph, Any]]) -> Iterator[tuple[Case, str]]:
+    outputs = run(merged([graph for _, graph, _ in batch]), *(x for _, _, xs in batch for x in xs))
+    for case, graph, inputs in batch:
+        got, outputs = outputs[: len(graph.outputs)], outputs[len(graph.outputs) :]
+        whole, _ = case.make()
+        for problem in value_problems(whole, inputs, got):
+            yield case, problem
+
+
+def eighth(name: str) -> list[Case]:
+    """One sample of each op of a family, in float32 if it has it, and every eighth of the rest."""
+    found: dict[str, Case] = {}
+    for op in families()[name].ops.values():
+        chosen = [next(iter(first_cases(op)), None), *list(cases([op]))[3::8]]
+        found |= {case.id: case for case in chosen if case is not None}
+    return list(found.values())
+
+
+NUMERIC = [
+    name
+    for name, family in families().items()
+    if not all(op.is_(Trait.HOST) for op in family.ops.values())
+]
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_conformance_slice(name: str) -> None:
+    failed = [found for batch in batches(eighth(name)) for found in problems_of(batch)]
+    unexpected = [f"{c.id}: {why}" for c, why in failed if gap_of(BACKEND.gaps, c) is None]
+    assert not unexpected, "\n".join(unexpected)
+    gaps = {gap_of(BACKEND.gaps, case) for case, _ in failed}
+    passing = [g for g in BACKEND.gaps if g.op in families()[name].ops and g not in gaps]
+    assert not passing, f"gaps that pass: {passing}"
+
+
+def test_nine_of_ten_tensor_ops_are_taken() -> None:
+    ops = {n: op for n, op in all_ops().items() if not op.is_(Trait.HOST)}
+    taken = [name for name, op in ops.items() if any(True for _ in batches(first_cases(op)))]
+    assert len(taken) >= 0.9 * len(ops), sorted(set(ops) - set(taken))
