@@ -139,19 +139,21 @@ def _expect_numbers(
     unlike = [classes(run) != kinds for run in runs.all]
     finite = (kinds == 0) & ~np.logical_or.reduce(unlike)
     errors = np.stack([_distance(run, wide, finite) for run in runs.all])
-    plain = errors[: len(runs.plain)]
+    amounts = np.array([1.0] * len(runs.plain) + [SCOUT] * len(runs.scouts))
     size = np.where(finite, np.abs(wide), 0.0)
     last_place = of.eps * size + floor_of(of)
+    typical = np.maximum(size, rms(size))
+    useless = np.maximum(USELESS * typical, 64 * of.eps * np.maximum(typical, scale))
+    useless = useless + 64 * floor_of(of)
+    jumped = unlike | (errors > np.multiply.outer(amounts, useless))
+    plain = np.where(np.logical_or.reduce(jumped), 0.0, errors[: len(runs.plain)])
     # Storing the answer rounds it once more, however exact the runs were.
-    tolerance = multiple * np.hypot(_spread(plain, finite), 0.25 * last_place) + last_place
-    near = np.array([2.0] * len(runs.plain) + [2 * SCOUT] * len(runs.scouts))
-    jumped = unlike | (errors > np.multiply.outer(near, tolerance))
-    # What a run does without a jump is allowed.
-    farthest = np.where(jumped[: len(runs.plain)], 0.0, plain).max(axis=0)
-    tolerance = np.maximum(tolerance, 1.25 * farthest)
+    tolerance = multiple * np.hypot(_spread(plain), 0.25 * last_place) + last_place
+    jumped |= errors > np.multiply.outer(2 * amounts, tolerance)
     jumps = np.logical_or.reduce(jumped)
-    useless = tolerance > max(USELESS, 64 * of.eps) * np.maximum(size, max(scale, rms(size)))
-    masked = jumps | (useless & finite & (tolerance > 64 * floor_of(of)))
+    # What a run does without a jump is allowed.
+    tolerance = np.maximum(tolerance, 1.25 * np.where(jumps, 0.0, plain).max(axis=0))
+    masked = jumps | (tolerance > useless)
     jumping = max(_share(j) for j in jumped[: len(runs.plain)])
     limits: tuple[float, ...] = ()
     if slices:
@@ -171,12 +173,12 @@ def _distance(run: Array, wide: Array, finite: Array) -> Array:
     return np.where(finite, apart, 0.0)
 
 
-def _spread(errors: Array, finite: Array) -> Array:
+def _spread(errors: Array) -> Array:
     """Estimate each element's spread: all runs but the farthest, and a share of the others'."""
     count = max(len(errors) - 1, 1)
     squares = errors**2
     own = (squares.sum(axis=0) - (squares.max(axis=0) if len(errors) > 1 else 0.0)) / count
-    moving = own[finite & (own > 0)]
+    moving = own[own > 0]
     others = float(np.median(moving)) if moving.size else 0.0
     spread: Array = np.sqrt((count * own + SHARED * others) / (count + SHARED))
     return spread
