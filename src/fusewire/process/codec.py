@@ -217,13 +217,16 @@ def read_value(value: Json, blobs: Blob, depth: int = 0) -> HostValue:
         return [read_value(item, blobs, depth + 1) for item in items]
     of, shape = _read_dtype(value.get("dtype"), blobs), _read_shape(value.get("shape"))
     flat, count = _next(value.get("bytes"), blobs), math.prod(shape)
-    if of is string:
-        return _read_words(flat, count).reshape(shape)
-    if flat.nbytes != count * of.itemsize:
+    if of is not string and flat.nbytes != count * of.itemsize:
         raise EngineGarbage(f"{flat.nbytes} bytes do not make {of.name}{list(shape)}")
     if of.kind == "bool" and flat.size and flat.max() > 1:
         raise EngineGarbage("a bool that is neither 0 nor 1")
-    return flat.view(of.numpy).reshape(shape)
+    elements = _read_words(flat, count) if of is string else flat.view(of.numpy)
+    try:
+        return elements.reshape(shape)
+    except ValueError:
+        # No elements, but dims whose product NumPy cannot hold.
+        _refuse("a shape", shape)
 
 
 def _read_shape(value: Json) -> tuple[int, ...]:
