@@ -237,3 +237,59 @@ def test_views_of_open_sizes_are_written_through() -> None:
         found, wanted = interpret(graph, [np.arange(n)]), function(np.arange(n))
         for left, right in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(left, right)
+
+
+@st.composite
+def advanced_key(draw: Any, shape: tuple[int, ...]) -> list[Any]:
+    """Draw a key of anything: places, slices, index arrays that broadcast, masks, new axes."""
+    common = draw(st.sampled_from([(2,), (3, 1), (1, 3), (3, 3)]))
+    items: list[Any] = []
+    axis = 0
+    while axis < len(shape) and draw(st.integers(0, 5)):
+        size, kind = shape[axis], draw(st.sampled_from(["slice", "place", "array", "mask", "new"]))
+        if kind == "new":
+            items.append(None)
+            continue
+        axis += 1
+        if kind == "array":
+            one = draw(st.sampled_from([common, common[-1:], (1,)]))
+            items.append(np.array(draw(st.lists(st.integers(-size, size - 1), min_size=9,
+                                                max_size=9)))[: np.prod(one)].reshape(one))  # fmt: skip
+        elif kind == "mask":
+            mask = np.arange(size) % 2 == 0
+            mask[common[-1] :] = False
+            items.append(mask)
+        else:
+            items.append(draw(index(size)) if kind == "slice" else draw(st.integers(0, size - 1)))
+    if draw(st.booleans()):
+        items.insert(draw(st.integers(0, len(items))), ...)
+    return items
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_random_keys_with_index_arrays(data: st.DataObject) -> None:
+    shape = data.draw(st.sampled_from([(5,), (4, 3), (3, 4, 5)]))
+    key = data.draw(advanced_key(shape))
+    start = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
+    try:
+        part = start[tuple(key)]
+    except IndexError:
+        return
+    is_input = [isinstance(item, np.ndarray) and data.draw(st.booleans()) for item in key]
+    inputs = [item for item, given_ in zip(key, is_input, strict=True) if given_]
+    full = np.arange(part.size, dtype=np.float64).reshape(part.shape)
+    new = data.draw(st.sampled_from([7.5, full, full[..., :1] if part.ndim else 2.5]))
+
+    def program(x: Any, *places: Any) -> Any:
+        rest = iter(places)
+        whole = tuple(next(rest) if g else k for k, g in zip(key, is_input, strict=True))
+        y, z = x.copy(), x * 1.0
+        y[whole] = new
+        z[whole] = z[whole] * 2 + 1
+        return x[whole], y, z
+
+    graph = TraceFrontend().read(program, [start, *inputs])
+    found = interpret(graph, [start, *inputs])
+    for left, right in zip(found, program(start, *inputs), strict=True):
+        np.testing.assert_array_equal(left, right)

@@ -119,7 +119,9 @@ def _expanded(x: Tracer, key: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(dots) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
     at = dots[0] if dots else len(items)
-    return (*items[:at], *[slice(None)] * (x.ndim - used), *items[at + 1 :])
+    # An ellipsis that stands for no axis still stands between what is around it.
+    between = [slice(None)] * (x.ndim - used) or [Ellipsis] * len(dots)
+    return (*items[:at], *between, *items[at + 1 :])
 
 
 def _item(x: Tracer, item: Any) -> Any:
@@ -141,7 +143,9 @@ def _item(x: Tracer, item: Any) -> Any:
 def _whole_mask(items: tuple[Any, ...]) -> Tracer | None:
     """Find the mask in ``x[mask]`` where it covers leading axes and nothing else is indexed."""
     first, *rest = items or (None,)
-    full = all(isinstance(item, slice) and item == slice(None) for item in rest)
+    full = all(
+        item is Ellipsis or (isinstance(item, slice) and item == slice(None)) for item in rest
+    )
     return first if _is_mask(first) and full else None
 
 
@@ -184,6 +188,7 @@ def _view(x: Tracer, items: tuple[Any, ...]) -> tuple[Tracer, Selection]:
     for item in items:
         if item is None:
             cut.new_axis()
+        if item is None or item is Ellipsis:
             continue
         for found in unmasked(item) if _is_mask(item) else [item]:
             dim = next(dims)
@@ -217,8 +222,9 @@ def _places(item: Any, has_arrays: bool) -> Places | None:
 
 
 def _is_apart(items: tuple[Any, ...]) -> bool:
-    """Tell whether a slice or a new axis stands between indices."""
-    at = [i for i, item in enumerate(items) if item is not None and not isinstance(item, slice)]
+    """Tell whether a slice, a new axis or an ellipsis stands between indices."""
+    between = (slice, type(None), type(Ellipsis))
+    at = [i for i, item in enumerate(items) if not isinstance(item, between)]
     return len(at) != at[-1] - at[0] + 1
 
 
