@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,7 +121,8 @@ def _expanded(x: Tracer, key: tuple[Any, ...]) -> tuple[Any, ...]:
         raise IndexError("an index can only have a single ellipsis ('...')")
     at = dots[0] if dots else len(items)
     # An ellipsis that stands for no axis still stands between what is around it.
-    between = [slice(None)] * (x.ndim - used) or [Ellipsis] * len(dots)
+    between: list[Any] = [slice(None)] * (x.ndim - used)
+    between = between or [Ellipsis] * len(dots)
     return (*items[:at], *between, *items[at + 1 :])
 
 
@@ -143,9 +145,8 @@ def _item(x: Tracer, item: Any) -> Any:
 def _whole_mask(items: tuple[Any, ...]) -> Tracer | None:
     """Find the mask in ``x[mask]`` where it covers leading axes and nothing else is indexed."""
     first, *rest = items or (None,)
-    full = all(
-        item is Ellipsis or (isinstance(item, slice) and item == slice(None)) for item in rest
-    )
+    whole = (slice(None), Ellipsis)
+    full = all(isinstance(item, slice | EllipsisType) and item in whole for item in rest)
     return first if _is_mask(first) and full else None
 
 
@@ -223,7 +224,7 @@ def _places(item: Any, has_arrays: bool) -> Places | None:
 
 def _is_apart(items: tuple[Any, ...]) -> bool:
     """Tell whether a slice, a new axis or an ellipsis stands between indices."""
-    between = (slice, type(None), type(Ellipsis))
+    between = slice | None | EllipsisType
     at = [i for i, item in enumerate(items) if not isinstance(item, between)]
     return len(at) != at[-1] - at[0] + 1
 
