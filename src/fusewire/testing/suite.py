@@ -65,6 +65,10 @@ def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[C
             reason = next(iter(claimed.refusals.values())).reason
             outcomes[case] = Outcome("refused", reason)
             continue
+        if not claimed.graph.nodes:
+            # The expansion gives an operand back: no node is left that an engine could run.
+            outcomes[case] = Outcome("expanded")
+            continue
         status: Status = "expanded" if claimed.expanded else "native"
         ready.append(_Ready(case, graph, claimed.graph, inputs, status))
     for start in range(0, len(ready), BATCH):
