@@ -184,6 +184,15 @@ def test_scan_without_rows_keeps_its_length() -> None:
     _same(before, done.graph, np.array([1, 2], np.float32), np.zeros((3, 2), np.float32))
 
 
+def test_rows_that_tell_the_length_of_a_scan_stay() -> None:
+    x, rows = _input("float32[2]"), _input("float32[5]", "rows")
+    body = subgraph(lambda a, r: [add(a, a), add(r, r)], x.type, parse_type("int64[1]"))
+    outputs = scan(x, transpose(nonzero(rows), perm=(1, 0)), body=body, carries=1, scans=1)
+    before = Graph([x, rows], [outputs[0]], output_names=["a"])
+    given = np.ones(2, np.float32), np.array([0, 1, 2, 0, 3], np.float32)
+    _same(before, run_pipeline(before).graph, *given)
+
+
 # ---- sizes
 
 

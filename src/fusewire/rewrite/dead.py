@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusewire.errors import TypeRuleError
 from fusewire.ir.builder import Rebuild
-from fusewire.ir.dims import Symbol, lone_symbol
+from fusewire.ir.dims import Symbol, lone_symbol, symbols
 from fusewire.ir.graph import Attr, Graph, Node, Value, order
 from fusewire.ir.types import TensorType
 from fusewire.ops.table import get_op
@@ -83,9 +83,9 @@ def _pruned(node: Node, used: Sequence[int]) -> tuple[Node, list[int]] | None:
         return None
     attrs = dict(node.attrs)
     for key, body in node.graphs():
-        gives = range(len(body.outputs))
+        gives: Sequence[int] = range(len(body.outputs))
         if key != "condition":
-            gives = [*range(layout.flags), *(i + layout.flags for i in outputs)]  # type: ignore[assignment] # both are places
+            gives = [*range(layout.flags), *(i + layout.flags for i in outputs)]
         extra = range(layout.fixed - layout.skipped)
         takes = [*extra, *(i - layout.skipped for i in operands if i >= layout.fixed)]
         attrs[key] = _selected(body, takes, gives)
@@ -96,7 +96,11 @@ def _pruned(node: Node, used: Sequence[int]) -> tuple[Node, list[int]] | None:
         rows = [i for i in operands if carries <= i < carries + scans]
         attrs["scans"] = len(rows)
         if not rows and scans and attrs["length"] is None:
-            attrs["length"] = node.operands[carries].tensor.shape[0]
+            length = node.operands[carries].tensor.shape[0]
+            if any(s.unbacked for s in symbols(length)):
+                # The rows are what tells the length.
+                return None
+            attrs["length"] = length
     types = attrs.get("types")
     if isinstance(types, tuple):
         attrs["types"] = tuple(types[i] for i in outputs)
