@@ -21,6 +21,8 @@ from fusewire.numerics.noise import rms
 SCOUT = 4.0
 # A tolerance above this share of the value judges nothing; 64 last places where that is more.
 USELESS = 0.1
+# A tolerance that would be useless is cut to this many spreads: a right engine needs about half.
+NEEDED = 12.0
 # How many runs' worth of scale an element takes from the others.
 SHARED = 3.0
 # The rms of a large slice may be so many times the largest that a run shows; of one element, 3
@@ -148,12 +150,13 @@ def _expect_numbers(
     jumped = unlike | (errors > np.multiply.outer(amounts, useless))
     plain = np.where(np.logical_or.reduce(jumped), 0.0, errors[: len(runs.plain)])
     # Storing the answer rounds it once more, however exact the runs were.
-    tolerance = multiple * np.hypot(_spread(plain), 0.25 * last_place) + last_place
+    spread = np.hypot(_spread(plain), 0.25 * last_place)
+    tolerance = np.minimum(multiple * spread, np.maximum(NEEDED * spread, useless)) + last_place
     jumped |= errors > np.multiply.outer(2 * amounts, tolerance)
     jumps = np.logical_or.reduce(jumped)
     # What a run does without a jump is allowed.
     tolerance = np.maximum(tolerance, 1.25 * np.where(jumps, 0.0, plain).max(axis=0))
-    masked = jumps | (tolerance > useless)
+    masked = jumps | (tolerance > useless + last_place)
     jumping = max(_share(j) for j in jumped[: len(runs.plain)])
     limits: tuple[float, ...] = ()
     if slices:
