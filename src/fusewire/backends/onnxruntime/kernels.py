@@ -25,16 +25,16 @@ _SMALL = "e4 e4z e5 e5z"
 _GROUPS = (
     ("b1", "And Not Or Xor"),
     ("f4", "Acos Acosh Asin Asinh Atan Atanh AveragePool Celu Conv ConvTranspose Cosh "
-           "DynamicQuantizeLinear Elu Erf Gelu GlobalAveragePool GlobalMaxPool HardSigmoid "
+           "Det DynamicQuantizeLinear Elu Erf Gelu GlobalAveragePool GlobalMaxPool HardSigmoid "
            "Hardmax InstanceNormalization LRN LeakyRelu NonMaxSuppression PRelu QLinearMatMul@1 "
            "RNN Selu Sinh Softplus Softsign Tan ThresholdedRelu"),
     # These two are functions of other ops to the engine.
     ("f4", "HardSwish Mish"),
-    ("f2 f4", "DequantizeLinear@1 QuantizeLinear"),
+    ("f2 f4", "Attention DequantizeLinear@1 QuantizeLinear"),
     ("f4 f8", "BatchNormalization Ceil Cos DFT DeformConv Exp Floor GRU Gemm GridSample LSTM Log "
               "LogSoftmax LpNormalization Reciprocal RoiAlign STFT Sigmoid Sin Softmax Sqrt Tanh"),
     ("i1 u1", "ConvInteger MatMulInteger QLinearConv QLinearMatMul"),
-    ("f2 f4 f8", "RMSNormalization Round"),
+    ("f2 f4 f8", "RMSNormalization Round com.microsoft:Inverse"),
     ("i4 i8 f4", "OneHot"),
     ("u1 u4 u8", "BitShift"),
     ("f2 bf f4 f8", "LayerNormalization"),
@@ -71,7 +71,7 @@ _GROUPS = (
                                          "Scan Shape Transpose"),
 )  # fmt: skip
 # The opset that an op is new in, where that is above the lowest we write.
-SINCE: Mapping[str, int] = {"RMSNormalization": 23, "BitCast": 26, "CumProd": 26}
+SINCE: Mapping[str, int] = {"Attention": 23, "RMSNormalization": 23, "BitCast": 26, "CumProd": 26}
 KERNELS: Mapping[str, frozenset[DType]] = {
     op: frozenset(_SHORT[name] for name in taken.split())
     for taken, ops in _GROUPS

@@ -6,22 +6,45 @@ from collections.abc import Mapping
 from typing import final
 
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
-from fusewire.dtypes import DType
-from fusewire.formats.onnx.emitter import Write
+from fusewire.dtypes import DType, float64
+from fusewire.errors import FormatError
+from fusewire.formats.onnx.emitter import Emitter, Ref, Write
 from fusewire.formats.onnx.families import TABLE
+from fusewire.formats.onnx.families.pieces import plain
 from fusewire.formats.onnx.target import LEADS, Target
 from fusewire.formats.onnx.writer import Written, emit, refusal
-from fusewire.errors import FormatError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import TensorType, Type
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 
+
+def _solved(e: Emitter, node: Node, a: Ref, b: Ref) -> Ref:
+    """Multiply by the inverse; the engine has nothing that solves."""
+    return e("MatMul", e("com.microsoft:Inverse", a), b)
+
+
+def _triangular(e: Emitter, node: Node, a: Ref, b: Ref) -> Ref:
+    """Solve with what one triangle holds."""
+    part = e("Trilu", a, upper=int(not node.attrs["lower"]))
+    return _solved(e, node, part, b)
+
+
+# What the engine has beyond the standard.
+OWN: Mapping[str, Write] = {
+    "det": plain("Det"),
+    "inverse": plain("com.microsoft:Inverse"),
+    "solve": _solved,
+    "triangular_solve": _triangular,
+}
 # The engine's fusions know the lower one best; the higher has ops that the lower lacks.
 OPSETS = (21, 26)
-LOWERING: Mapping[str, Write] = TABLE
+LOWERING: Mapping[str, Write] = {**TABLE, **OWN}
 # Dtypes of tensors that can cross the border.
 CROSSING = KERNELS["Identity"]
+
+# Kernels that are there, and compute in float32, or refuse when they run.
+DISTRUSTED = {(op, float64) for op in ("Shrink", "LSTM", "GRU")}
 
 
 @final
@@ -40,6 +63,8 @@ class Runtime(Target):
         return self._opset
 
     def takes(self, op: str, of: DType, place: int) -> bool:
+        if (op, of) in DISTRUSTED:
+            return False
         key = op if place == LEADS.get(op, 0) else f"{op}@{place}"
         return of in KERNELS.get(key, ()) and SINCE.get(op, 0) <= self._opset
 

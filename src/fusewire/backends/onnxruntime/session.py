@@ -40,7 +40,7 @@ def _is_foreign(of: DType) -> bool:
 
 @final
 class PlainSession(Executable):
-    """Takes and gives arrays of NumPy's own dtypes; outputs are the engine's memory, handed over."""
+    """Takes and gives arrays of NumPy's own dtypes; outputs are memory the engine hands over."""
 
     def __init__(self, session: Any, slots: Sequence[Slot], held: Sequence[Any]) -> None:
         """``held`` is what the session reads where it lies: its weights."""
@@ -90,7 +90,7 @@ class TypedSession(Executable):
         """Run to the end."""
         feed = {name: lent(x, of) for (name, of), x in zip(self._inputs, inputs, strict=True)}
         found = self._run(feed, self._outputs, None)
-        arrays = [_taken(x, of) for x, of in zip(found, self._made, strict=True)]
+        arrays: list[Held] = [_taken(x, of) for x, of in zip(found, self._made, strict=True)]
         return Done(arrays) if outputs is None else _filled(outputs, arrays)
 
 
@@ -137,4 +137,3 @@ def open_session(artifact: Artifact, weights: Mapping[str, Array]) -> Executable
     edges = [slot for slot in artifact.slots if slot.role != "weight"]
     kind = TypedSession if any(_is_foreign(slot.dtype) for slot in edges) else PlainSession
     return kind(session, edges, [arrays, values])
-

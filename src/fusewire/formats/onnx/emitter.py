@@ -13,14 +13,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fusewire.dtypes import DType, bool_
+from fusewire.dtypes import DType, bool_, float64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.sizes import Sizes
 from fusewire.formats.onnx.target import Target
 from fusewire.ir.dims import Dim, Shape
 from fusewire.ir.graph import Constant, Graph, Node, Value
-from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.ir.types import TensorType, Type, tensor_of, type_symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,8 @@ class Emitter:
         """Emit a node with outputs of these dtypes; one that is None is not wanted."""
         lead = _lead(inputs) if of is None else of
         work = self.target.work(op, lead)
+        if work is float64:
+            _require_short(op, attrs)
         if work is lead:
             return self.raw(op, inputs, made, attrs)
         wide = [self.cast(x, work) if x is not None and x.dtype is lead else x for x in inputs]
@@ -209,9 +211,9 @@ class Emitter:
             write = self.model.table.get(node.op)
             if write is None:
                 raise FormatError(f"{self.target.name} has no op that does what {node.op} does.")
-            if all(isinstance(t, TensorType) and t.size == 0 for t in node.types):
+            if all(_is_nothing(type_) for type_ in node.types):
                 # Engines do not agree about work on nothing; some of them stop the process.
-                found: Ref | Sequence[Ref] = [self._nothing(v.tensor) for v in node.outputs]
+                found: Ref | Sequence[Ref] = [self.nothing(v.tensor) for v in node.outputs]
             else:
                 operands = [None if v is None else self.ref(v) for v in node.inputs]
                 found = write(self, node, *operands)
@@ -220,7 +222,7 @@ class Emitter:
                 assert ref.dtype is tensor_of(value.type).dtype, f"{value!r} was written as {ref}"
                 self.bind(value, ref)
 
-    def _nothing(self, type_: TensorType) -> Ref:
+    def nothing(self, type_: TensorType) -> Ref:
         """Make a tensor that is known to have no elements."""
         zero = self.constant(np.zeros((), type_.dtype.numpy))
         return self("Expand", zero, self.shape(type_.shape))
@@ -245,5 +247,18 @@ class Emitter:
         return found
 
 
+def _is_nothing(type_: Type) -> bool:
+    """Tell whether a tensor is known to have no elements, and what sizes it has."""
+    told = isinstance(type_, TensorType) and type_.size == 0
+    return told and not any(symbol.unbacked for symbol in type_symbols(type_))
+
+
 def _lead(inputs: Sequence[Ref | None]) -> DType:
     return next(x.dtype for x in inputs if x is not None)
+
+
+def _require_short(op: str, attrs: Mapping[str, OnnxAttr | None]) -> None:
+    """Refuse attributes that lose digits: ONNX keeps them in float32."""
+    for key, attr in attrs.items():
+        if isinstance(attr, float) and float(np.float32(attr)) != attr:
+            raise FormatError(f"ONNX keeps the {key} of {op} in float32, too short for float64.")

@@ -25,7 +25,7 @@ LEADS = {
     "HannWindow": -1, "HammingWindow": -1, "BlackmanWindow": -1, "MelWeightMatrix": -1,
 }  # fmt: skip
 _WIDER: dict[DType, tuple[DType, ...]] = {
-    dtypes.bool_: (dtypes.uint8, dtypes.int32),
+    dtypes.bool_: (dtypes.uint8, dtypes.int8, dtypes.int32),
     dtypes.int8: (dtypes.int32, dtypes.int64),
     dtypes.int16: (dtypes.int32, dtypes.int64),
     dtypes.int32: (dtypes.int64,),

@@ -27,6 +27,7 @@ from fusewire.formats.onnx.families import (
     slicing,
     sorting,
     spectrum,
+    transformer,
 )
 
 TABLE: Mapping[str, Write] = {
@@ -34,7 +35,7 @@ TABLE: Mapping[str, Write] = {
     for family in (
         arithmetic, functions, bits, conversion, reduction, contraction, convolution, pooling,
         quantization, spectrum, movement, slicing, creation, indexing, scatter, sorting, image,
-        activation, normalization, recurrent, control,
+        activation, normalization, transformer, recurrent, control,
     )
     for name, write in family.WRITERS.items()
 }  # fmt: skip

@@ -106,9 +106,7 @@ def atan2(e: Emitter, node: Node, y: Ref, x: Ref) -> Ref:
 def _is_negative(e: Emitter, x: Ref) -> Ref:
     """Tell the sign, also of 0: one over it is infinite and has the same."""
     zero = number(e, 0, x)
-    return e(
-        "Or", compare(e, "Less", x, zero), compare(e, "Less", e("Reciprocal", x), zero)
-    )
+    return e("Or", compare(e, "Less", x, zero), compare(e, "Less", e("Reciprocal", x), zero))
 
 
 WRITERS = {

@@ -7,11 +7,12 @@ import math
 import numpy as np
 
 from fusewire import dtypes
-from fusewire.dtypes import DType, bool_, dtype, uint64
+from fusewire.dtypes import DType, bool_, uint64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.emitter import Emitter, Ref, Write
 from fusewire.formats.onnx.families.pieces import (
+    attrs_of,
     choose,
     compare,
     comparison,
@@ -85,7 +86,7 @@ def population_count(e: Emitter, node: Node, x: Ref) -> Ref:
 
 def bitcast(e: Emitter, node: Node, x: Ref) -> Ref:
     """Read bits as another dtype; ONNX can from opset 26 on."""
-    to = dtype(node.attrs["dtype"])
+    to = attrs_of(node)["dtype"]
     return as_bits(e, x, to)
 
 

@@ -2,40 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TypeAlias
 
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, Ref
-from fusewire.formats.onnx.families.pieces import number, operand, plain
+from fusewire.formats.onnx.families.pieces import attrs_of, number, operand
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
+# Axes of the left and of the right operand.
+Axes: TypeAlias = list[list[int]]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def matmul(e: Emitter, node: Node, a: Ref, b: Ref) -> Ref:
+    """Multiply stacks of matrices."""
+    if operand(node, 0).tensor.shape[-1] == 0:
+        return _zeros(e, node, a)
+    return e("MatMul", a, b)
+
+
+def _zeros(e: Emitter, node: Node, like: Ref) -> Ref:
+    """Give sums of no products: engines do not all clear what they then leave alone."""
+    return e("Expand", number(e, 0, like), e.shape(node.outputs[0].tensor.shape))
 
 
 def dot_general(e: Emitter, node: Node, a: Ref, b: Ref) -> Ref:
     """Multiply as matrices where axes allow it, else as an equation."""
+    if operand(node, 0).tensor.size == 0:
+        return _zeros(e, node, a)
     ranks = [operand(node, i).tensor.rank for i in (0, 1)]
-    contract: Any = node.attrs["contract"]
-    batch: Any = node.attrs["batch"]
-    summed = [[axis_of(n, ranks[i]) for n in contract[i]] for i in (0, 1)]
-    shared = [[axis_of(n, ranks[i]) for n in batch[i]] for i in (0, 1)]
-    free = [
-        [n for n in range(ranks[i]) if n not in summed[i] + shared[i]] for i in (0, 1)
-    ]
-    depth = len(shared[0])
-    if len(summed[0]) == 1 and len(free[1]) == 1 and (len(free[0]) == 1 or not depth and free[0]):
-        # The left operand may have more free axes when there is no batch: they are rows.
+    attrs = attrs_of(node)
+    summed = [[axis_of(n, ranks[i]) for n in attrs["contract"][i]] for i in (0, 1)]
+    shared = [[axis_of(n, ranks[i]) for n in attrs["batch"][i]] for i in (0, 1)]
+    free = [[n for n in range(ranks[i]) if n not in summed[i] + shared[i]] for i in (0, 1)]
+    # The left operand may have more free axes when there is no batch: they are rows.
+    rows = len(free[0]) == 1 if shared[0] else bool(free[0])
+    if len(summed[0]) == 1 and len(free[1]) == 1 and rows:
         left = _ordered(e, a, shared[0] + free[0] + summed[0])
         right = _ordered(e, b, shared[1] + summed[1] + free[1])
         return e("MatMul", left, right)
+    return e("Einsum", a, b, equation=_equation(ranks[0], summed, shared, free))
+
+
+def _equation(rank: int, summed: Axes, shared: Axes, free: Axes) -> str:
+    """Spell a product over paired axes with a letter an axis."""
     letters = iter(_LETTERS)
-    names = {n: next(letters) for n in range(ranks[0])}
-    others = dict(zip(summed[1] + shared[1], (names[n] for n in summed[0] + shared[0]), strict=True))
+    names = {n: next(letters) for n in range(rank)}
+    paired = (names[n] for n in summed[0] + shared[0])
+    others = dict(zip(summed[1] + shared[1], paired, strict=True))
     others |= {n: next(letters) for n in free[1]}
     left, right = ("".join(of[n] for n in range(len(of))) for of in (names, others))
     made = [names[n] for n in shared[0] + free[0]] + [others[n] for n in free[1]]
-    return e("Einsum", a, b, equation=f"{left},{right}->{''.join(made)}")
+    return f"{left},{right}->{''.join(made)}"
 
 
 def _ordered(e: Emitter, x: Ref, perm: list[int]) -> Ref:
@@ -52,20 +71,16 @@ def linear(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
 
 def gemm(e: Emitter, node: Node, a: Ref, b: Ref, c: Ref | None) -> Ref:
     """Write a Gemm; where beta is 0, c is not read."""
-    alpha, beta = node.attrs["alpha"], node.attrs["beta"]
-    assert isinstance(alpha, float)
-    assert isinstance(beta, float)
-    flags = {
-        "transA": int(bool(node.attrs["transpose_a"])),
-        "transB": int(bool(node.attrs["transpose_b"])),
-    }
-    return e("Gemm", a, b, c if beta else None, alpha=alpha, beta=beta, **flags)
+    attrs = attrs_of(node)
+    return e(
+        "Gemm", a, b, c if attrs["beta"] else None, alpha=attrs["alpha"], beta=attrs["beta"],
+        transA=int(attrs["transpose_a"]), transB=int(attrs["transpose_b"]),
+    )  # fmt: skip
 
 
 def einsum(e: Emitter, node: Node, *xs: Ref) -> Ref:
     """Write an equation as it is."""
-    equation = node.attrs["equation"]
-    assert isinstance(equation, str)
+    equation = attrs_of(node)["equation"]
     if "..." in equation:
         raise FormatError("Engines do not broadcast what an ellipsis stands for.")
     return e("Einsum", *xs, equation=equation)
@@ -73,7 +88,7 @@ def einsum(e: Emitter, node: Node, *xs: Ref) -> Ref:
 
 WRITERS = {
     "dot_general": dot_general,
-    "matmul": plain("MatMul"),
+    "matmul": matmul,
     "linear": linear,
     "gemm": gemm,
     "einsum": einsum,

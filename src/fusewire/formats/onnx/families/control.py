@@ -9,6 +9,7 @@ import numpy as np
 
 from fusewire.dtypes import bool_, int64
 from fusewire.formats.onnx.emitter import Body, Emitter, Port, Ref, Step
+from fusewire.formats.onnx.families.pieces import attrs_of, operand
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType, tensor_of
 
@@ -84,14 +85,37 @@ def loop(
 
 def scan(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
     """Run over rows; without rows, as often as the length says."""
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
+    body, carries, scans = attrs["body"], attrs["carries"], attrs["scans"]
+    taken = carries + scans
+    if not scans:
+        return _repeat(e, node, operands[:carries], operands[taken:])
+    length, first = operand(node, carries).tensor.shape[0], operands[:carries]
+    if length == 0:
+        return _unrun(e, node, first)
+    if isinstance(length, int):
+        return _scanned(e, node, operands)
+    # Engines stop at a Scan over nothing, which only the run can tell.
+    full, empty = (Emitter(e.model, e, is_trial=e.is_trial) for _ in range(2))
+    branches = {}
+    for name, inner, found in (
+        ("then_branch", full, _scanned(full, node, operands)),
+        ("else_branch", empty, _unrun(empty, node, first)),
+    ):
+        ports = _ports([inner.give(x) for x in found], node.outputs)
+        branches[name] = Body(body.name, [], ports, inner.steps)
+    any_ = e("Greater", e.scalar(length), e.scalar(0), dtype=bool_)
+    return e.raw("If", [any_], _made(node), branches)
+
+
+def _scanned(e: Emitter, node: Node, operands: Sequence[Ref]) -> list[Ref]:
+    """Write a Scan over rows of which there is at least one."""
+    attrs = attrs_of(node)
     body, carries, scans = attrs["body"], attrs["carries"], attrs["scans"]
     taken = carries + scans
     held = _inputs(e, body.inputs[:taken])
     outputs, steps = e.run(body, [*held, *operands[taken:]])
     ports = _ports(held, body.inputs[:taken]), _ports(outputs, body.outputs)
-    if not scans:
-        return _repeat(e, node, operands[:carries], *ports, steps)
     added, flag = len(body.outputs) - carries, int(bool(attrs["reverse"]))
     return e.raw(
         "Scan", operands[:taken], _made(node),
@@ -101,21 +125,27 @@ def scan(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
     )  # fmt: skip
 
 
-def _repeat(
-    e: Emitter, node: Node, carried: Sequence[Ref], inputs: list[Port], outputs: list[Port],
-    steps: list[Step],
-) -> list[Ref]:  # fmt: skip
+def _unrun(e: Emitter, node: Node, carried: Sequence[Ref]) -> list[Ref]:
+    """Give what a scan over nothing gives: what it began with, and no rows."""
+    rows = [v.tensor.with_shape((0, *v.tensor.shape[1:])) for v in node.outputs[len(carried) :]]
+    return [*carried, *(e.nothing(row) for row in rows)]
+
+
+def _repeat(e: Emitter, node: Node, carried: Sequence[Ref], rest: Sequence[Ref]) -> list[Ref]:
     """Write a scan over nothing as a Loop; what it stacks is turned round if it runs backwards."""
-    attrs: Any = node.attrs
-    goes = e.constant(np.array(True))
+    attrs = attrs_of(node)
+    graph, goes = attrs["body"], e.constant(np.array(True))
+    held = _inputs(e, graph.inputs[: len(carried)])
+    outputs, steps = e.run(graph, [*held, *rest])
     steps.append(Step("Identity", [goes.name], [e.model.fresh("going")], {}))
     again = Ref(steps[-1].outputs[0], bool_)
-    body = _loop_body(e, attrs["body"].name, again, inputs, outputs, steps)
+    ports = _ports(held, graph.inputs[: len(carried)]), _ports(outputs, graph.outputs)
+    body = _loop_body(e, graph.name, again, *ports, steps)
     found = e.raw("Loop", [e.scalar(attrs["length"]), goes, *carried], _made(node), {"body": body})
     if not attrs["reverse"]:
         return found
-    first = attrs["carries"]
     ends = (e.integers(-1), e.integers(-(2**62)), e.integers(0), e.integers(-1))
+    first = len(carried)
     return [*found[:first], *(e("Slice", x, *ends) for x in found[first:])]
 
 

@@ -8,19 +8,20 @@ from fusewire.dtypes import DType, bool_, dtype, float32, float64, string
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.emitter import Emitter, Ref
-from fusewire.formats.onnx.families.pieces import choose, compare, number
+from fusewire.formats.onnx.families.pieces import attrs_of, choose, compare, number
 from fusewire.ir.graph import Node
 
 
 def cast(e: Emitter, node: Node, x: Ref) -> Ref:
     """Convert values."""
-    to = dtype(node.attrs["dtype"])
+    attrs = attrs_of(node)
+    to = dtype(attrs["dtype"])
     if string in (x.dtype, to):
         raise FormatError("ONNX leaves open how numbers are spelled: text is not cast.")
     if x.dtype.is_float and to.is_integer:
         return to_integer(e, x, to)
     if to.is_float and to.is_narrow and x.dtype is not to:
-        saturate = int(bool(node.attrs["saturate"]))
+        saturate = int(attrs["saturate"])
         e.target.require("Cast", x.dtype, 0)
         e.target.require("Cast", to, -1)
         return e.raw("Cast", [x], [to], {"to": element_of(to), "saturate": saturate})[0]

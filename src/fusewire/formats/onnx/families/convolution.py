@@ -7,13 +7,13 @@ from typing import Any
 
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, Ref
-from fusewire.formats.onnx.families.pieces import operand
+from fusewire.formats.onnx.families.pieces import attrs_of, operand
 from fusewire.ir.graph import Node
 
 
 def sliding(node: Node, rank: int) -> dict[str, Any]:
     """Give the attributes that all sliding windows share, but for their size."""
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     padding = attrs["padding"] or ((0, 0),) * rank
     return {
         "strides": list(attrs["strides"] or (1,) * rank),
@@ -43,7 +43,10 @@ def require_filled(node: Node, places: Sequence[int] = (0,)) -> None:
 def conv(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
     """Slide filters."""
     require_filled(node, (0, 1))
-    shape, attrs = operand(node, 1).tensor.shape[2:], node.attrs
+    _, channels, *shape = operand(node, 1).tensor.shape
+    if not isinstance(channels, int):
+        raise FormatError("Engines need to know that there are channels to sum over.")
+    attrs = node.attrs
     spread: Any = attrs["input_dilations"]
     if spread is not None and max(spread) > 1:
         raise FormatError("ONNX's Conv cannot put zeros between the elements of x.")
@@ -57,7 +60,7 @@ def conv(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
 def conv_transpose(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
     """Put filters at the places of elements."""
     require_filled(node, (0, 1))
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     rank = operand(node, 0).tensor.rank - 2
     window = sliding(node, rank)
     if min(window["pads"], default=0) < 0:
@@ -76,7 +79,7 @@ def deformable_conv(
 ) -> Ref:
     """Convolve cells that are moved."""
     require_filled(node, (0, 1))
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     window = sliding(node, 2)
     if min(window["pads"]) < 0:
         raise FormatError("ONNX's DeformConv has no negative padding.")

@@ -6,6 +6,7 @@ import numpy as np
 
 from fusewire.dtypes import dtype, float32, int64
 from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.families.pieces import attrs_of
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
@@ -16,8 +17,9 @@ _WRITTEN_OUT = 256
 
 def iota(e: Emitter, node: Node) -> Ref:
     """Count along an axis."""
-    shape, of = node.outputs[0].tensor.shape, dtype(node.attrs["dtype"])
-    axis = axis_of(node.attrs["axis"], len(shape))  # type: ignore[arg-type]  # an int
+    attrs = attrs_of(node)
+    shape, of = node.outputs[0].tensor.shape, dtype(attrs["dtype"])
+    axis = axis_of(attrs["axis"], len(shape))
     count, rank = shape[axis], len(shape)
     places = counted(e, count)
     column = e.integers(*range(1, rank - axis))

@@ -7,7 +7,7 @@ from typing import Any
 from fusewire.dtypes import bool_, float32, int32, int64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, Ref
-from fusewire.formats.onnx.families.pieces import indices, operand
+from fusewire.formats.onnx.families.pieces import attrs_of, indices, operand
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
@@ -21,15 +21,13 @@ def gather(e: Emitter, node: Node, x: Ref, places: Ref) -> Ref:
 
 def gather_elements(e: Emitter, node: Node, x: Ref, places: Ref) -> Ref:
     """Take elements along an axis."""
-    axis = node.attrs["axis"]
-    assert isinstance(axis, int)
+    axis = attrs_of(node)["axis"]
     return e("GatherElements", x, indices(e, places), axis=axis)
 
 
 def gather_nd(e: Emitter, node: Node, x: Ref, places: Ref) -> Ref:
     """Take what the last axis of the indices names; if it names nothing, all of x each time."""
-    batch = node.attrs["batch_dims"]
-    assert isinstance(batch, int)
+    batch = attrs_of(node)["batch_dims"]
     if operand(node, 1).tensor.shape[-1] == 0:
         if batch:
             raise FormatError("ONNX's GatherND needs indices that name an axis.")
@@ -52,7 +50,7 @@ def one_hot(e: Emitter, node: Node, places: Ref, values: Ref) -> Ref:
 def reverse_sequence(e: Emitter, node: Node, x: Ref, lengths: Ref) -> Ref:
     """Reverse the first steps of each sequence; ONNX wants time and batch as the first axes."""
     rank = operand(node, 0).tensor.rank
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     batch, time = (axis_of(attrs[key], rank) for key in ("batch_axis", "time_axis"))
     if {batch, time} != {0, 1}:
         raise FormatError("ReverseSequence needs batch and time as the first two axes.")
@@ -71,7 +69,7 @@ def nonzero(e: Emitter, node: Node, x: Ref) -> Ref:
 
 def compress(e: Emitter, node: Node, x: Ref, condition: Ref) -> Ref:
     """Keep slices where a list holds."""
-    axis: Any = node.attrs["axis"]
+    axis = attrs_of(node)["axis"]
     if operand(node, 0).tensor.rank == 0:
         x = e("Reshape", x, e.integers(1))
     return e("Compress", x, condition, axis=axis)

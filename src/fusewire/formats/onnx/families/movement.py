@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fusewire.dtypes import int64
 from fusewire.formats.onnx.emitter import Emitter, Ref
-from fusewire.formats.onnx.families.pieces import indices, operand, plain
+from fusewire.formats.onnx.families.pieces import attrs_of, indices, operand
 from fusewire.ir.dims import Dim, Shape
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axes_of
@@ -39,7 +37,7 @@ def _may_be_empty(before: Shape, after: Shape, axis: int) -> bool:
 
 def transpose(e: Emitter, node: Node, x: Ref) -> Ref:
     """Reorder the axes."""
-    perm: Any = node.attrs["perm"]
+    perm = attrs_of(node)["perm"]
     return e("Transpose", x, perm=perm) if perm else e("Identity", x)
 
 
@@ -62,34 +60,32 @@ def full(e: Emitter, node: Node, value: Ref) -> Ref:
 
 def concat(e: Emitter, node: Node, *xs: Ref) -> Ref:
     """Join along an axis."""
-    axis = node.attrs["axis"]
-    assert isinstance(axis, int)
+    axis = attrs_of(node)["axis"]
     return e("Concat", *xs, axis=axis)
 
 
 def expand_dims(e: Emitter, node: Node, x: Ref) -> Ref:
     """Insert axes of size 1."""
-    axes: Any = node.attrs["axes"]
+    axes = attrs_of(node)["axes"]
     return e("Unsqueeze", x, e.integers(*axes_of(axes, node.outputs[0].tensor.rank)))
 
 
 def squeeze(e: Emitter, node: Node, x: Ref) -> Ref:
     """Drop axes of size 1; without axes ONNX would drop all."""
-    axes: Any = node.attrs["axes"]
+    axes = attrs_of(node)["axes"]
     return e("Squeeze", x, e.integers(*axes)) if axes else e("Identity", x)
 
 
 def stack(e: Emitter, node: Node, *xs: Ref) -> Ref:
     """Join along a new axis."""
-    axis = node.attrs["axis"]
-    assert isinstance(axis, int)
+    axis = attrs_of(node)["axis"]
     place = e.integers(axis % node.outputs[0].tensor.rank)
     return e("Concat", *(e("Unsqueeze", x, place) for x in xs), axis=axis)
 
 
 def tile(e: Emitter, node: Node, x: Ref) -> Ref:
     """Repeat the whole along each axis."""
-    repeats: Any = node.attrs["repeats"]
+    repeats = attrs_of(node)["repeats"]
     return e("Tile", x, e.shape(repeats)) if repeats else e("Identity", x)
 
 
@@ -123,6 +119,4 @@ WRITERS = {
     "dynamic_broadcast_to": _expanded,
     "dynamic_full": _expanded,
     "dynamic_tile": dynamic_tile,
-    "depth_to_space": None,
 }
-del WRITERS["depth_to_space"], plain

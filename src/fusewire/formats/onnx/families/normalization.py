@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import float32
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, Ref
 from fusewire.formats.onnx.families.convolution import require_filled
-from fusewire.formats.onnx.families.pieces import operand, with_attrs
+from fusewire.formats.onnx.families.pieces import attrs_of, operand, with_attrs
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
@@ -20,14 +19,14 @@ def layer_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref | No
     axis, shape = _last_axes(node)
     if scale is None:
         scale = _ones(e, node, shape, x)
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     return e("LayerNormalization", x, scale, bias, axis=axis, epsilon=attrs["epsilon"])
 
 
 def _last_axes(node: Node) -> tuple[int, tuple[Any, ...]]:
-    """Give the first normalized axis and the sizes from there on, which scale and bias must have."""
-    value, attrs = operand(node, 0).tensor, node.attrs
-    axis = axis_of(attrs["axis"], value.rank)  # type: ignore[arg-type]  # an int
+    """Give the first normalized axis and the sizes from there on: those of scale and bias."""
+    value = operand(node, 0).tensor
+    axis = axis_of(attrs_of(node)["axis"], value.rank)
     shape = value.shape[axis:]
     for given in node.inputs[1:]:
         if given is not None and given.tensor.shape != shape:
@@ -46,19 +45,19 @@ def rms_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None) -> Ref:
     axis, shape = _last_axes(node)
     if scale is None:
         scale = _ones(e, node, shape, x)
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     return e("RMSNormalization", x, scale, axis=axis, epsilon=attrs["epsilon"])
 
 
 def lp_normalize(e: Emitter, node: Node, x: Ref) -> Ref:
     """Divide by the length along an axis."""
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     return e("LpNormalization", x, axis=attrs["axis"], p=attrs["p"])
 
 
 def batch_norm(e: Emitter, node: Node, *xs: Ref) -> Ref:
     """Normalize each channel by what is given."""
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     channels = operand(node, 0).tensor.shape[1]
     for place in range(1, 5):
         if operand(node, place).tensor.shape != (channels,):
@@ -69,7 +68,7 @@ def batch_norm(e: Emitter, node: Node, *xs: Ref) -> Ref:
 def instance_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref | None) -> Ref:
     """Standardize each channel of each instance."""
     require_filled(node)
-    value, attrs = operand(node, 0).tensor, node.attrs
+    value, attrs = operand(node, 0).tensor, attrs_of(node)
     channels = value.shape[1]
     if value.rank < 3:
         raise FormatError("ONNX's InstanceNormalization needs spatial axes.")
@@ -78,22 +77,16 @@ def instance_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref |
             raise FormatError("ONNX's InstanceNormalization wants one number a channel.")
     if (scale is None or bias is None) and not isinstance(channels, int):
         raise FormatError("ONNX wants scale and bias, and the channels are not known.")
-    of, epsilon = x.dtype.numpy, attrs["epsilon"]
-    assert isinstance(epsilon, float)
-    scale = e.constant(np.ones(channels, of)) if scale is None else scale  # type: ignore[arg-type]
-    bias = e.constant(np.zeros(channels, of)) if bias is None else bias  # type: ignore[arg-type]
-    return e("InstanceNormalization", x, scale, bias, epsilon=epsilon)
-
-
-def group_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref | None) -> Ref:
-    """Standardize groups of channels."""
-    raise FormatError("GroupNormalization is written out.")
+    of = x.dtype.numpy
+    scale = e.constant(np.ones(channels, of)) if scale is None else scale
+    bias = e.constant(np.zeros(channels, of)) if bias is None else bias
+    return e("InstanceNormalization", x, scale, bias, epsilon=attrs["epsilon"])
 
 
 def local_response_norm(e: Emitter, node: Node, x: Ref) -> Ref:
     """Divide by a power of the mean square of neighbouring channels."""
     require_filled(node)
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     if operand(node, 0).tensor.rank != 4:
         raise FormatError("LRN is for images of rank 4.")
     return e("LRN", x, alpha=attrs["alpha"], beta=attrs["beta"], bias=attrs["bias"],
@@ -111,4 +104,3 @@ WRITERS = {
     "instance_norm": instance_norm,
     "local_response_norm": local_response_norm,
 }
-del float32

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import DType, bool_, int64
-from fusewire.formats.onnx.emitter import Emitter, OnnxAttr, Ref, Write
+from fusewire.formats.onnx.emitter import Emitter, Ref, Write
 from fusewire.ir.graph import Node, Value
 
 
-def plain(op: str, **fixed: OnnxAttr) -> Write:
+def plain(op: str) -> Write:
     """Write a node as one ONNX node of the same operands."""
 
     def write(e: Emitter, node: Node, *xs: Ref | None) -> Ref:
-        return e(op, *xs, **fixed)
+        return e(op, *xs)
 
     return write
 
@@ -61,6 +61,11 @@ def widened(e: Emitter, x: Ref, to: DType) -> Ref:
 def indices(e: Emitter, x: Ref) -> Ref:
     """Bring indices to int64, which every op takes."""
     return e.cast(x, int64)
+
+
+def attrs_of(node: Node) -> Any:
+    """Give the attributes, whose types the op's rule has checked."""
+    return node.attrs
 
 
 def operand(node: Node, place: int) -> Value:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from fusewire.dtypes import dtype, float32, int8, int32, uint8
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.emitter import Emitter, Ref
 from fusewire.formats.onnx.families.convolution import require_filled, sliding
-from fusewire.formats.onnx.families.pieces import operand
+from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
 
 def _places(node: Node) -> dict[str, Any]:
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     axis, block = attrs["axis"], attrs["block"]
     rank = operand(node, 0).tensor.rank
     where = {} if axis is None else {"axis": axis_of(axis, rank)}
@@ -61,10 +60,17 @@ def matmul_integer(
 ) -> Ref:
     """Multiply matrices of codes; zero points are one a matrix, or one a column of the right."""
     _require_bytes(a, b)
+    _require_known(operand(node, 0).tensor.shape[-1])
     require_filled(node, (0, 1))
     _require_zero(node, 2, ranks=(0,))
     _require_zero(node, 3, ranks=(0, 1))
     return e("MatMulInteger", a, b, a_zero, b_zero, dtype=int32)
+
+
+def _require_known(dim: Dim) -> None:
+    """Refuse a sum of unknown length: of nothing, engines leave what memory held before."""
+    if not isinstance(dim, int) or dim == 0:
+        raise FormatError(f"Engines make no zeros of sums over {dim} products of codes.")
 
 
 def _require_zero(node: Node, place: int, ranks: tuple[int, ...]) -> None:
@@ -78,6 +84,7 @@ def conv_integer(
 ) -> Ref:
     """Convolve codes."""
     _require_bytes(x, w)
+    _require_known(operand(node, 1).tensor.shape[1])
     require_filled(node, (0, 1))
     _require_zero(node, 3, ranks=(0,))
     window = _window(node)
@@ -95,6 +102,7 @@ def qlinear_matmul(e: Emitter, node: Node, *xs: Ref) -> Ref:
     """Multiply matrices of codes and give codes."""
     a, a_scale, _, b, _, _, _, y_zero = xs
     _require_bytes(a, b, y_zero)
+    _require_known(operand(node, 0).tensor.shape[-1])
     require_filled(node, (0, 3))
     for place in (1, 2, 6, 7):
         _require_zero(node, place, ranks=(0,))
@@ -108,6 +116,7 @@ def qlinear_conv(e: Emitter, node: Node, *xs: Ref | None) -> Ref:
     """Convolve codes and give codes."""
     x, x_scale, _, w, _, _, _, y_zero, _ = xs
     _require_bytes(x, w, y_zero)
+    _require_known(operand(node, 3).tensor.shape[1])
     require_filled(node, (0, 3))
     assert y_zero is not None
     assert x_scale is not None
@@ -125,4 +134,3 @@ WRITERS = {
     "qlinear_matmul": qlinear_matmul,
     "qlinear_conv": qlinear_conv,
 }
-del np

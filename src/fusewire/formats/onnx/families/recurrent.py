@@ -8,7 +8,7 @@ from fusewire.dtypes import int32
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, Ref, Write
 from fusewire.formats.onnx.families.convolution import require_filled
-from fusewire.formats.onnx.families.pieces import operand
+from fusewire.formats.onnx.families.pieces import attrs_of, operand
 from fusewire.ir.graph import Node
 
 # ONNX's name, and how many numbers it takes: (alpha, beta).
@@ -29,7 +29,7 @@ ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
 
 def _activations(node: Node, count: int) -> dict[str, Any]:
     """Spell the activations of all directions; numbers are listed for those that take some."""
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     given = attrs["activations"]
     if attrs["direction"] == "bidirectional" and len(given) == count:
         given = given * 2
@@ -51,7 +51,7 @@ def layer(op: str, count: int, states: int, **flags: str) -> Write:
 
     def write(e: Emitter, node: Node, x: Ref, w: Ref, r: Ref, bias: Ref | None,
               lengths: Ref | None, *rest: Ref | None) -> list[Ref]:  # fmt: skip
-        attrs: Any = node.attrs
+        attrs = attrs_of(node)
         require_filled(node)
         hidden = operand(node, 2).tensor.shape[2]
         if not isinstance(hidden, int):

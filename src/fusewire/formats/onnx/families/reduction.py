@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import DType, bool_, int64
+from fusewire.dtypes import DType, bool_, int32, int64
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Body, Emitter, Port, Ref, Write
-from fusewire.formats.onnx.families.pieces import choose, compare, number, operand
-from fusewire.ir.dims import lower_bound
-from fusewire.ir.graph import Node
-from fusewire.ir.types import TensorType
+from fusewire.formats.onnx.emitter import Emitter, Ref, Write
+from fusewire.formats.onnx.families.pieces import attrs_of, number, operand
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Dim
+from fusewire.ir.graph import Node, Value
+from fusewire.ops.elementwise import add, exp, log1p, maximum, minimum, subtract
 from fusewire.ops.inference import axes_of, axis_of
+from fusewire.ops.iteration import scan
+from fusewire.ops.logic import equal, where
+from fusewire.ops.movement import broadcast_to, transpose
+from fusewire.ops.subgraph import subgraph
 
 LOWEST, HIGHEST = False, True
 
@@ -26,40 +32,75 @@ def extreme(of: DType, largest: bool) -> Any:
     return of.range[1 if largest else 0]
 
 
-def reduced(op: str, empty: Any = 0, over_nothing: Write | None = None) -> Write:
+def _axes(node: Node) -> tuple[int, ...]:
+    given = attrs_of(node)["axes"]
+    return axes_of(given, operand(node, 0).tensor.rank)
+
+
+def _combined(node: Node) -> list[Dim]:
+    """List the sizes of the axes that are combined."""
+    return [operand(node, 0).tensor.shape[axis] for axis in _axes(node)]
+
+
+def reduced(
+    op: str, empty: Any = 0, over_nothing: Callable[[Emitter, Ref], Ref] | None = None
+) -> Callable[[Emitter, Node, Ref], Ref]:
     """Write a reduction; ``empty`` is what no elements give, where engines disagree.
 
     ``over_nothing`` is what is left of it when it reduces over no axis.
     """
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
-        value = operand(node, 0)
-        given: Any = node.attrs["axes"]
-        axes = axes_of(given, value.tensor.rank)
+        axes = _axes(node)
         if not axes:
-            return e("Identity", x) if over_nothing is None else over_nothing(e, node, x)
-        if any(value.tensor.shape[axis] == 0 for axis in axes):
+            return e("Identity", x) if over_nothing is None else over_nothing(e, x)
+        if 0 in _combined(node):
             nothing = empty(x.dtype) if callable(empty) else empty
             made = e.shape(node.outputs[0].tensor.shape)
             return e("Expand", number(e, nothing, x), made)
-        keep = int(bool(node.attrs["keepdims"]))
+        keep = int(attrs_of(node)["keepdims"])
         return e(op, x, e.integers(*axes), keepdims=keep)
 
     return write
+
+
+def held(op: str, empty: bool) -> Write:
+    """Write any or all; over axes that may have no elements by counting, as engines stop there."""
+    known = reduced(op, empty)
+
+    def write(e: Emitter, node: Node, x: Ref) -> Ref:
+        axes = _axes(node)
+        if all(isinstance(dim, int) for dim in _combined(node)):
+            return known(e, node, x)
+        counted = e.cast(e("Not", x) if empty else x, int32)
+        keep = int(attrs_of(node)["keepdims"])
+        total = e("ReduceSum", counted, e.integers(*axes), keepdims=keep)
+        found = e.cast(total, bool_)
+        return e("Not", found) if empty else found
+
+    return write
+
+
+def mean(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Average; over axes that may have no elements it is written out, as engines give 0 then."""
+    if not all(isinstance(dim, int) for dim in _combined(node)):
+        raise FormatError("Engines do not agree about the mean of nothing.")
+    return reduced("ReduceMean", math.nan)(e, node, x)
 
 
 def position(op: str) -> Write:
     """Write argmax or argmin."""
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
-        value, axis = operand(node, 0).tensor, node.attrs["axis"]
-        assert isinstance(axis, int)
+        value, attrs = operand(node, 0).tensor, attrs_of(node)
+        # Not from the end: of an empty tensor, an engine then leaves the axis as it is.
+        axis = axis_of(attrs["axis"], value.rank)
         if value.size == 0:
             zero = e.constant(np.int64(0))
             return e("Expand", zero, e.shape(node.outputs[0].tensor.shape))
         return e(
-            op, x, dtype=int64, axis=axis, keepdims=int(bool(node.attrs["keepdims"])),
-            select_last_index=int(bool(node.attrs["last"])),
+            op, x, dtype=int64, axis=axis, keepdims=int(attrs["keepdims"]),
+            select_last_index=int(attrs["last"]),
         )  # fmt: skip
 
     return write
@@ -69,54 +110,52 @@ def cumulative(op: str) -> Write:
     """Write a running reduction that ONNX has."""
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
-        axis = node.attrs["axis"]
-        assert isinstance(axis, int)
-        flags = {key: int(bool(node.attrs[key])) for key in ("exclusive", "reverse")}
-        return e(op, x, e.constant(np.int64(axis)), **flags)
+        attrs = attrs_of(node)
+        flags: dict[str, Any] = {key: int(attrs[key]) for key in ("exclusive", "reverse")}
+        return e(op, x, e.constant(np.int64(attrs["axis"])), **flags)
 
     return write
 
 
-def running(op: str, largest: bool) -> Write:
-    """Write a running extreme as a Scan whose state is the extreme so far."""
+def running(step: Callable[[Value, Value], Value], start: Callable[[DType], Any]) -> Write:
+    """Write a running reduction as a scan of ours, whose state is the result so far."""
+
+    def expand(x: Value, axis: int, exclusive: bool, reverse: bool) -> list[Value]:
+        rank = x.tensor.rank
+        others = [i for i in range(rank) if i != axis]
+        rows = transpose(x, perm=(axis, *others))
+        row = rows.tensor.with_shape(rows.tensor.shape[1:])
+
+        def cell(state: Value, new: Value) -> list[Value]:
+            joined = step(state, new)
+            return [joined, state if exclusive else joined]
+
+        body = subgraph(cell, row, row, name="running")
+        of = x.tensor.dtype
+        first = broadcast_to(constant(np.array(start(of), of.numpy)), shape=row.shape)
+        _, found = scan(first, rows, body=body, carries=1, scans=1, reverse=reverse)
+        back = tuple(others.index(i) + 1 if i != axis else 0 for i in range(rank))
+        return [transpose(found, perm=back)]
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
-        value = operand(node, 0).tensor
-        axis = axis_of(node.attrs["axis"], value.rank)  # type: ignore[arg-type]  # an int
-        if (lower_bound(value.shape[axis]) or 0) < 1 and isinstance(value.shape[axis], int):
-            return e("Identity", x)
-        rest = value.with_shape(value.shape[:axis] + value.shape[axis + 1 :])
-        work = e.target.work("Max", x.dtype)
-        inner = Emitter(e.model, e)
-        state, row = (Ref(e.model.fresh(stem), work) for stem in ("state", "row"))
-        best = inner(op, state, row)
-        added = inner.give(state if node.attrs["exclusive"] else best)
-        body = Body(
-            "running",
-            [Port(r.name, rest.with_dtype(work), False) for r in (state, row)],
-            [Port(r.name, rest.with_dtype(work), False) for r in (inner.give(best), added)],
-            inner.steps,
-        )
-        first = e("Expand", e.constant(np.array(extreme(x.dtype, largest), work.numpy)),
-                  e.shape(rest.shape))  # fmt: skip
-        flag = int(bool(node.attrs["reverse"]))
-        _, found = e.raw(
-            "Scan", [first, e.cast(x, work)], [work, work],
-            {"body": body, "num_scan_inputs": 1, "scan_input_axes": [axis],
-             "scan_output_axes": [axis], "scan_input_directions": [flag],
-             "scan_output_directions": [flag]},
-        )  # fmt: skip
-        return e.cast(found, x.dtype)
+        type_, attrs = operand(node, 0).tensor, {**attrs_of(node)}
+        axis = axis_of(attrs.pop("axis"), type_.rank)
+        graph = subgraph(lambda v: expand(v, axis, **attrs), type_)
+        return e.run(graph, [x], inline=True)[0][0]
 
     return write
 
 
-def _absolute(e: Emitter, node: Node, x: Ref) -> Ref:
+def _logaddexp(x: Value, y: Value) -> Value:
+    """Add in the logarithm; where one is -inf or both are inf, their difference has no value."""
+    high, low = maximum(x, y), minimum(x, y)
+    apart = where(equal(high, low), 0.0, subtract(low, high))
+    grown = add(high, log1p(exp(apart)))
+    return where(equal(high, -math.inf), high, grown)
+
+
+def _absolute(e: Emitter, x: Ref) -> Ref:
     return e("Abs", x)
-
-
-def _logsumexp(e: Emitter, node: Node, x: Ref) -> Ref:
-    raise FormatError("Engines differ in the logarithm of a sum over no axes.")
 
 
 WRITERS = {
@@ -124,18 +163,19 @@ WRITERS = {
     "reduce_prod": reduced("ReduceProd", 1),
     "reduce_max": reduced("ReduceMax", lambda of: extreme(of, LOWEST)),
     "reduce_min": reduced("ReduceMin", lambda of: extreme(of, HIGHEST)),
-    "reduce_any": reduced("ReduceMax", False),
-    "reduce_all": reduced("ReduceMin", True),
-    "reduce_mean": reduced("ReduceMean", math.nan),
+    "reduce_any": held("ReduceMax", False),
+    "reduce_all": held("ReduceMin", True),
+    "reduce_mean": mean,
     "logsumexp": reduced("ReduceLogSumExp", -math.inf),
     "norm_l1": reduced("ReduceL1", 0, _absolute),
     "norm_l2": reduced("ReduceL2", 0, _absolute),
-    "sum_square": reduced("ReduceSumSquare", 0, lambda e, node, x: e("Mul", x, x)),
-    "log_sum": reduced("ReduceLogSum", -math.inf, lambda e, node, x: e("Log", x)),
+    "sum_square": reduced("ReduceSumSquare", 0, lambda e, x: e("Mul", x, x)),
+    "log_sum": reduced("ReduceLogSum", -math.inf, lambda e, x: e("Log", x)),
     "argmax": position("ArgMax"),
     "argmin": position("ArgMin"),
     "cumsum": cumulative("CumSum"),
     "cumprod": cumulative("CumProd"),
-    "cummax": running("Max", LOWEST),
-    "cummin": running("Min", HIGHEST),
+    "cummax": running(maximum, lambda of: extreme(of, LOWEST)),
+    "cummin": running(minimum, lambda of: extreme(of, HIGHEST)),
+    "cumlogsumexp": running(_logaddexp, lambda of: -math.inf),
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fusewire.dtypes import float32
 from fusewire.formats.onnx.emitter import Emitter, Ref
 from fusewire.formats.onnx.families.pieces import indices, operand, widened
@@ -10,7 +12,9 @@ from fusewire.ir.graph import Node
 _REDUCTIONS = {"set": "none", "add": "add", "multiply": "mul", "max": "max", "min": "min"}
 
 
-def _combined(e: Emitter, op: str, node: Node, x: Ref, places: Ref, updates: Ref, **attrs: int) -> Ref:
+def _combined(
+    e: Emitter, op: str, node: Node, x: Ref, places: Ref, updates: Ref, **attrs: Any
+) -> Ref:
     """Write updates; engines add up no floats of 16 bits."""
     reduction = _REDUCTIONS[str(node.attrs["reduction"])]
     of = x.dtype
@@ -22,9 +26,7 @@ def _combined(e: Emitter, op: str, node: Node, x: Ref, places: Ref, updates: Ref
 
 def scatter_elements(e: Emitter, node: Node, x: Ref, places: Ref, updates: Ref) -> Ref:
     """Write updates along an axis."""
-    axis = node.attrs["axis"]
-    assert isinstance(axis, int)
-    return _combined(e, "ScatterElements", node, x, places, updates, axis=axis)
+    return _combined(e, "ScatterElements", node, x, places, updates, axis=node.attrs["axis"])
 
 
 def scatter_nd(e: Emitter, node: Node, x: Ref, places: Ref, updates: Ref) -> Ref:

@@ -4,29 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusewire.dtypes import bool_, int64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, Ref
 from fusewire.formats.onnx.families.pieces import (
+    attrs_of,
     choose,
     compare,
     indices,
     operand,
     static_sizes,
 )
-from fusewire.ir.dims import Dim, Shape
+from fusewire.ir.dims import Shape
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axes_of
 from fusewire.ops.slicing import pad_positions
 
 # What ONNX takes for "before the first": any number that is below every axis.
 _BEFORE = -(2**62)
-_AFTER = 2**62
 
 
 def slice_(e: Emitter, node: Node, x: Ref) -> Ref:
     """Cut along the axes that are not taken whole."""
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     shape = operand(node, 0).tensor.shape
     parts = zip(shape, attrs["starts"], attrs["limits"], attrs["strides"], strict=True)
     cut = [
@@ -54,16 +53,15 @@ def slice_(e: Emitter, node: Node, x: Ref) -> Ref:
 def split(e: Emitter, node: Node, x: Ref) -> list[Ref]:
     """Cut an axis into parts."""
     axis = node.attrs["axis"]
-    sizes: Any = node.attrs["sizes"]
+    sizes = attrs_of(node)["sizes"]
     assert isinstance(axis, int)
     return e.many("Split", x, e.shape(sizes), made=[x.dtype] * len(sizes), axis=axis)
 
 
 def pad(e: Emitter, node: Node, x: Ref, value: Ref | None) -> Ref:
     """Cut off where the padding is negative, then add."""
-    padding: Any = node.attrs["padding"]
-    mode = node.attrs["mode"]
-    assert isinstance(mode, str)
+    padding = attrs_of(node)["padding"]
+    mode = attrs_of(node)["mode"]
     shape = operand(node, 0).tensor.shape
     if not padding:
         return e("Identity", x)
@@ -92,10 +90,13 @@ def _mirrored(e: Emitter, x: Ref, padding: Any, mode: str) -> Ref:
     """Pad by what an axis of unknown size has, which ONNX can if none of it is cut off."""
     if mode == "symmetric":
         raise FormatError("ONNX has no padding that repeats the border, for sizes the run tells.")
-    sides: list[Dim] = [low for low, _ in padding] + [high for _, high in padding]
-    if any(not isinstance(side, int) or side < 0 for side in sides):
+    sides = [low for low, _ in padding] + [high for _, high in padding]
+    known = [side for side in sides if isinstance(side, int)]
+    if len(known) < len(sides):
         raise FormatError(f"ONNX leaves open what padding by {padding} does in mode {mode}.")
-    return e("Pad", x, e.shape(tuple(sides)), mode=mode)
+    if min(known) < 0:
+        x = e("Pad", x, e.integers(*(min(side, 0) for side in known)))
+    return e("Pad", x, e.integers(*(max(side, 0) for side in known)), mode=mode)
 
 
 def dynamic_slice(
@@ -105,7 +106,7 @@ def dynamic_slice(
     rank = operand(node, 0).tensor.rank
     if not rank:
         return e("Identity", x)
-    given: Any = node.attrs["axes"]
+    given = attrs_of(node)["axes"]
     # Axes keep their order: starts and limits are in the same.
     axes = e.integers(*(axes_of(None, rank) if given is None else given))
     steps = None if strides is None else indices(e, strides)
@@ -114,8 +115,7 @@ def dynamic_slice(
 
 def dynamic_pad(e: Emitter, node: Node, x: Ref, padding: Ref, value: Ref | None) -> Ref:
     """Pad by what the run tells; beyond zeros, ONNX leaves open what cutting off does."""
-    mode = node.attrs["mode"]
-    assert isinstance(mode, str)
+    mode = attrs_of(node)["mode"]
     if not operand(node, 0).tensor.rank:
         return e("Identity", x)
     if mode == "symmetric":
@@ -130,4 +130,3 @@ WRITERS = {
     "dynamic_slice": dynamic_slice,
     "dynamic_pad": dynamic_pad,
 }
-del bool_, int64, _AFTER

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from fusewire.dtypes import bool_, int64, uint8
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, Ref
-from fusewire.formats.onnx.families.convolution import require_filled
-from fusewire.formats.onnx.families.pieces import choose, compare, indices, number, operand
-from fusewire.ir.graph import Node
+from fusewire.formats.onnx.families.pieces import attrs_of, choose, indices, number, operand
+from fusewire.ir.builder import constant
+from fusewire.ir.graph import Node, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.control import while_
+from fusewire.ops.elementwise import add, minimum, subtract, truncate_divide
+from fusewire.ops.indexing import gather
 from fusewire.ops.inference import axis_of
+from fusewire.ops.logic import less, less_equal, logical_and, where
+from fusewire.ops.movement import broadcast_to
+from fusewire.ops.reduction import reduce_any
+from fusewire.ops.shape import dim_of
+from fusewire.ops.subgraph import subgraph
 
 
 def _places(e: Emitter, node: Node, x: Ref) -> Ref:
@@ -37,14 +44,13 @@ def _top(e: Emitter, x: Ref, count: Ref, axis: int, largest: bool) -> list[Ref]:
 
 def sort(e: Emitter, node: Node, x: Ref) -> Ref:
     """Order the elements."""
-    axis = node.attrs["axis"]
-    assert isinstance(axis, int)
+    axis = attrs_of(node)["axis"]
     return e("GatherElements", x, _places(e, node, x), axis=axis)
 
 
 def top_k(e: Emitter, node: Node, x: Ref, k: Ref | None = None) -> list[Ref]:
     """Take the largest or smallest few."""
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     axis = axis_of(attrs["axis"], operand(node, 0).tensor.rank)
     count = e.size(attrs["k"]) if k is None else e("Reshape", indices(e, k), e.integers(1))
     return _top(e, x, count, axis, bool(attrs["largest"]))
@@ -52,33 +58,46 @@ def top_k(e: Emitter, node: Node, x: Ref, k: Ref | None = None) -> list[Ref]:
 
 def unique(e: Emitter, node: Node, x: Ref) -> list[Ref]:
     """Keep one of each."""
-    attrs: Any = node.attrs
-    require_filled(node)
+    axis, shape = node.attrs["axis"], operand(node, 0).tensor.shape
     made = [x.dtype, int64, int64, int64]
-    return e.many("Unique", x, made=made, axis=attrs["axis"], sorted=int(attrs["sorted"]))
+    if isinstance(axis, int):
+        others = [dim for i, dim in enumerate(shape) if i != axis % len(shape)]
+        if any(not isinstance(dim, int) or dim == 0 for dim in others):
+            raise FormatError("Engines stop at slices without elements, and these may have none.")
+        return e.many("Unique", x, made=made, axis=axis, sorted=int(attrs_of(node)["sorted"]))
+    if 0 in shape:
+        return [e.nothing(TensorType(of, (0,))) for of in made]
+    return e.many("Unique", x, made=made, sorted=int(attrs_of(node)["sorted"]))
 
 
 def searchsorted(e: Emitter, node: Node, row: Ref, x: Ref) -> Ref:
-    """Halve the row until the place is found; its size tells how often."""
-    (count,) = operand(node, 0).tensor.shape
-    if not isinstance(count, int):
-        raise FormatError("A search of a row whose size only the run tells cannot be unrolled.")
-    zero = e.constant(np.int64(0))
-    shape = e("Shape", x, dtype=int64)
-    low = e("Expand", zero, shape)
-    if count == 0:
+    """Halve the row until the place is found."""
+    types = [operand(node, i).tensor for i in (0, 1)]
+    right = bool(node.attrs["right"])
+    graph = subgraph(lambda a, b: [_search(a, b, right)], *types)
+    return e.run(graph, [row, x], inline=True)[0][0]
+
+
+def _search(row: Value, x: Value, right: bool) -> Value:
+    (count,), shape = row.tensor.shape, x.tensor.shape
+    low = broadcast_to(constant(np.int64(0)), shape=shape)
+    high = broadcast_to(dim_of(row, 0), shape=shape)
+
+    def halve(low: Value, high: Value, row: Value, x: Value) -> list[Value]:
+        middle = truncate_divide(add(low, high), 2)
+        seen = gather(row, minimum(middle, subtract(dim_of(row, 0), 1)), axis=0)
+        above = less_equal(seen, x) if right else less(seen, x)
+        above = logical_and(above, less(low, high))
+        return [where(above, add(middle, 1), low), where(above, high, middle)]
+
+    if isinstance(count, int):
+        for _ in range(count.bit_length()):
+            low, high = halve(low, high, row, x)
         return low
-    high = e("Expand", e.constant(np.int64(count)), shape)
-    last, half, one = (e.constant(np.int64(n)) for n in (count - 1, 2, 1))
-    op = "LessOrEqual" if node.attrs["right"] else "Less"
-    for _ in range(count.bit_length()):
-        middle = e("Div", e("Add", low, high), half)
-        seen = e("Gather", row, e("Min", middle, last), axis=0)
-        open_ = compare(e, "Less", low, high)
-        above = e("And", compare(e, op, seen, x), open_)
-        low = choose(e, above, e("Add", middle, one), low)
-        high = choose(e, above, high, middle)
-    return low
+    types = [v.type for v in (low, high, row, x)]
+    body = subgraph(halve, *types)
+    test = subgraph(lambda low, high, row, x: [reduce_any(less(low, high))], *types)
+    return while_(low, high, row, x, condition=test, body=body, carries=2)[0]
 
 
 WRITERS = {

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from fusewire.dtypes import dtype, float32, int64
+from fusewire.dtypes import dtype, float32, float64, int64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.emitter import Emitter, Ref, Write
 from fusewire.formats.onnx.families.convolution import require_filled
-from fusewire.formats.onnx.families.pieces import operand, widened
+from fusewire.formats.onnx.families.pieces import attrs_of, operand
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
@@ -19,7 +17,7 @@ from fusewire.ops.inference import axis_of
 def dft(e: Emitter, node: Node, x: Ref) -> Ref:
     """Transform; half a spectrum is mirrored before it is transformed back."""
     require_filled(node)
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     shape = operand(node, 0).tensor.shape
     axis, length = axis_of(attrs["axis"], len(shape)), attrs["length"]
     inverse, onesided = bool(attrs["inverse"]), bool(attrs["onesided"])
@@ -27,7 +25,16 @@ def dft(e: Emitter, node: Node, x: Ref) -> Ref:
         return _inverse_half(e, node, x, axis)
     told = None if length is None else e.scalar(length)
     place = e.constant(np.int64(axis))
+    if inverse and x.dtype is float64:
+        return _turned(e, x, told, place, e.scalar(node.outputs[0].tensor.shape[axis]))
     return e("DFT", x, told, place, inverse=int(inverse), onesided=int(onesided))
+
+
+def _turned(e: Emitter, x: Ref, told: Ref | None, place: Ref, terms: Ref) -> Ref:
+    """Transform back by transforming forth: engines divide by the length in float32."""
+    sign = e.constant(np.array([1.0, -1.0]))
+    found = e("DFT", e("Mul", x, sign), told, place)
+    return e("Mul", e("Div", found, e.cast(terms, float64)), sign)
 
 
 def _inverse_half(e: Emitter, node: Node, x: Ref, axis: int) -> Ref:
@@ -52,14 +59,18 @@ def _inverse_half(e: Emitter, node: Node, x: Ref, axis: int) -> Ref:
     np.moveaxis(ends, axis, 0)[single] = True
     kept = e("Where", e.constant(ends), real, x, of=x.dtype)
     whole = e("Concat", kept, back, axis=axis)
-    signal = e("DFT", whole, None, e.constant(np.int64(axis)), inverse=1)
+    place = e.constant(np.int64(axis))
+    if x.dtype is float64:
+        signal = _turned(e, whole, None, place, e.scalar(made))
+    else:
+        signal = e("DFT", whole, None, place, inverse=1)
     return e("Slice", signal, e.integers(0), e.integers(1), e.integers(-1))
 
 
 def stft(e: Emitter, node: Node, signal: Ref, window: Ref | None) -> Ref:
     """Transform frames."""
     require_filled(node)
-    attrs: Any = node.attrs
+    attrs = attrs_of(node)
     step, length = e.scalar(attrs["frame_step"]), e.scalar(attrs["frame_length"])
     return e("STFT", signal, step, window, length, onesided=int(bool(attrs["onesided"])))
 
@@ -68,7 +79,7 @@ def window_of(op: str) -> Write:
     """Make a window, computed in float32 or wider."""
 
     def write(e: Emitter, node: Node) -> Ref:
-        attrs: Any = node.attrs
+        attrs = attrs_of(node)
         to = dtype(attrs["dtype"])
         wide = to if to.bits > 16 else float32
         size = e.scalar(attrs["size"])
@@ -95,4 +106,3 @@ WRITERS = {
     "hamming_window": window_of("HammingWindow"),
     "mel_weight_matrix": mel_weight_matrix,
 }
-del widened
