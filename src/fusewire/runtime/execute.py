@@ -91,7 +91,7 @@ class RegionRunner:
 
 
 def _shape(value: Held) -> tuple[int, ...]:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return tuple(value.shape)
     assert isinstance(value, Buffer), "sizes are read off arrays and buffers"
     return tuple(dim for dim in value.type.shape if isinstance(dim, int))

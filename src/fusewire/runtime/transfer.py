@@ -32,6 +32,8 @@ def hand_over(value: Held, exchange: Exchange) -> Held:
         if value.device == exchange.memory:
             return value
         value = value.read().reshape([int(d) for d in value.type.shape if isinstance(d, int)])
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
     if not isinstance(value, np.ndarray) or fits(value, exchange):
         return value
     copy = aligned_empty(value.shape, value.dtype)
