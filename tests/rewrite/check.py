@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,3 @@ def rule_problems(rule: Rule) -> list[str]:
     if not fired:
         problems.append("does not fire on its example")
     return [f"rule {rule.name}: {problem}" for problem in problems]
-
-
-Check = Callable[[Graph, Graph], Iterator[str]]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fusewire.ir.builder import Rebuild, bind_symbols
 from fusewire.ir.dims import Dim, Symbol, lone_symbol, substitute, symbols
 from fusewire.ir.graph import Attr, Graph, Node, order
-from fusewire.ir.types import Type, tensor_of
+from fusewire.ir.types import Type, tensor_of, type_symbols
 from fusewire.ops.declare import FRESH
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
@@ -27,6 +27,8 @@ def resolve(graph: Graph) -> Rewritten:
 
 def _resolved(graph: Graph, log: Log) -> Graph:
     graph = _bodies(graph, log)
+    if not any(s.unbacked for n in graph.nodes for t in n.types for s in type_symbols(t)):
+        return graph
     found: dict[Symbol, Dim] = {}
     facts = Facts(graph, found)
     seen: set[Node] = set()
