@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fusewire import ops
     from fusewire.compiler import Options, compile, run, trace
-    from fusewire.errors import FusewireError
+    from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.frontend import Limits, Spec
     from fusewire.ir.graph import Graph
     from fusewire.registry import Registry
@@ -26,11 +26,12 @@ _HOMES = {
     "Spec": "frontend", "Limits": "frontend",
     "Graph": "ir.graph",
     "Registry": "registry",
-    "FusewireError": "errors",
+    "FusewireError": "errors", "FallbackWarning": "errors",
     "ops": "",
 }  # fmt: skip
 
 __all__ = [
+    "FallbackWarning",
     "FusewireError",
     "Graph",
     "Limits",
