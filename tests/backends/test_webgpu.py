@@ -289,6 +289,8 @@ def test_outputs_go_where_they_are_wanted() -> None:
     (again,) = executable.run([buffer], [buffer]).wait()
     assert again is buffer
     assert np.array_equal(buffer.read(), np.full(5, 4.0))
+    with pytest.raises(ShapeMismatchError):
+        executable.run([array], [held(np.zeros(4, np.float32))])
 
 
 def test_threads_may_run_at_once() -> None:

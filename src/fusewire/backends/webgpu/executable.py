@@ -113,7 +113,7 @@ class WebGpuExecutable(Executable):
         if isinstance(value, WebGpuBuffer):
             if value.device != self._context.id or value.type != type_:
                 raise ShapeMismatchError(
-                    f"An input is {type_} on {self._context.id}, found {value.type} on "
+                    f"A buffer is {type_} on {self._context.id}, found {value.type} on "
                     f"{value.device}."
                 )
             return value
@@ -128,14 +128,15 @@ class WebGpuExecutable(Executable):
         self, given: Sequence[WebGpuBuffer], outputs: Sequence[Held] | None
     ) -> list[WebGpuBuffer]:
         """Take the buffers that were given for outputs; make others, also for one read as input."""
-        wanted: Sequence[Held] = outputs if outputs is not None else [None] * len(self._outputs)
-        read = {id(buffer.gpu) for buffer in given}
-        return [
-            x
-            if isinstance(x, WebGpuBuffer) and x.type == type_ and id(x.gpu) not in read
-            else WebGpuBuffer(self._context, type_)
-            for x, type_ in zip(wanted, self._outputs, strict=True)
-        ]
+        wanted: Sequence[Held] = [None] * len(self._outputs) if outputs is None else outputs
+        read = {id(buffer) for buffer in given}
+        made = []
+        for target, type_ in zip(wanted, self._outputs, strict=True):
+            if isinstance(target, WebGpuBuffer) and id(target) not in read:
+                made.append(self._accept(target, type_))
+            else:
+                made.append(WebGpuBuffer(self._context, type_))
+        return made
 
     def _place(self, memory: Memory, weights: Mapping[str, Array]) -> Any:
         if memory.size == 0 or memory.kind in ("input", "output"):

@@ -251,7 +251,8 @@ fn lgamma_f32(x: f32) -> f32 {
   if (x > -2.83 && x < -2.37) { return lgamma_at_zeros(x); }
   let sine = abs(sin_pi(x - round(x)));
   if (sine == 0.0) { return infinity_f32(); }
-  // By the size of x rather than 1 - x, which need not be a number.
+  // By the size of x rather than 1 - x, which is not always a float. Near the zeros left of -3 the
+  // error is absolute, about 1e-6; digamma's is near all its zeros left of 0.
   return 1.14472989 - log_f32(-x * sine) - positive_lgamma(-x);
 }
 
