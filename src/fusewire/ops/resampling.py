@@ -90,7 +90,7 @@ def linear_weight(distance: Array, a: float = 0.0) -> Array:
     return close
 
 
-def _taps(
+def taps_of(
     axis: Axis, at: Array, mode: str, cubic_a: float, antialias: bool, exclude_outside: bool
 ) -> tuple[Array, Array]:
     """Find for each place the elements that count, and their weights: two [count, taps]."""
@@ -164,7 +164,7 @@ def resize_array(
         if mode == "nearest":
             x = np.take(x, ROUNDINGS[rounding](at).astype(np.int64), i, mode="clip")
             continue
-        taps, weights = _taps(axis, at, mode, cubic_a, antialias, exclude_outside)
+        taps, weights = taps_of(axis, at, mode, cubic_a, antialias, exclude_outside)
         parts = zip(taps.T, weights.T.astype(x.dtype), strict=True)
         x = sum(
             (np.take(x, t, i, mode="clip") * w.reshape(column) for t, w in parts), x.dtype.type(0)

@@ -1,0 +1,36 @@
+"""THE table: every op that OpenVINO is given, and how. Imports the engine."""
+
+from dataclasses import replace
+
+from fusewire.backends.openvino.lowering import (
+    complexes,
+    contraction,
+    control,
+    conversion,
+    convolution,
+    floats,
+    indexing,
+    integers,
+    logic,
+    movement,
+    normalization,
+    padding,
+    pooling,
+    recurrent,
+    reduction,
+    resampling,
+    sorting,
+    vision,
+)
+from fusewire.backends.openvino.lowering.entry import Entry
+
+_FAMILIES = (
+    floats, integers, logic, conversion, movement, padding, indexing, reduction, contraction,
+    convolution, pooling, complexes, sorting, normalization, resampling,
+    vision, recurrent, control,
+)  # fmt: skip
+_PLAIN = {name: entry for family in _FAMILIES for name, entry in family.TABLE.items()}
+LOWERINGS: dict[str, Entry] = {
+    name: replace(entry, complex=complexes.PAIRED[name]) if name in complexes.PAIRED else entry
+    for name, entry in _PLAIN.items()
+}

@@ -1,0 +1,173 @@
+"""Elementwise arithmetic on floats, mended where the engine's is not what the op means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from openvino import opset16 as ops
+
+from fusewire.backends.openvino.lowering.entry import (
+    above,
+    at_least,
+    Entry,
+    Ov,
+    Table,
+    const,
+    convert,
+    elementwise,
+    number,
+    type_name,
+)
+
+# erf(x) / x as a polynomial in x * x, for abs(x) < 1: 2 / sqrt(pi) times (-1)^n / (n! (2n + 1)).
+_ERF = tuple(
+    2 / np.sqrt(np.pi) * (-1.0) ** n / (float(np.prod(range(1, n + 1))) * (2 * n + 1))
+    for n in range(12)
+)
+
+
+def is_nan_free(x: Ov) -> bool:
+    """Tell whether a constant holds no NaN; other tensors may."""
+    node = x if hasattr(x, "get_type_name") else x.get_node()
+    if node.get_type_name() != "Constant":
+        return False
+    return not bool(np.isnan(np.asarray(node.data, np.float32)).any())
+
+
+def extreme(function: Callable[[Ov, Ov], Ov]) -> Callable[[Ov, Ov], Ov]:
+    """Let NaN through: of two operands the engine gives the second if the first is NaN."""
+
+    def lower(x: Ov, y: Ov) -> Ov:
+        if type_name(x) != "f32":
+            return function(x, y)
+        if is_nan_free(x):
+            return function(x, y)
+        if is_nan_free(y):
+            return function(y, x)
+        return ops.select(ops.is_nan(x), x, function(x, y))
+
+    return lower
+
+
+maximum, minimum = extreme(ops.maximum), extreme(ops.minimum)
+
+
+def exp(x: Ov) -> Ov:
+    """Exponentiate; the engine's gives inf of NaN."""
+    return ops.select(ops.is_nan(x), x, ops.exp(x))
+
+
+def _erf(x: Ov) -> Ov:
+    # The engine's has no digits left near 0.
+    square = ops.multiply(x, x)
+    total = number(_ERF[-1], x)
+    for factor in reversed(_ERF[:-1]):
+        total = ops.add(ops.multiply(total, square), number(factor, x))
+    near = ops.less(ops.abs(x), number(1.0, x))
+    return ops.select(near, ops.multiply(x, total), ops.erf(x))
+
+
+def _expm1(x: Ov) -> Ov:
+    half = ops.tanh(ops.multiply(x, number(0.5, x)))
+    return ops.multiply(half, ops.add(exp(x), number(1.0, x)))
+
+
+def _log1p(x: Ov) -> Ov:
+    part = ops.divide(x, ops.add(x, number(2.0, x)))
+    near = ops.less(ops.abs(x), number(0.5, x))
+    close = ops.multiply(ops.atanh(part), number(2.0, x))
+    return ops.select(near, close, ops.log(ops.add(x, number(1.0, x))))
+
+
+def _cbrt(x: Ov) -> Ov:
+    size = ops.abs(x)
+    first = ops.power(size, number(1 / 3, x))
+    cube = ops.multiply(first, ops.multiply(first, first))
+    # One step of Newton's: a third has no exact float32, which large numbers feel.
+    error = ops.divide(ops.subtract(cube, size), ops.multiply(first, first))
+    better = ops.subtract(first, ops.multiply(error, number(1 / 3, x)))
+    whole = ops.logical_and(ops.is_finite(x), above(size, number(0.0, x)))
+    return ops.multiply(ops.select(whole, better, size), ops.sign(x))
+
+
+def is_negative(x: Ov) -> Ov:
+    """Tell where a number is below 0, or the 0 that is."""
+    zero = number(0.0, x)
+    below = ops.less(ops.divide(number(1.0, x), x), zero)
+    return ops.logical_or(ops.less(x, zero), ops.logical_and(ops.equal(x, zero), below))
+
+
+def atan2(y: Ov, x: Ov) -> Ov:
+    """Take the angle of a point in all four quadrants."""
+    both = ops.logical_and(ops.is_inf(x), ops.is_inf(y))
+    none = ops.logical_and(ops.equal(x, number(0.0, x)), ops.equal(y, number(0.0, y)))
+    slope = ops.divide(ops.select(both, ops.sign(y), y), ops.select(both, ops.sign(x), x))
+    down = is_negative(y)
+    left = is_negative(x)
+    sign = ops.select(down, number(-1.0, y), number(1.0, y))
+    angle = ops.select(none, ops.multiply(sign, number(0.0, y)), ops.atan(slope))
+    # What lies to the left, the engine's arc tangent turned by half a circle.
+    turned = ops.add(angle, ops.multiply(sign, number(np.pi, y)))
+    flat = ops.multiply(sign, number(np.pi, y))
+    return ops.select(left, ops.select(none, flat, turned), angle)
+
+
+def _trunc(x: Ov) -> Ov:
+    return ops.select(ops.less(x, number(0.0, x)), ops.ceiling(x), ops.floor(x))
+
+
+def reciprocal(x: Ov) -> Ov:
+    """Divide one by a number."""
+    return ops.divide(number(1.0, x), x)
+
+
+def _scaled(factor: float) -> Callable[[Ov], Ov]:
+    return lambda x: ops.multiply(ops.log(x), number(factor, x))
+
+
+def round_to_half(x: Ov) -> Ov:
+    """Round float32 to the nearest float16, and keep it as float32.
+
+    Two conversions would do, but the engine drops the pair (2026.4.1).
+    """
+    size = ops.abs(x)
+    exponent = ops.floor(
+        ops.multiply(ops.log(ops.maximum(size, const(2.0**-14, "f32"))), const(1 / np.log(2), "f32"))
+    )
+    step = ops.power(const(2.0, "f32"), ops.subtract(exponent, const(10.0, "f32")))
+    near = ops.multiply(ops.round(ops.divide(x, step), "half_to_even"), step)
+    infinite = ops.multiply(ops.sign(x), const(np.inf, "f32"))
+    return ops.select(at_least(size, const(65520.0, "f32")), infinite, near)
+
+
+def round_to_brain(x: Ov) -> Ov:
+    """Round float32 to the nearest bfloat16, and keep it as float32."""
+    return convert(ops.convert(x, "bf16"), "f32")
+
+
+NATIVE = {
+    name: Entry(elementwise(getattr(ops, engine)))
+    for name, engine in {
+        "log": "log", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
+        "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
+        "acosh": "acosh", "atanh": "atanh", "sqrt": "sqrt", "ceil": "ceiling", "floor": "floor",
+        "sigmoid": "sigmoid", "divide": "divide",
+    }.items()
+}  # fmt: skip
+COMPOSED = {
+    "round": lambda x: ops.round(x, "half_to_even"),
+    "trunc": _trunc,
+    "exp": exp,
+    "exp2": lambda x: ops.power(number(2.0, x), x),
+    "expm1": _expm1,
+    "log1p": _log1p,
+    "log2": _scaled(1 / np.log(2)),
+    "log10": _scaled(1 / np.log(10)),
+    "rsqrt": lambda x: reciprocal(ops.sqrt(x)),
+    "reciprocal": reciprocal,
+    "cbrt": _cbrt,
+    "erf": _erf,
+    "atan2": atan2,
+}
+TABLE: Table = NATIVE | {name: Entry(elementwise(of)) for name, of in COMPOSED.items()}

@@ -1,0 +1,187 @@
+"""Moving elements: shape, order, repeats, parts; with sizes known or told by the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from openvino import opset16 as ops
+
+from fusewire.backends.openvino.lowering.entry import (
+    Entry,
+    Ov,
+    Table,
+    const,
+    convert,
+    rank_of,
+    shape_of,
+    wrapped,
+)
+from fusewire.ir.dims import Dim
+from fusewire.ir.graph import Node
+
+LOWEST = -(2**31)
+
+
+def attr(node: Node, name: str) -> Any:
+    """Read an attribute, whose type the op's rule has checked."""
+    return node.attrs[name]
+
+
+def axis_of(node: Node, rank: int, name: str = "axis") -> int:
+    """Read an axis, counted from the front."""
+    return int(attr(node, name)) % rank
+
+
+def as_numbers(function: Any) -> Any:
+    """Move bools as bytes: the engine lacks some moves of bools."""
+
+    def lower(s: Any, node: Node, *xs: Ov) -> Any:
+        if node.outputs[0].tensor.dtype.kind != "bool":
+            return function(s, node, *xs)
+        moved = [convert(x, "u8") if _is_bool(x) else x for x in xs]
+        found = function(s, node, *moved)
+        if isinstance(found, list):
+            return [convert(x, "boolean") for x in found]
+        return convert(found, "boolean")
+
+    return lower
+
+
+def _is_bool(x: Ov | None) -> bool:
+    return x is not None and x.get_element_type().get_type_name() == "boolean"
+
+
+def _broadcast(s: Any, node: Node, x: Ov) -> Ov:
+    return ops.broadcast(x, s.shape(node.outputs[0].tensor.shape))
+
+
+def _squeeze(s: Any, node: Node, x: Ov) -> Ov:
+    rank = rank_of(x)
+    axes = [axis % rank for axis in attr(node, "axes")]
+    return ops.squeeze(x, const(axes)) if axes else x
+
+
+def _expand_dims(s: Any, node: Node, x: Ov) -> Ov:
+    rank = node.outputs[0].tensor.rank
+    axes = sorted(axis % rank for axis in attr(node, "axes"))
+    return ops.unsqueeze(x, const(axes)) if axes else x
+
+
+def _concat(s: Any, node: Node, *xs: Ov) -> Ov:
+    return ops.concat(list(xs), axis_of(node, node.outputs[0].tensor.rank))
+
+
+def _stack(s: Any, node: Node, *xs: Ov) -> Ov:
+    axis = axis_of(node, node.outputs[0].tensor.rank)
+    return ops.concat([ops.unsqueeze(x, const([axis])) for x in xs], axis)
+
+
+def _tile(s: Any, node: Node, x: Ov) -> Ov:
+    repeats = attr(node, "repeats")
+    return ops.tile(x, s.shape(repeats)) if repeats else x
+
+
+def _limit(s: Any, limit: Dim, stride: int) -> Ov:
+    """Say where a slice ends; before the first element there is no place to name."""
+    if stride > 0:
+        return s.size(limit)
+    if isinstance(limit, int):
+        return const([limit if limit >= 0 else LOWEST])
+    found = s.size(limit)
+    return ops.select(ops.less(found, const([0])), const([LOWEST]), found)
+
+
+def _slice(s: Any, node: Node, x: Ov) -> Ov:
+    shape = node.operands[0].tensor.shape
+    parts = zip(attr(node, "starts"), attr(node, "limits"), attr(node, "strides"), strict=True)
+    cut = [
+        (axis, *part)
+        for axis, part in enumerate(parts)
+        if part != (0, shape[axis], 1)
+    ]
+    if not cut:
+        return x
+    axes, starts, limits, strides = zip(*cut, strict=True)
+    ends = [_limit(s, limit, stride) for limit, stride in zip(limits, strides, strict=True)]
+    return ops.slice(x, s.shape(starts), _listed(ends), const(list(strides)), const(list(axes)))
+
+
+def _listed(items: Sequence[Ov]) -> Ov:
+    return items[0] if len(items) == 1 else ops.concat(list(items), 0)
+
+
+def _split(s: Any, node: Node, x: Ov) -> list[Ov]:
+    axis = axis_of(node, rank_of(x))
+    return list(ops.variadic_split(x, const(axis), s.shape(attr(node, "sizes"))).outputs())
+
+
+def _iota(s: Any, node: Node) -> Ov:
+    shape, of = node.outputs[0].tensor.shape, node.outputs[0].tensor.dtype
+    axis = axis_of(node, len(shape))
+    counted = ops.range(const(0), s.scalar(shape[axis]), const(1), "i32")
+    counted = convert(counted, "f32") if of.is_float else wrapped(counted, of)
+    column = [-1 if i == axis else 1 for i in range(len(shape))]
+    placed = counted if len(shape) == 1 else ops.reshape(counted, const(column), False)
+    return placed if len(shape) == 1 else ops.broadcast(placed, s.shape(shape))
+
+
+def _range(s: Any, node: Node, start: Ov, stop: Ov, step: Ov) -> Ov:
+    of = node.outputs[0].tensor.dtype
+    bounds = [convert(x, "i32") for x in (start, stop, step)]
+    return wrapped(ops.range(*bounds, "i32"), of)
+
+
+def _refuses_range(node: Node) -> str | None:
+    if node.outputs[0].tensor.dtype.is_float:
+        return "OpenVINO counts the steps of a range of floats in float32, and may miss one."
+    return None
+
+
+def _dynamic_slice(
+    s: Any, node: Node, x: Ov, starts: Ov, limits: Ov, strides: Ov | None
+) -> Ov:
+    axes = attr(node, "axes")
+    chosen = range(rank_of(x)) if axes is None else [axis % rank_of(x) for axis in axes]
+    if not len(chosen):
+        return x
+    steps = const([1] * len(chosen)) if strides is None else strides
+    return ops.slice(x, starts, limits, steps, const(list(chosen)))
+
+
+def _dynamic_broadcast(s: Any, node: Node, x: Ov, shape: Ov) -> Ov:
+    return ops.broadcast(x, shape, None, "BIDIRECTIONAL")
+
+
+def _unsplit(function: Any) -> Any:
+    """Look at the first piece alone: all have the same shape."""
+    return lambda s, node, x: function(x[0] if isinstance(x, tuple) else x)
+
+
+_SHAPE = _unsplit(shape_of)
+MOVES: dict[str, Any] = {
+    "reshape": lambda s, node, x: ops.reshape(x, s.shape(attr(node, "shape")), False),
+    "transpose": lambda s, node, x: (
+        ops.transpose(x, const(list(attr(node, "perm")))) if attr(node, "perm") else x
+    ),
+    "broadcast_to": _broadcast,
+    "full": _broadcast,
+    "squeeze": _squeeze,
+    "expand_dims": _expand_dims,
+    "concat": _concat,
+    "stack": _stack,
+    "tile": _tile,
+    "slice": _slice,
+    "split": _split,
+    "dynamic_reshape": lambda s, node, x, shape: ops.reshape(x, shape, False),
+    "dynamic_broadcast_to": _dynamic_broadcast,
+    "dynamic_full": lambda s, node, x, shape: ops.broadcast(x, shape),
+    "dynamic_tile": lambda s, node, x, repeats: ops.tile(x, repeats) if rank_of(x) else x,
+    "dynamic_slice": _dynamic_slice,
+}
+TABLE: Table = {
+    **{name: Entry(as_numbers(function)) for name, function in MOVES.items()},
+    "iota": Entry(_iota, "fiu"),
+    "range": Entry(_range, "fi", refuses=_refuses_range),
+    "shape_of": Entry(_SHAPE, "fiubo", _SHAPE, _SHAPE),
+}

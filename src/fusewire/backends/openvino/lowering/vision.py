@@ -1,0 +1,86 @@
+"""Sampling images, pooling regions of them, choosing boxes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from openvino import opset16 as ops
+
+from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, const, rank_of
+from fusewire.backends.openvino.lowering.movement import attr
+from fusewire.ir.graph import Node
+
+_MODES = {"linear": "bilinear", "cubic": "bicubic", "nearest": "nearest"}
+
+
+def _grid_sample(s: Any, node: Node, x: Ov, grid: Ov) -> Ov:
+    how = {
+        "align_corners": bool(attr(node, "align_corners")), "mode": _MODES[attr(node, "mode")],
+        "padding_mode": attr(node, "padding"),
+    }  # fmt: skip
+    return ops.grid_sample(x, grid, how)
+
+
+def _refuses_grid(node: Node) -> str | None:
+    rank = node.operands[0].tensor.rank
+    if rank != 4:
+        return f"OpenVINO samples images of two axes, found {rank - 2}."
+    if attr(node, "mode") == "cubic" and attr(node, "padding") == "border":
+        return "OpenVINO's cubic sampling moves taps, not places, to the border."
+    return None
+
+
+def _roi_align(s: Any, node: Node, x: Ov, rois: Ov, batches: Ov) -> Ov:
+    height, width = attr(node, "sizes")
+    return ops.roi_align(
+        x, rois, batches, height, width, int(attr(node, "sampling")), float(attr(node, "scale")),
+        {"average": "avg", "max": "max"}[attr(node, "mode")],
+        "half_pixel_for_nn" if attr(node, "half_pixel") else "asymmetric",
+    )  # fmt: skip
+
+
+def _refuses_roi(node: Node) -> str | None:
+    if attr(node, "mode") == "max":
+        return "OpenVINO takes the largest of interpolated samples, not of weighted neighbours."
+    return None
+
+
+def _nms(
+    s: Any, node: Node, boxes: Ov, scores: Ov, most: Ov | None, overlap: Ov | None,
+    threshold: Ov | None,
+) -> Ov:  # fmt: skip
+    limits = [
+        const(0) if most is None else _scalar(most),
+        const(0.0, "f32") if overlap is None else _scalar(overlap),
+        const(-3.4e38, "f32") if threshold is None else _scalar(threshold),
+    ]
+    encoding = "center" if attr(node, "center") else "corner"
+    found = ops.non_max_suppression(
+        boxes, scores, *limits, const(0.0, "f32"), encoding, False, "i32"
+    )
+    return found.output(0)
+
+
+def _scalar(x: Ov) -> Ov:
+    return ops.reshape(x, const([1]), False) if rank_of(x) else x
+
+
+def _searchsorted(s: Any, node: Node, row: Ov, x: Ov) -> Ov:
+    flat = ops.reshape(x, const([-1]), False)
+    found = ops.search_sorted(row, flat, bool(attr(node, "right")))
+    return ops.reshape(ops.convert(found, "i32"), s.shape(node.outputs[0].tensor.shape), False)
+
+
+def _refuses_search(node: Node) -> str | None:
+    (count,) = node.operands[0].tensor.shape
+    if isinstance(count, int) and count > 0:
+        return None
+    return "OpenVINO searches a row of nothing beyond its memory, and this one may be empty."
+
+
+TABLE: Table = {
+    "grid_sample": Entry(_grid_sample, refuses=_refuses_grid),
+    "roi_align": Entry(_roi_align, refuses=_refuses_roi),
+    "non_max_suppression": Entry(_nms),
+    "searchsorted": Entry(_searchsorted, refuses=_refuses_search),
+}

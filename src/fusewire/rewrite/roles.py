@@ -1,0 +1,124 @@
+"""Whether an integer tensor is only ever an index or a shape, or carries data.
+
+Engines that hold 64-bit integers in 32 bits may take what is an index: a place that exists, or a
+size, fits. A value is an index if all its uses are operands that ops declare as indices, or
+movement and arithmetic that lead to nothing else. Arithmetic counts only where its operands are
+known to fit int32 once what enters the graph does (within ``ENTERING``, which an engine that
+narrows must check where it narrows): a product that overflows is no index any more.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ops.declare import Trait
+from fusewire.ops.table import get_op
+from fusewire.rewrite.ranges import ARITHMETIC, Range, ranges, whole_range
+
+Role = Literal["index", "data"]
+# Sums and differences of two such numbers fit int32.
+ENTERING = Range(-(2**30), 2**30 - 1)
+# Integers in, integers out, and an index operand that tells what the elements are, not where.
+_COUNTING = frozenset(("range", "cast", "where", "sort", "reduce_max", "reduce_min", "reduce_prod"))
+
+
+def roles(graph: Graph) -> Mapping[Value, Role]:
+    """Tell the role of every value of a graph and of the bodies in it."""
+    found: dict[Value, Role] = {}
+    _assign(graph, ["data"] * len(graph.outputs), found)
+    return found
+
+
+def _assign(graph: Graph, outputs: Sequence[Role], found: dict[Value, Role]) -> list[Role]:
+    """Go from the outputs, whose roles are given, to the inputs; give the roles of those."""
+    known = ranges(graph, ENTERING)
+    uses: dict[Value, Role] = {}
+
+    def use(value: Value, role: Role) -> None:
+        if role == "data" or value not in uses:
+            uses[value] = role
+
+    for value, role in zip(graph.outputs, outputs, strict=True):
+        use(value, role)
+    for node in reversed(graph.nodes):
+        made = [_role(v, uses) for v in node.outputs]
+        for value, role in zip(node.inputs, _operand_roles(node, made, known, found), strict=True):
+            if value is not None:
+                use(value, role)
+    values = [*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs)]
+    for value in values:
+        role = _role(value, uses)
+        # A body that two nodes share carries data if it does so for one of them.
+        found[value] = "data" if found.get(value) == "data" else role
+    return [_role(v, uses) for v in graph.inputs]
+
+
+def _role(value: Value, uses: Mapping[Value, Role]) -> Role:
+    return uses.get(value, "data") if whole_range(value) is not None else "data"
+
+
+def _operand_roles(
+    node: Node, made: Sequence[Role], known: Mapping[Value, Range], found: dict[Value, Role]
+) -> list[Role]:
+    """Tell as what a node uses its operands, given the roles of what it makes."""
+    op = get_op(node.op)
+    if op.is_(Trait.CONTROL):
+        return _body_roles(node, made, found)
+    names = itertools.chain(op.parameters[0], itertools.repeat(""))
+    computes = node.op in ARITHMETIC or node.op in _COUNTING
+    leads: Role = "index" if "data" not in made else "data"
+
+    def role(name: str, value: Value | None) -> Role:
+        if name in op.index_operands and node.op not in _COUNTING:
+            return "index"
+        if computes:
+            fits = value is not None and value in known and known[value].fits_int32
+            return leads if fits else "data"
+        return leads if op.is_(Trait.MOVEMENT) else "data"
+
+    return [role(name, value) for name, value in zip(names, node.inputs, strict=False)]
+
+
+def _body_roles(node: Node, made: Sequence[Role], found: dict[Value, Role]) -> list[Role]:
+    """Look into the bodies; what a loop carries is an index only if it stays one."""
+    if node.op == "cond":
+        both = [_assign(body, made, found) for _, body in node.graphs()]
+        return [
+            "data",
+            *("data" if "data" in pair else "index" for pair in zip(*both, strict=True)),
+        ]
+    carried = _carries(node)
+    lead = 2 if node.op == "loop" else 0
+    guess = list(made)
+    while True:
+        given = _loop_inputs(node, guess, carried, found)
+        kept: list[Role] = [
+            "data" if "data" in (guess[i], given[lead + i]) else "index" for i in range(carried)
+        ]
+        if kept == guess[:carried]:
+            break
+        guess[:carried] = kept
+    first: list[Role] = ["index", "data"] if lead else []
+    return [*first, *given[lead:]]
+
+
+def _carries(node: Node) -> int:
+    carries = node.attrs["carries"]
+    return carries if isinstance(carries, int) else len(node.inputs)
+
+
+def _loop_inputs(
+    node: Node, guess: Sequence[Role], carried: int, found: dict[Value, Role]
+) -> list[Role]:
+    (body,) = (b for key, b in node.graphs() if key == "body")
+    tested = [b for key, b in node.graphs() if key == "condition"]
+    outputs: list[Role] = [*(["data"] * (node.op == "loop")), *guess]
+    given = _assign(body, outputs, found)
+    for condition in tested:
+        also = _assign(condition, ["data"], found)
+        pairs = zip(given, also, strict=True)
+        given = ["data" if "data" in pair else "index" for pair in pairs]
+    return given
