@@ -77,16 +77,14 @@ class Child:
 
     def _start(self, reference: str) -> None:
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        is_main = threading.current_thread() is threading.main_thread()
         with contextlib.ExitStack() as theirs:
             requests, self._requests = _pipe(theirs, self._ours)
             self._replies, replies = _pipe(self._ours, theirs)
             life, _ = _pipe(theirs, self._ours)
             heard, noise = _pipe(self._ours, theirs)
-            numbers = [requests, replies, life, os.getpid(), int(is_main)]
             command = [sys.executable, "-P", "-m", "fusewire.process.worker", reference]
             self._process = subprocess.Popen(
-                command + [str(number) for number in numbers],
+                command + [str(end) for end in (requests, replies, life)],
                 stdin=subprocess.DEVNULL,
                 stdout=noise,
                 stderr=noise,
@@ -95,11 +93,16 @@ class Child:
                 # The same modules as here, wherever this process found them.
                 env={**os.environ, "PYTHONPATH": path},
             )
-        self._alive = os.pidfd_open(self._process.pid)
+        self._alive = os.pidfd_open(self.pid)
         self._ours.callback(os.close, self._alive)
         for descriptor in (self._requests, self._replies, heard):
             os.set_blocking(descriptor, False)
         self._noise = Noise(heard)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process, and of its group."""
+        return self._process.pid
 
     @property
     def is_usable(self) -> bool:
@@ -149,7 +152,7 @@ class Child:
 
     def _listen(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
         """Speak and listen until there is an answer, a limit is reached, or nobody is there."""
-        memory = limits.memory_bytes or resident(self._process.pid) + available() * 9 // 10
+        memory = limits.memory_bytes or resident(self.pid) + available() * 9 // 10
         incoming = Incoming(self._replies, memory)
         poller = select.poll()
         for descriptor in (self._replies, self._noise.descriptor, self._alive):
@@ -194,10 +197,10 @@ class Child:
 
     def _memory(self, ticks: int) -> int:
         """Measure the process; with its descendants now and then, because those must be found."""
-        own = resident(self._process.pid)
+        own = resident(self.pid)
         if ticks % _TICKS_PER_WALK:
             return own
-        return own + sum(resident(pid) for pid in descendants(self._process.pid))
+        return own + sum(resident(pid) for pid in descendants(self.pid))
 
     def post_mortem(self, kind: type[EngineError], found: str, what: str) -> EngineError:
         """End it, and say what became of it."""
@@ -225,7 +228,7 @@ class Child:
             if self._is_ended:
                 return
             # Found now, because orphans of a dead process are nobody's descendants.
-            family = descendants(self._process.pid)
+            family = descendants(self.pid)
             if grace:
                 self._kill(signal.SIGTERM)
                 _is_ready(grace, self._alive)
@@ -239,7 +242,7 @@ class Child:
     def _kill(self, number: signal.Signals, *others: int) -> None:
         # Not reaped yet, so the number of the group is still its own.
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self.pid, number)
         for pid in others:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)

@@ -75,7 +75,9 @@ def failure(kind: type[EngineError], name: str, phase: Phase, what: str, found: 
     if kind is BackendHung and phase == "compile":
         kind = CompileTimeout
     happened, advice = KINDS[kind]
-    asked = f"{_DOING[phase]} {what}".strip()
+    # These are not about a region, though it may be for a region that they were asked.
+    about = "" if phase in ("import", "probe") else what
+    asked = f"{_DOING[phase]} {about}".strip()
     return kind(f"{name} {happened} while {asked}: {found.rstrip('.')}.", advice)
 
 

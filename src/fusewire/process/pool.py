@@ -7,6 +7,7 @@ import contextlib
 import functools
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -91,24 +92,20 @@ class Pool:
         self._jobs_per_child = jobs_per_child
         self._start_seconds = start_seconds
         self._is_closed = False
-        self._claim()
-        atexit.register(self.close)
-
-    def _claim(self) -> None:
-        self._owner = os.getpid()
         self._lock = threading.Lock()
         self._seats: dict[str, Seat] = {}
+        atexit.register(self.close)
+        os.register_at_fork(after_in_child=functools.partial(_after_fork, weakref.ref(self)))
 
-    def _own(self) -> None:
-        """Start anew after a fork: the children are the other process's."""
-        if self._owner != os.getpid():
-            for seat in self._seats.values():
-                if seat.child is not None:
-                    seat.child.forget()
-            self._claim()
+    def forget(self) -> None:
+        """Start anew in a forked process: the children are its parent's, to live and die with."""
+        self._lock = threading.Lock()
+        seats, self._seats = self._seats, {}
+        for seat in seats.values():
+            if seat.child is not None:
+                seat.child.forget()
 
     def _seat(self, reference: str) -> Seat:
-        self._own()
         with self._lock:
             return self._seats.setdefault(reference, Seat())
 
@@ -133,7 +130,6 @@ class Pool:
 
     def close(self) -> None:
         """End all children, also those at work; safe to repeat."""
-        self._own()
         atexit.unregister(self.close)
         with self._lock:
             self._is_closed = True
@@ -154,6 +150,11 @@ class Pool:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _after_fork(forked: weakref.ref[Pool]) -> None:
+    if (pool := forked()) is not None:
+        pool.forget()
 
 
 @functools.cache

@@ -75,7 +75,7 @@ def attempt(
         made = guarded(name, phase, what, call, *given)
         metrics[f"{phase}_seconds"] = time.perf_counter() - start
         if not isinstance(made, kind):
-            found = f"a {type(made).__name__} where a {kind.__name__} is due"
+            found = f"expected {kind.__name__}, found {type(made).__name__}"
             raise failure(EngineGarbage, name, phase, what, found)
         return made
 

@@ -30,7 +30,7 @@ from fusewire.process.trial import attempt, backend_of, run_again
 _DESCRIPTORS = 4096
 # Above what engines open first, so that one that closes a wrong number does not hit ours.
 _FIRST_DESCRIPTOR = 200
-_PDEATHSIG, _CHILD_SUBREAPER = 1, 36
+_CHILD_SUBREAPER = 36
 # The parent is trusted.
 _ANY_SIZE = 1 << 62
 
@@ -150,7 +150,7 @@ def _records(name: str, phase: Phase, what: str, found: Any, blobs: Blobs) -> An
         return [write_record(item, blobs) for item in found]
 
 
-def _settle(life: int, parent: int, is_from_main: bool) -> None:
+def _settle(life: int) -> None:
     """Set limits, and arrange to die with the parent."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _DESCRIPTORS), hard))
@@ -158,19 +158,14 @@ def _settle(life: int, parent: int, is_from_main: bool) -> None:
     with contextlib.suppress(OSError):
         # When the machine has no memory left, the kernel ends this process and not the parent.
         Path("/proc/self/oom_score_adj").write_text("1000")
-    prctl = ctypes.CDLL(None).prctl
     # What this process leaves behind comes back to it, so that the parent finds it.
-    prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # The kernel sends this when the *thread* that made us ends: harmless only from the main one.
-    if is_from_main:
-        prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
     # The parent alone holds the other end. When that closes, the kernel kills the whole group,
-    # also when this process is stuck in native code.
+    # stuck in native code or not. PR_SET_PDEATHSIG would spoil it: it comes when a *thread* ends,
+    # which in a dying parent is before its pipes close, and the group would lose its watch.
     fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-    if os.getppid() != parent:
-        os._exit(0)
     # Both write to stderr where the program is, without the interpreter: a hang can hold it.
     faulthandler.enable()
     faulthandler.register(signal.SIGTERM, chain=True)
@@ -183,10 +178,9 @@ def _away(descriptor: int) -> int:
     return moved
 
 
-def main(reference: str, requests: int, replies: int, life: int, *about: int) -> None:
-    """Serve until the parent is gone; ``about`` is its pid, and if its main thread asked."""
-    parent, is_from_main = about
-    _settle(_away(life), parent, bool(is_from_main))
+def main(reference: str, requests: int, replies: int, life: int) -> None:
+    """Serve until the parent is gone."""
+    _settle(_away(life))
     Worker(reference, _away(requests), _away(replies)).serve()
     # Engines crash and hang in their last breath too; nobody needs to hear it.
     os._exit(0)

@@ -72,7 +72,8 @@ def _throw() -> NoReturn:
 
 
 def _hang_with_a_child(command: str) -> NoReturn:
-    subprocess.Popen([sys.executable, "-c", command])
+    # Named after the process that watches, so that it can look for it.
+    subprocess.Popen([sys.executable, "-c", command, f"chaos-of-{os.getppid()}"])
     _sleep()
 
 
@@ -92,6 +93,7 @@ def _chatter() -> None:
 FAULTS: dict[str, Callable[[], object]] = {
     "none": lambda: None,
     "garbage": lambda: None,
+    "alias": lambda: None,
     "segv": lambda: ctypes.string_at(0),
     "abort": os.abort,
     "exit": lambda: os._exit(3),
@@ -132,11 +134,13 @@ class ChaosExecutable(Executable):
         outputs: Sequence[Held] | None = None,
         stream: object | None = None,
     ) -> Event:
-        """Run node by node; garbage is of another dtype."""
-        is_garbage = self._chaos.strikes(self._phase)
+        """Run node by node; garbage is of another dtype, an alias is an input."""
+        fault = self._chaos.strikes(self._phase)
         self._phase = "rerun"
+        if fault == "alias":
+            return Done(list(inputs))
         found = [x.copy() if isinstance(x, np.ndarray) else x for x in self._interpreter(inputs)]
-        return Done([x.astype(np.int8) for x in found] if is_garbage else found)
+        return Done([x.astype(np.int8) for x in found] if fault == "garbage" else found)
 
 
 @final
@@ -148,11 +152,12 @@ class ChaosBackend(Backend):
         self._phase = phase
         self.strikes("import")
 
-    def strikes(self, phase: str) -> bool:
-        """Misbehave if this is the phase; tell whether to give garbage in it."""
-        if phase == self._phase:
-            FAULTS[self._fault]()
-        return phase == self._phase and self._fault == "garbage"
+    def strikes(self, phase: str) -> str:
+        """Misbehave if this is the phase; some faults are in what the phase gives."""
+        if phase != self._phase:
+            return "none"
+        FAULTS[self._fault]()
+        return self._fault
 
     @property
     def info(self) -> BackendInfo:
@@ -171,26 +176,28 @@ class ChaosBackend(Backend):
 
     def probe(self) -> list[Device | Unavailable]:
         """One device; garbage is no device."""
-        return [None] if self.strikes("probe") else [Device("cpu", "chaos")]  # type: ignore[list-item]  # garbage
+        if self.strikes("probe") == "garbage":
+            return [None]  # type: ignore[list-item]  # garbage
+        return [Device("cpu", "chaos")]
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer all of it; garbage offers nodes that are not there."""
-        if self.strikes("claim"):
+        if self.strikes("claim") == "garbage":
             return [Offer((len(graph.nodes),))]
         return claim_by_table(graph, lambda node: None, shapes="dynamic")
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the graph; garbage has slots of another dtype."""
         config.checked("chaos", {})
-        is_garbage = self.strikes("compile")
+        fault = self.strikes("compile")
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
-        if is_garbage:
+        if fault == "garbage":
             slots = tuple(replace(slot, dtype=int8) for slot in slots)
         return Artifact("rebuild", print_graph(region).encode(), slots)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Parse the graph; garbage is nothing that runs."""
-        if self.strikes("load"):
+        if self.strikes("load") == "garbage":
             return object()  # type: ignore[return-value]  # garbage
         held = {digest: Constant.of(array) for digest, array in weights.items()}
         return ChaosExecutable(parse_graph(artifact.payload.decode(), held), self)
