@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fusewire.dtypes import string
+from fusewire.dtypes import DType, bool_, string
 from fusewire.errors import DimError, GraphError, ParseError
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Attr, Constant, Graph, Node, Value
@@ -18,6 +18,7 @@ from fusewire.ir.types import TensorType, Type
 _WORDS: dict[str, Attr] = {
     "none": None, "true": True, "false": False, "nan": float("nan"), "inf": float("inf"),
 }  # fmt: skip
+_ELEMENTS: dict[str, type] = {"bool": bool, "string": str}
 Result = TypeVar("Result")
 
 
@@ -43,9 +44,10 @@ def parse_graph(text: str, constants: Mapping[str, Constant] | None = None) -> G
 def _whole(parser: _Parser, rule: Callable[[_Parser], Result]) -> Result:
     try:
         result = rule(parser)
-    except (GraphError, DimError) as error:
-        if isinstance(error, ParseError):
-            raise
+    except ParseError:
+        raise
+    except (GraphError, DimError, ValueError, ArithmeticError) as error:
+        # Escapes that JSON has not, ints that are too long, divisions by zero.
         raise parser.error(str(error)) from None
     if parser.kind != "end":
         raise parser.error(f"expected the end, found {parser.text!r}")
@@ -121,6 +123,8 @@ class _Parser(Reader):
         self.expect("=")
         op = self.take("word")
         if op == "constant" and self.text != "(":
+            if len(labels) > 1:
+                raise self.error(f"{len(labels)} names for one constant")
             held = self.constant()
             self.define(scope, labels[0], Value(held.type, _plain(labels[0]), held))
             return
@@ -129,6 +133,8 @@ class _Parser(Reader):
 
         def one_attr() -> None:
             key = self.take("word")
+            if key in attrs:
+                raise self.error(f"the attribute {key} is given twice")
             self.expect("=")
             attrs[key] = self.attr(depth)
 
@@ -159,7 +165,7 @@ class _Parser(Reader):
 
     def constant(self) -> Constant:
         type_ = self.type()
-        if not isinstance(type_, TensorType) or not type_.is_static:
+        if not isinstance(type_, TensorType) or not all(_is_size(dim) for dim in type_.shape):
             raise self.error(f"a constant of type {type_}: it must be a tensor with known dims")
         if self.kind == "digest":
             digest = self.advance().removeprefix("sha256:")
@@ -170,15 +176,18 @@ class _Parser(Reader):
             if self._constants[digest].type != type_:
                 raise self.error(f"{digest[:12]} is {self._constants[digest].type}, not {type_}")
             return self._constants[digest]
-        if self.kind == "hex":
+        of = type_.dtype
+        if self.kind == "hex" and of is not string:
             raw = bytes.fromhex(self.advance()[5:-1])
+            if of is bool_ and max(raw, default=0) > 1:
+                raise self.error("a byte of a bool is 0 or 1")
             return self.shaped(np.frombuffer(raw, np.uint8), type_, view=True)
         items: list[Any] = []
         self.expect("{")
-        self.many("}", lambda: items.append(self.element()))
-        if type_.dtype.is_float:
-            return self.shaped(np.array(items, np.float64).astype(type_.dtype.numpy), type_)
-        return self.shaped(np.array(items, type_.dtype.numpy), type_)
+        self.many("}", lambda: items.append(self.element(of)))
+        if of.is_float:
+            return self.shaped(np.array(items, np.float64).astype(of.numpy), type_)
+        return self.shaped(np.array(items, of.numpy), type_)
 
     def shaped(self, flat: Array, type_: TensorType, view: bool = False) -> Constant:
         try:
@@ -190,12 +199,20 @@ class _Parser(Reader):
             array.flags.writeable = False
         return Constant.of(array)
 
-    def element(self) -> Any:
+    def element(self, of: DType) -> Any:
+        found: Any = None
         if self.kind == "number":
-            return parse_number(self.advance())
-        if self.kind != "string" and self.text not in ("true", "false", "nan", "inf"):
-            raise self.error(f"expected an element of a constant, found {self.text!r}")
-        return json.loads(self.advance()) if self.kind == "string" else _WORDS[self.advance()]
+            found = parse_number(self.text)
+        elif self.kind == "string":
+            found = json.loads(self.text)
+        elif self.text in ("true", "false", "nan", "inf"):
+            found = _WORDS[self.text]
+        kinds = (float, int) if of.is_float else _ELEMENTS.get(of.kind, int)
+        wrong = not isinstance(found, kinds) or isinstance(found, bool) != (of is bool_)
+        if wrong or (of.is_integer and not of.range[0] <= found <= of.range[1]):
+            raise self.error(f"expected an element of {of}, found {self.text!r}")
+        self.advance()
+        return found
 
     # -- attributes
 
@@ -219,10 +236,16 @@ class _Parser(Reader):
         return self.dim()
 
     def tuple(self, depth: int) -> Attr:
+        if depth > MAX_DEPTH:
+            raise self.error(f"tuples nested deeper than {MAX_DEPTH}")
         items: list[Attr] = []
         self.expect("(")
-        self.many(")", lambda: items.append(self.attr(depth)))
+        self.many(")", lambda: items.append(self.attr(depth + 1)))
         return tuple(items)
+
+
+def _is_size(dim: Dim) -> bool:
+    return isinstance(dim, int) and dim >= 0
 
 
 def _plain(label: str) -> str | None:

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 from fusewire.dtypes import ALL
 from fusewire.errors import ParseError
-from fusewire.ir.dims import FUNCTIONS, Dim, apply, floordiv, symbol, unbacked
+from fusewire.ir.dims import FUNCTIONS, Dim, Sym, apply, floordiv, symbol, unbacked
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 
 _TOKEN = re.compile(
-    r"""(?:\s|\#[^\n]*)*(?:(?P<value>%(?:[A-Za-z_][\w.]*|"(?:[^"\\]|\\.)*"|\d+)(?:\#\d+)?)
+    r"""(?:\s|\#[^\n]*+)*+(?:(?P<value>%(?:[A-Za-z_][\w.]*|"(?:[^"\\]|\\.)*"|\d+)(?:\#\d+)?)
     |(?P<number>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+)|-inf\b)
     |(?P<hex>hex:"[0-9a-f]*")|(?P<digest>sha256:[0-9a-f]{64})
     |(?P<word>\??[A-Za-z_][\w.]*)|(?P<string>"(?:[^"\\]|\\.)*")
@@ -30,10 +30,12 @@ def parse_number(word: str) -> float | int:
     return int(word)
 
 
-_BLANK = re.compile(r"(?:\s|#[^\n]*)*")
+_BLANK = re.compile(r"(?:\s|#[^\n]*+)*+")
 _TENSOR = re.compile(r"\w+\[[^\]]*\]")
 DTYPES = {d.name: d for d in ALL}
 MAX_DEPTH = 64
+# Sums are sorted as they grow, and products multiply: no shape has this many terms.
+MAX_TERMS = 256
 Known = TypeVar("Known")
 
 
@@ -124,30 +126,35 @@ class Reader:
         return made
 
     def dim(self, depth: int = 0) -> Dim:
-        if depth > MAX_DEPTH:
-            raise self.error(f"a dim nested deeper than {MAX_DEPTH}")
         total = self.term(depth)
         while self.text in ("+", "-") or (self.kind == "number" and self.text.startswith("-")):
             # "n-1" is a number token that starts with a minus: a sum without a mark.
             sign = 1 if self.kind == "number" else (1 if self.advance() == "+" else -1)
-            total = total + sign * self.term(depth)
+            total = self.limited(total + sign * self.term(depth))
         return total
 
     def term(self, depth: int) -> Dim:
         product = self.factor(depth)
         while self.kind == "mark" and self.text in ("*", "//"):
             if self.advance() == "*":
-                product = product * self.factor(depth)
+                product = self.limited(product * self.factor(depth))
             else:
                 product = floordiv(product, self.factor(depth))
         return product
 
+    def limited(self, dim: Dim) -> Dim:
+        if isinstance(dim, Sym) and len(dim.terms) > MAX_TERMS:
+            raise self.error(f"a dim of more than {MAX_TERMS} terms")
+        return dim
+
     def factor(self, depth: int) -> Dim:
+        if depth > MAX_DEPTH:
+            raise self.error(f"a dim nested deeper than {MAX_DEPTH}")
         if self.kind == "number" and self.text.lstrip("-").isdigit():
             return int(self.advance())
         if self.text == "-":
             self.advance()
-            return -self.factor(depth)
+            return -self.factor(depth + 1)
         if self.text == "(":
             self.advance()
             inner = self.dim(depth + 1)
