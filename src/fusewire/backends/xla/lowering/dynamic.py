@@ -13,8 +13,9 @@ import numpy as np
 from jax import lax
 
 from fusewire.backends.xla.lowering.image import resize
+from fusewire.backends.xla.lowering.movement import zero
 from fusewire.backends.xla.lowering.order import top_k
-from fusewire.backends.xla.lowering.signature import Lower, shape_of
+from fusewire.backends.xla.lowering.signature import Lower, output, shape_of
 from fusewire.backends.xla.storage import Traced
 from fusewire.ir.graph import Node
 
@@ -66,7 +67,7 @@ def _pad(node: Node, x: Traced, padding: Traced, value: Traced | None) -> Traced
     sizes, mode = shape_of(node), str(node.attrs["mode"])
     if 0 in sizes:
         return jnp.zeros(sizes, x.dtype)
-    fill = np.zeros((), x.dtype) if value is None else value
+    fill = zero(output(node).dtype) if value is None else value
     inside = jnp.ones((), np.bool_)
     for axis, size in enumerate(sizes):
         low, high = (padding[i].astype(np.int64) for i in (axis, axis + x.ndim))

@@ -19,7 +19,8 @@ from fusewire.backends.xla.lowering.signature import (
     with_attrs,
 )
 from fusewire.backends.xla.storage import Traced, carrier
-from fusewire.ir.graph import Node
+from fusewire.dtypes import DType
+from fusewire.ir.graph import Array, Node
 from fusewire.ops.inference import axis_of
 from fusewire.ops.slicing import pad_positions, slice_size
 
@@ -46,10 +47,17 @@ def _slice(x: Traced, starts: Any, limits: Any, strides: Any) -> Traced:
     return lax.rev(found, turned) if turned else found
 
 
-def pad(x: Traced, value: Traced | None, padding: Any, mode: str) -> Traced:
-    """Add elements at both ends of each axis, or cut them off where negative."""
+def zero(of: DType) -> Array:
+    """Give what pads: 0 as it is carried. (float8_e8m0fnu has no 0, and gives NaN.)"""
+    found: Array = np.zeros((), np.int8).astype(of.numpy)
+    return found.view(carrier(of)) if of.is_float else found.astype(carrier(of))
+
+
+def _pad(node: Node, x: Traced, value: Traced | None) -> Traced:
+    padding: Any = node.attrs["padding"]
+    mode = str(node.attrs["mode"])
     if mode == "constant":
-        fill = np.zeros((), x.dtype) if value is None else value
+        fill = zero(output(node).dtype) if value is None else value
         return lax.pad(x, fill, [(low, high, 0) for low, high in padding])
     # What is negative is cut off first; what is left is what modes repeat.
     x = lax.pad(x, np.zeros((), x.dtype), [(min(a, 0), min(b, 0), 0) for a, b in padding])
@@ -131,7 +139,7 @@ TABLE: dict[str, Lower] = {
     "broadcast_to": _broadcast_to,
     "concat": with_attrs(_concat),
     "slice": with_attrs(_slice),
-    "pad": with_attrs(pad),
+    "pad": _pad,
     "iota": _iota,
     "gather": with_attrs(_gather),
     "gather_elements": with_attrs(_gather_elements),
