@@ -88,7 +88,7 @@ def constant_range(constant: Constant) -> Range:
     if array.size == 0:
         return Range(0, 0)
     low, high = int(array.min()), int(array.max())
-    return Range(low, high, 0 <= low and high <= MOST)
+    return Range(low, high, low >= 0 and high <= MOST)
 
 
 def _told(node: Node, output: Value, given: Sequence[Range | None]) -> Range | None:
@@ -198,17 +198,18 @@ def _place(node: Node, output: Value, given: Sequence[Range | None]) -> Range | 
     """Places and counts are at most the number of elements there are."""
     if output.index == 0 and node.op in _WITH_VALUES:
         return given[0]
-    sizes = [value.tensor.size for value in node.operands]
-    return Range(0, max(map(int, sizes)), True) if _are_ints(sizes) else SIZE
+    found = _largest([value.tensor.size for value in node.operands])
+    # Where a window has nothing but padding there is no place.
+    return Range(-1, found.high) if node.op == "max_pool_with_indices" else found
 
 
-def _are_ints(dims: Sequence[Dim]) -> bool:
-    return all(isinstance(dim, int) for dim in dims)
+def _largest(dims: Sequence[Dim]) -> Range:
+    known = [dim for dim in dims if isinstance(dim, int)]
+    return Range(0, max([0, *known]), True) if len(known) == len(dims) else SIZE
 
 
 def _shape(node: Node, output: Value, given: Sequence[Range | None]) -> Range | None:
-    shape = node.operands[0].tensor.shape
-    return Range(0, max((*map(int, shape), 0)), True) if _are_ints(shape) else SIZE
+    return _largest(node.operands[0].tensor.shape)
 
 
 def _counted(node: Node, output: Value, given: Sequence[Range | None]) -> Range | None:

@@ -45,9 +45,10 @@ def _assign(graph: Graph, outputs: Sequence[Role], found: dict[Value, Role]) -> 
         use(value, role)
     for node in reversed(graph.nodes):
         made = [_role(v, uses) for v in node.outputs]
-        for value, role in zip(node.inputs, _operand_roles(node, made, known, found), strict=True):
-            if value is not None:
-                use(value, role)
+        given = _operand_roles(node, made, known, found)
+        for operand, role in zip(node.inputs, given, strict=True):
+            if operand is not None:
+                use(operand, role)
     values = [*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.outputs)]
     for value in values:
         role = _role(value, uses)
@@ -57,7 +58,8 @@ def _assign(graph: Graph, outputs: Sequence[Role], found: dict[Value, Role]) -> 
 
 
 def _role(value: Value, uses: Mapping[Value, Role]) -> Role:
-    return uses.get(value, "data") if whole_range(value) is not None else "data"
+    # Of what nobody uses, no bit counts.
+    return uses.get(value, "index") if whole_range(value) is not None else "data"
 
 
 def _operand_roles(
@@ -115,7 +117,8 @@ def _loop_inputs(
 ) -> list[Role]:
     (body,) = (b for key, b in node.graphs() if key == "body")
     tested = [b for key, b in node.graphs() if key == "condition"]
-    outputs: list[Role] = [*(["data"] * (node.op == "loop")), *guess]
+    flag: list[Role] = ["data"] if node.op == "loop" else []
+    outputs = [*flag, *guess]
     given = _assign(body, outputs, found)
     for condition in tested:
         also = _assign(condition, ["data"], found)
