@@ -112,11 +112,11 @@ class Structure:
         return visit(self.tree, "")
 
 
-def _children(item: Any) -> Iterator[tuple[str, Any]] | None:
+def _children(item: Any) -> Iterator[tuple[Any, Any]] | None:
     if isinstance(item, dict):
-        return ((str(key), child) for key, child in item.items())
+        return iter(item.items())
     if isinstance(item, list | tuple):
-        return ((str(index), child) for index, child in enumerate(item))
+        return iter(enumerate(item))
     return None
 
 
@@ -125,7 +125,7 @@ def _mapped(item: Any, visit: Callable[[Any, str], Any], path: str) -> Any:
     children = _children(item)
     if children is None:
         return item
-    made = [visit(child, f"{path}.{key}" if path else key) for key, child in children]
+    made = [visit(child, f"{path}.{key}" if path else str(key)) for key, child in children]
     if isinstance(item, dict):
         return dict(zip(item, made, strict=True))
     # A named tuple takes its fields one by one.
@@ -138,7 +138,7 @@ def _paired(pattern: Any, tree: Any, path: str) -> Iterator[Any]:
         return
     wanted, found = _children(pattern), _children(tree)
     if wanted is None:
-        if pattern is not tree and pattern != tree:
+        if pattern is not tree and plain_key(pattern) != plain_key(tree):
             raise ShapeMismatchError(
                 f"{path} was {pattern!r} when the program was made, found {tree!r}. "
                 "Arguments that are no arrays are part of the program: make another one."
@@ -147,11 +147,20 @@ def _paired(pattern: Any, tree: Any, path: str) -> Iterator[Any]:
     left, right = dict(wanted), dict(found or ())
     if type(pattern) is not type(tree) or left.keys() != right.keys():
         raise ShapeMismatchError(
-            f"{path} was a {type(pattern).__name__} with {', '.join(left) or 'nothing'} in it, "
-            f"found {type(tree).__name__} with {', '.join(right) or 'nothing'}."
+            f"{path} was a {type(pattern).__name__} with {_listed(left)} in it, "
+            f"found {type(tree).__name__} with {_listed(right)}."
         )
     for key in left:
         yield from _paired(left[key], right[key], f"{path}.{key}")
+
+
+def _listed(keys: Mapping[Any, Any]) -> str:
+    return ", ".join(map(str, keys)) or "nothing"
+
+
+def plain_key(value: Any) -> tuple[type, Any]:
+    """Key of a plain value: 1, True and 1.0 differ, as do 0.0 and -0.0; NaN is itself."""
+    return type(value), repr(value) if isinstance(value, float | complex) else value
 
 
 @dataclass(frozen=True)

@@ -182,10 +182,14 @@ class PlanRunner(Executable):
                 values[place] = value
             for place in step.frees:
                 values[place] = None
-        # What came in or is a constant is not ours to give away.
-        return [
-            values[place].copy() if place < borrowed else values[place] for place in plan.outputs
-        ]
+        # What came in or is a constant is not ours to give away, and nothing is given twice.
+        given: list[Held] = []
+        taken = set(range(borrowed))
+        for place in plan.outputs:
+            value = to_host(values[place]) if place in taken else values[place]
+            given.append(value.copy() if place in taken else value)
+            taken.add(place)
+        return given
 
     def close(self) -> None:
         """Let go of everything."""

@@ -14,7 +14,7 @@ import numpy as np
 from fusewire.backend import Executable
 from fusewire.dtypes import dtype
 from fusewire.errors import GraphError, ShapeMismatchError
-from fusewire.frontend import Structure
+from fusewire.frontend import Structure, plain_key
 from fusewire.ir.dims import lone_symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
@@ -163,9 +163,10 @@ def signature(arguments: Any) -> Signature:
     if isinstance(arguments, np.ndarray | np.generic):
         return ("array", arguments.shape, arguments.dtype)
     if isinstance(arguments, dict):
-        return ("dict", *((key, signature(item)) for key, item in arguments.items()))
+        items = arguments.items()
+        return (type(arguments), *((signature(key), signature(item)) for key, item in items))
     if isinstance(arguments, list | tuple):
-        return (type(arguments).__name__, *(signature(item) for item in arguments))
+        return (type(arguments), *map(signature, arguments))
     try:
         hash(arguments)
     except TypeError:
@@ -173,7 +174,7 @@ def signature(arguments: Any) -> Signature:
             f"An argument of type {type(arguments).__name__} is neither an array nor a plain value "
             "that can be part of a program. Give arrays, numbers, strings, or containers of them."
         ) from None
-    return (type(arguments).__name__, arguments)
+    return plain_key(arguments)
 
 
 def _misfit(entry: Entry, arguments: tuple[Any, ...]) -> str | None:

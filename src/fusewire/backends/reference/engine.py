@@ -50,8 +50,8 @@ class ReferenceExecutable(Executable):
         stream: object | None = None,
     ) -> Event:
         """Run node by node, to the end."""
-        given = [x for x in inputs if isinstance(x, np.ndarray)]
-        found = [_owned(x, given) for x in self._interpreter(inputs)]
+        taken = [x for x in inputs if isinstance(x, np.ndarray)]
+        found = [_owned(x, taken) for x in self._interpreter(inputs)]
         if outputs is None:
             return Done(found)
         for target, value in zip(outputs, found, strict=True):
@@ -60,12 +60,14 @@ class ReferenceExecutable(Executable):
         return Done(list(outputs))
 
 
-def _owned(output: Held, inputs: Sequence[Array]) -> Held:
-    """Copy an output that is, or looks into, an input or a constant: outputs are the caller's."""
+def _owned(output: Held, taken: list[Array]) -> Held:
+    """Copy an output that is, or looks into, a constant or what is taken; then it is taken too."""
     if not isinstance(output, np.ndarray):
         return output
-    shared = any(np.may_share_memory(output, x) for x in inputs)
-    return output.copy() if shared or not output.flags.writeable else output
+    shared = any(np.may_share_memory(output, x) for x in taken)
+    owned = output.copy() if shared or not output.flags.writeable else output
+    taken.append(owned)
+    return owned
 
 
 @final
