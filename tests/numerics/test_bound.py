@@ -65,6 +65,13 @@ def test_sum_is_bounded_by_magnitudes_where_terms_cancel() -> None:
     assert bound[0, 0] == pytest.approx(4 * EPS * np.sqrt(6) * 20001, rel=0.2)
 
 
+def test_terms_of_a_composite_are_those_of_its_expansion() -> None:
+    x, w = f32(np.ones((1, 512))), f32(np.ones((1, 512)))
+    (whole,) = bounds(ops.linear, x, w)
+    (parts,) = bounds(ops.matmul, x, w.T)
+    np.testing.assert_allclose(whole, parts, rtol=0.01)
+
+
 def test_scaled_bound_is_the_same_everywhere_and_knows_conditioning() -> None:
     good = bounds(ops.inverse, np.diag(f32([1.0, 1.0])))[0]
     bad = bounds(ops.inverse, f32([[1.0, 1.0], [1.0, 1.001]]))[0]

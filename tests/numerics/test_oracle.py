@@ -139,6 +139,20 @@ def _tie(x: Value) -> Any:
     return ops.concat(row, ops.multiply(ops.multiply(row, F32(3.0)), F32(1 / 3)), axis=1)
 
 
+def test_jump_within_a_last_place_of_an_input_is_masked() -> None:
+    x = Value(TensorType(float32, (40,)), "x")
+    graph = Graph([x], [ops.floor(ops.multiply(x, F32(1 / 3)))])
+    given = np.linspace(0.5, 9.5, 40, dtype=F32)
+    given[3] = 3.0
+    (got,) = interpret(graph, [given])
+    other = got.copy()
+    other[3] = 1 - got[3]
+    oracle = Oracle(graph, [given])
+    assert (oracle.judge([other]).status, oracle.judge([other]).jumps) == ("right", 1)
+    other[10] += 1
+    assert oracle.judge([other]).status == "wrong"
+
+
 def test_codes_of_a_quantized_layer_are_counted() -> None:
     def quantized(y: Any) -> Any:
         return ops.quantize(y, F32(0.01), dtype="int8")

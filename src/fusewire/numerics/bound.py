@@ -63,7 +63,7 @@ def expect_op(
     inexact = any(tensor_of(t).dtype.is_inexact for t in node.types)
     jumpy = inexact and op.is_(Trait.DISCONTINUOUS)
     shown = expect_region(graph, inputs, outputs64, known) if jumpy else None
-    factor = count * (terms_of(op, node, known) ** 0.5 if kind == "linear" else 1.0)
+    factor = count * (terms_of(node, known) ** 0.5 if kind == "linear" else 1.0)
     found = []
     sizes = _sizes(kind, graph, inputs, outputs64, known)
     for index, (name, of, wide) in enumerate(leaves(graph, outputs64)):

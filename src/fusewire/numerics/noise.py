@@ -13,10 +13,9 @@ import numpy as np
 
 from fusewire.dtypes import DType
 from fusewire.errors import DimError
-from fusewire.ir.dims import Symbol, evaluate, size
+from fusewire.ir.dims import Symbol, evaluate
 from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.ir.types import TensorType, substitute_type, tensor_of
-from fusewire.ops.declare import Op
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
@@ -72,7 +71,7 @@ class Noise:
             return None
         if kind == "linear":
             # A running sum is rounded at each term, also where the terms then cancel.
-            walk = WALK * float(terms_of(op, node, self._bindings) ** 0.5)
+            walk = WALK * float(terms_of(node, self._bindings) ** 0.5)
             return walk, walk
         if kind == "ulps":
             return (op.tolerance.ulps / 4 if op.tolerance.ulps > 1 else 0.0), 0.0
@@ -121,7 +120,9 @@ def rms(array: Array) -> float:
 
 def felt_inputs(graph: Graph) -> list[DType | None]:
     """List the dtypes of the tensors that feed an inexact node, None for other inputs."""
-    read = {v for node in graph.nodes if not is_exact(node) for v in node.operands}
+    given = set(graph.inputs)
+    readers = [node for node in graph.nodes if not given.isdisjoint(node.operands)]
+    read = {v for node in readers if not is_exact(node) for v in node.operands}
     return [
         v.type.dtype if v in read and isinstance(v.type, TensorType) else None for v in graph.inputs
     ]
@@ -138,19 +139,28 @@ def is_exact(node: Node) -> bool:
     return all(is_exact(inner) for _, graph in node.graphs() for inner in graph.nodes)
 
 
-def terms_of(op: Op[Any], node: Node, bindings: Mapping[Symbol, int]) -> float:
+def terms_of(node: Node, bindings: Mapping[Symbol, int]) -> float:
     """Count the operations that make one element of a node's outputs."""
-    if not callable(op.flops):
-        return float(op.flops or 1)
-    known = dict(bindings)
-    inputs = [None if v is None else substitute_type(v.type, known) for v in node.inputs]
-    outputs = [substitute_type(t, known) for t in node.types]
     try:
-        total = evaluate(op.flops(inputs, outputs, node.attrs), known)
-        made = sum(evaluate(size(t.shape), known) for t in outputs if isinstance(t, TensorType))
+        return max(1.0, _operations(node, bindings) / max(1, _elements(node, bindings)))
     except DimError:
         return UNKNOWN_TERMS
-    return max(1.0, total / max(made, 1))
+
+
+def _operations(node: Node, bindings: Mapping[Symbol, int]) -> int:
+    op = get_op(node.op)
+    if op.expand is not None and op.flops is None:
+        return sum(_operations(inner, bindings) for inner in op.expansion(node).nodes)
+    if callable(op.flops):
+        inputs = [None if v is None else substitute_type(v.type, bindings) for v in node.inputs]
+        outputs = [substitute_type(t, bindings) for t in node.types]
+        return evaluate(op.flops(inputs, outputs, node.attrs), bindings)
+    return (op.flops or 0) * _elements(node, bindings)
+
+
+def _elements(node: Node, bindings: Mapping[Symbol, int]) -> int:
+    sizes = [t.size for t in node.types if isinstance(t, TensorType)]
+    return sum(evaluate(size, bindings) for size in sizes)
 
 
 def alone(node: Node) -> Graph:
