@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fusewire.dtypes import DType, bool_, float64
+from fusewire.dtypes import DType, bool_, float64, string
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.sizes import Sizes
@@ -51,7 +51,7 @@ class Body:
 
 
 OnnxAttr: TypeAlias = (
-    "int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | Constant | Body"
+    "int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | Type | Body"
 )
 
 
@@ -224,7 +224,7 @@ class Emitter:
 
     def nothing(self, type_: TensorType) -> Ref:
         """Make a tensor that is known to have no elements."""
-        zero = self.constant(np.zeros((), type_.dtype.numpy))
+        zero = self.constant(np.full((), "" if type_.dtype is string else 0, type_.dtype.numpy))
         return self("Expand", zero, self.shape(type_.shape))
 
     def run(

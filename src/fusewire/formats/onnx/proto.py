@@ -88,8 +88,8 @@ def _attribute(key: str, attr: OnnxAttr) -> Any:
         found = AttributeProto(name=key, type=AttributeProto.GRAPH)
         _fill(found.g, attr)
         return found
-    if isinstance(attr, Constant):
-        return helper.make_attribute(key, _inline("", attr))
+    if isinstance(attr, TensorType | SequenceType | OptionalType):
+        return helper.make_attribute(key, _type_proto(attr, False))
     if isinstance(attr, list | tuple) and not attr:
         return helper.make_attribute(key, attr, attr_type=AttributeProto.INTS)
     return helper.make_attribute(key, attr)

@@ -9,6 +9,7 @@ from fusewire.formats.onnx.families import (
     activation,
     arithmetic,
     bits,
+    container,
     contraction,
     control,
     conversion,
@@ -35,7 +36,7 @@ TABLE: Mapping[str, Write] = {
     for family in (
         arithmetic, functions, bits, conversion, reduction, contraction, convolution, pooling,
         quantization, spectrum, movement, slicing, creation, indexing, scatter, sorting, image,
-        activation, normalization, transformer, recurrent, control,
+        activation, normalization, transformer, recurrent, control, container,
     )
     for name, write in family.WRITERS.items()
 }  # fmt: skip

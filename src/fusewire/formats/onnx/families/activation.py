@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, Ref
-from fusewire.formats.onnx.families.pieces import plain, with_attrs
+from fusewire.formats.onnx.families.pieces import operand, plain, with_attrs
 from fusewire.ir.graph import Node
 
 
 def gelu(e: Emitter, node: Node, x: Ref) -> Ref:
     """Weigh by the normal distribution."""
     return e("Gelu", x, approximate="tanh" if node.attrs["approximate"] else "none")
+
+
+def prelu(e: Emitter, node: Node, x: Ref, slope: Ref) -> Ref:
+    """Scale what is negative; ONNX broadcasts the slope to x, not x to the slope."""
+    if node.outputs[0].tensor.shape != operand(node, 0).tensor.shape:
+        raise FormatError("ONNX's PRelu does not broadcast x.")
+    return e("PRelu", x, slope)
 
 
 WRITERS = {
@@ -26,5 +34,5 @@ WRITERS = {
     "thresholded_relu": with_attrs("ThresholdedRelu", alpha="alpha"),
     "shrink": with_attrs("Shrink", lambd="limit", bias="bias"),
     "gelu": gelu,
-    "prelu": plain("PRelu"),
+    "prelu": prelu,
 }

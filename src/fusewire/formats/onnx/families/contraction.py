@@ -7,6 +7,7 @@ from typing import TypeAlias
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, Ref
 from fusewire.formats.onnx.families.pieces import attrs_of, number, operand
+from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
@@ -81,8 +82,14 @@ def gemm(e: Emitter, node: Node, a: Ref, b: Ref, c: Ref | None) -> Ref:
 def einsum(e: Emitter, node: Node, *xs: Ref) -> Ref:
     """Write an equation as it is."""
     equation = attrs_of(node)["equation"]
-    if "..." in equation:
-        raise FormatError("Engines do not broadcast what an ellipsis stands for.")
+    sizes: dict[str, Dim] = {}
+    terms = equation.replace(" ", "").split("->")[0].split(",")
+    for letters, value in zip(terms, node.operands, strict=True):
+        if "." in letters:
+            raise FormatError("Engines do not broadcast what an ellipsis stands for.")
+        for letter, dim in zip(letters, value.tensor.shape, strict=True):
+            if sizes.setdefault(letter, dim) != dim:
+                raise FormatError(f"ONNX's Einsum does not broadcast {letter}.")
     return e("Einsum", *xs, equation=equation)
 
 

@@ -25,9 +25,22 @@ def _window(e: Emitter, node: Node, x: Ref) -> tuple[Ref, dict[str, Any]]:
     return x, window
 
 
+def _filled_up(node: Node, window: dict[str, Any]) -> None:
+    """Say a window that is cut short by padding, where sizes are known: ONNX disagrees on ceil."""
+    spatial, rank = operand(node, 0).tensor.shape[2:], len(window["kernel_shape"])
+    known = all(isinstance(n, int) for n in (*spatial, *node.outputs[0].tensor.shape[2:]))
+    if not window["ceil_mode"] or not known or min(sliding(node, rank)["pads"]) < 0:
+        return
+    low = window["pads"][:rank]
+    high = [max(_reach(node, axis, dim) - low[axis], 0) for axis, dim in enumerate(spatial)]
+    if all(n < size for n, size in zip(high, window["kernel_shape"], strict=True)):
+        window |= {"pads": [*low, *high], "ceil_mode": 0}
+
+
 def max_pool(e: Emitter, node: Node, x: Ref) -> Ref:
     """Take the largest of each window."""
     x, window = _window(e, node, x)
+    _filled_up(node, window)
     return e("MaxPool", x, **window)
 
 
@@ -36,6 +49,7 @@ def max_pool_with_indices(e: Emitter, node: Node, x: Ref) -> list[Ref]:
     whole, window = _window(e, node, x)
     if whole is not x:
         raise FormatError("Places in what negative padding has cut off are not those of x.")
+    _filled_up(node, window)
     order = int(attrs_of(node)["column_major"])
     return e.many("MaxPool", x, made=[x.dtype, int64], storage_order=order, **window)
 
@@ -44,6 +58,8 @@ def average_pool(e: Emitter, node: Node, x: Ref) -> Ref:
     """Average each window."""
     x, window = _window(e, node, x)
     counts = int(attrs_of(node)["count_padding"])
+    if not counts:
+        _filled_up(node, window)
     return e("AveragePool", x, count_include_pad=counts, **window)
 
 

@@ -1,0 +1,43 @@
+"""What needs no engine: a region that gives back inputs, and outputs that are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import numpy as np
+
+from fusewire.backend import Done, Event, Executable, Held
+
+
+def done(found: list[Held], outputs: Sequence[Held] | None) -> Done:
+    """Give outputs, or write them into arrays that were given."""
+    if outputs is None:
+        return Done(found)
+    for target, value in zip(outputs, found, strict=True):
+        assert isinstance(target, np.ndarray), "outputs are written into host arrays"
+        target[...] = value
+    return Done(list(outputs))
+
+
+@final
+class Copies(Executable):
+    """Gives some of its inputs, whatever their dtypes."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        self._places = places
+
+    @property
+    def is_reentrant(self) -> bool:
+        """There is nothing to share."""
+        return True
+
+    def run(
+        self,
+        inputs: Sequence[Held],
+        outputs: Sequence[Held] | None = None,
+        stream: object | None = None,
+    ) -> Event:
+        """Copy."""
+        found: list[Held] = [np.array(inputs[place]) for place in self._places]
+        return done(found, outputs)
