@@ -8,11 +8,12 @@ from typing import final
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
 from fusewire.dtypes import DType, float64
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref, Write
+from fusewire.formats.onnx.emitter import Emitter, refusal
 from fusewire.formats.onnx.families import TABLE
 from fusewire.formats.onnx.families.pieces import plain
+from fusewire.formats.onnx.model import Model, Ref, Write
 from fusewire.formats.onnx.target import LEADS, Target
-from fusewire.formats.onnx.writer import Written, emit, refusal
+from fusewire.formats.onnx.writer import Written, emit
 from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import TensorType, Type
 from fusewire.ops.declare import Trait
@@ -62,6 +63,10 @@ class Runtime(Target):
     def opset(self) -> int:
         return self._opset
 
+    @property
+    def is_cautious(self) -> bool:
+        return True
+
     def takes(self, op: str, of: DType, place: int) -> bool:
         if (op, of) in DISTRUSTED:
             return False
@@ -76,8 +81,8 @@ def refuses(node: Node) -> str | None:
     for type_ in (*(v.type for v in node.operands), *node.types):
         if (reason := _foreign(type_)) is not None:
             return reason
-    reason = refusal(node, Runtime(OPSETS[0]), LOWERING)
-    return reason and refusal(node, Runtime(OPSETS[-1]), LOWERING)
+    reason = refusal(node, Model(Runtime(OPSETS[0]), LOWERING))
+    return reason and refusal(node, Model(Runtime(OPSETS[-1]), LOWERING))
 
 
 def _foreign(type_: Type) -> str | None:

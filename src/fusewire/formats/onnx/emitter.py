@@ -6,84 +6,21 @@ to the outermost graph. Nothing here imports onnx: ``proto`` makes a model of wh
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import DType, bool_, float64, string
+from fusewire.dtypes import DType, bool_, float64, int64, string, uint64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
+from fusewire.formats.onnx.model import Model, OnnxAttr, Ref, Step
 from fusewire.formats.onnx.sizes import Sizes
-from fusewire.formats.onnx.target import Target
+from fusewire.formats.onnx.target import COMPARING
 from fusewire.ir.dims import Dim, Shape
 from fusewire.ir.graph import Constant, Graph, Node, Value
-from fusewire.ir.types import TensorType, Type, tensor_of, type_symbols
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A value of the model: its name and its dtype."""
-
-    name: str
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """An input or output of a graph of the model; in a body, dims that are symbols stay open."""
-
-    name: str
-    type: Type
-    has_symbols: bool = True
-
-
-@dataclass
-class Body:
-    """A graph inside a node, or the outermost."""
-
-    name: str
-    inputs: list[Port]
-    outputs: list[Port]
-    steps: list[Step]
-
-
-OnnxAttr: TypeAlias = (
-    "int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | Type | Body"
-)
-
-
-@dataclass(slots=True)
-class Step:
-    """A node of the model; an absent input or output has no name."""
-
-    op: str
-    inputs: list[str]
-    outputs: list[str]
-    attrs: Mapping[str, OnnxAttr]
-
-
-# Emits a node of ours, given its operands, and gives its outputs.
-Write: TypeAlias = Callable[..., "Ref | Sequence[Ref]"]
-
-
-@dataclass
-class Model:
-    """What all emitters of a model share."""
-
-    target: Target
-    table: Mapping[str, Write]
-    taken: set[str] = field(default_factory=set)
-    constants: dict[str, Constant] = field(default_factory=dict)
-    counter: Iterator[int] = field(default_factory=itertools.count)
-
-    def fresh(self, stem: str) -> str:
-        """Make a name that nothing has."""
-        name = next(n for i in self.counter if (n := f"{stem}_{i}") not in self.taken)
-        self.taken.add(name)
-        return name
+from fusewire.ir.types import TensorType, tensor_of, type_symbols
+from fusewire.ops.table import get_op
 
 
 class Emitter:
@@ -133,10 +70,18 @@ class Emitter:
             _require_short(op, attrs)
         if work is lead:
             return self.raw(op, inputs, made, attrs)
-        wide = [self.cast(x, work) if x is not None and x.dtype is lead else x for x in inputs]
+        move = self._ordered if lead is uint64 and op in COMPARING else self.cast
+        wide = [move(x, work) if x is not None and x.dtype is lead else x for x in inputs]
         found = self.raw(op, wide, [work if d is lead else d for d in made], attrs)
         ends = zip(found, made, strict=True)
-        return [self.cast(x, lead) if d is lead else x for x, d in ends]
+        return [move(x, lead) if d is lead else x for x, d in ends]
+
+    def _ordered(self, x: Ref, to: DType) -> Ref:
+        """Move uint64 to int64 or back so that the order stays: the lowest is the lowest."""
+        lowest = self.constant(np.array(int64.range[0], np.int64))
+        if to is uint64:
+            return self.cast(self("Add", x, lowest), uint64)
+        return self("Add", self.cast(x, int64), lowest)
 
     def raw(
         self,
@@ -208,19 +153,29 @@ class Emitter:
     def nodes(self, nodes: Iterable[Node]) -> None:
         """Emit nodes of ours in their order; FormatError when one cannot be written."""
         for node in nodes:
-            write = self.model.table.get(node.op)
-            if write is None:
-                raise FormatError(f"{self.target.name} has no op that does what {node.op} does.")
-            if all(_is_nothing(type_) for type_ in node.types):
-                # Engines do not agree about work on nothing; some of them stop the process.
-                found: Ref | Sequence[Ref] = [self.nothing(v.tensor) for v in node.outputs]
-            else:
-                operands = [None if v is None else self.ref(v) for v in node.inputs]
-                found = write(self, node, *operands)
+            found = self._written(node)
             made = [found] if isinstance(found, Ref) else found
             for value, ref in zip(node.outputs, made, strict=True):
                 assert ref.dtype is tensor_of(value.type).dtype, f"{value!r} was written as {ref}"
                 self.bind(value, ref)
+
+    def _written(self, node: Node) -> Ref | Sequence[Ref]:
+        write, op = self.model.table.get(node.op), get_op(node.op)
+        operands = [None if v is None else self.ref(v) for v in node.inputs]
+        # What is in a body cannot be given back to be expanded, so it is expanded here.
+        if op.is_composite and self.outer is not None and refusal(node, self.model) is not None:
+            return self.run(op.expansion(node), [x for x in operands if x], inline=True)[0]
+        if write is None:
+            raise FormatError(f"{self.target.name} has no op that does what {node.op} does.")
+        if not self.is_trial and is_nothing(node):
+            # Engines do not agree about work on nothing; some of them stop the process.
+            return [self.nothing(v.tensor) for v in node.outputs]
+        return write(self, node, *operands)
+
+    def caution(self, sentence: str) -> None:
+        """Refuse what the specification allows and engines do not agree about."""
+        if self.target.is_cautious:
+            raise FormatError(sentence)
 
     def nothing(self, type_: TensorType) -> Ref:
         """Make a tensor that is known to have no elements."""
@@ -247,10 +202,26 @@ class Emitter:
         return found
 
 
-def _is_nothing(type_: Type) -> bool:
-    """Tell whether a tensor is known to have no elements, and what sizes it has."""
-    told = isinstance(type_, TensorType) and type_.size == 0
-    return told and not any(symbol.unbacked for symbol in type_symbols(type_))
+def refusal(node: Node, model: Model) -> str | None:
+    """Say why a node cannot be written as it is; None when it can."""
+    emitter = Emitter(Model(model.target, model.table), is_trial=True)
+    try:
+        for value in node.operands:
+            if value.constant is None:
+                of = tensor_of(value.type).dtype
+                element_of(of)
+                emitter.bind(value, Ref(emitter.model.fresh("operand"), of))
+        emitter.nodes([node])
+    except FormatError as error:
+        return str(error)
+    return None
+
+
+def is_nothing(node: Node) -> bool:
+    """Tell whether outputs are known to have no elements, and which sizes they have."""
+    types = [type_ for type_ in node.types if isinstance(type_, TensorType) and type_.size == 0]
+    told = not any(symbol.unbacked for type_ in types for symbol in type_symbols(type_))
+    return told and len(types) == len(node.types)
 
 
 def _lead(inputs: Sequence[Ref | None]) -> DType:

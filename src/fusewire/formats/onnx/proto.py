@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from fusewire.formats.onnx.elements import element_of
-from fusewire.formats.onnx.emitter import Body, OnnxAttr, Port, Step
+from fusewire.formats.onnx.model import Body, OnnxAttr, Port, Step
 from fusewire.ir.graph import Constant
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 

@@ -15,7 +15,8 @@ from fusewire.errors import FormatError
 from fusewire.ir.dims import Apply, Dim, Shape, Sym, Symbol, lone_symbol
 
 if TYPE_CHECKING:
-    from fusewire.formats.onnx.emitter import Emitter, Ref
+    from fusewire.formats.onnx.emitter import Emitter
+    from fusewire.formats.onnx.model import Ref
 
 
 class Sizes:

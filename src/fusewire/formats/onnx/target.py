@@ -38,8 +38,8 @@ _WIDER: dict[DType, tuple[DType, ...]] = {
 }
 # Ops that never look at more than the bits, modulo 2**64: signed and unsigned are the same.
 _MODULAR = {"Where", "Pad", "CumSum", "CumProd", "ReduceSum", "ReduceProd", "Trilu", "Einsum"}
-# Ops that only compare: float64 holds every integer of 32 bits.
-_COMPARING = {"MaxPool", "TopK", "ReduceMax", "ReduceMin"}
+# Ops that only compare: float64 holds every integer of 32 bits, and uint64 can be moved down.
+COMPARING = {"MaxPool", "TopK", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Unique"}
 
 
 class Target(abc.ABC):
@@ -55,6 +55,11 @@ class Target(abc.ABC):
     def opset(self) -> int:
         """The version of the standard domain."""
 
+    @property
+    @abc.abstractmethod
+    def is_cautious(self) -> bool:
+        """Whether to write only what engines agree about."""
+
     @abc.abstractmethod
     def takes(self, op: str, of: DType, place: int) -> bool:
         """Tell whether the op takes a dtype at an input; -1 is the first output."""
@@ -63,9 +68,9 @@ class Target(abc.ABC):
         """Choose the dtype in which an op runs; FormatError when none will do."""
         place = LEADS.get(op, 0)
         candidates = [of, *_WIDER.get(of, ())]
-        if of is dtypes.uint64 and op in _MODULAR:
+        if of is dtypes.uint64 and op in _MODULAR | COMPARING:
             candidates.append(dtypes.int64)
-        if of.is_integer and of.bits <= 32 and op in _COMPARING:
+        if of.is_integer and of.bits <= 32 and op in COMPARING:
             candidates.append(dtypes.float64)
         for candidate in candidates:
             if self.takes(op, candidate, place):
@@ -95,6 +100,10 @@ class Standard(Target):
     @property
     def opset(self) -> int:
         return self._opset
+
+    @property
+    def is_cautious(self) -> bool:
+        return False
 
     def takes(self, op: str, of: DType, place: int) -> bool:
         return NAMES.get(of) in _taken(op, self._opset, place)

@@ -12,11 +12,12 @@ from typing import Any
 
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
-from fusewire.formats.onnx.emitter import Body, Emitter, Model, Port, Ref, Write
+from fusewire.formats.onnx.emitter import Emitter, refusal
 from fusewire.formats.onnx.families import TABLE
+from fusewire.formats.onnx.model import Body, Model, Port, Ref, Write
 from fusewire.formats.onnx.proto import model_proto
 from fusewire.formats.onnx.target import DEFAULT, Standard, Target
-from fusewire.ir.graph import Constant, Graph, Node, Value
+from fusewire.ir.graph import Constant, Graph
 from fusewire.ir.types import tensor_of
 from fusewire.rewrite.legalize import legalize
 
@@ -37,20 +38,8 @@ class Written:
 def write(graph: Graph, opset: int = DEFAULT) -> Written:
     """Write any graph by the specification; FormatError names what ONNX cannot hold."""
     target = Standard(opset)
-    return emit(legalize(graph, lambda node: refusal(node, target)).graph, target)
-
-
-def refusal(node: Node, target: Target, table: Mapping[str, Write] = TABLE) -> str | None:
-    """Say why a node cannot be written as it is; None when it can."""
-    emitter = Emitter(Model(target, table), is_trial=True)
-    try:
-        for value in node.operands:
-            if value.constant is None:
-                emitter.bind(value, _input(emitter, value, emitter.model.fresh("operand")))
-        emitter.nodes([node])
-    except FormatError as error:
-        return str(error)
-    return None
+    model = Model(target, TABLE)
+    return emit(legalize(graph, lambda node: refusal(node, model)).graph, target)
 
 
 def emit(graph: Graph, target: Target, table: Mapping[str, Write] = TABLE) -> Written:
@@ -64,7 +53,9 @@ def emit(graph: Graph, target: Target, table: Mapping[str, Write] = TABLE) -> Wr
         )
     emitter = Emitter(model)
     for value, name in zip(graph.inputs, names, strict=True):
-        emitter.bind(value, _input(emitter, value, name))
+        of = tensor_of(value.type).dtype
+        element_of(of)
+        emitter.bind(value, Ref(name, of))
     emitter.nodes(graph.nodes)
     for value, name in zip(graph.outputs, graph.output_names, strict=True):
         emitter.give(emitter.ref(value), name)
@@ -73,9 +64,3 @@ def emit(graph: Graph, target: Target, table: Mapping[str, Write] = TABLE) -> Wr
         Port(name, v.type) for name, v in zip(graph.output_names, graph.outputs, strict=True)
     ]
     return Written(Body(graph.name, inputs, outputs, emitter.steps), model.constants, target.opset)
-
-
-def _input(emitter: Emitter, value: Value, name: str) -> Ref:
-    of = tensor_of(value.type).dtype
-    element_of(of)
-    return Ref(name, of)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusewire.formats.onnx.emitter import Write
 from fusewire.formats.onnx.families import (
     activation,
     arithmetic,
@@ -30,6 +29,7 @@ from fusewire.formats.onnx.families import (
     spectrum,
     transformer,
 )
+from fusewire.formats.onnx.model import Write
 
 TABLE: Mapping[str, Write] = {
     name: write

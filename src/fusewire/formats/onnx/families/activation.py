@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import operand, plain, with_attrs
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 
 

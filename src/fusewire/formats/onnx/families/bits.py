@@ -10,7 +10,7 @@ from fusewire import dtypes
 from fusewire.dtypes import DType, bool_, uint64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
-from fusewire.formats.onnx.emitter import Emitter, Ref, Write
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import (
     attrs_of,
     choose,
@@ -19,6 +19,7 @@ from fusewire.formats.onnx.families.pieces import (
     number,
     plain,
 )
+from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.graph import Node
 
 _UNSIGNED = {d.bits: d for d in dtypes.UNSIGNED}

@@ -6,8 +6,9 @@ from typing import Any
 
 from fusewire.dtypes import int64
 from fusewire.formats.onnx.elements import element_of
-from fusewire.formats.onnx.emitter import Emitter, OnnxAttr, Ref, Write
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import attrs_of, indices
+from fusewire.formats.onnx.model import OnnxAttr, Ref, Write
 from fusewire.ir.graph import Node
 from fusewire.ir.types import tensor_of
 

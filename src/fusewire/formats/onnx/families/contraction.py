@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import attrs_of, number, operand
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
@@ -86,7 +87,8 @@ def einsum(e: Emitter, node: Node, *xs: Ref) -> Ref:
     terms = equation.replace(" ", "").split("->")[0].split(",")
     for letters, value in zip(terms, node.operands, strict=True):
         if "." in letters:
-            raise FormatError("Engines do not broadcast what an ellipsis stands for.")
+            e.caution("Engines do not broadcast what an ellipsis stands for.")
+            continue
         for letter, dim in zip(letters, value.tensor.shape, strict=True):
             if sizes.setdefault(letter, dim) != dim:
                 raise FormatError(f"ONNX's Einsum does not broadcast {letter}.")

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import bool_, int64
-from fusewire.formats.onnx.emitter import Body, Emitter, Port, Ref, Step
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.formats.onnx.model import Body, Port, Ref, Step
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType, tensor_of
 

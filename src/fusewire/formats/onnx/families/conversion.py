@@ -7,8 +7,9 @@ import numpy as np
 from fusewire.dtypes import DType, bool_, dtype, float32, float64, string
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import attrs_of, choose, compare, number
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter, is_nothing
 from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.formats.onnx.families.windows import conv_by_windows, has_kernel
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 
 
@@ -33,33 +35,31 @@ def cropped(e: Emitter, x: Ref, attrs: dict[str, Any]) -> Ref:
     return e("Pad", x, e.integers(0, 0, *cut[:rank], 0, 0, *cut[rank:]))
 
 
-def require_filled(node: Node, places: Sequence[int] = (0,)) -> None:
+def require_filled(e: Emitter, node: Node, places: Sequence[int] = (0,)) -> None:
     """Refuse what is known to have no elements: engines differ in what they do then."""
     sizes = [operand(node, place).tensor.size for place in places]
-    if 0 in (*sizes, node.outputs[0].tensor.size):
-        raise FormatError(f"Engines do not agree about {node.op} of nothing.")
+    if 0 in (*sizes, node.outputs[0].tensor.size) and not is_nothing(node):
+        e.caution(f"Engines do not agree about {node.op} of nothing.")
 
 
 def conv(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
     """Slide filters."""
-    require_filled(node, (0, 1))
+    attrs = attrs_of(node)
     _, channels, *shape = operand(node, 1).tensor.shape
+    spread = attrs["input_dilations"] or (1,)
+    if max(spread) > 1 or channels == 0 or not has_kernel(e.target, "Conv", x):
+        return conv_by_windows(e, node, x, w, bias)
+    require_filled(e, node, (0, 1))
     if not isinstance(channels, int):
-        raise FormatError("Engines need to know that there are channels to sum over.")
-    attrs = node.attrs
-    spread: Any = attrs["input_dilations"]
-    if spread is not None and max(spread) > 1:
-        raise FormatError("ONNX's Conv cannot put zeros between the elements of x.")
-    groups = attrs["groups"]
-    assert isinstance(groups, int)
+        e.caution("Engines need to know that there are channels to sum over.")
     window = sliding(node, len(shape))
     x = cropped(e, x, window)
-    return e("Conv", x, w, bias, group=groups, **window)
+    return e("Conv", x, w, bias, group=attrs["groups"], **window)
 
 
 def conv_transpose(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
     """Put filters at the places of elements."""
-    require_filled(node, (0, 1))
+    require_filled(e, node, (0, 1))
     attrs = attrs_of(node)
     rank = operand(node, 0).tensor.rank - 2
     window = sliding(node, rank)
@@ -78,7 +78,7 @@ def deformable_conv(
     e: Emitter, node: Node, x: Ref, w: Ref, offset: Ref, bias: Ref | None, mask: Ref | None
 ) -> Ref:
     """Convolve cells that are moved."""
-    require_filled(node, (0, 1))
+    require_filled(e, node, (0, 1))
     attrs = attrs_of(node)
     window = sliding(node, 2)
     if min(window["pads"]) < 0:

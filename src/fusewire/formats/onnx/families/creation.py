@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fusewire.dtypes import dtype, float32, int64
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import attrs_of
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of

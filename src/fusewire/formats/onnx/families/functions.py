@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from fusewire.dtypes import bool_, float32, float64
-from fusewire.formats.onnx.emitter import Emitter, Ref, Write
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import choose, compare, number, plain, widened
+from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.graph import Node
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from fusewire.dtypes import float32, int64
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import require_filled
 from fusewire.formats.onnx.families.pieces import attrs_of, indices, operand
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim, Shape, floordiv
 from fusewire.ir.graph import Array, Node
 from fusewire.ops.resampling import COORDINATES as PLACES
@@ -47,18 +48,18 @@ def _how(node: Node) -> dict[str, Any]:
     }
 
 
-def _require_common(node: Node, made: Shape) -> None:
+def _require_common(e: Emitter, node: Node, made: Shape) -> None:
     """Refuse what engines do not agree about."""
     attrs = attrs_of(node)
     mode, dims = attrs["mode"], operand(node, 0).tensor.shape
     if attrs["coordinates"] == "crop" and any(a == b for a, b in zip(dims, made, strict=True)):
-        raise FormatError("Engines do not crop an axis whose size stays as it is.")
+        e.caution("Engines do not crop an axis whose size stays as it is.")
     if mode == "linear" and attrs["exclude_outside"] and not attrs["antialias"]:
-        raise FormatError("Engines exclude what is outside in cubic mode only.")
+        e.caution("Engines exclude what is outside in cubic mode only.")
     changed = {axis - len(dims) for axis, dim in enumerate(dims) if made[axis] != dim}
     most = {"nearest": len(dims), "linear": 3 if len(dims) == 5 else 2, "cubic": 2}[mode]
     if mode != "nearest" and (len(dims) > 5 or changed - {*range(-most, 0)}):
-        raise FormatError(f"Engines resize the last {most} axes in mode {mode}.")
+        e.caution(f"Engines resize the last {most} axes in mode {mode}.")
 
 
 def _exact_places(node: Node) -> dict[int, Array] | None:
@@ -104,12 +105,12 @@ def _resized(
 
 def resize(e: Emitter, node: Node, x: Ref, roi: Ref | None) -> Ref:
     """Resize to sizes, or by scales where those are given and lead to the sizes."""
-    require_filled(node)
+    require_filled(e, node)
     attrs = attrs_of(node)
     shape, sizes, scales = operand(node, 0).tensor.shape, attrs["sizes"], attrs["scales"]
     if not shape:
         return e("Identity", x)
-    _require_common(node, sizes)
+    _require_common(e, node, sizes)
     if attrs["mode"] == "nearest" and (places := _exact_places(node)) is not None:
         for axis, at in places.items():
             x = e("Gather", x, e.constant(at), axis=axis)
@@ -135,10 +136,10 @@ def dynamic_resize(
     e: Emitter, node: Node, x: Ref, sizes: Ref, scales: Ref | None, roi: Ref | None
 ) -> Ref:
     """Resize to sizes that the run tells."""
-    require_filled(node)
+    require_filled(e, node)
     if not operand(node, 0).tensor.rank:
         return e("Identity", x)
-    _require_common(node, node.outputs[0].tensor.shape)
+    _require_common(e, node, node.outputs[0].tensor.shape)
     if scales is not None:
         return _resized(e, node, x, roi, e.cast(scales, float32), None)
     # A list of known length, or models with such a node are refused.
@@ -148,10 +149,10 @@ def dynamic_resize(
 
 def grid_sample(e: Emitter, node: Node, x: Ref, grid: Ref) -> Ref:
     """Read images at places."""
-    require_filled(node)
+    require_filled(e, node)
     attrs = attrs_of(node)
     if (attrs["mode"], attrs["padding"]) == ("cubic", "border"):
-        raise FormatError("Engines do not agree about cubic sampling beyond the border.")
+        e.caution("Engines do not agree about cubic sampling beyond the border.")
     if grid.dtype is not x.dtype:
         grid = e.cast(grid, x.dtype)
     return e(
@@ -162,7 +163,7 @@ def grid_sample(e: Emitter, node: Node, x: Ref, grid: Ref) -> Ref:
 
 def roi_align(e: Emitter, node: Node, x: Ref, rois: Ref, batches: Ref) -> Ref:
     """Pool what boxes hold."""
-    require_filled(node)
+    require_filled(e, node)
     attrs = attrs_of(node)
     height, width = attrs["sizes"]
     return e(

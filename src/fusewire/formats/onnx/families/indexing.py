@@ -6,8 +6,9 @@ from typing import Any
 
 from fusewire.dtypes import bool_, float32, int32, int64
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import attrs_of, indices, operand
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
@@ -40,9 +41,9 @@ def one_hot(e: Emitter, node: Node, places: Ref, values: Ref) -> Ref:
     axis, depth = node.attrs["axis"], node.attrs["depth"]
     assert isinstance(axis, int)
     if operand(node, 0).tensor.rank == 0:
-        raise FormatError("OneHot needs indices with an axis.")
+        raise FormatError("ONNX's OneHot wants indices with an axis.")
     if values.dtype not in (float32, int32, int64):
-        raise FormatError(f"OneHot of {values.dtype} is not to be had everywhere.")
+        e.caution(f"Engines have no OneHot of {values.dtype}.")
     given: Any = depth
     return e("OneHot", indices(e, places), e.size(given), values, of=values.dtype, axis=axis)
 

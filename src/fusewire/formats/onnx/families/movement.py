@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from fusewire.dtypes import int64
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import attrs_of, indices, operand
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim, Shape
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axes_of

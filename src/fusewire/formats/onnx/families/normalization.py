@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import require_filled
 from fusewire.formats.onnx.families.pieces import attrs_of, operand, with_attrs
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
@@ -67,7 +68,7 @@ def batch_norm(e: Emitter, node: Node, *xs: Ref) -> Ref:
 
 def instance_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref | None) -> Ref:
     """Standardize each channel of each instance."""
-    require_filled(node)
+    require_filled(e, node)
     value, attrs = operand(node, 0).tensor, attrs_of(node)
     channels = value.shape[1]
     if value.rank < 3:
@@ -85,7 +86,7 @@ def instance_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref |
 
 def local_response_norm(e: Emitter, node: Node, x: Ref) -> Ref:
     """Divide by a power of the mean square of neighbouring channels."""
-    require_filled(node)
+    require_filled(e, node)
     attrs = attrs_of(node)
     if operand(node, 0).tensor.rank != 4:
         raise FormatError("LRN is for images of rank 4.")

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import DType, bool_, int64
-from fusewire.formats.onnx.emitter import Emitter, Ref, Write
+from fusewire.formats.onnx.emitter import Emitter
+from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.graph import Node, Value
 
 

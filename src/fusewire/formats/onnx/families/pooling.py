@@ -7,22 +7,31 @@ from typing import Any
 
 from fusewire.dtypes import int64
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import cropped, require_filled, sliding
 from fusewire.formats.onnx.families.pieces import attrs_of, number, operand
+from fusewire.formats.onnx.families.windows import has_kernel, pool_by_windows
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
 
 
 def _window(e: Emitter, node: Node, x: Ref) -> tuple[Ref, dict[str, Any]]:
-    require_filled(node)
+    require_filled(e, node)
     sizes = attrs_of(node)["window"]
     window = sliding(node, len(sizes))
     x = cropped(e, x, window)
-    if any(n >= size for n, size in zip(window["pads"], (*sizes, *sizes), strict=True)):
-        raise FormatError("Engines do not take padding that a whole window fits into.")
+    if _is_wide(node):
+        e.caution("Engines do not take padding that a whole window fits into.")
     window |= {"kernel_shape": list(sizes), "ceil_mode": int(attrs_of(node)["ceil"])}
     return x, window
+
+
+def _is_wide(node: Node) -> bool:
+    """Tell whether a window fits into the padding."""
+    sizes = attrs_of(node)["window"]
+    pads = sliding(node, len(sizes))["pads"]
+    return any(n >= size for n, size in zip(pads, (*sizes, *sizes), strict=True))
 
 
 def _filled_up(node: Node, window: dict[str, Any]) -> None:
@@ -39,6 +48,8 @@ def _filled_up(node: Node, window: dict[str, Any]) -> None:
 
 def max_pool(e: Emitter, node: Node, x: Ref) -> Ref:
     """Take the largest of each window."""
+    if _is_wide(node) or not has_kernel(e.target, "MaxPool", x):
+        return pool_by_windows(e, node, x)
     x, window = _window(e, node, x)
     _filled_up(node, window)
     return e("MaxPool", x, **window)
@@ -56,6 +67,8 @@ def max_pool_with_indices(e: Emitter, node: Node, x: Ref) -> list[Ref]:
 
 def average_pool(e: Emitter, node: Node, x: Ref) -> Ref:
     """Average each window."""
+    if _is_wide(node) or not has_kernel(e.target, "AveragePool", x):
+        return pool_by_windows(e, node, x)
     x, window = _window(e, node, x)
     counts = int(attrs_of(node)["count_padding"])
     if not counts:
@@ -65,7 +78,9 @@ def average_pool(e: Emitter, node: Node, x: Ref) -> Ref:
 
 def sum_pool(e: Emitter, node: Node, x: Ref) -> Ref:
     """Average over as many elements as a window has, zeros among them, times their number."""
-    require_filled(node)
+    if not has_kernel(e.target, "AveragePool", x):
+        return pool_by_windows(e, node, x)
+    require_filled(e, node)
     sizes = attrs_of(node)["window"]
     rank, spatial = len(sizes), operand(node, 0).tensor.shape[2:]
     window = sliding(node, rank)
@@ -94,7 +109,7 @@ def over_all(op: str) -> Any:
     """Reduce all spatial axes."""
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
-        require_filled(node)
+        require_filled(e, node)
         return e(op, x)
 
     return write

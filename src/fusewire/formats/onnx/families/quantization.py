@@ -7,9 +7,10 @@ from typing import Any
 from fusewire.dtypes import dtype, float32, int8, int32, uint8
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import require_filled, sliding
 from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
@@ -45,7 +46,7 @@ def dequantize(e: Emitter, node: Node, x: Ref, scale: Ref, zero: Ref | None) -> 
 
 def dynamic_quantize(e: Emitter, node: Node, x: Ref) -> list[Ref]:
     """Quantize to bytes by what x holds."""
-    require_filled(node)
+    require_filled(e, node)
     return e.many("DynamicQuantizeLinear", x, made=[uint8, float32, uint8])
 
 
@@ -60,23 +61,23 @@ def matmul_integer(
 ) -> Ref:
     """Multiply matrices of codes; zero points are one a matrix, or one a column of the right."""
     _require_bytes(a, b)
-    _require_known(operand(node, 0).tensor.shape[-1])
-    require_filled(node, (0, 1))
-    _require_zero(node, 2, ranks=(0,))
-    _require_zero(node, 3, ranks=(0, 1))
+    _require_known(e, operand(node, 0).tensor.shape[-1])
+    require_filled(e, node, (0, 1))
+    _require_zero(e, node, 2, ranks=(0,))
+    _require_zero(e, node, 3, ranks=(0, 1))
     return e("MatMulInteger", a, b, a_zero, b_zero, dtype=int32)
 
 
-def _require_known(dim: Dim) -> None:
+def _require_known(e: Emitter, dim: Dim) -> None:
     """Refuse a sum of unknown length: of nothing, engines leave what memory held before."""
     if not isinstance(dim, int) or dim == 0:
-        raise FormatError(f"Engines make no zeros of sums over {dim} products of codes.")
+        e.caution(f"Engines make no zeros of sums over {dim} products of codes.")
 
 
-def _require_zero(node: Node, place: int, ranks: tuple[int, ...]) -> None:
+def _require_zero(e: Emitter, node: Node, place: int, ranks: tuple[int, ...]) -> None:
     value = node.inputs[place]
     if value is not None and value.tensor.rank not in ranks:
-        raise FormatError(f"Engines do not take zero points of shape {value.tensor.shape}.")
+        e.caution(f"Engines do not take zero points of shape {value.tensor.shape}.")
 
 
 def conv_integer(
@@ -84,9 +85,9 @@ def conv_integer(
 ) -> Ref:
     """Convolve codes."""
     _require_bytes(x, w)
-    _require_known(operand(node, 1).tensor.shape[1])
-    require_filled(node, (0, 1))
-    _require_zero(node, 3, ranks=(0,))
+    _require_known(e, operand(node, 1).tensor.shape[1])
+    require_filled(e, node, (0, 1))
+    _require_zero(e, node, 3, ranks=(0,))
     window = _window(node)
     return e("ConvInteger", x, w, x_zero, w_zero, dtype=int32, **window)
 
@@ -102,12 +103,12 @@ def qlinear_matmul(e: Emitter, node: Node, *xs: Ref) -> Ref:
     """Multiply matrices of codes and give codes."""
     a, a_scale, _, b, _, _, _, y_zero = xs
     _require_bytes(a, b, y_zero)
-    _require_known(operand(node, 0).tensor.shape[-1])
-    require_filled(node, (0, 3))
+    _require_known(e, operand(node, 0).tensor.shape[-1])
+    require_filled(e, node, (0, 3))
     for place in (1, 2, 6, 7):
-        _require_zero(node, place, ranks=(0,))
+        _require_zero(e, node, place, ranks=(0,))
     for place in (4, 5):
-        _require_zero(node, place, ranks=(0, 1))
+        _require_zero(e, node, place, ranks=(0, 1))
     e.target.require("QLinearMatMul", a_scale.dtype, 1)
     return e("QLinearMatMul", *xs, dtype=y_zero.dtype)
 
@@ -116,8 +117,8 @@ def qlinear_conv(e: Emitter, node: Node, *xs: Ref | None) -> Ref:
     """Convolve codes and give codes."""
     x, x_scale, _, w, _, _, _, y_zero, _ = xs
     _require_bytes(x, w, y_zero)
-    _require_known(operand(node, 3).tensor.shape[1])
-    require_filled(node, (0, 3))
+    _require_known(e, operand(node, 3).tensor.shape[1])
+    require_filled(e, node, (0, 3))
     assert y_zero is not None
     assert x_scale is not None
     if x_scale.dtype is not float32:

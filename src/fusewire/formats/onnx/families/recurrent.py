@@ -6,9 +6,10 @@ from typing import Any
 
 from fusewire.dtypes import int32
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref, Write
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import require_filled
 from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.graph import Node
 
 # ONNX's name, and how many numbers it takes: (alpha, beta).
@@ -52,7 +53,7 @@ def layer(op: str, count: int, states: int, **flags: str) -> Write:
     def write(e: Emitter, node: Node, x: Ref, w: Ref, r: Ref, bias: Ref | None,
               lengths: Ref | None, *rest: Ref | None) -> list[Ref]:  # fmt: skip
         attrs = attrs_of(node)
-        require_filled(node)
+        require_filled(e, node)
         hidden = operand(node, 2).tensor.shape[2]
         if not isinstance(hidden, int):
             raise FormatError("ONNX wants the hidden size as a number.")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fusewire.dtypes import float32
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import indices, operand, widened
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 
 _REDUCTIONS = {"set": "none", "add": "add", "multiply": "mul", "max": "max", "min": "min"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import (
     attrs_of,
     choose,
@@ -14,6 +14,7 @@ from fusewire.formats.onnx.families.pieces import (
     operand,
     static_sizes,
 )
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Shape
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axes_of

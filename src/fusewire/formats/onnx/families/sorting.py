@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from fusewire.dtypes import bool_, int64, uint8
-from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, Ref
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import attrs_of, choose, indices, number, operand
+from fusewire.formats.onnx.model import Ref
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
@@ -62,8 +62,16 @@ def unique(e: Emitter, node: Node, x: Ref) -> list[Ref]:
     made = [x.dtype, int64, int64, int64]
     if isinstance(axis, int):
         others = [dim for i, dim in enumerate(shape) if i != axis % len(shape)]
-        if any(not isinstance(dim, int) or dim == 0 for dim in others):
-            raise FormatError("Engines stop at slices without elements, and these may have none.")
+        count = shape[axis]
+        if 0 in others and isinstance(count, int):
+            # Slices without elements are all alike.
+            kept = tuple(
+                min(count, 1) if i == axis % len(shape) else d for i, d in enumerate(shape)
+            )
+            lists = ([0] * min(count, 1), [0] * count, [count] * min(count, 1))
+            return [e.nothing(TensorType(x.dtype, kept)), *(e.integers(*n) for n in lists)]
+        if any(not isinstance(dim, int) for dim in others):
+            e.caution("Engines stop at slices without elements, and these may have none.")
         return e.many("Unique", x, made=made, axis=axis, sorted=int(attrs_of(node)["sorted"]))
     if 0 in shape:
         return [e.nothing(TensorType(of, (0,))) for of in made]

@@ -7,16 +7,17 @@ import numpy as np
 from fusewire.dtypes import dtype, float32, float64, int64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
-from fusewire.formats.onnx.emitter import Emitter, Ref, Write
+from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import require_filled
 from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
 
 
 def dft(e: Emitter, node: Node, x: Ref) -> Ref:
     """Transform; half a spectrum is mirrored before it is transformed back."""
-    require_filled(node)
+    require_filled(e, node)
     attrs = attrs_of(node)
     shape = operand(node, 0).tensor.shape
     axis, length = axis_of(attrs["axis"], len(shape)), attrs["length"]
@@ -69,7 +70,7 @@ def _inverse_half(e: Emitter, node: Node, x: Ref, axis: int) -> Ref:
 
 def stft(e: Emitter, node: Node, signal: Ref, window: Ref | None) -> Ref:
     """Transform frames."""
-    require_filled(node)
+    require_filled(e, node)
     attrs = attrs_of(node)
     step, length = e.scalar(attrs["frame_step"]), e.scalar(attrs["frame_length"])
     return e("STFT", signal, step, window, length, onesided=int(bool(attrs["onesided"])))

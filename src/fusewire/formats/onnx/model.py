@@ -1,0 +1,76 @@
+"""A model as plain data: what emitters collect, and ``proto`` turns into ONNX's own classes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from fusewire.dtypes import DType
+from fusewire.formats.onnx.target import Target
+from fusewire.ir.graph import Constant
+from fusewire.ir.types import Type
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A value of the model: its name and its dtype."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a graph of the model; in a body, dims that are symbols stay open."""
+
+    name: str
+    type: Type
+    has_symbols: bool = True
+
+
+@dataclass
+class Body:
+    """A graph inside a node, or the outermost."""
+
+    name: str
+    inputs: list[Port]
+    outputs: list[Port]
+    steps: list[Step]
+
+
+OnnxAttr: TypeAlias = (
+    "int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | Type | Body"
+)
+
+
+@dataclass(slots=True)
+class Step:
+    """A node of the model; an absent input or output has no name."""
+
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+    attrs: Mapping[str, OnnxAttr]
+
+
+# Emits a node of ours, given its operands, and gives its outputs.
+Write: TypeAlias = Callable[..., "Ref | Sequence[Ref]"]
+
+
+@dataclass
+class Model:
+    """What all emitters of a model share."""
+
+    target: Target
+    table: Mapping[str, Write]
+    taken: set[str] = field(default_factory=set)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    counter: Iterator[int] = field(default_factory=itertools.count)
+
+    def fresh(self, stem: str) -> str:
+        """Make a name that nothing has."""
+        name = next(n for i in self.counter if (n := f"{stem}_{i}") not in self.taken)
+        self.taken.add(name)
+        return name
