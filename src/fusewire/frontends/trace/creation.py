@@ -34,8 +34,7 @@ def _array(
 
 
 @TABLE.row(
-    np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray, np.asarray_chkfinite,
-    np.require, takes_known=True,
+    np.asarray, np.asanyarray, np.asarray_chkfinite, np.require, takes_known=True,
 )  # fmt: skip
 def _asarray(trace: Recording, a: Any, dtype: Any = None, *args: Any, **more: Any) -> Any:
     x = strong(trace, a)
@@ -44,6 +43,21 @@ def _asarray(trace: Recording, a: Any, dtype: Any = None, *args: Any, **more: An
     if more.get("copy"):
         x = xp.copy(x)
     return x if dtype is None else xp.astype(x, np.dtype(dtype), copy=False)
+
+
+@TABLE.row(np.ascontiguousarray, takes_known=True)
+def _ascontiguousarray(trace: Recording, a: Any, dtype: Any = None, **more: Any) -> Any:
+    x = _asarray(trace, a, dtype)
+    layout = x.lens.layout
+    x = x if layout is None or layout.flags.c_contiguous else x.copy()
+    return x if x.ndim else x.reshape(1)
+
+
+@TABLE.row(np.asfortranarray, takes_known=True)
+def _asfortranarray(trace: Recording, a: Any, dtype: Any = None, **more: Any) -> Any:
+    x = _asarray(trace, a, dtype)
+    layout = x.lens.layout
+    return x if layout is None or layout.flags.f_contiguous else x.copy("F")
 
 
 def filled(trace: Recording, shape: Any, value: Any, dtype: Any) -> Tracer:
@@ -75,7 +89,8 @@ def _full(
 
 def _like(trace: Recording, a: Any, value: Any, dtype: Any, shape: Any) -> Any:
     x = strong(trace, a)
-    return filled(trace, x.shape if shape is None else shape, value, dtype or x.dtype)
+    made = filled(trace, x.shape if shape is None else shape, value, dtype or x.dtype)
+    return made if shape is not None else trace.like(made, x)
 
 
 @TABLE.row(np.zeros_like, np.empty_like, takes_known=True)

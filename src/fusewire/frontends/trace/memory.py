@@ -6,7 +6,7 @@ changes) seen through a ``Lens`` (steps of views.py), by which it is read and wr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -58,6 +58,24 @@ class Cell:
             steps = np.cumprod([of.itemsize, *shape[:0:-1]], dtype=np.int64)
             strides = tuple(steps[::-1][: len(shape)].tolist())
         return np.lib.stride_tricks.as_strided(np.empty(1, of), shape, strides)
+
+    def lie_like(self, layouts: Sequence[Array]) -> None:
+        """Lie in memory as NumPy lays out what is made of such arrays element by element."""
+        if all(layout.flags.c_contiguous for layout in layouts):
+            return
+        operands: Any = [*layouts, None]
+        flags: Any = [*[["readonly"]] * len(layouts), ["writeonly", "allocate"]]
+        of_each = [*(layout.dtype for layout in layouts), np.dtype(np.int8)]
+        shape: Any = self.type.shape
+        made = np.nditer(
+            operands, ["zerosize_ok"], flags, op_dtypes=of_each, itershape=shape
+        ).operands[-1]
+        of = self.type.dtype.numpy
+        self._strides = tuple(of.itemsize * stride for stride in made.strides)
+        if self.known is not None:
+            known = np.empty_like(made, of)
+            known[...] = self.known
+            self.known, self.owned = known, True
 
     def own(self) -> Array:
         """Give elements that may be written."""

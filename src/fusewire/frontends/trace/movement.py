@@ -11,6 +11,7 @@ import numpy as np
 
 from fusewire import ops
 from fusewire.dtypes import dtype
+from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.table import Table, axes_of, axis_of, strong, xp
 from fusewire.frontends.trace.views import Part, ReadOnly, Reshape, Transpose, widened
 from fusewire.ir.dims import Shape
@@ -40,13 +41,27 @@ def shaped(x: Tracer, shape: Shape) -> Tracer:
     return (x if is_view else x.snapshot()).see(Reshape(shape))
 
 
+def _read_order(x: Tracer, order: str) -> str:
+    """Find the order, C or F, in which elements are read: K and A ask how they lie in memory."""
+    layout = x.lens.layout
+    if order in ("C", "F"):
+        return order
+    if layout is None and all(isinstance(step, Reshape) for step in x.lens.steps):
+        return "C"
+    if layout is not None and (layout.flags.c_contiguous or layout.flags.f_contiguous):
+        return "C" if layout.flags.c_contiguous else "F"
+    if layout is not None and order == "A":
+        return "C"
+    raise refusal(f"Reading an array in the order {order!r} of its memory needs one that is whole.")
+
+
 @TABLE.row(np.reshape, takes_known=True)
 def _reshape(
     trace: Recording, a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
 ) -> Any:
     x = strong(trace, a)
     dims = trace.shape(shape)
-    if order == "F":
+    if _read_order(x, order) == "F":
         return xp.transpose(xp.reshape(xp.transpose(x), dims[::-1]))
     return shaped(x.snapshot() if copy else x, trace.checked(resolve_shape, dims, x.type.size))
 
@@ -54,6 +69,7 @@ def _reshape(
 @TABLE.row(np.ravel, takes_known=True)
 def _ravel(trace: Recording, a: Any, order: str = "C") -> Any:
     x = strong(trace, a)
+    order = _read_order(x, order)
     # Unlike reshape, it copies whatever does not lie in memory as it is read.
     layout = x.lens.layout
     apart = layout is not None and order != "F" and not layout.flags.c_contiguous
@@ -171,8 +187,9 @@ def _array_split(trace: Recording, ary: Any, indices_or_sections: Any, axis: int
         ends = list(given)
     else:
         count = operator.index(given)
-        each, extra = size // count, size % count if isinstance(size, int) else 0
-        ends = [each * i + min(i, extra) for i in range(1, count)]
+        # The first parts are longer by one, where it does not come out even.
+        sizes = ((size + count - 1 - i) // count for i in range(count - 1))
+        ends = list(itertools.accumulate(sizes))
     before = (slice(None),) * axis
     cuts = itertools.pairwise([None, *ends, None])
     return [x[(*before, slice(low, high))] for low, high in cuts]
@@ -188,10 +205,16 @@ def _split(trace: Recording, ary: Any, indices_or_sections: Any, axis: int = 0) 
 
 
 @TABLE.row(np.copy, takes_known=True)
-def _copy(trace: Recording, a: Any, order: str = "K", subok: bool = False) -> Any:
+def _copy(trace: Recording, a: Any, order: Any = "K", subok: bool = False) -> Any:
     x = strong(trace, a)
     known = x.known
-    return trace.wrap(x.value, is_scalar=False) if known is None else trace.known(known.copy())
+    if known is not None:
+        return trace.known(known.copy(order))
+    made = trace.wrap(x.value, is_scalar=False)
+    if order == "F":
+        backwards = range(x.ndim)[::-1]
+        return transposed(_copy(trace, transposed(x, backwards), "C"), backwards)
+    return made if order == "C" else trace.like(made, x)
 
 
 @TABLE.row(np.astype, takes_known=True)
@@ -204,7 +227,8 @@ def _astype(
     known = array.known
     if known is not None:
         return trace.lift(known.astype(of.numpy))
-    return trace.wrap(trace.value(array, of), is_scalar=array.is_scalar)
+    made = trace.wrap(trace.value(array, of), is_scalar=array.is_scalar)
+    return trace.like(made, array)
 
 
 @TABLE.row(np.ndarray.view, takes_known=True)

@@ -127,6 +127,17 @@ class Recording:
         type_ = TensorType(_dtype(array.dtype), array.shape)
         return Tracer(self, Lens(Cell(type_, None, array, self.scope)), weak=weak)
 
+    def like(self, made: Tracer, *sources: Tracer) -> Tracer:
+        """Lay a new array out in the order of axes of those it is made of, as NumPy does.
+
+        Reshaping it is a view or a copy accordingly. Where sizes are open, it counts as in C order.
+        """
+        layouts = [source.lens.layout for source in sources]
+        known = [layout for layout in layouts if layout is not None]
+        if len(known) == len(layouts) and made.type.is_static:
+            made.lens.cell.lie_like(known)
+        return made
+
     def lift(self, found: Any) -> Any:
         """Put known arrays in place of real ones; scalars stay what they are."""
         if isinstance(found, np.ndarray):

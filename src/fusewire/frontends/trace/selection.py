@@ -30,7 +30,8 @@ def _where(trace: Recording, condition: Any, x: Any = None, y: Any = None, /) ->
         return xp.nonzero(mask)
     left, right = trace.array(x), trace.array(y)
     of = promoted([left, right])
-    return trace.op(ops.where, mask, trace.value(left, of), trace.value(right, of))
+    made = trace.op(ops.where, mask, trace.value(left, of), trace.value(right, of))
+    return trace.like(made, mask, left, right)
 
 
 @TABLE.row(np.clip)
@@ -46,7 +47,9 @@ def _clip(
     of = promoted([v for v in (x, low, high) if v is not None])
     if of is bool_ or of.is_complex:
         raise refusal(f"np.clip of {of.name} cannot be traced. Use np.where.")
-    return trace.op(ops.clip, *(None if v is None else trace.value(v, of) for v in (x, low, high)))
+    values = [None if v is None else trace.value(v, of) for v in (x, low, high)]
+    limits = [trace.array(v) for v in (low, high) if v is not None]
+    return trace.like(trace.op(ops.clip, *values), trace.array(x), *limits)
 
 
 @TABLE.row(np.take)

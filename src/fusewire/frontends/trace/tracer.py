@@ -206,7 +206,7 @@ class Tracer(NDArrayOperatorsMixin, Traced):
         return xp.compress(condition, self, axis)
 
     def copy(self, order: str = "C") -> Any:
-        return self.recording.call(np.copy, (self,), {})
+        return self.recording.call(np.copy, (self,), {"order": order})
 
     def flatten(self, order: str = "C") -> Any:
         return self.reshape(-1, order=order).copy()

@@ -182,7 +182,8 @@ def _results(
     for output, of in zip(outputs, chosen[ufunc.nin :], strict=True):
         value = output if output.tensor.dtype is of else ops.cast(output, dtype=of)
         kind = {"int": int, "float": float, "complex": complex}.get(of.kind) if is_weak else None
-        wrapped.append(recording.wrap(value, weak=kind))
+        made = recording.wrap(value, weak=kind)
+        wrapped.append(made if ufunc.signature else recording.like(made, *arrays))
     return wrapped
 
 
