@@ -68,6 +68,12 @@ def generator(x: Any) -> Any:
     return x * RNG.random(3)
 
 
+def random_of_python(x: Any) -> Any:
+    import random
+
+    return x * random.random()
+
+
 def random_import(x: Any) -> Any:
     from numpy.random import rand
 
@@ -135,6 +141,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (listed, "return x.tolist()", r"np\.stack"),
     (random, "return x + np.random.normal(size=3)", r"random_normal\(key"),
     (generator, "return x * RNG.random(3)", r"random_normal\(key"),
+    (random_of_python, "return x * random.random()", r"random_normal\(key"),
     (random_import, "from numpy.random import rand", r"random_normal\(key"),
     (eigenvalues, "return np.linalg.eig(np.outer(x, x))", r"np\.linalg\.eigh"),
     (strided, "return np.lib.stride_tricks.as_strided(x, (2, 2), (8, 8))", "sliding_window_view"),

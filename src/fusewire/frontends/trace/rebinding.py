@@ -12,6 +12,7 @@ import abc
 import builtins
 import contextlib
 import functools
+import random
 import sys
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ _OPAQUE = frozenset({"fusewire", "ml_dtypes", "pytest", "_pytest", *sys.stdlib_m
 _INDEX_TRICKS = type(np.r_).__module__
 # A cache would keep arrays of one trace for the next.
 _CACHED: Any = type(functools.cache(len))
-_RANDOM = (np.random.Generator, np.random.RandomState)
+_RANDOM = (np.random.Generator, np.random.RandomState, random.Random)
 
 
 class Rebinder:
@@ -120,8 +121,8 @@ class Rebinder:
 
     def _module(self, module: ModuleType) -> Any:
         root = module.__name__.partition(".")[0]
-        if module.__name__ == "numpy.random":
-            return Refused("np.random")
+        if module.__name__ in ("numpy.random", "random"):
+            return Refused(module.__name__.replace("numpy", "np"))
         if module.__name__ in ("fusewire", "fusewire.ops") or root not in _OPAQUE:
             return ModuleLike(module, self)
         return module
