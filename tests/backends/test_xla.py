@@ -37,6 +37,7 @@ from fusewire.ops.iteration import loop, scan
 from fusewire.ops.linalg import inverse
 from fusewire.ops.logic import less
 from fusewire.ops.normalization import softmax
+from fusewire.ops.sorting import dynamic_top_k
 from fusewire.ops.subgraph import FLAG, INDEX, subgraph
 from fusewire.ops.table import all_ops, families
 from fusewire.region import build, first_device
@@ -249,6 +250,10 @@ def test_size_that_is_promised_is_taken() -> None:
     counted = range_(*ends, count=3)
     given = [np.array(i) for i in (5, 11, 2)]
     assert run(Graph(ends, [counted]), *given)[0].tolist() == [5, 7, 9]
+    k = value(int64, name="k")
+    chosen = dynamic_top_k(x, k, count=2)
+    found = run(Graph([x, k], list(chosen)), np.array([3, 1, 4, 1], np.float32), np.array(2))
+    assert [part.tolist() for part in found] == [[4, 3], [2, 0]]
 
 
 def test_wrong_input_is_named(road: str) -> None:
