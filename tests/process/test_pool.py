@@ -77,6 +77,23 @@ def test_a_child_that_died_in_its_sleep_is_replaced() -> None:
         assert pid_of(pool) != first
 
 
+def test_a_child_that_speaks_unasked_is_replaced() -> None:
+    with Pool() as pool:
+        first = pid_of(pool, chaos("mutter_at_run"))
+        made(contact(pool, "mutter_at_run"))
+        seat = pool._seats[chaos("mutter_at_run")]
+        assert not stays(lambda: seat.child is not None and seat.child.is_usable)
+        made(contact(pool, "mutter_at_run"))
+        assert pid_of(pool, chaos("mutter_at_run")) != first
+
+
+def test_what_only_a_used_child_dies_of_is_not_held_against_a_region() -> None:
+    with Pool() as pool:
+        made(contact(pool, "segv_at_recompile"))
+        again = made(contact(pool, "segv_at_recompile"))
+        assert again.metrics["start_seconds"] > 0
+
+
 def test_what_was_made_is_loaded_again_in_a_new_child() -> None:
     with Pool() as pool:
         found = made(contact(pool, "none_at_run"))

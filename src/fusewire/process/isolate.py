@@ -10,14 +10,20 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from fusewire.backend import Artifact, Config, Device, Executable, Offer, Refusal, Unavailable
 from fusewire.dtypes import string
-from fusewire.errors import EngineError, EngineGarbage
+from fusewire.errors import (
+    BackendCrashed,
+    EngineError,
+    EngineGarbage,
+    EngineOutOfMemory,
+    OptionsError,
+)
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
 from fusewire.ops.interpret import Bindings
@@ -67,7 +73,7 @@ class Contact:
     """A region that an engine compiled, loaded and ran; its outputs fit, but nobody judged them.
 
     ``metrics`` are seconds by phase, the peak of the child's memory in bytes, and the seconds in
-    which the child started, if it was started for this.
+    which the child started, 0 if it was there.
     """
 
     artifact: Artifact
@@ -120,7 +126,8 @@ def claim(
     try:
         with (pool or shared_pool()).seated(reference) as (seat, _):
             blobs: Blobs = []
-            job = {"kind": "claim", **_about(seat, graph, device, blobs)}
+            job = {"kind": "claim", "device": write_record(device, blobs)}
+            job |= _written(seat, graph, blobs)
             return seat.ask(job, blobs, limits, described(graph), read)
     except EngineError as error:
         return [refusal(error, graph)]
@@ -146,14 +153,9 @@ def first_contact(
     try:
         if not isolate:
             return _in_process(source, inputs, bound)
-        with (pool or shared_pool()).seated(reference) as (seat, start):
-            held = uuid.uuid4().hex
-            contact = _in_child(seat, source, inputs, bound, limits, held)
+        return _in_some_child(pool or shared_pool(), source, inputs, bound, limits)
     except EngineError as error:
         return refusal(error, region)
-    if start:
-        contact.metrics["start_seconds"] = start
-    return contact
 
 
 def rerun(
@@ -200,6 +202,26 @@ def _in_process(source: Source, inputs: Sequence[HostValue], bound: Bindings) ->
     return Contact(trial.artifact, trial.outputs, trial.metrics, source, trial.executable)
 
 
+def _in_some_child(
+    pool: Pool,
+    source: Source,
+    inputs: Sequence[HostValue],
+    bound: Bindings,
+    limits: ChildLimits,
+) -> Contact:
+    """Have a child make contact; what only a child that did other jobs dies of is not counted."""
+    for is_last in (False, True):
+        with pool.seated(source.reference) as (seat, start):
+            try:
+                contact = _in_child(seat, source, inputs, bound, limits, uuid.uuid4().hex)
+            except (BackendCrashed, EngineOutOfMemory):
+                if start or is_last:
+                    raise
+                continue
+        return replace(contact, metrics={**contact.metrics, "start_seconds": start})
+    raise AssertionError("the last child was asked")
+
+
 def _in_child(
     seat: Seat,
     source: Source,
@@ -220,19 +242,25 @@ def _in_child(
         return Contact(artifact, outputs, NUMBERS.read(row.get("metrics"), blobs), source, held)
 
     blobs: Blobs = []
-    job = {"kind": "contact", "held": held, **_about(seat, region, source.device, blobs)}
-    job["config"] = write_record(source.config, blobs)
+    job = {"kind": "contact", "held": held, "device": write_record(source.device, blobs)}
+    try:
+        job["config"] = write_record(source.config, blobs)
+    except EngineGarbage as error:
+        raise OptionsError(
+            f"{error.reason}: options are words, numbers, or tuples of them."
+        ) from None
     job["inputs"] = [write_value(x, blobs) for x in inputs]
     job["artifact"] = known and write_record(known, blobs)
     job["drop"] = seat.executables[: 1 - _KEPT_EXECUTABLES]
     del seat.executables[: 1 - _KEPT_EXECUTABLES]
+    job |= _written(seat, region, blobs)
     contact = seat.ask(job, blobs, limits, described(region), read)
     seat.executables.append(held)
     return contact
 
 
-def _about(seat: Seat, region: Graph, device: Device, blobs: Blobs) -> dict[str, Any]:
-    """Write a region and a device; constants that the child holds already are not sent again."""
+def _written(seat: Seat, region: Graph, blobs: Blobs) -> dict[str, Any]:
+    """Write a region, as the last thing of a job; constants that the child holds are not sent."""
     needed = {
         digest: constant.array
         for digest, constant in constants_of(region).items()
@@ -247,8 +275,7 @@ def _about(seat: Seat, region: Graph, device: Device, blobs: Blobs) -> dict[str,
     seat.constants |= {digest: array.nbytes for digest, array in new.items()}
     blobs.append(np.frombuffer(print_graph(region).encode(), np.uint8))
     constants = {digest: write_value(array, blobs) for digest, array in new.items()}
-    written = write_record(device, blobs)
-    return {"constants": constants, "forget": forget, "device": written}
+    return {"constants": constants, "forget": forget}
 
 
 def _check(

@@ -16,7 +16,7 @@ from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of
-from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+from fusewire.ir.types import OptionalType, SequenceType, Type
 from fusewire.ops.interpret import Bindings, bind
 from fusewire.ops.sample import HostValue
 from fusewire.process.guard import Phase, described, failure, guarded
@@ -151,8 +151,9 @@ def bindings(region: Graph, inputs: Sequence[HostValue]) -> Bindings:
         )
     bound: Bindings = {}
     for value, given in zip(region.inputs, inputs, strict=True):
-        if isinstance(value.type, TensorType):
-            bind(value.type, np.shape(given), bound, f"The input {value.name}")
+        problem = _misfit(value.type, given, bound)
+        if problem is not None:
+            raise ShapeMismatchError(f"The input {value.name} {problem}.")
     return bound
 
 
@@ -182,5 +183,5 @@ def _misfit(type_: Type, found: HostValue, bound: Bindings) -> str | None:
         is_same = dtype(found.dtype) is type_.dtype
         bind(type_, found.shape, bound, "it")
     except (DTypeError, ShapeMismatchError) as error:
-        return f"does not fit: {error}"
+        return f"does not fit: {str(error).rstrip('.')}"
     return None if is_same else f"is {type_}, found {found.dtype}{list(found.shape)}"

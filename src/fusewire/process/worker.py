@@ -15,13 +15,15 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fusewire.backend import Artifact, Backend, Config, Device, Executable
 from fusewire.errors import EngineError, EngineGarbage, OptionsError
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph
+from fusewire.ops.sample import HostValue
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import Phase, blaming, described, guarded
@@ -33,6 +35,20 @@ _FIRST_DESCRIPTOR = 200
 _CHILD_SUBREAPER = 36
 # The parent is trusted.
 _ANY_SIZE = 1 << 62
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the parent asks; a kind of job has what it needs."""
+
+    kind: str
+    device: Device
+    config: Config
+    inputs: list[HostValue]
+    artifact: Artifact | None
+    region: Graph
+    held: str
+    repeat: int
 
 
 class Worker:
@@ -54,22 +70,24 @@ class Worker:
                 frame = self._incoming.read()
             except EOFError:
                 return
-            if frame is None:
-                continue
-            blobs: Blobs = []
-            answer: dict[str, Any]
-            try:
-                answer = {"result": self._job(frame.header, iter(frame.blobs), blobs)}
-            except EngineError as error:
-                about = {"code": error.code, "reason": error.reason, "advice": error.advice}
-                answer, blobs = {"error": about}, []
-            except OptionsError as error:
-                answer, blobs = {"error": {"code": "options", "reason": str(error)}}, []
-            self._say({"job": frame.header["job"], **answer}, blobs)
-            # After the answer: an engine that dies of this has done nothing wrong to the job.
-            for held in frame.header.get("drop", ()):
-                what, executable = self._held.pop(held)
-                guarded(self._reference, "run", what, executable.close)
+            if frame is not None:
+                self._serve(frame)
+
+    def _serve(self, frame: Frame) -> None:
+        blobs: Blobs = []
+        answer: dict[str, Any]
+        try:
+            answer = {"result": self._do(self._job(frame.header, iter(frame.blobs)), blobs)}
+        except EngineError as error:
+            about = {"code": error.code, "reason": error.reason, "advice": error.advice}
+            answer, blobs = {"error": about}, []
+        except OptionsError as error:
+            answer, blobs = {"error": {"code": "options", "reason": str(error)}}, []
+        self._say({"job": frame.header["job"], **answer}, blobs)
+        # After the answer: an engine that dies of this has done nothing wrong to the job.
+        for held in frame.header.get("drop", ()):
+            what, executable = self._held.pop(held)
+            guarded(self._reference, "run", what, executable.close)
 
     def _say(self, header: dict[str, Any], blobs: Blobs | None = None) -> None:
         Outgoing(self._replies, Frame(header, blobs or [])).write()
@@ -79,27 +97,19 @@ class Worker:
         name = self._reference if self._backend is None else self._backend.info.name
         self._say({"phase": phase, "name": name})
 
-    def _job(self, header: Any, given: Iterator[Array], blobs: Blobs) -> Any:
-        kind = header["kind"]
-        # Before the engine is called: the parent relies on it that what it sent is held here.
-        region = self._region(header, given) if kind in ("claim", "contact") else None
-        if self._backend is None:
-            self._report("import")
-            self._backend = backend_of(self._reference)
-        name = self._backend.info.name
-        if kind == "run":
-            return self._run(name, header, given, blobs)
-        if region is None:
-            self._report("probe")
-            found = guarded(name, "probe", "", self._backend.probe)
-            return _records(name, "probe", "", found, blobs)
-        device = read_record(header["device"], given, Device)
-        if kind == "contact":
-            return self._contact(self._backend, region, device, header, given, blobs)
-        self._report("claim")
-        what = described(region)
-        offers = guarded(name, "claim", what, self._backend.claim, region, device)
-        return _records(name, "claim", what, offers, blobs)
+    def _job(self, header: Any, given: Iterator[Array]) -> Job:
+        """Read a job, in the order in which the parent writes, and hold what it sends to keep."""
+
+        def record(name: str, kind: type) -> Any:
+            return read_record(header[name], given, kind) if header.get(name) else None
+
+        device, config = record("device", Device), record("config", Config)
+        inputs = [read_value(x, given) for x in header.get("inputs", ())]
+        artifact = record("artifact", Artifact)
+        region = self._region(header, given) if "constants" in header else None
+        # A kind of job that lacks one of these does not look at it.
+        return Job(header["kind"], device, config, inputs, artifact, cast(Graph, region),
+                   header.get("held", ""), header.get("repeat", 1))  # fmt: skip
 
     def _region(self, header: Any, given: Iterator[Array]) -> Graph:
         for digest in header["forget"]:
@@ -111,34 +121,40 @@ class Worker:
             self._constants[digest] = Constant.of(array)
         return parse_graph(text, self._constants)
 
-    def _contact(
-        self,
-        backend: Backend,
-        region: Graph,
-        device: Device,
-        header: Any,
-        given: Iterator[Array],
-        blobs: Blobs,
-    ) -> Any:
-        config = read_record(header["config"], given, Config)
-        inputs = [read_value(x, given) for x in header["inputs"]]
-        artifact = header["artifact"] and read_record(header["artifact"], given, Artifact)
-        trial = attempt(backend, region, device, config, inputs, artifact, self._report)
-        name, what = backend.info.name, described(region)
+    def _do(self, job: Job, blobs: Blobs) -> Any:
+        if self._backend is None:
+            self._report("import")
+            self._backend = backend_of(self._reference)
+        backend, name = self._backend, self._backend.info.name
+        if job.kind == "contact":
+            return self._contact(backend, job, blobs)
+        if job.kind == "run":
+            return self._run(name, job, blobs)
+        if job.kind == "probe":
+            self._report("probe")
+            return _records(name, "probe", "", guarded(name, "probe", "", backend.probe), blobs)
+        self._report("claim")
+        what = described(job.region)
+        offers = guarded(name, "claim", what, backend.claim, job.region, job.device)
+        return _records(name, "claim", what, offers, blobs)
+
+    def _contact(self, backend: Backend, job: Job, blobs: Blobs) -> Any:
+        given = job.region, job.device, job.config, job.inputs, job.artifact
+        trial = attempt(backend, *given, self._report)
+        name, what = backend.info.name, described(job.region)
         with blaming(name, "compile", what):
-            made = None if artifact else write_record(trial.artifact, blobs)
+            made = None if job.artifact else write_record(trial.artifact, blobs)
         with blaming(name, "run", what):
             outputs = [write_value(x, blobs) for x in trial.outputs]
-        self._held[header["held"]] = (what, trial.executable)
+        self._held[job.held] = (what, trial.executable)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         metrics = {**trial.metrics, "peak_bytes": peak}
         return {"artifact": made, "outputs": outputs, "metrics": metrics}
 
-    def _run(self, name: str, header: Any, given: Iterator[Array], blobs: Blobs) -> Any:
-        what, executable = self._held[header["held"]]
-        inputs = [read_value(x, given) for x in header["inputs"]]
+    def _run(self, name: str, job: Job, blobs: Blobs) -> Any:
+        what, executable = self._held[job.held]
         self._report("run")
-        outputs, seconds = run_again(name, what, executable, inputs, header["repeat"])
+        outputs, seconds = run_again(name, what, executable, job.inputs, job.repeat)
         with blaming(name, "run", what):
             return {"outputs": [write_value(x, blobs) for x in outputs], "seconds": seconds}
 

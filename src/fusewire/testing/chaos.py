@@ -14,6 +14,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -44,8 +45,8 @@ from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.ops.interpret import Interpreter
 from fusewire.region import claim_by_table, edge_slots, weight_slots
 
-# "rerun" is every run of an executable but the first.
-PHASES = ("import", "probe", "claim", "compile", "load", "run", "rerun")
+# "recompile" is every compile but the first, "rerun" every run of an executable but the first.
+PHASES = ("import", "probe", "claim", "compile", "recompile", "load", "run", "rerun")
 # Where the greedy stop if nobody stops them: a test must not take the machine down.
 _MOST_MEMORY = 4 << 30
 
@@ -110,6 +111,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "oom": _eat,
     "slow": lambda: time.sleep(0.2),
     "scribble": _scribble,
+    "mutter": lambda: threading.Timer(0.5, _scribble).start(),
     "chatter": _chatter,
 }
 
@@ -150,6 +152,7 @@ class ChaosBackend(Backend):
     def __init__(self, fault: str = "none", phase: str = "run") -> None:
         self._fault = fault
         self._phase = phase
+        self._has_compiled = False
         self.strikes("import")
 
     def strikes(self, phase: str) -> str:
@@ -192,6 +195,8 @@ class ChaosBackend(Backend):
         """Print the graph; garbage has slots of another dtype."""
         config.checked("chaos", {})
         fault = self.strikes("compile")
+        self.strikes("recompile" if self._has_compiled else "")
+        self._has_compiled = True
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
         if fault == "garbage":
             slots = tuple(replace(slot, dtype=int8) for slot in slots)
