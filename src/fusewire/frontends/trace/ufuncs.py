@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusewire import ops
-from fusewire.dtypes import DType, bool_, dtype
+from fusewire.dtypes import DType, bool_, dtype, string
 from fusewire.errors import FusewireError, TraceError
 from fusewire.frontends.trace import methods
 from fusewire.frontends.trace.location import refusal
@@ -172,6 +172,8 @@ def _results(
         found = ufunc(*plain, **options)
         return [recording.lift(x) for x in (found if ufunc.nout > 1 else (found,))]
     chosen = resolve(ufunc, arrays, options)
+    if any(a.type.dtype is not of is string for a, of in zip(arrays, chosen, strict=False)):
+        raise refusal(f"np.{ufunc.__name__} of numbers and objects or strings cannot be traced.")
     short = _out_of_range(recording, ufunc, arrays, chosen)
     if short is not None:
         return [short]
@@ -221,7 +223,7 @@ def build(ufunc: np.ufunc, values: Sequence[Value]) -> Any:
         values = [v if v.tensor.dtype is bool_ else ops.not_equal(v, 0) for v in values]
     elif name in _TESTS and not of.is_inexact:
         return (ops.equal if _TESTS[name] else ops.not_equal)(values[0], values[0])
-    elif name in _KEEPS[of.kind].split():
+    elif name in _KEEPS.get(of.kind, "").split():
         return values[0]
     elif name == "negative" and of.kind == "uint":
         return ops.subtract(0, values[0])
