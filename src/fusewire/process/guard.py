@@ -1,7 +1,7 @@
 """The guard: the one place that catches whatever an engine throws.
 
 Engine calls go through ``guarded``, in a child and in the parent alike. What comes out is the
-answer, a typed error, or an OptionsError, which is the caller's own mistake.
+answer, a typed error, or the caller's own mistake: an OptionsError or a ShapeMismatchError.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fusewire.errors import (
     EngineOutOfMemory,
     EngineRaised,
     OptionsError,
+    ShapeMismatchError,
 )
 from fusewire.ir.graph import Graph
 
@@ -60,7 +61,7 @@ def guarded(
     """Call into an engine; ``what`` is the thing that the phase is about, for the message."""
     try:
         return call(*arguments)
-    except (EngineError, OptionsError, KeyboardInterrupt):
+    except (EngineError, OptionsError, ShapeMismatchError, KeyboardInterrupt):
         raise
     except BaseException as error:
         # SystemExit, and the panics of Rust libraries, are no Exceptions, and no reason to die.
