@@ -49,14 +49,14 @@ class Decoder:
         }
         self.one = constant(np.array([1], np.int64))
 
-    def norm(self, x: Value) -> Value:
+    def norm(self, x: Any) -> Any:
         centred = ops.subtract(x, ops.reduce_mean(x, axes=(-1,), keepdims=True))
         again = ops.subtract(x, ops.reduce_mean(x, axes=(-1,), keepdims=True))
         variance = ops.reduce_mean(ops.multiply(centred, again), axes=(-1,), keepdims=True)
         normal = ops.divide(centred, ops.sqrt(ops.add(variance, 1e-5)))
         return ops.add(ops.multiply(normal, self.weights["scale"]), self.weights["bias"])
 
-    def heads(self, x: Value, weight: str) -> Value:
+    def heads(self, x: Any, weight: str) -> Any:
         batch = ops.gather(ops.shape_of(x), np.array([0]), axis=0)
         rest = np.array([16, HEADS, WIDTH // HEADS])
         shape = ops.concat(ops.multiply(batch, self.one), rest, axis=0)
@@ -64,7 +64,7 @@ class Decoder:
         split = ops.dynamic_reshape(ops.matmul(x, self.weights[weight]), shape, dims=dims)
         return ops.transpose(ops.transpose(split, perm=(0, 2, 3, 1)), perm=(0, 1, 3, 2))
 
-    def attention(self, x: Value) -> Value:
+    def attention(self, x: Any) -> Any:
         q, k, v = (self.heads(x, weight) for weight in "qkv")
         scores = ops.multiply(ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2))), 0.25)
         exps = ops.exp(ops.subtract(scores, ops.reduce_max(scores, axes=(-1,), keepdims=True)))
@@ -73,14 +73,14 @@ class Decoder:
         flat = ops.reshape(mixed, shape=(self.batch, 16, WIDTH))
         return ops.matmul(flat, self.weights["o"])
 
-    def feed_forward(self, x: Value) -> Value:
+    def feed_forward(self, x: Any) -> Any:
         up = ops.matmul(x, self.weights["up"])
         gate = ops.matmul(x, self.weights["gate"])
         gated = ops.multiply(up, ops.multiply(gate, ops.sigmoid(gate)))
         same = ops.cast(ops.cast(gated, dtype="float64"), dtype="float32")
         return ops.matmul(ops.add(same, -0.0), self.weights["down"])
 
-    def choice(self, x: Value) -> Value:
+    def choice(self, x: Any) -> Any:
         branches = []
         for op in (ops.relu, ops.tanh):
             operand = Value(x.type, "operand")
@@ -93,7 +93,7 @@ def decoder(nodes: int) -> Graph:
     """Make a graph of about so many nodes."""
     parts = Decoder()
 
-    def block(x: Value, choose: bool) -> Value:
+    def block(x: Value, choose: bool) -> Any:
         x = ops.add(x, parts.attention(parts.norm(x)))
         x = ops.add(x, parts.feed_forward(parts.norm(x)))
         return parts.choice(x) if choose else x

@@ -69,7 +69,8 @@ def generator(x: Any) -> Any:
 
 
 def compare_with_none(x: Any) -> Any:
-    return np.equal(x, None)
+    nothing: Any = None
+    return np.equal(x, nothing)
 
 
 def random_of_python(x: Any) -> Any:

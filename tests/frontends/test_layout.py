@@ -1,5 +1,7 @@
 """Whether reshaping gives a view depends on how an array lies in memory, as it does in NumPy."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -27,8 +29,8 @@ CASES = {
 
 @pytest.mark.parametrize("make", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("flatten", [np.ravel, lambda y: y.reshape(-1)], ids=["ravel", "reshape"])
-def test_writing_to_a_flattened_array_changes_what_numpy_changes(make, flatten):
-    def function(x):
+def test_writing_to_a_flattened_array_changes_what_numpy_changes(make: Any, flatten: Any) -> None:
+    def function(x: Any) -> Any:
         y = make(x.reshape(2, 3))
         y[...] += x[0] > 100
         z = flatten(y)
@@ -42,8 +44,8 @@ def test_writing_to_a_flattened_array_changes_what_numpy_changes(make, flatten):
 
 @pytest.mark.parametrize("order", "CFAK")
 @pytest.mark.parametrize("make", [lambda x: x, lambda x: x.T, lambda x: x.T * 2])
-def test_order_of_memory_is_the_one_numpy_reads_in(order, make):
-    def function(x):
+def test_order_of_memory_is_the_one_numpy_reads_in(order: Any, make: Any) -> None:
+    def function(x: Any) -> Any:
         y = make(x.reshape(2, 3))
         return y.ravel(order), np.ravel(y, order), y.flatten(order)
 
@@ -51,8 +53,8 @@ def test_order_of_memory_is_the_one_numpy_reads_in(order, make):
     np.testing.assert_array_equal(found, function(X))
 
 
-def test_contiguous_copy_of_a_transposed_array_is_no_view():
-    def function(x):
+def test_contiguous_copy_of_a_transposed_array_is_no_view() -> None:
+    def function(x: Any) -> Any:
         y = np.ascontiguousarray(x.reshape(2, 3).T)
         y[0] = 9
         return x + 0
@@ -61,7 +63,7 @@ def test_contiguous_copy_of_a_transposed_array_is_no_view():
 
 
 @pytest.mark.parametrize("size", range(8))
-def test_split_of_an_open_size_gives_the_longer_parts_first(size):
+def test_split_of_an_open_size_gives_the_longer_parts_first(size: Any) -> None:
     spec = fw.Spec(("n",), "float64")
     program = fw.compile(lambda x: np.array_split(x, 3), spec, backend="reference")
     given = np.arange(float(size))
