@@ -9,7 +9,7 @@ GAPS: tuple[Gap, ...] = (
     Gap("sigmoid", "upstream", f"{_FAR}, 0.003 about 17 bits of 24.", "float32"),
     Gap("sigmoid", "upstream", f"{_FAR}.", "float64"),
     Gap(
-        "sigmoid", "upstream", "Below -18 it is 0, and bfloat16 holds smaller numbers.", "bfloat16"
+        "sigmoid", "upstream", "Of -80 it gives 0, where bfloat16 has digits.", "bfloat16"
     ),
     Gap("cos", "upstream", f"{_FAR}.", "float64"),
 )

@@ -88,10 +88,11 @@ class Target(abc.ABC):
 class Standard(Target):
     """ONNX as its specification has it; asking imports onnx."""
 
-    def __init__(self, opset: int = DEFAULT) -> None:
+    def __init__(self, opset: int = DEFAULT, *, is_cautious: bool = False) -> None:
         if opset < MINIMUM:
             raise FormatError(f"Models are written for opset {MINIMUM} or later, found {opset}.")
         self._opset = opset
+        self._is_cautious = is_cautious
 
     @property
     def name(self) -> str:
@@ -103,7 +104,7 @@ class Standard(Target):
 
     @property
     def is_cautious(self) -> bool:
-        return False
+        return self._is_cautious
 
     def takes(self, op: str, of: DType, place: int) -> bool:
         return NAMES.get(of) in _taken(op, self._opset, place)

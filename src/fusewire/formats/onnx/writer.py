@@ -35,9 +35,12 @@ class Written:
         return model_proto(self.body, self.constants, self.opset, outside)
 
 
-def write(graph: Graph, opset: int = DEFAULT) -> Written:
-    """Write any graph by the specification; FormatError names what ONNX cannot hold."""
-    target = Standard(opset)
+def write(graph: Graph, opset: int = DEFAULT, *, is_cautious: bool = False) -> Written:
+    """Write any graph by the specification; FormatError names what ONNX cannot hold.
+
+    A cautious model holds only what engines agree about.
+    """
+    target = Standard(opset, is_cautious=is_cautious)
     model = Model(target, TABLE)
     return emit(legalize(graph, lambda node: refusal(node, model)).graph, target)
 

@@ -87,8 +87,7 @@ def einsum(e: Emitter, node: Node, *xs: Ref) -> Ref:
     terms = equation.replace(" ", "").split("->")[0].split(",")
     for letters, value in zip(terms, node.operands, strict=True):
         if "." in letters:
-            e.caution("Engines do not broadcast what an ellipsis stands for.")
-            continue
+            raise FormatError("ONNX's Einsum does not broadcast what an ellipsis stands for.")
         for letter, dim in zip(letters, value.tensor.shape, strict=True):
             if sizes.setdefault(letter, dim) != dim:
                 raise FormatError(f"ONNX's Einsum does not broadcast {letter}.")

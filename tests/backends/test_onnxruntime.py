@@ -1,0 +1,420 @@
+"""ONNX Runtime behind the contract: what declarations cannot show, and a slice of the suite."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import defs
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from fusewire.backend import Config, Device, Offer, Refusal
+from fusewire.backends.onnxruntime.engine import WEIGHT_BYTES, OnnxRuntimeBackend
+from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
+from fusewire.backends.onnxruntime.lowering import LOWERING, OPSETS, lower, refuses
+from fusewire.backends.onnxruntime.session import open_session
+from fusewire.dtypes import DType, bfloat16, complex64, float8_e4m3fn, float32, int8, int32, int64
+from fusewire.errors import OptionsError
+from fusewire.formats.onnx.elements import NAMES
+from fusewire.formats.onnx.target import LEADS
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import symbol
+from fusewire.ir.graph import Array, Graph, Value
+from fusewire.ir.text import constants_of
+from fusewire.ir.types import TensorType
+from fusewire.ops.contraction import linear, matmul
+from fusewire.ops.control import cond, while_
+from fusewire.ops.elementwise import (
+    add,
+    floor_divide,
+    multiply,
+    power,
+    remainder,
+    truncate_divide,
+)
+from fusewire.ops.indexing import gather, nonzero
+from fusewire.ops.interpret import interpret
+from fusewire.ops.iteration import scan
+from fusewire.ops.logic import less
+from fusewire.ops.movement import reshape
+from fusewire.ops.normalization import softmax
+from fusewire.ops.reduction import reduce_sum
+from fusewire.ops.subgraph import INDEX, subgraph
+from fusewire.ops.table import all_ops
+from fusewire.region import build, first_device
+from fusewire.registry import REGISTRY
+from fusewire.testing.conformance import cases, sliced
+from fusewire.testing.suite import is_tensor_op, reports
+
+BACKEND = OnnxRuntimeBackend()
+CPU = first_device(BACKEND)
+N = symbol("n")
+
+
+def value(dtype: DType, *shape: Any, name: str = "x") -> Value:
+    return Value(TensorType(dtype, shape), name)
+
+
+def graph_of(inputs: list[Value], *outputs: Value) -> Graph:
+    return Graph(inputs, outputs, output_names=[f"output{i}" for i in range(len(outputs))])
+
+
+def ready(graph: Graph, config: Config = Config()) -> Callable[..., list[Any]]:
+    executable = build(BACKEND, graph, CPU, config)
+    return lambda *inputs: executable.run(inputs).wait()
+
+
+def random(*shape: int) -> Array:
+    return np.random.default_rng(7).normal(size=shape).astype(np.float32)
+
+
+def layer() -> tuple[Graph, Array]:
+    """Make a layer whose weight is a constant large enough to stay outside."""
+    weight = random(64, 16)
+    x = value(float32, N, 16)
+    return graph_of([x], linear(x, constant(weight), constant(random(64)))), weight
+
+
+# Who it is
+
+
+def test_backend_is_found_by_its_entry_point() -> None:
+    assert REGISTRY.backends.get("onnxruntime").info == BACKEND.info
+
+
+def test_probe_gives_a_device_that_ran_something() -> None:
+    assert [type(found) for found in BACKEND.probe()] == [Device]
+
+
+LOADED = """
+import sys
+import fusewire.backends.onnxruntime.engine as engine
+assert "onnxruntime" not in sys.modules, "importing the backend imports the engine"
+import numpy as np
+from fusewire.backend import Artifact, Device, Slot
+from fusewire.dtypes import float32
+payload = open(sys.argv[1], "rb").read()
+slots = (Slot("input", "x", float32, (2,)), Slot("output", "output0", float32, (2,)))
+backend = engine.OnnxRuntimeBackend()
+found = backend.load(Artifact("rebuild", payload, slots), Device("cpu", "cpu"), {})
+assert found.run([np.ones(2, np.float32)]).wait()[0].tolist() == [2.0, 2.0]
+assert "onnx" not in sys.modules, "loading an artifact imports onnx"
+"""
+
+
+def test_loading_an_artifact_imports_no_onnx(tmp_path: Any) -> None:
+    x = value(float32, 2)
+    artifact = BACKEND.compile(graph_of([x], add(x, x)), CPU, Config())
+    (tmp_path / "model").write_bytes(artifact.payload)
+    command = [sys.executable, "-c", LOADED, str(tmp_path / "model")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+# What it claims
+
+
+def engine_kernels(op: str, place: int) -> set[str]:
+    """List the types for which the engine has CPU kernels, by its own account."""
+    domain, _, name = op.rpartition(":")
+    types, variable = set(NAMES.values()), "T"
+    if not domain:
+        schema = defs.get_schema(name, max_inclusive_version=OPSETS[-1])
+        formal = schema.outputs[0] if place < 0 else schema.inputs[place]
+        types, variable = set(formal.types), formal.type_str
+    found: set[str] = set()
+    for kernel in native.get_all_opkernel_def():
+        first, last = kernel.version_range
+        if kernel.op_name == name and kernel.domain == domain and first <= OPSETS[-1] <= last:
+            found |= set(kernel.type_constraints.get(variable, types))
+    return found & types
+
+
+@pytest.mark.parametrize("key", sorted(set(KERNELS) - {"HardSwish", "Mish"}))
+def test_kernels_are_those_of_the_engine(key: str) -> None:
+    op, _, place = key.partition("@")
+    found = engine_kernels(op, int(place) if place else LEADS.get(op, 0))
+    # Strings, complex numbers and dtypes below a byte do not cross the border.
+    crossing = {NAMES[of] for of in KERNELS["Identity"]}
+    assert {NAMES[of] for of in KERNELS[key]} == found & crossing
+
+
+@pytest.mark.parametrize(("op", "since"), sorted(SINCE.items()))
+def test_ops_of_a_later_opset_are_new_there(op: str, since: int) -> None:
+    assert defs.get_schema(op, max_inclusive_version=OPSETS[-1]).domain == ""
+    assert not defs.has(op, max_inclusive_version=since - 1)
+
+
+def test_offers_are_for_any_size() -> None:
+    (offer,) = BACKEND.claim(layer()[0], CPU)
+    assert isinstance(offer, Offer)
+    assert offer.shapes == "dynamic"
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: power(value(int64, 3), value(int64, 3)), "float64"),
+        (lambda: add(value(complex64, 3), value(complex64, 3)), "complex64"),
+        (lambda: all_ops()["svd"](value(float32, 3, 3))[0], "svd"),
+        (lambda: all_ops()["sequence_length"](all_ops()["sequence_construct"](value(float32))),
+         "reference"),
+    ],
+)  # fmt: skip
+def test_refusal_is_a_sentence_that_says_why(make: Callable[[], Value], said: str) -> None:
+    node = make().node
+    assert node is not None
+    refusals = BACKEND.claim(Graph([], node.outputs, [node]), CPU)
+    assert all(isinstance(found, Refusal) for found in refusals)
+    reason = refuses(node)
+    assert reason is not None
+    assert said in reason
+    assert reason[0].isupper() or reason.startswith(node.op)
+    assert reason.endswith(".")
+
+
+def test_every_lowering_is_of_a_declared_op() -> None:
+    assert set(LOWERING) <= set(all_ops())
+
+
+# What it is given, and gives
+
+
+def test_new_size_runs_without_compiling_again() -> None:
+    graph, weight = layer()
+    run = ready(graph)
+    for count in (1, 5, 0, 3):
+        x = random(count, 16)
+        (found,) = run(x)
+        assert found.shape == (count, 64)
+        np.testing.assert_allclose(found, interpret(graph, [x])[0], rtol=1e-5, atol=1e-5)
+    assert weight.shape == (64, 16)
+
+
+def test_sizes_in_attributes_are_computed_by_the_run() -> None:
+    x = value(float32, N, 3, 4)
+    rows = reshape(x, shape=(N * 2, 6))
+    again = reshape(rows, shape=(3, N, 4))
+    run = ready(graph_of([x], rows, again, reduce_sum(again, axes=(1,))))
+    for count in (2, 7):
+        given = random(count, 3, 4)
+        first, second, total = run(given)
+        assert np.array_equal(first, given.reshape(2 * count, 6))
+        assert np.array_equal(second, given.reshape(3, count, 4))
+        np.testing.assert_allclose(total, second.sum(1), rtol=1e-5, atol=1e-5)
+
+
+def test_size_is_found_in_a_dim_that_is_not_the_symbol_alone() -> None:
+    x = value(float32, 2 * N + 1)
+    run = ready(graph_of([x], all_ops()["full"](reduce_sum(x), shape=(N,))))
+    assert run(np.ones(7, np.float32))[0].tolist() == [7.0, 7.0, 7.0]
+
+
+def test_size_that_only_a_node_tells_is_used_after_it() -> None:
+    x = value(float32, N)
+    places = nonzero(x)
+    count = places.tensor.shape[1]
+    run = ready(graph_of([x], gather(x, reshape(places, shape=(count,)), axis=0)))
+    assert run(np.array([0.0, 3.0, 0.0, 5.0], np.float32))[0].tolist() == [3.0, 5.0]
+
+
+def test_large_constants_stay_out_of_the_artifact() -> None:
+    graph, weight = layer()
+    artifact = BACKEND.compile(graph, CPU, Config())
+    digests = [slot.digest for slot in artifact.slots if slot.role == "weight"]
+    assert weight.nbytes >= WEIGHT_BYTES
+    assert digests == [digest for digest, held in constants_of(graph).items()
+                       if held.array.nbytes >= WEIGHT_BYTES]  # fmt: skip
+    assert len(artifact.payload) < WEIGHT_BYTES
+
+
+def test_weights_are_read_where_they_lie() -> None:
+    table = random(512, 4)
+    places = value(int64, 1)
+    graph = graph_of([places], gather(constant(table), places, axis=0))
+    artifact = BACKEND.compile(graph, CPU, Config())
+    (digest,) = [slot.digest for slot in artifact.slots if slot.digest]
+    held = table.copy()
+    assert digest is not None
+    executable = BACKEND.load(artifact, CPU, {digest: held})
+    held[3] = 42.0
+    (found,) = executable.run([np.array([3])]).wait()
+    assert isinstance(found, np.ndarray)
+    assert found.tolist() == [[42.0] * 4]
+
+
+def test_outputs_are_fresh_and_the_callers() -> None:
+    x = value(float32, N)
+    small, large = constant(np.ones(3, np.float32)), constant(np.ones(512, np.float32))
+    y = add(x, x)
+    run = ready(graph_of([x], x, y, y, small, large))
+    given = np.ones(4, np.float32)
+    first, second = run(given), run(given)
+    arrays = [*first, *second, given]
+    for place, array in enumerate(arrays):
+        assert not any(np.shares_memory(array, other) for other in arrays[:place])
+    for array in first:
+        array[...] = 9.0
+    assert [float(array[0]) for array in run(given)] == [1.0, 2.0, 2.0, 1.0, 1.0]
+
+
+def test_outputs_are_written_where_they_are_wanted() -> None:
+    x = value(float32, 3)
+    executable = build(BACKEND, graph_of([x], add(x, x)), CPU)
+    target = np.zeros(3, np.float32)
+    (found,) = executable.run([np.ones(3, np.float32)], [target]).wait()
+    assert found is target
+    assert target.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("of", [bfloat16, float8_e4m3fn])
+@pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
+def test_dtypes_that_numpy_lacks_cross_by_their_bits(of: DType, shape: tuple[int, ...]) -> None:
+    x = value(of, *shape)
+    given = np.full(shape, 1.5).astype(of.numpy)
+    (found,) = ready(graph_of([x], reshape(x, shape=(*shape, 1))))(given)
+    assert found.dtype == of.numpy
+    assert np.array_equal(found, given[..., None])
+
+
+def test_weights_of_bfloat16_are_bound() -> None:
+    x = value(bfloat16, 2, 64)
+    weight = random(64, 64).astype(ml_dtypes.bfloat16)
+    given = random(2, 64).astype(ml_dtypes.bfloat16)
+    (found,) = ready(graph_of([x], matmul(x, constant(weight))))(given)
+    exact = given.astype(np.float64) @ weight.astype(np.float64)
+    np.testing.assert_allclose(found.astype(np.float64), exact, rtol=2e-2, atol=2e-1)
+
+
+def test_region_without_nodes_gives_copies() -> None:
+    x = value(complex64, 2)
+    given = np.array([1j, 2.0], np.complex64)
+    (found,) = ready(graph_of([x], x))(given)
+    assert np.array_equal(found, given)
+    assert found is not given
+
+
+def test_int64_is_exact() -> None:
+    x, y = value(int64, 2), value(int64, 2, name="y")
+    big = np.array([2**62 + 1, -(2**62) - 1])
+    total, product = ready(graph_of([x, y], add(x, y), multiply(x, y)))(big, np.array([1, 3]))
+    assert total.tolist() == [2**62 + 2, -(2**62) + 2]
+    assert product.tolist() == [2**62 + 1, (-(2**62) - 1) * 3 + 2**64]
+
+
+@pytest.mark.parametrize("of", [int8, int32, int64])
+def test_division_that_would_stop_the_process_does_not(of: DType) -> None:
+    x, y = value(of, 4), value(of, 4, name="y")
+    outputs = [op(x, y) for op in (floor_divide, truncate_divide, remainder, all_ops()["fmod"])]
+    graph = graph_of([x, y], *outputs)
+    given = [np.array([of.range[0], 7, 0, -7], of.numpy), np.array([-1, 0, 0, 2], of.numpy)]
+    for found, wanted in zip(ready(graph)(*given), interpret(graph, given), strict=True):
+        assert np.array_equal(found, wanted)
+
+
+def test_threads_are_taken_from_the_configuration() -> None:
+    graph, _ = layer()
+    artifact = BACKEND.compile(graph, CPU, Config(threads=1))
+    assert artifact.launch["threads"] == 1
+    held = {digest: found.array for digest, found in constants_of(graph).items()}
+    session: Any = open_session(artifact, held)
+    assert session._held[0].get_session_options().intra_op_num_threads == 1
+
+
+@pytest.mark.parametrize("config", [Config(threads=0), Config(options={"spinning": False})])
+def test_configuration_that_makes_no_sense_is_an_error(config: Config) -> None:
+    with pytest.raises(OptionsError):
+        BACKEND.compile(layer()[0], CPU, config)
+
+
+def test_threads_may_share_an_executable() -> None:
+    graph, _ = layer()
+    run = ready(graph)
+    x = random(32, 16)
+    (wanted,) = run(x)
+    wrong: list[int] = []
+
+    def work() -> None:
+        for _ in range(20):
+            if not np.array_equal(run(x)[0], wanted):
+                wrong.append(1)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+# Control flow
+
+
+def test_branch_is_chosen_by_the_run() -> None:
+    of = TensorType(float32, (N,))
+    twice = subgraph(lambda x, y: [multiply(x, y)], of, of)
+    more = subgraph(lambda x, y: [softmax(add(x, y))], of, of)
+    flag, x, y = value(all_ops()["less"].dtypes[0], name="flag"), value(float32, N), value(
+        float32, N, name="y"
+    )  # fmt: skip
+    run = ready(graph_of([flag, x, y], *cond(flag, x, y, then=twice, otherwise=more)))
+    given = random(3), random(3)
+    np.testing.assert_allclose(run(np.array(True), *given)[0], given[0] * given[1], rtol=1e-6)
+    np.testing.assert_allclose(run(np.array(False), *given)[0].sum(), 1.0, rtol=1e-5)
+
+
+def test_loop_runs_as_often_as_its_condition_says() -> None:
+    of = TensorType(float32, (N,))
+    test = subgraph(lambda x, i, n: [less(i, n)], of, INDEX, INDEX)
+    body = subgraph(lambda x, i, n: [add(x, x), add(i, 1)], of, INDEX, INDEX)
+    x, i, n = value(float32, N), value(int64, name="i"), value(int64, name="count")
+    run = ready(graph_of([x, i, n], *while_(x, i, n, condition=test, body=body, carries=2)))
+    for count in (0, 1, 5):
+        found, last = run(np.ones(2, np.float32), np.array(0), np.array(count))
+        assert found.tolist() == [2.0**count] * 2
+        assert last == count
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_takes_any_number_of_rows(reverse: bool) -> None:
+    row = TensorType(float32, (2,))
+    body = subgraph(lambda s, x: [add(s, x), s], row, row)
+    first, rows = value(float32, 2, name="first"), value(float32, N, 2, name="rows")
+    outputs = scan(first, rows, body=body, carries=1, scans=1, reverse=reverse)
+    graph = graph_of([first, rows], *outputs)
+    run = ready(graph)
+    for count in (0, 1, 4):
+        given = [np.ones(2, np.float32), random(count, 2)]
+        for found, wanted in zip(run(*given), interpret(graph, given), strict=True):
+            assert found.shape == wanted.shape
+            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_model_is_valid_where_bodies_see_what_is_around() -> None:
+    row = TensorType(float32, (2,))
+    body = subgraph(lambda s, x, w: [add(s, multiply(x, w)), s], row, row, row)
+    first, rows = value(float32, 2, name="first"), value(float32, N, 2, name="rows")
+    outputs = scan(first, rows, constant(np.ones(2, np.float32)), body=body, carries=1, scans=1)
+    onnx.checker.check_model(lower(graph_of([first, rows], *outputs)).proto(), full_check=True)
+
+
+# All that is declared
+
+
+def test_slice_of_the_conformance_suite() -> None:
+    found = [
+        case
+        for op in all_ops().values()
+        if is_tensor_op(op)
+        for case in sliced(list(cases([op])), Fraction(1, 8))
+    ]
+    rows, problems = reports(BACKEND, CPU, found)
+    assert not problems, "\n".join(problems)
+    taken = [row for row in rows if any(outcome.passed for outcome in row.outcomes.values())]
+    assert len(taken) >= 0.9 * len(rows)
