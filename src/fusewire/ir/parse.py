@@ -10,6 +10,7 @@ import numpy as np
 
 from fusewire.dtypes import DType, bool_, string
 from fusewire.errors import DimError, GraphError, ParseError
+from fusewire.ir.collection import collection_paused
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Attr, Constant, Graph, Node, Value
 from fusewire.ir.reader import DTYPES, MAX_DEPTH, Reader, parse_number
@@ -38,7 +39,8 @@ def parse_type(text: str) -> Type:
 
 def parse_graph(text: str, constants: Mapping[str, Constant] | None = None) -> Graph:
     """Read a graph; ``constants`` holds by digest those too large to be in the text."""
-    return _whole(_Parser(text, constants or {}), lambda parser: parser.graph(0))
+    with collection_paused():
+        return _whole(_Parser(text, constants or {}), lambda parser: parser.graph(0))
 
 
 def _whole(parser: _Parser, rule: Callable[[_Parser], Result]) -> Result:

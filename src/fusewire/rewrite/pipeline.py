@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from fusewire.ir.collection import collection_paused
 from fusewire.ir.graph import Graph
 from fusewire.rewrite.cse import share
 from fusewire.rewrite.dead import drop_dead
@@ -57,7 +58,12 @@ def run_pipeline(graph: Graph, budget: Budget = Budget(), rounds: int = ROUNDS) 
 
     The report's ``refused`` are those of the last round: of nodes that are still there.
     """
-    log, folder = Log(), Folder(budget)
+    with collection_paused():
+        return _rewritten(graph, Folder(budget), rounds)
+
+
+def _rewritten(graph: Graph, folder: Folder, rounds: int) -> Rewritten:
+    log = Log()
     for _ in range(rounds):
         before, last = graph, Log()
         for step in PIPELINE:
