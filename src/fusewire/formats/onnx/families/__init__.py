@@ -23,6 +23,7 @@ from fusewire.formats.onnx.families import (
     quantization,
     recurrent,
     reduction,
+    resampling,
     scatter,
     slicing,
     sorting,
@@ -35,8 +36,8 @@ TABLE: Mapping[str, Write] = {
     name: write
     for family in (
         arithmetic, functions, bits, conversion, reduction, contraction, convolution, pooling,
-        quantization, spectrum, movement, slicing, creation, indexing, scatter, sorting, image,
-        activation, normalization, transformer, recurrent, control, container,
+        quantization, spectrum, movement, slicing, creation, indexing, scatter, sorting,
+        resampling, image, activation, normalization, transformer, recurrent, control, container,
     )
     for name, write in family.WRITERS.items()
 }  # fmt: skip
