@@ -253,6 +253,8 @@ class Record:
             "caught at the layer": self.caught_at_layer / max(self.trials, 1),
             "did not reach": self.trials - self.reached,
             "caught at the output": self.caught_at_output / max(self.reached, 1),
+            "caught, of those that change a float32 of it": self.caught_stored
+            / max(self.reached_stored, 1),
         }
 
 
@@ -339,7 +341,10 @@ def table(records: Sequence[Record]) -> str:
     lines.append("|---|" + "---|" * len(rows))
     for key in list(rows[0])[1:]:
         cells = [r[key] for r in rows]
-        shown = [f"{c:.1%}" if "caught" in key else f"{c:.3g}" for c in cells]
+        shown = [
+            f"{c:.1%}" if "caught" in key else f"{c:,}" if isinstance(c, int) else f"{c:.3g}"
+            for c in cells
+        ]
         lines.append(f"| {key} | " + " | ".join(shown) + " |")
     return "\n".join(lines)
 

@@ -21,7 +21,7 @@ from fusewire.ops.sample import HostValue
 
 SCOUTS = 2
 # A right engine's largest error is about 5 spreads, that of a fast convolution several times more.
-MULTIPLE = 52.0
+MULTIPLE = 45.0
 
 
 class Oracle:

@@ -24,7 +24,7 @@ USELESS = 0.1
 # A tolerance that would be useless is cut to this many spreads: a right engine needs about half.
 NEEDED = 12.0
 # How many runs' worth of scale an element takes from the others.
-SHARED = 3.0
+SHARED = 6.0
 # The rms of a large slice may be so many times the largest that a run shows; of one element, 3
 # times that, because a few runs tell less about it.
 SLICES = 1.75
