@@ -12,6 +12,7 @@ from fusewire.errors import (
     EngineOutOfMemory,
     EngineRaised,
     OptionsError,
+    ShapeMismatchError,
 )
 from fusewire.ir.graph import Graph
 from fusewire.process.guard import BY_CODE, KINDS, blaming, failure, guarded, refusal
@@ -57,7 +58,8 @@ def test_what_is_thrown_becomes_typed(thrown: BaseException, kind: type[EngineEr
 
 
 @pytest.mark.parametrize(
-    "thrown", [OptionsError("no such option"), EngineGarbage("x", "y"), KeyboardInterrupt()]
+    "thrown",
+    [OptionsError("x"), ShapeMismatchError("x"), EngineGarbage("x", "y"), KeyboardInterrupt()],
 )
 def test_what_is_not_the_engines_goes_through(thrown: BaseException) -> None:
     with pytest.raises(type(thrown)) as caught:

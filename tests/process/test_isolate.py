@@ -205,6 +205,13 @@ def test_a_wrong_option_is_the_callers_mistake(pool: Pool, isolate: bool) -> Non
         first_contact(reference, region(), DEVICE, config, [INPUT], isolate=isolate, pool=pool)
 
 
+@pytest.mark.parametrize("isolate", [True, False])
+def test_a_size_that_only_the_run_finds_wrong_is_too(pool: Pool, isolate: bool) -> None:
+    reference = chaos("misfit_at_run")
+    with pytest.raises(ShapeMismatchError, match="another size"):
+        first_contact(reference, region(), DEVICE, Config(), [INPUT], isolate=isolate, pool=pool)
+
+
 def test_a_failed_job_does_not_confuse_the_next(pool: Pool) -> None:
     graph = region(WEIGHTS * 3)
     config = Config(options={"speed": {}})  # type: ignore[dict-item]  # the fault

@@ -20,6 +20,7 @@ from fusewire.errors import (
     EngineGarbage,
     EngineOutOfMemory,
     EngineRaised,
+    FusewireError,
     OptionsError,
     ShapeMismatchError,
 )
@@ -41,6 +42,8 @@ KINDS: dict[type[EngineError], tuple[str, str]] = {
     ),
     EngineRaised: ("failed", f"{_ELSEWHERE}, or mend what it names."),
 }
+# What the caller did wrong, and is told, whichever process found it.
+CALLERS: tuple[type[FusewireError], ...] = (OptionsError, ShapeMismatchError)
 BY_CODE = {kind.code: kind for kind in KINDS}
 _DOING: dict[Phase, str] = {
     "import": "starting",
@@ -61,7 +64,7 @@ def guarded(
     """Call into an engine; ``what`` is the thing that the phase is about, for the message."""
     try:
         return call(*arguments)
-    except (EngineError, OptionsError, ShapeMismatchError, KeyboardInterrupt):
+    except (EngineError, *CALLERS, KeyboardInterrupt):
         raise
     except BaseException as error:
         # SystemExit, and the panics of Rust libraries, are no Exceptions, and no reason to die.

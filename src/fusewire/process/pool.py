@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from fusewire.errors import EngineGarbage, IsolationError, OptionsError
+from fusewire.errors import EngineGarbage, IsolationError
 from fusewire.ir.graph import Array
 from fusewire.process.child import Child, ChildLimits
 from fusewire.process.codec import TEXT
 from fusewire.process.frames import Blobs
-from fusewire.process.guard import BY_CODE
+from fusewire.process.guard import BY_CODE, CALLERS
 
 Answer = TypeVar("Answer")
 
@@ -78,8 +78,9 @@ def _error(about: Any) -> Exception:
     code, reason, advice = (
         TEXT.read(row.get(x, ""), iter(())) for x in ("code", "reason", "advice")
     )
-    if code == "options":
-        return OptionsError(reason)
+    for kind in CALLERS:
+        if code == kind.__name__:
+            return kind(reason)
     if code not in BY_CODE or not reason:
         return EngineGarbage(f"an error that is none: {repr(about)[:80]}")
     return BY_CODE[code](reason, advice)

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from fusewire.backend import Artifact, Backend, Config, Device, Executable
-from fusewire.errors import EngineError, EngineGarbage, OptionsError
+from fusewire.errors import EngineError, EngineGarbage
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph
 from fusewire.ops.sample import HostValue
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
-from fusewire.process.guard import Phase, blaming, described, guarded
+from fusewire.process.guard import CALLERS, Phase, blaming, described, guarded
 from fusewire.process.trial import attempt, backend_of, run_again
 
 _DESCRIPTORS = 4096
@@ -81,8 +81,8 @@ class Worker:
         except EngineError as error:
             about = {"code": error.code, "reason": error.reason, "advice": error.advice}
             answer, blobs = {"error": about}, []
-        except OptionsError as error:
-            answer, blobs = {"error": {"code": "options", "reason": str(error)}}, []
+        except CALLERS as error:
+            answer, blobs = {"error": {"code": type(error).__name__, "reason": str(error)}}, []
         self._say({"job": frame.header["job"], **answer}, blobs)
         # After the answer: an engine that dies of this has done nothing wrong to the job.
         for held in frame.header.get("drop", ()):

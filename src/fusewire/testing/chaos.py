@@ -40,6 +40,7 @@ from fusewire.backend import (
     Unavailable,
 )
 from fusewire.dtypes import int8
+from fusewire.errors import ShapeMismatchError
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.ops.interpret import Interpreter
@@ -72,6 +73,10 @@ def _throw() -> NoReturn:
     raise RuntimeError("chaos was asked for")
 
 
+def _misfit() -> NoReturn:
+    raise ShapeMismatchError("chaos wants another size")
+
+
 def _hang_with_a_child(command: str) -> NoReturn:
     # Named after the process that watches, so that it can look for it.
     subprocess.Popen([sys.executable, "-c", command, f"chaos-of-{os.getppid()}"])
@@ -100,6 +105,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "exit": lambda: os._exit(3),
     "quit": lambda: sys.exit("chaos quits"),
     "raise": _throw,
+    "misfit": _misfit,
     "hang": _sleep,
     # PyDLL keeps the interpreter locked while the native function waits.
     "hang_gil": lambda: ctypes.PyDLL(None).pause(),
