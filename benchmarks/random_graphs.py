@@ -88,9 +88,9 @@ def _report(
         f"{options.graphs:,} graphs, {ops.total():,} nodes, {len(ops)} of {len(all_ops())} ops"
         f"{' (not: ' + ', '.join(unused) + ')' if unused else ''}; "
         f"{len(RULES)} rules, {len(REWRITES)} ways to rewrite, printing and specializing.", "",
-        f"**{len(failed)} failures.** Of the rewritten graphs all others are equal bit for bit, "
-        f"but for {tally.rounded.total()} that round otherwise and are right by the oracle's bound "
-        f"({_listed(tally.rounded) or 'none'}).", "",
+        f"**{len(failed)} failures.** All other rewritten graphs give the same bits, but for "
+        f"{tally.rounded.total()} that round otherwise: within 16 last places of the largest "
+        f"element, or right by the oracle ({_listed(tally.rounded) or 'none'}).", "",
         *(f"- {line.splitlines()[0]}" for line in failed),
         "## Graphs that each rewrite changed", "", _listed(tally.changed), "",
         "## Firings (pipeline, and folding, sharing, dead code and expansion alone)", "",
