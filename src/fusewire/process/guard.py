@@ -64,7 +64,9 @@ def guarded(
     """Call into an engine; ``what`` is the thing that the phase is about, for the message."""
     try:
         return call(*arguments)
-    except (EngineError, *CALLERS, KeyboardInterrupt):
+    except (EngineError, KeyboardInterrupt):
+        raise
+    except CALLERS:
         raise
     except BaseException as error:
         # SystemExit, and the panics of Rust libraries, are no Exceptions, and no reason to die.
