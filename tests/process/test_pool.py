@@ -78,13 +78,15 @@ def test_a_child_that_died_in_its_sleep_is_replaced() -> None:
 
 
 def test_a_child_that_speaks_unasked_is_replaced() -> None:
+    reference = chaos("mutter_at_rerun")
     with Pool() as pool:
-        first = pid_of(pool, chaos("mutter_at_run"))
-        made(contact(pool, "mutter_at_run"))
-        seat = pool._seats[chaos("mutter_at_run")]
+        found = made(contact(pool, "mutter_at_rerun"))
+        first = pid_of(pool, reference)
+        assert isinstance(rerun(found, [INPUT], PATIENT, pool=pool), Rerun)
+        seat = pool._seats[reference]
         assert not stays(lambda: seat.child is not None and seat.child.is_usable)
-        made(contact(pool, "mutter_at_run"))
-        assert pid_of(pool, chaos("mutter_at_run")) != first
+        made(contact(pool, "mutter_at_rerun"))
+        assert pid_of(pool, reference) != first
 
 
 def test_what_only_a_used_child_dies_of_is_not_held_against_a_region() -> None:
