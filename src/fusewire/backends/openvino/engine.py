@@ -14,6 +14,7 @@ from fusewire.backend import (
     Device,
     Exchange,
     Executable,
+    Fact,
     Gap,
     Offer,
     Refusal,
@@ -66,7 +67,7 @@ class OpenvinoBackend(Backend):
         if not proves(_core()):
             return [Unavailable("wrong", "OpenVINO's CPU plugin gave a wrong sum.", INSTALL)]
         get = _core().get_property
-        facts = {
+        facts: dict[str, Fact] = {
             "engine": str(openvino.get_version()),
             "abilities": tuple(str(x) for x in get("CPU", "OPTIMIZATION_CAPABILITIES")),
         }

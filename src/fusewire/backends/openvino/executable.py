@@ -16,8 +16,9 @@ from openvino import opset16 as ops
 
 from fusewire import dtypes
 from fusewire.backend import Done, Event, Executable, Held
-from fusewire.backends.openvino.holding import Holding, operands
-from fusewire.backends.openvino.scope import Scope, type_of
+from fusewire.backends.openvino.holding import Holding, index_operands
+from fusewire.backends.openvino.memory import type_of
+from fusewire.backends.openvino.scope import Scope
 from fusewire.backends.openvino.storage import LONG, Storage
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.graph import Array, Value
@@ -33,7 +34,7 @@ def proves(core: Any) -> bool:
     model = openvino.Model([ops.result(ops.add(x, x))], [x])
     request = core.compile_model(model, "CPU", SETTINGS).create_infer_request()
     (found,) = request.infer([np.array([1.0, 2.0], np.float32)]).values()
-    return [2.0, 4.0] == list(found)
+    return list(found) == [2.0, 4.0]
 
 
 @dataclass(frozen=True)
@@ -101,9 +102,7 @@ class OpenvinoExecutable(Executable):
 class _Request:
     """One request of the engine, and the arrays that are bound to it."""
 
-    def __init__(
-        self, request: Any, inputs: Sequence[_Edge], outputs: Sequence[_Edge]
-    ) -> None:
+    def __init__(self, request: Any, inputs: Sequence[_Edge], outputs: Sequence[_Edge]) -> None:
         self._request = request
         self._inputs = inputs
         self._outputs = outputs
@@ -126,9 +125,7 @@ class _Request:
                 self._bind(place, edge, x)
         fresh = self._fresh() if True in self._large else {}
         values = self._request.infer(share_outputs=True).values()
-        return [
-            self._taken(place, value, fresh.get(place)) for place, value in enumerate(values)
-        ]
+        return [self._taken(place, value, fresh.get(place)) for place, value in enumerate(values)]
 
     def _bind(self, place: int, edge: _Edge, x: Array) -> None:
         if x.nbytes <= SMALL or not x.flags.c_contiguous or not x.flags.writeable:
@@ -242,4 +239,4 @@ def _narrowing(name: str, is_direct: bool) -> Callable[[Array], Array]:
 def _is_direct(holding: Holding, value: Value) -> bool:
     """Tell whether all that uses an input uses it as an index."""
     users = holding.graph.users.get(value, ())
-    return all(is_index for node in users for v, is_index in operands(node) if v is value)
+    return all(is_index for node in users for v, is_index in index_operands(node) if v is value)

@@ -5,7 +5,7 @@ Must never import the engine: a claim and the lowering of what was claimed both 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from fusewire.backends.openvino.storage import (
@@ -39,13 +39,20 @@ class Row(Protocol):
     def wide(self) -> object | None: ...
 
 
-def operands(node: Node) -> Iterator[tuple[Value, bool]]:
-    """Yield the operands that are present, and whether each is an index."""
+def index_operands(node: Node) -> list[tuple[Value | None, bool]]:
+    """List the inputs of a node, and whether each is an index or a shape."""
     op = get_op(node.op)
     names = (*op.parameters[0], *[""] * len(node.inputs))
-    for name, value in zip(names, node.inputs, strict=False):
-        if value is not None:
-            yield value, name in op.index_operands and node.op != "range"
+    # The ends of a range are what its elements are made of.
+    told = () if node.op == "range" else op.index_operands
+    pairs = zip(names, node.inputs, strict=False)
+    return [(value, name in told) for name, value in pairs]
+
+
+def data_operands(node: Node) -> list[Value]:
+    """List the operands whose elements a node computes with or moves."""
+    found = index_operands(node)
+    return [value for value, is_index in found if value is not None and not is_index]
 
 
 def moves(node: Node) -> bool:
@@ -80,10 +87,9 @@ class Holding:
 
     def mode(self, node: Node) -> Mode:
         """Tell how a node is lowered: as it is, piece by piece, or by a function for pairs."""
-        data = [value for value, is_index in operands(node) if not is_index]
         if moves(node):
             return "parts" if any(self.storage(v).parts > 1 for v in node.outputs) else "plain"
-        values = [*data, *node.outputs]
+        values = [*data_operands(node), *node.outputs]
         if any(v.tensor.dtype is complex64 for v in values):
             return "complex"
         return "wide" if any(self.storage(v).parts > 1 for v in values) else "plain"
@@ -95,8 +101,7 @@ class Holding:
                 return f"OpenVINO has no tensor of {value.type}."
         if moves(node) or get_op(node.op).is_(Trait.CONTROL):
             return None
-        data = [value for value, is_index in operands(node) if not is_index]
-        for value in data or node.outputs:
+        for value in data_operands(node) or node.outputs:
             found = self._refuses_dtype(node, value.tensor.dtype, row)
             if found is not None:
                 return found

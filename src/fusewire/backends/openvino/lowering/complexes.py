@@ -18,6 +18,7 @@ from fusewire.backends.openvino.lowering.entry import (
     dim_of,
     number,
     rank_of,
+    select,
 )
 from fusewire.backends.openvino.lowering.floats import atan2, exp, maximum, minimum
 from fusewire.backends.openvino.lowering.movement import attr
@@ -48,13 +49,13 @@ def _quotient(x: Pair, y: Pair) -> Pair:
     """Divide by Smith's method: nothing is squared, so nothing overflows on the way."""
     (a, b), (c, d) = x, y
     flat = ops.less_equal(ops.abs(d), ops.abs(c))
-    long, short = ops.select(flat, c, d), ops.select(flat, d, c)
+    long, short = select(flat, c, d), select(flat, d, c)
     ratio = ops.divide(short, long)
     below = ops.add(long, ops.multiply(short, ratio))
-    first, second = ops.select(flat, a, b), ops.select(flat, b, a)
+    first, second = select(flat, a, b), select(flat, b, a)
     real = ops.divide(ops.add(first, ops.multiply(second, ratio)), below)
     crossed = ops.subtract(second, ops.multiply(first, ratio))
-    imaginary = ops.divide(ops.select(flat, crossed, ops.negative(crossed)), below)
+    imaginary = ops.divide(select(flat, crossed, ops.negative(crossed)), below)
     return real, imaginary
 
 
@@ -69,7 +70,7 @@ def _absolute(x: Pair) -> Ov:
     slanted = ops.multiply(long, ops.sqrt(ops.add(ops.multiply(ratio, ratio), number(1.0, long))))
     infinite = ops.logical_or(ops.is_inf(x[0]), ops.is_inf(x[1]))
     flat = ops.logical_or(ops.equal(long, number(0.0, long)), infinite)
-    return ops.select(flat, ops.select(infinite, number(np.inf, long), long), slanted)
+    return select(flat, select(infinite, number(np.inf, long), long), slanted)
 
 
 def _exp(x: Pair) -> Pair:
@@ -122,7 +123,9 @@ def _fitted(s: Any, x: Ov, axis: int, length: Dim) -> Ov:
     rank = rank_of(x)
     missing = ops.subtract(s.size(length), dim_of(x, axis))
     before = const([0] * rank)
-    after = ops.multiply(ops.broadcast(missing, const([rank])), const([int(i == axis) for i in range(rank)]))
+    after = ops.multiply(
+        ops.broadcast(missing, const([rank])), const([int(i == axis) for i in range(rank)])
+    )
     return filled(x, before, after, None)
 
 
@@ -161,14 +164,16 @@ PAIRED: dict[str, Lower] = {
     "sin": of_pairs(_sin),
     "cos": of_pairs(_cos),
 }
-TABLE: Table = _with_complex(
+_COMPLEX = _with_complex(
     conj=of_pairs(lambda x: (x[0], ops.negative(x[1]))),
     real=of_pairs(lambda x: x[0]),
     imag=of_pairs(lambda x: x[1]),
     fft=_fourier("dft"),
     ifft=_fourier("idft"),
     irfft=_fourier("irdft"),
-) | {
+)
+TABLE: Table = {
+    **_COMPLEX,
     "complex": Entry(_complex, complex=_complex),
     "rfft": Entry(_fourier("rdft"), complex=_fourier("rdft")),
 }

@@ -1,8 +1,7 @@
-"""Products of matrices. The engine computes them in float32, so integers only where that is exact."""
+"""Products of matrices, which the engine computes in float32: integers only where that is exact."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,12 +15,13 @@ from fusewire.backends.openvino.lowering.entry import (
     Table,
     const,
     convert,
+    elementwise,
     ints,
     number,
     rank_of,
     wrapped,
 )
-from fusewire.backends.openvino.lowering.movement import attr
+from fusewire.backends.openvino.lowering.movement import attr, turned_axes
 from fusewire.ir.dims import Dim, size
 from fusewire.ir.graph import Node
 from fusewire.ir.types import TensorType
@@ -79,7 +79,7 @@ def _grouped(s: Any, x: Ov, of: TensorType, groups: Sequence[Sequence[int]], bat
         # A vector is given as one: as a matrix of one row the engine crashes on a chain of them.
         groups = groups[1:]
     order = [axis for group in groups for axis in group]
-    x = x if order == list(range(of.rank)) else ops.transpose(x, const(order))
+    x = turned_axes(x, of.shape, order)
     if all(len(group) == 1 for group in groups[batch:]):
         return x
     dims = [of.shape[axis] for group in groups[:batch] for axis in group]
@@ -160,9 +160,7 @@ def refuses_codes(terms: Dim) -> str | None:
     return f"OpenVINO multiplies codes in float32, where sums of {terms} products lose digits."
 
 
-def _matmul_integer(
-    s: Any, node: Node, a: Ov, b: Ov, a_zero: Ov | None, b_zero: Ov | None
-) -> Ov:
+def _matmul_integer(s: Any, node: Node, a: Ov, b: Ov, a_zero: Ov | None, b_zero: Ov | None) -> Ov:
     terms = node.operands[0].tensor.shape[-1]
     assert isinstance(terms, int), "or refused"
     left, right = codes(a, a_zero, -2), codes(b, b_zero, -1)
@@ -176,7 +174,6 @@ def _refuses_integer(node: Node) -> str | None:
     return refuses_codes(node.operands[0].tensor.shape[-1])
 
 
-assert math.log2(EXACT) == 24
 _MATMUL = on_floats(lambda s, node, x, y: matmul(x, y))
 TABLE: Table = {
     "matmul": Entry(_MATMUL, "fi", of_pairs(_MATMUL), refuses=_matmul_terms),
@@ -184,5 +181,6 @@ TABLE: Table = {
                          refuses=_dot_terms),
     "linear": Entry(_linear),
     "gemm": Entry(_gemm),
+    "inverse": Entry(elementwise(lambda x: ops.inverse(x, False))),
     "matmul_integer": Entry(_matmul_integer, "i", refuses=_refuses_integer),
 }  # fmt: skip

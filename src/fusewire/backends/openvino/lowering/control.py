@@ -23,7 +23,7 @@ def _body(node: Node, name: str) -> Graph:
 
 def _model(scope: Any, name: str, results: Sequence[Ov]) -> openvino.Model:
     """Close a body; sizes of the graph around it have become parameters."""
-    parameters = [*scope.parameters, *scope.captured.values()]
+    parameters = [*scope.parameters, *scope.sizes.captured.values()]
     return openvino.Model([ops.result(x) for x in results], parameters, name)
 
 
@@ -62,10 +62,10 @@ def _cond(s: Any, node: Node) -> list[Any]:
             ):
                 chosen.set_input(_port(x), *_on_side(side, parameter))
     for side, scope in enumerate(scopes):
-        for symbol, parameter in scope.captured.items():
-            chosen.set_input(_port(s.symbol(symbol)), *_on_side(side, parameter))
-    results = zip(models[0].results, models[1].results, strict=True)
-    return _grouped(s, node, [chosen.set_output(*pair) for pair in results])
+        for symbol, parameter in scope.sizes.captured.items():
+            chosen.set_input(_port(s.sizes.symbol(symbol)), *_on_side(side, parameter))
+    ends = zip(models[0].results, models[1].results, strict=True)
+    return _grouped(s, node, [chosen.set_output(*pair) for pair in ends])
 
 
 def _on_side(side: int, parameter: Ov) -> tuple[Ov | None, Ov | None]:
@@ -142,8 +142,8 @@ class _Loop:
                     self.loop.set_merged_input(parameter, _port(x), left.pop(0))
                 else:
                     self.loop.set_invariant_input(parameter, _port(x))
-        for symbol, parameter in self.scope.captured.items():
-            self.loop.set_invariant_input(parameter, _port(self.s.symbol(symbol)))
+        for symbol, parameter in self.scope.sizes.captured.items():
+            self.loop.set_invariant_input(parameter, _port(self.s.sizes.symbol(symbol)))
         last = [self.loop.get_iter_value(x, -1) for x in results[1 : 1 + len(carried)]]
         rows = [self.loop.get_concatenated_slices(x, 0, 1, 1, -1, 0) for x in left]
         return self._outputs(inputs, last, rows, carries)

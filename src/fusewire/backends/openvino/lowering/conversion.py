@@ -8,14 +8,15 @@ from openvino import opset16 as ops
 
 from fusewire.backends.openvino.lowering import wide
 from fusewire.backends.openvino.lowering.entry import (
-    at_least,
     Entry,
     Ov,
     Pair,
     Table,
+    at_least,
     const,
     convert,
     ints,
+    select,
     shift_right,
     stored,
     wrapped,
@@ -36,16 +37,28 @@ def unsigned_float(x: Ov) -> Ov:
 
 
 def _long_float(x: Pair, is_signed: bool) -> Ov:
-    """Convert the magnitude: halves of different signs would cancel."""
-    size = x
-    if is_signed:
-        opposite = wide.negative(None, None, x)  # type: ignore[arg-type] # looks at neither
-        size = wide.select(ops.less(x[1], const(0)), opposite, x)
-    upper = ops.multiply(unsigned_float(size[1]), const(_WHOLE, "f32"))
-    found = ops.add(upper, unsigned_float(size[0]))
-    if not is_signed:
-        return found
-    return ops.select(ops.less(x[1], const(0)), ops.negative(found), found)
+    """Convert the magnitude, as a sum of two floats that are exact: one rounding is all."""
+    below = ops.less(x[1], const(0))
+    low, high = wide.select_pair(below, wide.opposite(x), x) if is_signed else x
+    # Below 2**41: 24 bits and 17 bits.
+    upper = ops.bitwise_or(ops.bitwise_left_shift(high, const(15)), shift_right(low, 17))
+    small = _scaled_sum(upper, 17, ops.bitwise_and(low, const(0x1FFFF)), 0)
+    # Above: 24 bits and 24 bits, of which the last stands for all that are left.
+    middle = ops.bitwise_left_shift(ops.bitwise_and(high, const(0xFF)), const(16))
+    middle = ops.bitwise_or(middle, shift_right(low, 16))
+    rest = ops.not_equal(ops.bitwise_and(low, const(0xFFFF)), const(0))
+    middle = ops.bitwise_or(middle, ops.convert(rest, "i32"))
+    large = _scaled_sum(shift_right(high, 8), 40, middle, 16)
+    found = select(ops.equal(shift_right(high, 9), const(0)), small, large)
+    return select(below, ops.negative(found), found) if is_signed else found
+
+
+def _scaled_sum(x: Ov, up: int, y: Ov, down: int) -> Ov:
+    first, second = (
+        ops.multiply(convert(part, "f32"), const(2.0**power, "f32"))
+        for part, power in ((x, up), (y, down))
+    )
+    return ops.add(first, second)
 
 
 def _to_float(x: Any, of: DType, to: DType) -> Ov:
@@ -55,7 +68,7 @@ def _to_float(x: Any, of: DType, to: DType) -> Ov:
         found = _long_float(x, of.is_signed)
     else:
         found = unsigned_float(x) if of is uint32 else convert(x, "f32")
-    if of in FLOATS and to in (float16, bfloat16) and of is not to or (
+    if (of in FLOATS and to in (float16, bfloat16) and of is not to) or (
         to in (float16, bfloat16) and of not in FLOATS
     ):
         return round_to_half(found) if to is float16 else round_to_brain(found)
@@ -65,22 +78,22 @@ def _to_float(x: Any, of: DType, to: DType) -> Ov:
 def _within(x: Ov, low: float, high: float) -> Ov:
     """Limit a float32, with 0 for NaN."""
     limited = ops.minimum(ops.maximum(x, const(low, "f32")), const(high, "f32"))
-    return ops.select(ops.is_nan(x), const(0.0, "f32"), limited)
+    return select(ops.is_nan(x), const(0.0, "f32"), limited)
 
 
 def float_to_int32(x: Ov) -> Ov:
     """Convert toward 0, out of range to the bound, NaN to 0."""
     # The largest float32 below 2**31.
     inside = convert(_within(x, -_HALF, _HALF - 128), "i32")
-    return ops.select(at_least(x, const(_HALF, "f32")), const(2**31 - 1), inside)
+    return select(at_least(x, const(_HALF, "f32")), const(2**31 - 1), inside)
 
 
 def _float_to_uint32(x: Ov) -> Ov:
     upper = at_least(x, const(_HALF, "f32"))
     low = convert(_within(x, 0.0, _HALF - 128), "i32")
     high = convert(_within(ops.subtract(x, const(_HALF, "f32")), 0.0, _HALF - 128), "i32")
-    found = ops.select(upper, ops.bitwise_xor(high, const(_TOP)), low)
-    return ops.select(at_least(x, const(_WHOLE, "f32")), const(-1), found)
+    found = select(upper, ops.bitwise_xor(high, const(_TOP)), low)
+    return select(at_least(x, const(_WHOLE, "f32")), const(-1), found)
 
 
 def _float_to_long(x: Ov, is_signed: bool) -> Pair:
@@ -93,14 +106,14 @@ def _float_to_long(x: Ov, is_signed: bool) -> Pair:
     limit = _HALF if is_signed else _WHOLE
     over = at_least(upper, const(limit, "f32"))
     most = const(-1), const(2**31 - 1 if is_signed else -1)
-    found = wide.select(over, most, found)
+    found = wide.select_pair(over, most, found)
     if is_signed:
-        opposite = wide.negative(None, None, found)  # type: ignore[arg-type] # looks at neither
+        opposite = wide.opposite(found)
         least = const(0), const(_TOP)
-        found = wide.select(
-            ops.less(x, const(0.0, "f32")), wide.select(over, least, opposite), found
+        found = wide.select_pair(
+            ops.less(x, const(0.0, "f32")), wide.select_pair(over, least, opposite), found
         )
-    return wide.select(ops.is_nan(x), (const(0), const(0)), found)
+    return wide.select_pair(ops.is_nan(x), (const(0), const(0)), found)
 
 
 def _float_to_int(x: Ov, to: DType, is_narrow: bool) -> Any:

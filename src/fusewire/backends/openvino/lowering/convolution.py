@@ -25,16 +25,16 @@ from fusewire.ops.window import Window
 
 def window_of(node: Node, sizes: Any) -> Window:
     """Complete the attributes that say how a window slides."""
-    found = [node.attrs.get(name) for name in ("strides", "padding", "dilations")]
-    return Window.of(sizes, *found, bool(node.attrs.get("ceil")))  # type: ignore[arg-type] # checked by the type rule
+    strides, padding, dilations = (attr(node, n) for n in ("strides", "padding", "dilations"))
+    return Window.of(sizes, strides, padding, dilations, bool(node.attrs.get("ceil")))
 
 
 def cropped(x: Ov, window: Window) -> tuple[Ov, list[int], list[int]]:
     """Apply padding that crops; give what is left and what the engine is to pad."""
     low, high = ([side[i] for side in window.padding] for i in (0, 1))
     if min([*low, *high]) < 0:
-        cut = [const([0, 0, *(min(n, 0) for n in side)]) for side in (low, high)]
-        x = filled(x, *cut, None)
+        first, last = (const([0, 0, *(min(n, 0) for n in side)]) for side in (low, high))
+        x = filled(x, first, last, None)
     return x, [max(n, 0) for n in low], [max(n, 0) for n in high]
 
 
@@ -49,9 +49,7 @@ def _spread(s: Any, x: Ov, of: TensorType, steps: tuple[int, ...]) -> Ov:
     grown = [dim * step for dim, step in zip(spatial, steps, strict=True)]
     x = ops.reshape(x, s.shape([batch, channels, *grown]), False)
     # The last of each axis has zeros behind it that lie between nothing.
-    return filled(
-        x, const([0] * (rank + 2)), const([0, 0, *(1 - step for step in steps)]), None
-    )
+    return filled(x, const([0] * (rank + 2)), const([0, 0, *(1 - step for step in steps)]), None)
 
 
 def convolved(s: Any, x: Ov, w: Ov, kernel: TensorType, window: Window, groups: int) -> Ov:
@@ -123,16 +121,16 @@ def _refuses_transpose(node: Node) -> str | None:
     return _refuses(node)
 
 
-def _conv_integer(
-    s: Any, node: Node, x: Ov, w: Ov, x_zero: Ov | None, w_zero: Ov | None
-) -> Ov:
+def _conv_integer(s: Any, node: Node, x: Ov, w: Ov, x_zero: Ov | None, w_zero: Ov | None) -> Ov:
     kernel = node.operands[1].tensor
     window = window_of(node, kernel.shape[2:])
     groups = int(attr(node, "groups"))
     terms = int(np.prod(kernel.shape[1:]))  # type: ignore[arg-type] # or refused
     # Zeros are subtracted first, so that padding is 0 in what is summed.
     left, right = codes(x, x_zero), codes(w, w_zero, 0)
-    return split_product(lambda a, b: convolved(s, a, b, kernel, window, groups), left, right, terms)
+    return split_product(
+        lambda a, b: convolved(s, a, b, kernel, window, groups), left, right, terms
+    )
 
 
 def _refuses_integer(node: Node) -> str | None:

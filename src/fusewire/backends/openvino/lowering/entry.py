@@ -140,6 +140,15 @@ def turned(x: Ov) -> Ov:
     return ops.bitwise_xor(x, const(-(2**31)))
 
 
+def select(condition: Ov, x: Ov, y: Ov) -> Ov:
+    """Choose; int32 by their bits, since the engine's own may pass them through float32."""
+    if type_name(x) != "i32":
+        return ops.select(condition, x, y)
+    mask = ops.subtract(const(0), ops.convert(condition, "i32"))
+    rest = ops.bitwise_and(y, ops.bitwise_not(mask))
+    return ops.bitwise_or(ops.bitwise_and(x, mask), rest)
+
+
 def rank_of(x: Ov) -> int:
     """Give the number of axes, which is always known here."""
     port = x if hasattr(x, "get_node") else x.output(0)

@@ -8,15 +8,16 @@ import numpy as np
 from openvino import opset16 as ops
 
 from fusewire.backends.openvino.lowering.entry import (
-    above,
-    at_least,
     Entry,
     Ov,
     Table,
+    above,
+    at_least,
     const,
     convert,
     elementwise,
     number,
+    select,
     type_name,
 )
 
@@ -42,10 +43,9 @@ def extreme(function: Callable[[Ov, Ov], Ov]) -> Callable[[Ov, Ov], Ov]:
         if type_name(x) != "f32":
             return function(x, y)
         if is_nan_free(x):
-            return function(x, y)
-        if is_nan_free(y):
-            return function(y, x)
-        return ops.select(ops.is_nan(x), x, function(x, y))
+            # Not the bare function: of a pair of them the engine makes a Clamp, which drops NaN.
+            x, y = y, x
+        return select(ops.is_nan(x), x, function(x, y))
 
     return lower
 
@@ -53,9 +53,14 @@ def extreme(function: Callable[[Ov, Ov], Ov]) -> Callable[[Ov, Ov], Ov]:
 maximum, minimum = extreme(ops.maximum), extreme(ops.minimum)
 
 
+def is_finite(x: Ov) -> Ov:
+    """Tell where it is neither NaN nor infinite; the engine's denies it of 1e-40 (2026.4.1)."""
+    return ops.logical_not(ops.logical_or(ops.is_nan(x), ops.is_inf(x)))
+
+
 def exp(x: Ov) -> Ov:
     """Exponentiate; the engine's gives inf of NaN."""
-    return ops.select(ops.is_nan(x), x, ops.exp(x))
+    return select(ops.is_nan(x), x, ops.exp(x))
 
 
 def _erf(x: Ov) -> Ov:
@@ -65,7 +70,7 @@ def _erf(x: Ov) -> Ov:
     for factor in reversed(_ERF[:-1]):
         total = ops.add(ops.multiply(total, square), number(factor, x))
     near = ops.less(ops.abs(x), number(1.0, x))
-    return ops.select(near, ops.multiply(x, total), ops.erf(x))
+    return select(near, ops.multiply(x, total), ops.erf(x))
 
 
 def _expm1(x: Ov) -> Ov:
@@ -77,7 +82,7 @@ def _log1p(x: Ov) -> Ov:
     part = ops.divide(x, ops.add(x, number(2.0, x)))
     near = ops.less(ops.abs(x), number(0.5, x))
     close = ops.multiply(ops.atanh(part), number(2.0, x))
-    return ops.select(near, close, ops.log(ops.add(x, number(1.0, x))))
+    return select(near, close, ops.log(ops.add(x, number(1.0, x))))
 
 
 def _cbrt(x: Ov) -> Ov:
@@ -87,8 +92,8 @@ def _cbrt(x: Ov) -> Ov:
     # One step of Newton's: a third has no exact float32, which large numbers feel.
     error = ops.divide(ops.subtract(cube, size), ops.multiply(first, first))
     better = ops.subtract(first, ops.multiply(error, number(1 / 3, x)))
-    whole = ops.logical_and(ops.is_finite(x), above(size, number(0.0, x)))
-    return ops.multiply(ops.select(whole, better, size), ops.sign(x))
+    whole = ops.logical_and(is_finite(x), above(size, number(0.0, x)))
+    return ops.multiply(select(whole, better, size), ops.sign(x))
 
 
 def is_negative(x: Ov) -> Ov:
@@ -102,19 +107,19 @@ def atan2(y: Ov, x: Ov) -> Ov:
     """Take the angle of a point in all four quadrants."""
     both = ops.logical_and(ops.is_inf(x), ops.is_inf(y))
     none = ops.logical_and(ops.equal(x, number(0.0, x)), ops.equal(y, number(0.0, y)))
-    slope = ops.divide(ops.select(both, ops.sign(y), y), ops.select(both, ops.sign(x), x))
+    slope = ops.divide(select(both, ops.sign(y), y), select(both, ops.sign(x), x))
     down = is_negative(y)
     left = is_negative(x)
-    sign = ops.select(down, number(-1.0, y), number(1.0, y))
-    angle = ops.select(none, ops.multiply(sign, number(0.0, y)), ops.atan(slope))
+    sign = select(down, number(-1.0, y), number(1.0, y))
+    angle = select(none, ops.multiply(sign, number(0.0, y)), ops.atan(slope))
     # What lies to the left, the engine's arc tangent turned by half a circle.
     turned = ops.add(angle, ops.multiply(sign, number(np.pi, y)))
     flat = ops.multiply(sign, number(np.pi, y))
-    return ops.select(left, ops.select(none, flat, turned), angle)
+    return select(left, select(none, flat, turned), angle)
 
 
 def _trunc(x: Ov) -> Ov:
-    return ops.select(ops.less(x, number(0.0, x)), ops.ceiling(x), ops.floor(x))
+    return select(ops.less(x, number(0.0, x)), ops.ceiling(x), ops.floor(x))
 
 
 def reciprocal(x: Ov) -> Ov:
@@ -133,12 +138,14 @@ def round_to_half(x: Ov) -> Ov:
     """
     size = ops.abs(x)
     exponent = ops.floor(
-        ops.multiply(ops.log(ops.maximum(size, const(2.0**-14, "f32"))), const(1 / np.log(2), "f32"))
+        ops.multiply(
+            ops.log(ops.maximum(size, const(2.0**-14, "f32"))), const(1 / np.log(2), "f32")
+        )
     )
     step = ops.power(const(2.0, "f32"), ops.subtract(exponent, const(10.0, "f32")))
     near = ops.multiply(ops.round(ops.divide(x, step), "half_to_even"), step)
     infinite = ops.multiply(ops.sign(x), const(np.inf, "f32"))
-    return ops.select(at_least(size, const(65520.0, "f32")), infinite, near)
+    return select(at_least(size, const(65520.0, "f32")), infinite, near)
 
 
 def round_to_brain(x: Ov) -> Ov:
@@ -155,7 +162,7 @@ NATIVE = {
         "sigmoid": "sigmoid", "divide": "divide",
     }.items()
 }  # fmt: skip
-COMPOSED = {
+COMPOSED: dict[str, Callable[..., Ov]] = {
     "round": lambda x: ops.round(x, "half_to_even"),
     "trunc": _trunc,
     "exp": exp,
@@ -170,4 +177,4 @@ COMPOSED = {
     "erf": _erf,
     "atan2": atan2,
 }
-TABLE: Table = NATIVE | {name: Entry(elementwise(of)) for name, of in COMPOSED.items()}
+TABLE: Table = {**NATIVE, **{name: Entry(elementwise(of)) for name, of in COMPOSED.items()}}

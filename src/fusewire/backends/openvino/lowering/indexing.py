@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from openvino import opset16 as ops
 
 from fusewire.backends.openvino.lowering.entry import (
@@ -15,11 +14,14 @@ from fusewire.backends.openvino.lowering.entry import (
     convert,
     dim_of,
     ints,
+    number,
     rank_of,
+    select,
     shape_of,
     stored,
 )
 from fusewire.backends.openvino.lowering.movement import as_numbers, attr, axis_of
+from fusewire.backends.openvino.lowering.padding import filled
 from fusewire.ir.graph import Node
 
 REDUCTIONS = {"set": "none", "add": "sum", "multiply": "prod", "max": "max", "min": "min"}
@@ -28,7 +30,7 @@ REDUCTIONS = {"set": "none", "add": "sum", "multiply": "prod", "max": "max", "mi
 def counted(indices: Ov, dims: Ov) -> Ov:
     """Count places from the front."""
     below = ops.less(indices, const(0))
-    return ops.select(below, ops.add(indices, dims), indices)
+    return select(below, ops.add(indices, dims), indices)
 
 
 def _gather(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
@@ -39,7 +41,15 @@ def _gather(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
 
 def _gather_elements(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
     axis = axis_of(node, rank_of(x))
-    return ops.gather_elements(x, counted(indices, dim_of(x, axis)), axis)
+    places = counted(indices, dim_of(x, axis))
+    data, at = (value.tensor.shape for value in node.operands)
+    others = [i for i, (a, b) in enumerate(zip(data, at, strict=True)) if i != axis and a != b]
+    for other in others:
+        # The engine wants what the indices do not reach cut off; a Slice before it, which would
+        # do that, it takes away again (2026.4.1).
+        end = ops.squeeze(dim_of(indices, other), const([0]))
+        x = ops.gather(x, ops.range(const(0), end, const(1), "i32"), const(other))
+    return ops.gather_elements(x, places, axis)
 
 
 def _gather_nd(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
@@ -92,50 +102,34 @@ def _refuses_scatter(node: Node) -> str | None:
 
 
 def _update(s: Any, node: Node, x: Ov, update: Ov, starts: Ov) -> Ov:
+    """Write a block by choosing from it, grown to the size of the whole."""
     rank = rank_of(x)
     if not rank:
         return update
     last = ops.subtract(shape_of(x), shape_of(update))
     first = ops.minimum(ops.maximum(starts, const([0] * rank)), last)
-    axes = const(list(range(rank)))
-    return ops.slice_scatter(
-        x, update, first, ops.add(first, shape_of(update)), const([1] * rank), axes
-    )
+    after = ops.subtract(last, first)
+    inside = filled(ops.broadcast(const(1.0, "f32"), shape_of(update)), first, after, None)
+    chosen = ops.equal(inside, const(1.0, "f32"))
+    return select(chosen, filled(update, first, after, None), x)
 
 
-def _nonzero(s: Any, node: Node, x: Ov) -> Ov:
-    if node.operands[0].tensor.dtype.kind == "bool":
-        x = convert(x, "u8")
-    if rank_of(x):
-        return ops.non_zero(x, "i32")
+def _nonzero(s: Any, node: Node, x: Any) -> Ov:
+    pieces = x if isinstance(x, tuple) else (x,)
+    if node.operands[0].tensor.dtype.kind != "bool":
+        pieces = tuple(ops.not_equal(piece, number(0, piece)) for piece in pieces)
+    flags = convert(pieces[0] if len(pieces) == 1 else ops.logical_or(*pieces), "u8")
+    if rank_of(flags):
+        return ops.non_zero(flags, "i32")
     # The places of a scalar have no axes: as many columns, and no rows.
-    found = ops.non_zero(ops.unsqueeze(x, const([0])), "i32")
+    found = ops.non_zero(ops.unsqueeze(flags, const([0])), "i32")
     return ops.slice(found, const([0]), const([0]), const([1]), const([0]))
 
 
-def _nonzero_pair(s: Any, node: Node, x: Any) -> Ov:
-    some = [ops.not_equal(piece, ops.convert_like(const(0), piece)) for piece in x]
-    return _nonzero_flags(node, ops.logical_or(*some))
-
-
-def _nonzero_flags(node: Node, flags: Ov) -> Ov:
-    return ops.non_zero(convert(flags, "u8"), "i32")
-
-
-def _refuses_scalar_pair(node: Node) -> str | None:
-    (x,) = node.operands
-    if x.tensor.rank == 0 and x.tensor.dtype.is_complex:
-        return "OpenVINO lists the places of a scalar only when it is real."
+def _refuses_nothing(node: Node) -> str | None:
+    if node.operands[0].tensor.size == 0:
+        return "OpenVINO finds a place in a tensor without elements."
     return None
-
-
-def one_hot(s: Any, node: Node, indices: Ov, values: Ov) -> Ov:
-    """Compare places with a row of all places."""
-    depth = s.scalar(attr(node, "depth"))
-    axis = axis_of(node, rank_of(indices) + 1)
-    off, on = (ops.gather(values, const(i), const(0)) for i in (0, 1))
-    places = counted(indices, depth)
-    return ops.one_hot(places, depth, on, off, axis)
 
 
 MOVES = {
@@ -149,6 +143,5 @@ TABLE: Table = {
     **{name: Entry(as_numbers(function)) for name, function in MOVES.items()},
     "scatter_elements": Entry(_scatter_elements, "fiub", refuses=_refuses_scatter),
     "scatter_nd": Entry(_scatter_nd, "fiub", refuses=_refuses_scatter),
-    "nonzero": Entry(_nonzero, "fiub", _nonzero_pair, _nonzero_pair, _refuses_scalar_pair),
+    "nonzero": Entry(_nonzero, "fiub", _nonzero, _nonzero, _refuses_nothing),
 }
-assert np.dtype("int32").itemsize == 4

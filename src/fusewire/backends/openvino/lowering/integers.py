@@ -8,17 +8,18 @@ from openvino import opset16 as ops
 
 from fusewire.backends.openvino.lowering import wide
 from fusewire.backends.openvino.lowering.entry import (
-    at_least,
     Entry,
     Lower,
     Ov,
     Table,
+    at_least,
     const,
     convert,
     elementwise,
     ints,
     number,
     on_ints,
+    select,
     shift_right,
     stored,
     turned,
@@ -36,7 +37,7 @@ def divided(x: Ov, y: Ov) -> Ov:
     The engine divides in float32, which has 24 bits: what is left over is divided once more.
     """
     none = ops.equal(y, const(0))
-    by = ops.select(none, const(1), y)
+    by = select(none, const(1), y)
     quotient = _approximate(x, by)
     for _ in range(2):
         rest = ops.subtract(x, ops.multiply(quotient, by))
@@ -47,13 +48,15 @@ def divided(x: Ov, y: Ov) -> Ov:
         ops.not_equal(rest, const(0)),
         ops.not_equal(ops.less(rest, const(0)), ops.less(x, const(0))),
     )
-    toward = ops.select(ops.equal(ops.less(x, const(0)), ops.less(by, const(0))), const(-1), const(1))
-    quotient = ops.add(quotient, ops.select(wrong, toward, const(0)))
-    return ops.select(none, const(0), quotient)
+    toward = select(ops.equal(ops.less(x, const(0)), ops.less(by, const(0))), const(-1), const(1))
+    quotient = ops.add(quotient, select(wrong, toward, const(0)))
+    return select(none, const(0), quotient)
 
 
 def _approximate(x: Ov, y: Ov) -> Ov:
-    return convert(ops.divide(convert(x, "f32"), convert(y, "f32")), "i32")
+    # To the nearest: the engine's division of 6 by 3 may lie below 2.
+    quotient = ops.divide(convert(x, "f32"), convert(y, "f32"))
+    return convert(ops.round(quotient, "half_to_even"), "i32")
 
 
 def floored(x: Ov, y: Ov) -> tuple[Ov, Ov]:
@@ -63,13 +66,13 @@ def floored(x: Ov, y: Ov) -> tuple[Ov, Ov]:
     apart = ops.not_equal(ops.less(rest, const(0)), ops.less(y, const(0)))
     down = ops.logical_and(apart, ops.not_equal(rest, const(0)))
     none = ops.equal(y, const(0))
-    rest = ops.select(none, const(0), ops.add(rest, ops.select(down, y, const(0))))
-    return ops.select(down, ops.select(none, const(0), ops.subtract(quotient, const(1))), quotient), rest
+    rest = select(none, const(0), ops.add(rest, select(down, y, const(0))))
+    return select(down, select(none, const(0), ops.subtract(quotient, const(1))), quotient), rest
 
 
 def _fmod(x: Ov, y: Ov) -> Ov:
     rest = ops.subtract(x, ops.multiply(divided(x, y), y))
-    return ops.select(ops.equal(y, const(0)), const(0), rest)
+    return select(ops.equal(y, const(0)), const(0), rest)
 
 
 def _chosen(function: Lower) -> Lower:
@@ -88,8 +91,8 @@ def _shift_left(s: Any, node: Node, x: Ov, y: Ov) -> Ov:
     of = node.outputs[0].tensor.dtype
     x, y = ints(x), ints(y)
     inside = _inside(y, of.bits)
-    moved = ops.bitwise_left_shift(x, ops.select(inside, y, const(0)))
-    return wrapped(ops.select(inside, moved, const(0)), of)
+    moved = ops.bitwise_left_shift(x, select(inside, y, const(0)))
+    return wrapped(select(inside, moved, const(0)), of)
 
 
 def _inside(count: Ov, bits: int) -> Ov:
@@ -102,14 +105,14 @@ def _shift_right(s: Any, node: Node, x: Ov, y: Ov) -> Ov:
     of = node.outputs[0].tensor.dtype
     x, y = ints(x), ints(y)
     inside = _inside(y, of.bits)
-    count = ops.select(inside, y, const(31))
+    count = select(inside, y, const(31))
     if of is not uint32:
         return stored(ops.bitwise_right_shift(x, count), of)
     # One place with a zero on top, then the rest: the engine copies the sign.
     rest = ops.maximum(ops.subtract(count, const(1)), const(0))
     moved = ops.bitwise_right_shift(shift_right(x, 1), rest)
-    moved = ops.select(ops.equal(count, const(0)), x, moved)
-    return ops.select(inside, moved, const(0))
+    moved = select(ops.equal(count, const(0)), x, moved)
+    return select(inside, moved, const(0))
 
 
 def _population(s: Any, node: Node, x: Ov) -> Ov:
@@ -149,7 +152,9 @@ def no_floats(what: str) -> Any:
     def refuses(node: Node) -> str | None:
         if not node.outputs[0].tensor.dtype.is_float:
             return None
-        return f"OpenVINO computes {what} of floats from a rounded quotient, which may be off by one."
+        return (
+            f"OpenVINO computes {what} of floats from a rounded quotient, which may be off by one."
+        )
 
     return refuses
 

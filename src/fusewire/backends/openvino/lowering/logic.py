@@ -21,11 +21,12 @@ from fusewire.backends.openvino.lowering.entry import (
     ints,
     is_below,
     is_same,
+    select,
     turned,
 )
+from fusewire.backends.openvino.lowering.floats import is_finite
 from fusewire.dtypes import uint32
 from fusewire.ir.graph import Node
-
 
 # By op: comparisons of int32, which the engine's own would round to float32.
 _EXACT: dict[str, Callable[[Ov, Ov], Ov]] = {
@@ -80,9 +81,9 @@ def _tested(function: Callable[[Ov], Ov], join: Callable[[Ov, Ov], Ov]) -> Entry
 def _where(s: Any, node: Node, condition: Ov, x: Ov, y: Ov) -> Ov:
     # The engine selects among bools only as numbers.
     if node.outputs[0].tensor.dtype.kind == "bool":
-        chosen = ops.select(condition, convert(x, "u8"), convert(y, "u8"))
+        chosen = select(condition, convert(x, "u8"), convert(y, "u8"))
         return convert(chosen, "boolean")
-    return ops.select(condition, x, y)
+    return select(condition, x, y)
 
 
 TABLE: Table = {
@@ -91,6 +92,6 @@ TABLE: Table = {
        for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
     "isnan": _tested(ops.is_nan, ops.logical_or),
     "isinf": _tested(ops.is_inf, ops.logical_or),
-    "isfinite": _tested(ops.is_finite, ops.logical_and),
+    "isfinite": _tested(is_finite, ops.logical_and),
     "where": Entry(_where, "fiub"),
 }  # fmt: skip

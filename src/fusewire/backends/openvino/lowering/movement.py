@@ -14,6 +14,7 @@ from fusewire.backends.openvino.lowering.entry import (
     const,
     convert,
     rank_of,
+    select,
     shape_of,
     wrapped,
 )
@@ -50,6 +51,19 @@ def as_numbers(function: Any) -> Any:
 
 def _is_bool(x: Ov | None) -> bool:
     return x is not None and x.get_element_type().get_type_name() == "boolean"
+
+
+def turned_axes(x: Ov, shape: Sequence[Dim], perm: Sequence[int]) -> Ov:
+    """Reorder axes; where only axes of size 1 change places, by giving another shape.
+
+    The engine would do the same, and take an axis of size 0 for one to be copied (2026.4.1).
+    """
+    moved = [axis for axis in perm if shape[axis] != 1]
+    if list(perm) == list(range(len(shape))):
+        return x
+    if moved == sorted(moved):
+        return ops.reshape(x, ops.gather(shape_of(x), const(list(perm)), const(0)), False)
+    return ops.transpose(x, const(list(perm)))
 
 
 def _broadcast(s: Any, node: Node, x: Ov) -> Ov:
@@ -89,17 +103,13 @@ def _limit(s: Any, limit: Dim, stride: int) -> Ov:
     if isinstance(limit, int):
         return const([limit if limit >= 0 else LOWEST])
     found = s.size(limit)
-    return ops.select(ops.less(found, const([0])), const([LOWEST]), found)
+    return select(ops.less(found, const([0])), const([LOWEST]), found)
 
 
 def _slice(s: Any, node: Node, x: Ov) -> Ov:
     shape = node.operands[0].tensor.shape
     parts = zip(attr(node, "starts"), attr(node, "limits"), attr(node, "strides"), strict=True)
-    cut = [
-        (axis, *part)
-        for axis, part in enumerate(parts)
-        if part != (0, shape[axis], 1)
-    ]
+    cut = [(axis, *part) for axis, part in enumerate(parts) if part != (0, shape[axis], 1)]
     if not cut:
         return x
     axes, starts, limits, strides = zip(*cut, strict=True)
@@ -128,8 +138,11 @@ def _iota(s: Any, node: Node) -> Ov:
 
 def _range(s: Any, node: Node, start: Ov, stop: Ov, step: Ov) -> Ov:
     of = node.outputs[0].tensor.dtype
-    bounds = [convert(x, "i32") for x in (start, stop, step)]
-    return wrapped(ops.range(*bounds, "i32"), of)
+    first, last, by = (convert(x, "i32") for x in (start, stop, step))
+    # Where the end lies behind the start, the engine counts the other way (2026.4.1).
+    ahead, behind = ops.maximum(first, last), ops.minimum(first, last)
+    last = select(ops.less(by, const(0)), behind, ahead)
+    return wrapped(ops.range(first, last, by, "i32"), of)
 
 
 def _refuses_range(node: Node) -> str | None:
@@ -138,9 +151,7 @@ def _refuses_range(node: Node) -> str | None:
     return None
 
 
-def _dynamic_slice(
-    s: Any, node: Node, x: Ov, starts: Ov, limits: Ov, strides: Ov | None
-) -> Ov:
+def _dynamic_slice(s: Any, node: Node, x: Ov, starts: Ov, limits: Ov, strides: Ov | None) -> Ov:
     axes = attr(node, "axes")
     chosen = range(rank_of(x)) if axes is None else [axis % rank_of(x) for axis in axes]
     if not len(chosen):
@@ -161,8 +172,8 @@ def _unsplit(function: Any) -> Any:
 _SHAPE = _unsplit(shape_of)
 MOVES: dict[str, Any] = {
     "reshape": lambda s, node, x: ops.reshape(x, s.shape(attr(node, "shape")), False),
-    "transpose": lambda s, node, x: (
-        ops.transpose(x, const(list(attr(node, "perm")))) if attr(node, "perm") else x
+    "transpose": lambda s, node, x: turned_axes(
+        x, node.operands[0].tensor.shape, attr(node, "perm")
     ),
     "broadcast_to": _broadcast,
     "full": _broadcast,

@@ -16,19 +16,23 @@ from fusewire.backends.openvino.lowering.entry import (
     number,
     on_ints,
     rank_of,
+    select,
 )
-from fusewire.backends.openvino.lowering.floats import maximum
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.ir.graph import Node
 
 
 def relu(x: Ov) -> Ov:
-    """Keep NaN, which the engine's own drops."""
-    return maximum(number(0, x), x)
+    """Keep NaN, which the engine's own drops: of two operands it gives the second for NaN."""
+    return ops.maximum(number(0, x), x)
 
 
 def _softmax(s: Any, node: Node, x: Ov) -> Ov:
-    return ops.softmax(x, int(attr(node, "axis")) % rank_of(x))
+    axis = int(attr(node, "axis")) % rank_of(x)
+    found = ops.softmax(x, axis)
+    # The engine leaves a NaN where it is; it belongs into every element of its row.
+    total = ops.reduce_sum(found, const([axis]), True)
+    return ops.add(found, ops.multiply(total, number(0.0, x)))
 
 
 def _layer_norm(s: Any, node: Node, x: Ov, scale: Ov | None, bias: Ov | None) -> Ov:
@@ -42,7 +46,7 @@ def _layer_norm(s: Any, node: Node, x: Ov, scale: Ov | None, bias: Ov | None) ->
 def _gelu(s: Any, node: Node, x: Ov) -> Ov:
     found = ops.gelu(x, "tanh" if attr(node, "approximate") else "erf")
     # The engine has NaN at infinity (2026.4.1).
-    return ops.select(ops.equal(x, number(np.inf, x)), x, found)
+    return select(ops.equal(x, number(np.inf, x)), x, found)
 
 
 def _leaky_relu(s: Any, node: Node, x: Ov) -> Ov:

@@ -15,6 +15,7 @@ from fusewire.backends.openvino.lowering.entry import (
     dim_of,
     number,
     rank_of,
+    select,
     shape_of,
     type_name,
 )
@@ -37,7 +38,7 @@ def filled(x: Ov, low: Ov, high: Ov, value: Ov | None) -> Ov:
     inside = ops.broadcast(const(1, "u8"), shape_of(kept))
     mask = ops.pad(inside, before, after, "constant", const(0, "u8"))
     grown = ops.pad(kept, before, after, "constant", zero)
-    return ops.select(ops.equal(mask, const(1, "u8")), grown, value)
+    return select(ops.equal(mask, const(1, "u8")), grown, value)
 
 
 def _cut(x: Ov, low: Ov, high: Ov) -> Ov:
@@ -57,7 +58,9 @@ def _known(x: Ov) -> Any:
 
 def _places(size: Ov, low: Ov, high: Ov, mode: str) -> Ov:
     """Compute where each element of a padded axis comes from; sizes are lists of one."""
-    first, last = (ops.squeeze(side, const([0])) for side in (ops.negative(low), ops.add(size, high)))
+    first, last = (
+        ops.squeeze(side, const([0])) for side in (ops.negative(low), ops.add(size, high))
+    )
     at = ops.range(first, last, const(1), "i32")
     if mode == "edge":
         inner = ops.maximum(ops.subtract(size, const([1])), const([0]))
@@ -76,8 +79,10 @@ def _places(size: Ov, low: Ov, high: Ov, mode: str) -> Ov:
 def _repeated(x: Ov, low: Ov, high: Ov, mode: str) -> Ov:
     x = _cut(x, low, high)
     for axis in range(rank_of(x)):
-        sides = [ops.maximum(ops.gather(side, const([axis]), const(0)), const(0)) for side in (low, high)]
-        x = ops.gather(x, _places(dim_of(x, axis), *sides, mode), const(axis))
+        before, after = (
+            ops.maximum(ops.gather(side, const([axis]), const(0)), const(0)) for side in (low, high)
+        )
+        x = ops.gather(x, _places(dim_of(x, axis), before, after, mode), const(axis))
     return x
 
 
@@ -88,11 +93,11 @@ def _pad(s: Any, node: Node, x: Ov, value: Ov | None) -> Ov:
     low, high = (s.shape([side[i] for side in padding]) for i in (0, 1))
     if mode == "constant":
         return filled(x, low, high, value)
-    shape = node.operands[0].tensor.shape
+    shape: Any = node.operands[0].tensor.shape
     if all(isinstance(n, int) for n in (*shape, *(n for side in padding for n in side))):
         x = _cut(x, low, high)
         for axis, (before, after) in enumerate(padding):
-            kept = int(shape[axis]) + min(before, 0) + min(after, 0)
+            kept = shape[axis] + min(before, 0) + min(after, 0)
             if before > 0 or after > 0:
                 at = pad_positions(kept, max(before, 0), max(after, 0), mode)
                 x = ops.gather(x, const(at.astype(np.int32)), const(axis))

@@ -59,7 +59,9 @@ def _lowered(s: Any, node: Node, x: Ov, w: Ov, r: Ov, bias: Ov | None, lengths: 
         lengths = ops.broadcast(ops.squeeze(dim_of(x, 0), const([0])), batch)
     order = _ORDERS[node.op]
     weights = [_reordered(part, order, hidden) for part in (w, r)]
-    more = {"linear_before_reset": bool(attr(node, "linear_before_reset"))} if node.op == "gru" else {}
+    more = (
+        {"linear_before_reset": bool(attr(node, "linear_before_reset"))} if node.op == "gru" else {}
+    )
     build = getattr(ops, f"{node.op}_sequence")
     made = build(
         ops.transpose(x, const([1, 0, 2])), *given, lengths, *weights,

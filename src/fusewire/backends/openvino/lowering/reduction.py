@@ -9,17 +9,18 @@ import numpy as np
 from openvino import opset16 as ops
 
 from fusewire.backends.openvino.lowering.entry import (
-    above,
     Entry,
     Lower,
     Ov,
     Pair,
     Table,
+    above,
     const,
     convert,
     ints,
     number,
     rank_of,
+    select,
     shape_of,
     stored,
     wrapped,
@@ -60,7 +61,9 @@ def _exact_sum(node: Node, x: Ov) -> Ov:
     front = ops.transpose(x, const([*kept, *axes])) if rank > 1 else x
     # Something is put in front of each row, so that rows of nothing have a last sum as well.
     outer = ops.gather(shape_of(x), const(np.array(kept, np.int32)), const(0))
-    rows = ops.reshape(front, ops.concat([outer, const([-1])], 0), False) if _is_filled(node) else None
+    rows = (
+        ops.reshape(front, ops.concat([outer, const([-1])], 0), False) if _is_filled(node) else None
+    )
     if rows is None:
         count = ops.reduce_prod(ops.gather(shape_of(x), const(axes), const(0)), const([0]), True)
         rows = ops.reshape(front, ops.concat([outer, count], 0), False)
@@ -96,7 +99,7 @@ def _extreme(name: str) -> Lower:
             return stored(found, of)
         some = _over(node, ops.reduce_max, ops.broadcast(const(1.0, "f32"), shape_of(x)))
         none = const(max(low if sign > 0 else high, -(2**31)))
-        return stored(ops.select(above(some, const(0.0, "f32")), found, none), of)
+        return stored(select(above(some, const(0.0, "f32")), found, none), of)
 
     return lower
 
@@ -105,10 +108,10 @@ def _float_extreme(node: Node, reduce: Callable[..., Ov], x: Ov, sign: int) -> O
     """Mend the engine's: it skips NaN, and has the largest float32 for an infinity."""
     bound = number(-sign * np.inf, x)
     some = number(1.0, x)
-    real = ops.select(ops.equal(x, bound), number(0.0, x), some)
-    flag = _over(node, ops.reduce_max, ops.select(ops.is_nan(x), number(2.0, x), real))
-    found = ops.select(ops.less(flag, some), bound, _over(node, reduce, x))
-    return ops.select(above(flag, some), number(np.nan, x), found)
+    real = select(ops.equal(x, bound), number(0.0, x), some)
+    flag = _over(node, ops.reduce_max, select(ops.is_nan(x), number(2.0, x), real))
+    found = select(ops.less(flag, some), bound, _over(node, reduce, x))
+    return select(above(flag, some), number(np.nan, x), found)
 
 
 def _int_extreme(node: Node, reduce: Callable[..., Ov], x: Ov, bits: int, sign: int) -> Ov:
@@ -120,7 +123,7 @@ def _int_extreme(node: Node, reduce: Callable[..., Ov], x: Ov, bits: int, sign: 
     best = convert(reduce(convert(upper, "f32"), axes, True), "i32")
     lower = ops.bitwise_and(x, const(0xFFFF))
     ruled_out = const(-1 if sign > 0 else 1 << 16)
-    lower = ops.select(ops.equal(upper, best), lower, ruled_out)
+    lower = select(ops.equal(upper, best), lower, ruled_out)
     rest = convert(reduce(convert(lower, "f32"), axes, True), "i32")
     found = ops.add(ops.bitwise_left_shift(best, const(16)), rest)
     return found if attr(node, "keepdims") else ops.squeeze(found, axes)
@@ -182,7 +185,7 @@ def _logaddexp(x: Ov, y: Ov) -> Ov:
     apart = exp(ops.negative(ops.abs(ops.subtract(x, y))))
     term = ops.log(ops.add(apart, number(1.0, x)))
     same = ops.equal(x, y)
-    return ops.add(larger, ops.select(same, number(np.log(2.0), x), term))
+    return ops.add(larger, select(same, number(np.log(2.0), x), term))
 
 
 def _refuses_running(node: Node) -> str | None:
@@ -219,9 +222,7 @@ def _position(largest: bool) -> Lower:
         if of.is_float:
             nan = convert(ops.is_nan(x), "f32")
             broken = ops.reduce_max(nan, const([axis]), True)
-            found = ops.select(
-                above(broken, number(0.0, nan)), _first(nan, axis, "max"), found
-            )
+            found = select(above(broken, number(0.0, nan)), _first(nan, axis, "max"), found)
         if flipped:
             last = ops.gather(shape_of(x), const(axis), const(0))
             found = ops.subtract(ops.subtract(last, const(1)), found)

@@ -13,10 +13,7 @@ from fusewire.backends.openvino.lowering.entry import (
     Ov,
     Table,
     const,
-    convert,
-    ints,
     rank_of,
-    stored,
 )
 from fusewire.backends.openvino.lowering.movement import as_numbers, attr
 from fusewire.ir.graph import Array, Node
@@ -26,7 +23,9 @@ _NEAREST = {
     "half_down": "round_prefer_floor", "half_up": "round_prefer_ceil", "floor": "floor",
     "ceil": "ceil",
 }  # fmt: skip
-_PLACES = {name: name for name in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")}
+_PLACES = {
+    name: name for name in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
+}
 
 
 def _axes(node: Node) -> list[Axis] | None:
@@ -36,7 +35,8 @@ def _axes(node: Node) -> list[Axis] | None:
         return None
     found = []
     for place, (size, count) in enumerate(zip(x.shape, sizes, strict=True)):
-        assert isinstance(size, int) and isinstance(count, int)
+        assert isinstance(size, int), "checked above"
+        assert isinstance(count, int), "checked above"
         scale = count / max(size, 1) if scales is None else float(scales[place])
         found.append(Axis(size, count, scale))
     return found
@@ -114,4 +114,3 @@ def _refuses(node: Node) -> str | None:
 
 
 TABLE: Table = {"resize": Entry(as_numbers(_resize), "fiub", refuses=_refuses)}
-assert (convert, ints, stored)

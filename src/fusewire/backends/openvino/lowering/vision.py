@@ -65,22 +65,8 @@ def _scalar(x: Ov) -> Ov:
     return ops.reshape(x, const([1]), False) if rank_of(x) else x
 
 
-def _searchsorted(s: Any, node: Node, row: Ov, x: Ov) -> Ov:
-    flat = ops.reshape(x, const([-1]), False)
-    found = ops.search_sorted(row, flat, bool(attr(node, "right")))
-    return ops.reshape(ops.convert(found, "i32"), s.shape(node.outputs[0].tensor.shape), False)
-
-
-def _refuses_search(node: Node) -> str | None:
-    (count,) = node.operands[0].tensor.shape
-    if isinstance(count, int) and count > 0:
-        return None
-    return "OpenVINO searches a row of nothing beyond its memory, and this one may be empty."
-
-
 TABLE: Table = {
     "grid_sample": Entry(_grid_sample, refuses=_refuses_grid),
     "roi_align": Entry(_roi_align, refuses=_refuses_roi),
     "non_max_suppression": Entry(_nms),
-    "searchsorted": Entry(_searchsorted, refuses=_refuses_search),
 }

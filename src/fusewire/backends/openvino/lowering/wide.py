@@ -15,6 +15,7 @@ from fusewire.backends.openvino.lowering.entry import (
     is_below,
     is_below_unsigned,
     is_same,
+    select,
     shift_right,
 )
 from fusewire.ir.graph import Node
@@ -32,10 +33,10 @@ def saturated(x: Pair, is_signed: bool = True) -> Ov:
     low, high = x
     if not is_signed:
         fits = ops.logical_and(ops.equal(high, const(0)), ops.greater_equal(low, const(0)))
-        return ops.select(fits, low, const(2**31 - 1))
+        return select(fits, low, const(2**31 - 1))
     fits = ops.equal(high, ops.bitwise_right_shift(low, const(31)))
-    bound = ops.select(ops.less(high, const(0)), const(_TOP), const(2**31 - 1))
-    return ops.select(fits, low, bound)
+    bound = select(ops.less(high, const(0)), const(_TOP), const(2**31 - 1))
+    return select(fits, low, bound)
 
 
 def _flag(x: Ov) -> Ov:
@@ -48,7 +49,8 @@ def _sum(x: Pair, y: Pair) -> Pair:
     return low, ops.add(ops.add(x[1], y[1]), carry)
 
 
-def _opposite(x: Pair) -> Pair:
+def opposite(x: Pair) -> Pair:
+    """Change the sign."""
     return _sum((ops.bitwise_not(x[0]), ops.bitwise_not(x[1])), (const(1), const(0)))
 
 
@@ -68,9 +70,9 @@ def _equal(x: Pair, y: Pair) -> Ov:
     return ops.logical_and(is_same(x[0], y[0]), is_same(x[1], y[1]))
 
 
-def select(condition: Ov, x: Pair, y: Pair) -> Pair:
+def select_pair(condition: Ov, x: Pair, y: Pair) -> Pair:
     """Choose both halves."""
-    return ops.select(condition, x[0], y[0]), ops.select(condition, x[1], y[1])
+    return select(condition, x[0], y[0]), select(condition, x[1], y[1])
 
 
 def each(function: Callable[..., Ov]) -> Lower:
@@ -85,20 +87,18 @@ def add(s: Any, node: Node, x: Pair, y: Pair) -> Pair:
 
 def subtract(s: Any, node: Node, x: Pair, y: Pair) -> Pair:
     """Add the opposite."""
-    return _sum(x, _opposite(y))
+    return _sum(x, opposite(y))
 
 
 def negative(s: Any, node: Node, x: Pair) -> Pair:
     """Change the sign."""
-    return _opposite(x)
+    return opposite(x)
 
 
 def multiply(s: Any, node: Node, x: Pair, y: Pair) -> Pair:
     """Multiply 16 bits at a time, so that no product of two parts needs more than 32."""
     half = const(0xFFFF)
-    (a, b), (c, d) = (
-        (ops.bitwise_and(low, half), shift_right(low, 16)) for low in (x[0], y[0])
-    )
+    (a, b), (c, d) = ((ops.bitwise_and(low, half), shift_right(low, 16)) for low in (x[0], y[0]))
     low, left, right, top = (ops.multiply(m, n) for m, n in ((a, c), (a, d), (b, c), (b, d)))
     middle = ops.add(
         shift_right(low, 16), ops.add(ops.bitwise_and(left, half), ops.bitwise_and(right, half))
@@ -114,7 +114,7 @@ def multiply(s: Any, node: Node, x: Pair, y: Pair) -> Pair:
 
 def absolute(s: Any, node: Node, x: Pair) -> Pair:
     """Drop the sign, if there is one."""
-    return select(ops.less(x[1], const(0)), _opposite(x), x) if _is_signed(node) else x
+    return select_pair(ops.less(x[1], const(0)), opposite(x), x) if _is_signed(node) else x
 
 
 def sign(s: Any, node: Node, x: Pair) -> Pair:
@@ -122,17 +122,17 @@ def sign(s: Any, node: Node, x: Pair) -> Pair:
     some = _flag(ops.not_equal(ops.bitwise_or(x[0], x[1]), const(0)))
     if not _is_signed(node):
         return widened(some)
-    return widened(ops.select(ops.less(x[1], const(0)), const(-1), some))
+    return widened(select(ops.less(x[1], const(0)), const(-1), some))
 
 
 def maximum(s: Any, node: Node, x: Pair, y: Pair) -> Pair:
     """Take the larger."""
-    return select(_less(node, x, y), y, x)
+    return select_pair(_less(node, x, y), y, x)
 
 
 def minimum(s: Any, node: Node, x: Pair, y: Pair) -> Pair:
     """Take the smaller."""
-    return select(_less(node, x, y), x, y)
+    return select_pair(_less(node, x, y), x, y)
 
 
 def clip(s: Any, node: Node, x: Pair, low: Pair | None, high: Pair | None) -> Pair:
