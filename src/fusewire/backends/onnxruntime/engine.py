@@ -80,9 +80,10 @@ class OnnxRuntimeBackend(Backend):
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what the ONNX writer can write for the kernels there are."""
-        from fusewire.backends.onnxruntime.lowering import refuses
+        from fusewire.backends.onnxruntime.lowering import opsets, refuses
 
-        return claim_by_table(graph, refuses, shapes="dynamic")
+        versions = opsets(graph)
+        return claim_by_table(graph, lambda node: refuses(node, versions), shapes="dynamic")
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Write the model; the engine compiles when it is loaded."""

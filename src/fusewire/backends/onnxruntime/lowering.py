@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import final
 
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
@@ -40,6 +40,8 @@ OWN: Mapping[str, Write] = {
 }
 # The engine's fusions know the lower one best; the higher has ops that the lower lacks.
 OPSETS = (21, 26)
+# Ops whose kernels ended with opset 21, though ONNX goes on with them.
+LOWEST_ONLY = {"roi_align"}
 LOWERING: Mapping[str, Write] = {**TABLE, **OWN}
 # Dtypes of tensors that can cross the border.
 CROSSING = KERNELS["Identity"]
@@ -74,22 +76,28 @@ class Runtime(Target):
         return of in KERNELS.get(key, ()) and SINCE.get(op, 0) <= self._opset
 
 
-def refuses(node: Node) -> str | None:
+def opsets(graph: Graph) -> Sequence[int]:
+    """List the opsets for which all of a graph may be written."""
+    used = {node.op for part in graph.walk() for node in part.nodes}
+    return OPSETS[:1] if used & LOWEST_ONLY else OPSETS
+
+
+def refuses(node: Node, versions: Sequence[int] = OPSETS) -> str | None:
     """Say why a node is not taken; None when it is."""
     if get_op(node.op).is_(Trait.HOST):
         return f"{node.op} works on sequences, optionals or strings, which the reference runs."
     for type_ in (*(v.type for v in node.operands), *node.types):
         if (reason := _foreign(type_)) is not None:
             return reason
-    reason = refusal(node, Model(Runtime(OPSETS[0]), LOWERING))
-    return reason and refusal(node, Model(Runtime(OPSETS[-1]), LOWERING))
+    reason = refusal(node, Model(Runtime(versions[0]), LOWERING))
+    return reason and refusal(node, Model(Runtime(versions[-1]), LOWERING))
 
 
 def _foreign(type_: Type) -> str | None:
     if not isinstance(type_, TensorType):
         return f"ONNX Runtime is given tensors only, not a {type_}."
     if type_.dtype not in CROSSING:
-        return f"ONNX Runtime computes with no {type_.dtype} here."
+        return f"ONNX Runtime has no {type_.dtype}, or it cannot be handed over."
     return None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fusewire.dtypes import bool_, int64
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.formats.onnx.families.pieces import attrs_of, either, operand
 from fusewire.formats.onnx.model import Body, Port, Ref, Step
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType, tensor_of
@@ -87,7 +87,7 @@ def loop(
 def scan(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
     """Run over rows; without rows, as often as the length says."""
     attrs = attrs_of(node)
-    body, carries, scans = attrs["body"], attrs["carries"], attrs["scans"]
+    carries, scans = attrs["carries"], attrs["scans"]
     taken = carries + scans
     if not scans:
         return _repeat(e, node, operands[:carries], operands[taken:])
@@ -97,16 +97,11 @@ def scan(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
     if isinstance(length, int):
         return _scanned(e, node, operands)
     # Engines stop at a Scan over nothing, which only the run can tell.
-    full, empty = (Emitter(e.model, e, is_trial=e.is_trial) for _ in range(2))
-    branches = {}
-    for name, inner, found in (
-        ("then_branch", full, _scanned(full, node, operands)),
-        ("else_branch", empty, _unrun(empty, node, first)),
-    ):
-        ports = _ports([inner.give(x) for x in found], node.outputs)
-        branches[name] = Body(body.name, [], ports, inner.steps)
     any_ = e("Greater", e.scalar(length), e.scalar(0), dtype=bool_)
-    return e.raw("If", [any_], _made(node), branches)
+    return either(
+        e, node, any_, lambda inner: _scanned(inner, node, operands),
+        lambda inner: _unrun(inner, node, first),
+    )  # fmt: skip
 
 
 def _scanned(e: Emitter, node: Node, operands: Sequence[Ref]) -> list[Ref]:

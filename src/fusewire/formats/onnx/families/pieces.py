@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from fusewire.dtypes import DType, bool_, int64
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.model import Ref, Write
+from fusewire.formats.onnx.model import Body, OnnxAttr, Port, Ref, Write
 from fusewire.ir.graph import Node, Value
+from fusewire.ir.types import tensor_of
 
 
 def plain(op: str) -> Write:
@@ -81,3 +83,21 @@ def static_sizes(value: Value) -> tuple[int, ...] | None:
     shape = value.tensor.shape
     known = tuple(dim for dim in shape if isinstance(dim, int))
     return known if len(known) == len(shape) else None
+
+
+def either(
+    e: Emitter,
+    node: Node,
+    condition: Ref,
+    then: Callable[[Emitter], Sequence[Ref]],
+    otherwise: Callable[[Emitter], Sequence[Ref]],
+) -> list[Ref]:
+    """Write a node in one of two ways, which the run chooses."""
+    branches: dict[str, OnnxAttr | None] = {}
+    for name, write in (("then_branch", then), ("else_branch", otherwise)):
+        inner = Emitter(e.model, e, is_trial=e.is_trial)
+        found = [inner.give(x) for x in write(inner)]
+        ends = zip(found, node.outputs, strict=True)
+        ports = [Port(ref.name, value.type, False) for ref, value in ends]
+        branches[name] = Body(node.op, [], ports, inner.steps)
+    return e.raw("If", [condition], [tensor_of(t).dtype for t in node.types], branches)

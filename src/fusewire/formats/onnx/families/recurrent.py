@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from fusewire.dtypes import int32
+import numpy as np
+
+from fusewire.dtypes import bool_, int32
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import require_filled
-from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.formats.onnx.families.pieces import attrs_of, either, operand
 from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.graph import Node
 
@@ -52,7 +55,7 @@ def layer(op: str, count: int, states: int, **flags: str) -> Write:
 
     def write(e: Emitter, node: Node, x: Ref, w: Ref, r: Ref, bias: Ref | None,
               lengths: Ref | None, *rest: Ref | None) -> list[Ref]:  # fmt: skip
-        attrs = attrs_of(node)
+        attrs, (time, batch, _) = attrs_of(node), operand(node, 0).tensor.shape
         require_filled(e, node)
         hidden = operand(node, 2).tensor.shape[2]
         if not isinstance(hidden, int):
@@ -62,9 +65,28 @@ def layer(op: str, count: int, states: int, **flags: str) -> Write:
         given |= {theirs: int(attrs[ours]) for theirs, ours in flags.items()}
         ends = None if lengths is None else e.cast(lengths, int32)
         made = [x.dtype] * (states + 1)
-        return e.many(op, x, w, r, bias, ends, *rest, made=made, **given)
+
+        def run(e: Emitter) -> list[Ref]:
+            return e.many(op, x, w, r, bias, ends, *rest, made=made, **given)
+
+        steps = time * batch
+        if isinstance(steps, int) or not e.target.is_cautious:
+            return run(e)
+        # Nothing to do, which only the run can tell, stops the process of an engine.
+        any_ = e("Greater", e.scalar(steps), e.scalar(0), dtype=bool_)
+        return either(e, node, any_, run, lambda inner: _idle(inner, node, rest[:states]))
 
     return write
+
+
+def _idle(e: Emitter, node: Node, states: Sequence[Ref | None]) -> list[Ref]:
+    """Give what a layer without steps gives: no rows, and the states it began with."""
+    zeros = []
+    for value in node.outputs:
+        zero = e.constant(np.zeros((), value.tensor.dtype.numpy))
+        zeros.append(e("Expand", zero, e.shape(value.tensor.shape)))
+    kept = zip(states, zeros[1:], strict=True)
+    return [zeros[0], *(zero if state is None else state for state, zero in kept)]
 
 
 WRITERS = {

@@ -15,7 +15,7 @@ from fusewire.formats.onnx.families.pieces import (
     static_sizes,
 )
 from fusewire.formats.onnx.model import Ref
-from fusewire.ir.dims import Shape
+from fusewire.ir.dims import Dim, Shape, lower_bound
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axes_of
 from fusewire.ops.slicing import pad_positions
@@ -37,18 +37,27 @@ def slice_(e: Emitter, node: Node, x: Ref) -> Ref:
     if not cut:
         return e("Identity", x)
     made = node.outputs[0].tensor.shape
-    axes, starts, limits, strides = zip(*cut, strict=True)
+    axes, strides = [axis for axis, *_ in cut], [stride for *_, stride in cut]
     # Where nothing is left, bounds may be anything: they must not count from the end.
-    starts = tuple(0 if made[a] == 0 else s for a, s in zip(axes, starts, strict=True))
+    starts = tuple(0 if made[axis] == 0 else start for axis, start, _, _ in cut)
     ends = [
-        0 if made[a] == 0 else _BEFORE if limit == -1 else limit
-        for a, limit in zip(axes, limits, strict=True)
+        e.integers(0) if made[axis] == 0 else _end(e, limit, stride)
+        for axis, _, limit, stride in cut
     ]
-    last = e.shape(tuple(ends))
-    if any(s < 0 and not isinstance(n, int) for s, n in zip(strides, ends, strict=True)):
-        none = compare(e, "Less", last, e.integers(0))
-        last = choose(e, none, e.integers(_BEFORE), last)
+    last = ends[0] if len(ends) == 1 else e("Concat", *ends, axis=0)
     return e("Slice", x, e.shape(starts), last, e.integers(*axes), e.integers(*strides))
+
+
+def _end(e: Emitter, limit: Dim, stride: int) -> Ref:
+    """Give where a slice ends; what is negative is before the first, and not from the end."""
+    if isinstance(limit, int):
+        return e.integers(limit if limit >= 0 else _BEFORE if stride < 0 else 0)
+    found = e.size(limit)
+    if stride > 0:
+        bound = lower_bound(limit)
+        return found if bound is not None and bound >= 0 else e("Max", found, e.integers(0))
+    none = compare(e, "Less", found, e.integers(0))
+    return choose(e, none, e.integers(_BEFORE), found)
 
 
 def split(e: Emitter, node: Node, x: Ref) -> list[Ref]:

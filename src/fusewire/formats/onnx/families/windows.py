@@ -46,22 +46,22 @@ def has_kernel(target: Target, op: str, x: Ref) -> bool:
 def conv_by_windows(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
     """Multiply a matrix of windows by the filters."""
     attrs, places = attrs_of(node), node.outputs[0].tensor.shape[2:]
-    groups = attrs["groups"]
+    groups, sizes = attrs["groups"], _known(operand(node, 1).tensor.shape[2:])
 
     def make(x: Value, w: Value, bias: Value | None = None) -> Value:
-        filters, inner, *window = w.tensor.shape
+        filters, inner = w.tensor.shape[:2]
         spread = _spread(x, attrs["input_dilations"])
         cells = unfold(
-            spread, window=tuple(window), strides=attrs["strides"], padding=attrs["padding"],
+            spread, window=sizes, strides=attrs["strides"], padding=attrs["padding"],
             dilations=attrs["dilations"],
         )  # fmt: skip
-        each, count = inner * size(window), size(places)
+        each, count = inner * size(sizes), size(places)
         columns = reshape(cells, shape=(x.tensor.shape[0], groups, each, count))
         matrix = reshape(w, shape=(groups, floordiv(filters, groups), each))
         y = reshape(matmul(matrix, columns), shape=node.outputs[0].tensor.shape)
         if bias is None:
             return y
-        return add(y, reshape(bias, shape=(filters, *([1] * len(window)))))
+        return add(y, reshape(bias, shape=(filters, *([1] * len(sizes)))))
 
     return inlined(e, node, make, x, w, bias)
 
@@ -126,5 +126,5 @@ def _counts(at: Window, spatial: Sizes, places: Sizes, with_padding: bool) -> Ar
 def _known(dims: Sequence[Dim]) -> Sizes:
     known = tuple(dim for dim in dims if isinstance(dim, int))
     if len(known) < len(dims):
-        raise FormatError("Windows are laid out only over sizes that are known.")
+        raise FormatError("Windows are laid out only where sizes are known.")
     return known
