@@ -146,7 +146,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (listed, "return x.tolist()", r"np\.stack"),
     (random, "return x + np.random.normal(size=3)", r"random_normal\(key"),
     (generator, "return x * RNG.random(3)", r"random_normal\(key"),
-    (compare_with_none, "return np.equal(x, None)", "numbers and objects"),
+    (compare_with_none, "return np.equal(x, nothing)", "numbers and objects"),
     (random_of_python, "return x * random.random()", r"random_normal\(key"),
     (random_import, "from numpy.random import rand", r"random_normal\(key"),
     (eigenvalues, "return np.linalg.eig(np.outer(x, x))", r"np\.linalg\.eigh"),

@@ -206,7 +206,10 @@ def test_a_child_that_does_not_start_is_not_the_engines_fault(
         made(contact(pool, "none_at_run"))
 
 
-def test_an_interrupted_job_leaves_no_child() -> None:
+def test_an_interrupted_job_leaves_no_child(request: pytest.FixtureRequest) -> None:
+    # Workers of a test run in parallel ignore this signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with Pool() as pool:
         pid = pid_of(pool, chaos("hang_at_run"))
         timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
@@ -214,6 +217,9 @@ def test_an_interrupted_job_leaves_no_child() -> None:
         with pytest.raises(KeyboardInterrupt):
             contact(pool, "hang_at_run")
         timer.join()
+        deadline = time.monotonic() + 5
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
         assert not Path(f"/proc/{pid}").exists()
 
 
