@@ -55,7 +55,7 @@ FAULTS = {
     "stale gap": Fault(
         "src/fusewire/backends/reference/gaps.py",
         "GAPS: tuple[Gap, ...] = ()",
-        'GAPS: tuple[Gap, ...] = (Gap("add", "todo", "adds wrongly"),)',
+        'GAPS: tuple[Gap, ...] = (Gap("add", "todo", "adds wrongly", "float32"),)',
         ("tests/conformance/test_reference.py", "-k", "add"),
         "a gap for add that passes",
     ),

@@ -11,17 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fusewire.backend import Backend, Device
+from fusewire.backend import Backend, Device, Gap
 from fusewire.errors import FusewireError
 from fusewire.ir.builder import inline
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.sample import HostValue
+from fusewire.ops.table import get_op
 from fusewire.placement.claims import ask
 from fusewire.process.guard import guarded
 from fusewire.region import build
 from fusewire.runtime.transfer import hand_over, to_host
-from fusewire.testing.conformance import Case, gap_of, value_problems
+from fusewire.testing.conformance import Case, cases, gap_of, value_problems
 
 BATCH = 48
 Status = Literal["native", "expanded", "refused", "failed"]
@@ -174,10 +175,17 @@ def reports(
             problems.append(f"{backend.info.name} on {case.id}: {outcome.reason}")
     for gap in backend.gaps:
         covered = [case for case in found if gap_of([gap], case) is not None]
-        if covered and all(outcomes[case].status != "failed" for case in covered):
+        passes = all(outcomes[case].status != "failed" for case in covered)
+        # A share of the cases may leave out the one that fails.
+        if passes and covered and len(covered) == _extent(gap):
             problems.append(f"{backend.info.name} has a gap for {gap.op} that passes: delete it")
     rows = [OpReport(next(iter(cases_)).op, cases_) for cases_ in grouped.values()]
     return rows, problems
+
+
+def _extent(gap: Gap) -> int:
+    """Count all cases that a gap is about."""
+    return sum(gap_of([gap], case) is not None for case in cases([get_op(gap.op)]))
 
 
 def is_tensor_op(op: Op[Any]) -> bool:
