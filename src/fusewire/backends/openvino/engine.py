@@ -23,9 +23,11 @@ from fusewire.backend import (
 from fusewire.backends.openvino.gaps import GAPS
 from fusewire.backends.openvino.holding import Holding
 from fusewire.backends.openvino.info import INFO
-from fusewire.ir.graph import Array, Constant, Graph, Node
+from fusewire.ir.builder import Rebuild
+from fusewire.ir.graph import Array, Attr, Constant, Graph, Node
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.region import claim_by_table, edge_slots, weight_slots
+from fusewire.rewrite.legalize import legalize
 
 INSTALL = "Install it with: pip install 'fusewire[openvino]'"
 
@@ -75,6 +77,7 @@ class OpenvinoBackend(Backend):
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what the lowering table has, in the dtypes that it takes."""
+        graph = with_plain_bodies(graph)
         holding = Holding(graph)
         return claim_by_table(graph, lambda node: refusal(holding, node), shapes="dynamic")
 
@@ -86,6 +89,7 @@ class OpenvinoBackend(Backend):
         as long as reading one (see benchmarks).
         """
         config.checked(INFO.name, {})
+        region = with_plain_bodies(region)
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
         launch = {} if config.threads is None else {"threads": config.threads}
         return Artifact("rebuild", print_graph(region).encode(), slots, launch=launch)
@@ -102,6 +106,25 @@ class OpenvinoBackend(Backend):
             holding = Holding(graph, guarded=True)
         threads = artifact.launch.get("threads")
         return OpenvinoExecutable(_core(), holding, threads if isinstance(threads, int) else None)
+
+
+def with_plain_bodies(graph: Graph) -> Graph:
+    """Expand the composites in bodies that are refused: nobody else does it inside of a node."""
+    if not any(True for node in graph.nodes for _ in node.graphs()):
+        return graph
+    holding, rebuild, nodes = Holding(graph), Rebuild(graph), []
+    for node in graph.nodes:
+        new = rebuild.copied(node)
+        bodies: dict[str, Attr] = {
+            key: legalize(body, lambda inner: refusal(holding, inner)).graph
+            for key, body in node.graphs()
+        }
+        if bodies:
+            new = new.copy(new.inputs, {**new.attrs, **bodies})
+        rebuild.replace(node, new.outputs)
+        nodes.append(new)
+    outputs = [rebuild.value(value) for value in graph.outputs]
+    return Graph(graph.inputs, outputs, nodes, name=graph.name, output_names=graph.output_names)
 
 
 def refusal(holding: Holding, node: Node) -> str | None:

@@ -6,24 +6,23 @@ ones are bound where they lie, and large outputs are written where the caller wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 import openvino
 from openvino import opset16 as ops
 
-from fusewire import dtypes
 from fusewire.backend import Done, Event, Executable, Held
-from fusewire.backends.openvino.holding import Holding, index_operands
+from fusewire.backends.openvino.edges import Edge, input_edge, output_edge
+from fusewire.backends.openvino.holding import Holding
 from fusewire.backends.openvino.memory import type_of
 from fusewire.backends.openvino.scope import Scope
-from fusewire.backends.openvino.storage import LONG, Storage
-from fusewire.errors import ShapeMismatchError
-from fusewire.ir.graph import Array, Value
+from fusewire.backends.openvino.storage import Storage
+from fusewire.ir.dims import Symbol, evaluate, lone_symbol, symbols
+from fusewire.ir.graph import Array
 
-# Up to this many bytes a copy is cheaper than binding a tensor (about 5 us).
+# Up to this many bytes a copy is cheaper than binding a tensor, which takes about 4 us.
 SMALL = 1 << 15
 SETTINGS = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
 
@@ -35,16 +34,6 @@ def proves(core: Any) -> bool:
     request = core.compile_model(model, "CPU", SETTINGS).create_infer_request()
     (found,) = request.infer([np.array([1.0, 2.0], np.float32)]).values()
     return list(found) == [2.0, 4.0]
-
-
-@dataclass(frozen=True)
-class _Edge:
-    """An input or an output: its storage, and how arrays are shown to and read from the engine."""
-
-    storage: Storage
-    dtype: np.dtype[Any]
-    show: Callable[[Array], Array] | None
-    shape: tuple[int, ...] | None
 
 
 @final
@@ -62,8 +51,8 @@ class OpenvinoExecutable(Executable):
         # The engine reads these where they lie.
         self._kept = scope.kept
         self._compiled = core.compile_model(model, "CPU", settings)
-        self._inputs = [_input_edge(holding, v) for v in graph.inputs]
-        self._outputs = [_output_edge(holding, v) for v in graph.outputs]
+        self._inputs = [input_edge(holding, value) for value in graph.inputs]
+        self._outputs = [output_edge(holding, value) for value in graph.outputs]
         self._free: list[_Request] = [self._request()]
 
     @property
@@ -102,14 +91,13 @@ class OpenvinoExecutable(Executable):
 class _Request:
     """One request of the engine, and the arrays that are bound to it."""
 
-    def __init__(self, request: Any, inputs: Sequence[_Edge], outputs: Sequence[_Edge]) -> None:
+    def __init__(self, request: Any, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> None:
         self._request = request
         self._inputs = inputs
         self._outputs = outputs
         self._bound: list[Any] = [None] * len(inputs)
-        sizes = [_bytes(edge) for edge in outputs]
         # Which outputs are large, as far as is known: those get memory of their own.
-        self._large = [size is not None and size > SMALL for size in sizes]
+        self._large = [edge.bytes > SMALL for edge in outputs]
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Bind what is new, infer, and take the outputs."""
@@ -125,118 +113,59 @@ class _Request:
                 self._bind(place, edge, x)
         fresh = self._fresh() if True in self._large else {}
         values = self._request.infer(share_outputs=True).values()
-        return [self._taken(place, value, fresh.get(place)) for place, value in enumerate(values)]
+        found = [self._taken(place, value, fresh.get(place)) for place, value in enumerate(values)]
+        for place, value in enumerate(found):
+            if value.size == 0:
+                found[place] = self._emptied(place, value, inputs)
+        return found
 
-    def _bind(self, place: int, edge: _Edge, x: Array) -> None:
+    def _bind(self, place: int, edge: Edge, x: Array) -> None:
         if x.nbytes <= SMALL or not x.flags.c_contiguous or not x.flags.writeable:
             x = np.array(x, order="C")
         self._request.set_input_tensor(place, _tensor(edge.storage, x))
         self._bound[place] = x
 
     def _fresh(self) -> dict[int, Any]:
-        """Bind memory that will be the caller's."""
+        """Bind memory that will be the caller's: an array, or a tensor where the run sizes it."""
         found: dict[int, Any] = {}
         for place, edge in enumerate(self._outputs):
             if not self._large[place]:
                 continue
-            if edge.shape is None:
-                tensor = openvino.Tensor(type_of(edge.storage.edge), openvino.Shape())
-            else:
+            if edge.is_static:
                 found[place] = np.empty(edge.shape, edge.storage.carrier)
                 tensor = _tensor(edge.storage, found[place])
+            else:
+                shape = openvino.Shape(edge.shape)
+                found[place] = tensor = openvino.Tensor(type_of(edge.storage.edge), shape)
             self._request.set_output_tensor(place, tensor)
-            found.setdefault(place, tensor)
         return found
 
     def _taken(self, place: int, value: Array, fresh: Any) -> Array:
         edge = self._outputs[place]
-        if isinstance(fresh, np.ndarray):
-            value = fresh
-        elif fresh is not None:
-            value = fresh.data
-        else:
+        if fresh is None:
             value = value.copy()
             self._large[place] = value.nbytes > SMALL
+        else:
+            value = fresh if edge.is_static else fresh.data
         return value if edge.show is None else edge.show(value)
+
+    def _emptied(self, place: int, value: Array, inputs: Sequence[Array]) -> Array:
+        """Give an empty output its other dims: a Loop without a run has forgotten them."""
+        bound: dict[Symbol, int] = {}
+        for edge, x in zip(self._inputs, inputs, strict=True):
+            for dim, size in zip(edge.dims, x.shape, strict=True):
+                alone = lone_symbol(dim)
+                if alone is not None:
+                    bound[alone] = size
+        dims = self._outputs[place].dims
+        shape = [
+            evaluate(dim, bound) if all(s in bound for s in symbols(dim)) else found
+            for dim, found in zip(dims, value.shape, strict=True)
+        ]
+        return value.reshape(shape) if 0 in shape else value
 
 
 def _tensor(storage: Storage, array: Array) -> Any:
     if storage.edge == "bf16":
         return openvino.Tensor(array, openvino.Shape(array.shape), openvino.Type.bf16)
     return openvino.Tensor(array, shared_memory=True)
-
-
-def _bytes(edge: _Edge) -> int | None:
-    if edge.shape is None:
-        return None
-    return int(np.prod(edge.shape, dtype=np.int64)) * edge.storage.carrier.itemsize
-
-
-def _input_edge(holding: Holding, value: Value) -> _Edge:
-    storage, of = holding.storage(value), value.tensor.dtype
-    show: Callable[[Array], Array] | None
-    if of in LONG and storage.parts == 1:
-        show = _narrowing(value.name or "", _is_direct(holding, value))
-    elif storage.parts > 1:
-        show = _splitting(storage)
-    else:
-        show = _showing(of.numpy, storage.carrier)
-    return _Edge(storage, of.numpy, show, None)
-
-
-def _output_edge(holding: Holding, value: Value) -> _Edge:
-    storage, of = holding.storage(value), value.tensor.dtype
-    parts = (storage.parts,) if storage.parts > 1 else ()
-    shape = None
-    if value.tensor.is_static:
-        shape = (*(int(dim) for dim in value.tensor.shape), *parts)  # type: ignore[arg-type] # static
-    if of in LONG and storage.parts == 1:
-        storage = Storage("i64", "i64", np.dtype(np.int64))
-    if storage.parts > 1:
-        return _Edge(storage, of.numpy, _joining(of.numpy), shape)
-    return _Edge(storage, of.numpy, _showing(storage.carrier, of.numpy), shape)
-
-
-def _showing(of: np.dtype[Any], to: np.dtype[Any]) -> Callable[[Array], Array] | None:
-    """Show the bits of one dtype as another; ints of less than a byte leave the rest of it open."""
-    if of == to:
-        return None
-    small = dtypes.dtype(to if to.kind == "V" else of)
-    if small.is_integer and small.bits < 8:
-        return lambda x: x.astype(to)
-    return lambda x: x.view(to)
-
-
-def _splitting(storage: Storage) -> Callable[[Array], Array]:
-    def show(x: Array) -> Array:
-        whole = x if x.flags.c_contiguous else x.copy()
-        return whole.reshape(-1).view(storage.carrier).reshape(*x.shape, storage.parts)
-
-    return show
-
-
-def _joining(dtype: np.dtype[Any]) -> Callable[[Array], Array]:
-    return lambda x: x.reshape(-1).view(dtype).reshape(x.shape[:-1])
-
-
-def _narrowing(name: str, is_direct: bool) -> Callable[[Array], Array]:
-    """Convert to int32; what does not fit is clipped where only its being out of reach counts."""
-
-    def show(x: Array) -> Array:
-        found = x.astype(np.int32)
-        if not np.array_equal(found, x):
-            if not is_direct:
-                raise ShapeMismatchError(
-                    f"The input {name} has {x.min()} to {x.max()}, and OpenVINO keeps 32 bits of "
-                    "it. Run it on another backend."
-                )
-            found = np.clip(x, -(2**31), 2**31 - 1).astype(np.int32)
-        return found
-
-    return show
-
-
-def _is_direct(holding: Holding, value: Value) -> bool:
-    """Tell whether all that uses an input uses it as an index."""
-    users = holding.graph.users.get(value, ())
-    return all(is_index for node in users for v, is_index in index_operands(node) if v is value)

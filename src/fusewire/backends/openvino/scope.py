@@ -13,6 +13,7 @@ from openvino import opset16 as ops
 from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.lowering import LOWERINGS
 from fusewire.backends.openvino.lowering.entry import Ov, const, convert, select
+from fusewire.backends.openvino.lowering.floats import round_to_brain
 from fusewire.backends.openvino.lowering.wide import saturated, widened
 from fusewire.backends.openvino.memory import apart, constant_pieces, joined, parameter_of
 from fusewire.backends.openvino.sizes import Sizes
@@ -49,7 +50,7 @@ class Scope:
         storage, whole = self.holding.storage(value), joined(self.pieces(value))
         if storage.parts == 1 and value.tensor.dtype in LONG:
             return convert(whole, "i64")
-        return convert(whole, storage.edge)
+        return convert(round_to_brain(whole) if storage.edge == "bf16" else whole, storage.edge)
 
     def inside(self, inline: bool = False) -> Scope:
         """Begin a body."""

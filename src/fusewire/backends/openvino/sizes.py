@@ -11,7 +11,7 @@ from fusewire.backends.openvino.lowering.entry import Ov, const, dim_of, select
 from fusewire.backends.openvino.lowering.integers import floored
 from fusewire.backends.openvino.memory import type_of
 from fusewire.errors import DimError
-from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol
+from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, symbols
 from fusewire.ir.types import TensorType
 
 _FUNCTIONS: dict[str, Callable[[Ov, Ov], Ov]] = {
@@ -44,6 +44,10 @@ class Sizes:
             alone = lone_symbol(dim)
             if alone is not None:
                 self._where.setdefault(alone, (x, axis))
+
+    def knows(self, dim: Dim) -> bool:
+        """Tell whether a size can be computed here already."""
+        return all(s in self._where or s in self.captured or not s.unbacked for s in symbols(dim))
 
     def size(self, dim: Dim) -> Ov:
         """Compute a size as a list of one int32."""

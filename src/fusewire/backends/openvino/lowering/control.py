@@ -8,7 +8,15 @@ from typing import Any
 import openvino
 from openvino import opset16 as ops
 
-from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, const, shape_of
+from fusewire.backends.openvino.lowering.entry import (
+    Entry,
+    Ov,
+    Table,
+    const,
+    dim_of,
+    port_of,
+    shape_of,
+)
 from fusewire.backends.openvino.lowering.wide import widened
 from fusewire.ir.graph import Graph, Node, Value
 
@@ -37,13 +45,9 @@ def _grouped(s: Any, node: Node, outputs: Sequence[Ov]) -> list[Any]:
     return found
 
 
-def _port(x: Ov) -> Ov:
-    return x if hasattr(x, "get_node") else x.output(0)
-
-
 def _cond(s: Any, node: Node) -> list[Any]:
     predicate, *given = node.operands
-    chosen = ops.if_op(_port(s.plain(predicate)))
+    chosen = ops.if_op(port_of(s.plain(predicate)))
     scopes, models, entered = [], [], []
     for name in ("then", "otherwise"):
         graph, scope = _body(node, name), s.inside()
@@ -60,10 +64,10 @@ def _cond(s: Any, node: Node) -> list[Any]:
             for x, parameter in zip(
                 s.shaped(value, _body(node, name).inputs[place]), entered[side][place], strict=True
             ):
-                chosen.set_input(_port(x), *_on_side(side, parameter))
+                chosen.set_input(port_of(x), *_on_side(side, parameter))
     for side, scope in enumerate(scopes):
         for symbol, parameter in scope.sizes.captured.items():
-            chosen.set_input(_port(s.sizes.symbol(symbol)), *_on_side(side, parameter))
+            chosen.set_input(port_of(s.sizes.symbol(symbol)), *_on_side(side, parameter))
     ends = zip(models[0].results, models[1].results, strict=True)
     return _grouped(s, node, [chosen.set_output(*pair) for pair in ends])
 
@@ -84,7 +88,7 @@ class _Loop:
         self.s = s
         self.node = node
         self.graph = graph
-        self.loop = ops.loop(_port(trips), _port(going))
+        self.loop = ops.loop(port_of(trips), port_of(going))
         self.scope = s.inside()
         self.counter = ops.parameter([], openvino.Type.i32)
         self.scope.parameters.append(self.counter)
@@ -139,14 +143,21 @@ class _Loop:
         for i, value in enumerate(given):
             for x, parameter in zip(self.s.shaped(value, inputs[i]), self.entered[i], strict=True):
                 if i < carries:
-                    self.loop.set_merged_input(parameter, _port(x), left.pop(0))
+                    self.loop.set_merged_input(parameter, port_of(x), left.pop(0))
                 else:
-                    self.loop.set_invariant_input(parameter, _port(x))
+                    self.loop.set_invariant_input(parameter, port_of(x))
         for symbol, parameter in self.scope.sizes.captured.items():
-            self.loop.set_invariant_input(parameter, _port(self.s.sizes.symbol(symbol)))
+            self.loop.set_invariant_input(parameter, port_of(self.s.sizes.symbol(symbol)))
         last = [self.loop.get_iter_value(x, -1) for x in results[1 : 1 + len(carried)]]
         rows = [self.loop.get_concatenated_slices(x, 0, 1, 1, -1, 0) for x in left]
         return self._outputs(inputs, last, rows, carries)
+
+    def _stacked(self, value: Value, x: Ov) -> Ov:
+        """Give back the dims that the engine forgets when there was no run at all."""
+        _, *dims = value.tensor.shape
+        if not all(self.s.sizes.knows(dim) for dim in dims):
+            return x
+        return ops.reshape(x, ops.concat([dim_of(x, 0), self.s.shape(dims)], 0), False)
 
     def _outputs(
         self, inputs: Sequence[Value], last: list[Ov], rows: list[Ov], carries: int
@@ -157,7 +168,11 @@ class _Loop:
             parts = self.s.holding.storage(like).parts
             found += self.s.fitted(value, tuple(last[:parts]))
             last = last[parts:]
-        return _grouped(self.s, self.node, [*found, *rows])
+        for value in self.node.outputs[carries:]:
+            parts = self.s.holding.storage(value).parts
+            found += [self._stacked(value, x) for x in rows[:parts]]
+            rows = rows[parts:]
+        return _grouped(self.s, self.node, found)
 
 
 def _loop(s: Any, node: Node) -> list[Any]:
@@ -175,7 +190,7 @@ def _loop(s: Any, node: Node) -> list[Any]:
         built.accept(value)
     built.scope.walk(graph)
     onward = const(True, "boolean") if condition is None else built.scope.plain(graph.outputs[0])
-    first = _port(going)
+    first = port_of(going)
     values = [v for v in given if v is not None]
     found = built.finish(onward, graph.outputs[1:], values, carries)
     built.loop.set_merged_input(parameter, first, _condition(built.loop))

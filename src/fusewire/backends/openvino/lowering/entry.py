@@ -142,6 +142,11 @@ def turned(x: Ov) -> Ov:
 
 def select(condition: Ov, x: Ov, y: Ov) -> Ov:
     """Choose; int32 by their bits, since the engine's own may pass them through float32."""
+    shapes = [_static_shape(port) for port in (condition, x, y)]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) == 3 and 0 in (found := np.broadcast_shapes(*known)):
+        # The engine would fold a choice by no conditions, and write beyond its memory (2026.4.1).
+        return ops.broadcast(number(0, x), const(found))
     if type_name(x) != "i32":
         return ops.select(condition, x, y)
     mask = ops.subtract(const(0), ops.convert(condition, "i32"))
@@ -151,8 +156,17 @@ def select(condition: Ov, x: Ov, y: Ov) -> Ov:
 
 def rank_of(x: Ov) -> int:
     """Give the number of axes, which is always known here."""
-    port = x if hasattr(x, "get_node") else x.output(0)
-    return int(port.get_partial_shape().rank.get_length())
+    return int(port_of(x).get_partial_shape().rank.get_length())
+
+
+def port_of(x: Ov) -> Ov:
+    """Give the one output of a node; an output is its own."""
+    return x if hasattr(x, "get_node") else x.output(0)
+
+
+def _static_shape(x: Ov) -> tuple[int, ...] | None:
+    shape = port_of(x).get_partial_shape()
+    return tuple(shape.to_shape()) if shape.is_static else None
 
 
 def elementwise(function: Callable[..., Ov]) -> Lower:

@@ -14,7 +14,6 @@ from fusewire.backends.openvino.lowering.entry import (
     above,
     at_least,
     const,
-    convert,
     elementwise,
     number,
     select,
@@ -131,26 +130,34 @@ def _scaled(factor: float) -> Callable[[Ov], Ov]:
     return lambda x: ops.multiply(ops.log(x), number(factor, x))
 
 
+def _rounded(x: Ov, bits: int, least: int) -> Ov:
+    """Round to so many bits, or to a multiple of 2**least where that is more."""
+    size = ops.maximum(ops.abs(x), const(2.0 ** (least + bits - 1), "f32"))
+    exponent = ops.floor(ops.multiply(ops.log(size), const(1 / np.log(2), "f32")))
+    step = ops.power(const(2.0, "f32"), ops.subtract(exponent, const(bits - 1.0, "f32")))
+    return ops.multiply(ops.round(ops.divide(x, step), "half_to_even"), step)
+
+
 def round_to_half(x: Ov) -> Ov:
     """Round float32 to the nearest float16, and keep it as float32.
 
     Two conversions would do, but the engine drops the pair (2026.4.1).
     """
-    size = ops.abs(x)
-    exponent = ops.floor(
-        ops.multiply(
-            ops.log(ops.maximum(size, const(2.0**-14, "f32"))), const(1 / np.log(2), "f32")
-        )
-    )
-    step = ops.power(const(2.0, "f32"), ops.subtract(exponent, const(10.0, "f32")))
-    near = ops.multiply(ops.round(ops.divide(x, step), "half_to_even"), step)
     infinite = ops.multiply(ops.sign(x), const(np.inf, "f32"))
-    return select(at_least(size, const(65520.0, "f32")), infinite, near)
+    large = at_least(ops.abs(x), const(65520.0, "f32"))
+    return select(large, infinite, _rounded(x, 11, -24))
 
 
 def round_to_brain(x: Ov) -> Ov:
-    """Round float32 to the nearest bfloat16, and keep it as float32."""
-    return convert(ops.convert(x, "bf16"), "f32")
+    """Round float32 to the nearest bfloat16, and keep it as float32.
+
+    The engine's conversion rounds only where shapes are static (2026.4.1). What is tiny is
+    rounded as a larger number: steps between such numbers are below the smallest float32.
+    """
+    tiny = ops.less(ops.abs(x), const(2.0**-60, "f32"))
+    up, down = (select(tiny, const(2.0**n, "f32"), const(1.0, "f32")) for n in (60, -60))
+    near = ops.multiply(_rounded(ops.multiply(x, up), 8, -100), down)
+    return select(is_finite(x), near, x)
 
 
 NATIVE = {

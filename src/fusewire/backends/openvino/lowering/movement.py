@@ -161,7 +161,20 @@ def _dynamic_slice(s: Any, node: Node, x: Ov, starts: Ov, limits: Ov, strides: O
 
 
 def _dynamic_broadcast(s: Any, node: Node, x: Ov, shape: Ov) -> Ov:
+    if not isinstance(node.operands[1].tensor.shape[0], int):
+        # The engine must know the rank; aligned at the end, ones in front change nothing.
+        grown = ops.concat([const([1] * node.outputs[0].tensor.rank), shape], 0)
+        count = node.outputs[0].tensor.rank
+        shape = ops.slice(grown, const([-count]), const([2**31 - 1]), const([1]), const([0]))
+        shape = ops.reshape(shape, const([count]), False)
     return ops.broadcast(x, shape, None, "BIDIRECTIONAL")
+
+
+def counted_list(node: Node, sizes: Ov) -> Ov:
+    """Tell the engine how many sizes a list has: as many as the result has axes."""
+    if isinstance(node.operands[1].tensor.shape[0], int):
+        return sizes
+    return ops.reshape(sizes, const([node.outputs[0].tensor.rank]), False)
 
 
 def _unsplit(function: Any) -> Any:
@@ -184,10 +197,12 @@ MOVES: dict[str, Any] = {
     "tile": _tile,
     "slice": _slice,
     "split": _split,
-    "dynamic_reshape": lambda s, node, x, shape: ops.reshape(x, shape, False),
+    "dynamic_reshape": lambda s, node, x, shape: ops.reshape(x, counted_list(node, shape), False),
     "dynamic_broadcast_to": _dynamic_broadcast,
-    "dynamic_full": lambda s, node, x, shape: ops.broadcast(x, shape),
-    "dynamic_tile": lambda s, node, x, repeats: ops.tile(x, repeats) if rank_of(x) else x,
+    "dynamic_full": lambda s, node, x, shape: ops.broadcast(x, counted_list(node, shape)),
+    "dynamic_tile": lambda s, node, x, repeats: (
+        ops.tile(x, counted_list(node, repeats)) if rank_of(x) else x
+    ),
     "dynamic_slice": _dynamic_slice,
 }
 TABLE: Table = {

@@ -17,6 +17,7 @@ from fusewire.backends.openvino.lowering.entry import (
     above,
     const,
     convert,
+    dim_of,
     ints,
     number,
     rank_of,
@@ -226,6 +227,10 @@ def _position(largest: bool) -> Lower:
         if flipped:
             last = ops.gather(shape_of(x), const(axis), const(0))
             found = ops.subtract(ops.subtract(last, const(1)), found)
+        if not isinstance(node.operands[0].tensor.shape[axis], int):
+            # Of nothing, 0: the engine finds what lies beyond its memory.
+            some = convert(ops.not_equal(dim_of(x, axis), const([0])), "i32")
+            found = ops.multiply(found, some)
         return found if keepdims else ops.squeeze(found, const([axis]))
 
     return lower
@@ -233,14 +238,6 @@ def _position(largest: bool) -> Lower:
 
 def _first(x: Ov, axis: int, mode: str) -> Ov:
     return ops.topk(x, const(1), axis, mode, "value", "i32", True).output(1)
-
-
-def _refuses_position(node: Node) -> str | None:
-    (x,) = node.operands
-    dim = x.tensor.shape[attr(node, "axis")]
-    if isinstance(dim, int) or node.outputs[0].tensor.size == 0:
-        return None
-    return None
 
 
 def each(lower: Lower) -> Lower:

@@ -40,6 +40,8 @@ def _roi_align(s: Any, node: Node, x: Ov, rois: Ov, batches: Ov) -> Ov:
 
 
 def _refuses_roi(node: Node) -> str | None:
+    if node.operands[1].tensor.shape[1] != 4:
+        return "OpenVINO must know that a region has 4 numbers."
     if attr(node, "mode") == "max":
         return "OpenVINO takes the largest of interpolated samples, not of weighted neighbours."
     return None
@@ -61,6 +63,12 @@ def _nms(
     return found.output(0)
 
 
+def _refuses_nms(node: Node) -> str | None:
+    if node.operands[0].tensor.shape[2] != 4:
+        return "OpenVINO must know that a box has 4 numbers."
+    return None
+
+
 def _scalar(x: Ov) -> Ov:
     return ops.reshape(x, const([1]), False) if rank_of(x) else x
 
@@ -68,5 +76,5 @@ def _scalar(x: Ov) -> Ov:
 TABLE: Table = {
     "grid_sample": Entry(_grid_sample, refuses=_refuses_grid),
     "roi_align": Entry(_roi_align, refuses=_refuses_roi),
-    "non_max_suppression": Entry(_nms),
+    "non_max_suppression": Entry(_nms, refuses=_refuses_nms),
 }

@@ -1,0 +1,113 @@
+"""What crosses the border between NumPy and the engine: arrays, shown as the engine holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusewire import dtypes
+from fusewire.backends.openvino.holding import Holding, index_operands
+from fusewire.backends.openvino.storage import LONG, Storage
+from fusewire.errors import EngineRaised
+from fusewire.ir.dims import Shape
+from fusewire.ir.graph import Array, Value
+
+Show = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An input or an output.
+
+    ``show`` turns the caller's arrays into the engine's, or those of the engine into the
+    caller's; ``shape`` is the engine's where it is known, with 0 for what the run tells.
+    """
+
+    storage: Storage
+    dims: Shape
+    show: Show | None
+
+    @property
+    def is_static(self) -> bool:
+        return all(isinstance(dim, int) for dim in self.dims)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        known = tuple(dim if isinstance(dim, int) else 0 for dim in self.dims)
+        return (*known, self.storage.parts) if self.storage.parts > 1 else known
+
+    @property
+    def bytes(self) -> int:
+        """Give the size of what the engine writes, 0 where the run tells it."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.storage.carrier.itemsize
+
+
+def input_edge(holding: Holding, value: Value) -> Edge:
+    """Say how arrays go in."""
+    storage, of = holding.storage(value), value.tensor.dtype
+    show: Show | None
+    if of in LONG and storage.parts == 1:
+        show = _narrowing(value.name or "", _is_direct(holding, value))
+    elif storage.parts > 1:
+        show = _splitting(storage)
+    else:
+        show = _showing(of.numpy, storage.carrier)
+    return Edge(storage, value.tensor.shape, show)
+
+
+def output_edge(holding: Holding, value: Value) -> Edge:
+    """Say how arrays come out."""
+    storage, of = holding.storage(value), value.tensor.dtype
+    if of in LONG and storage.parts == 1:
+        storage = Storage("i64", "i64", np.dtype(np.int64))
+    if storage.parts > 1:
+        return Edge(storage, value.tensor.shape, _joining(of.numpy))
+    return Edge(storage, value.tensor.shape, _showing(storage.carrier, of.numpy))
+
+
+def _showing(of: np.dtype[Any], to: np.dtype[Any]) -> Show | None:
+    """Show the bits of one dtype as another; ints of less than a byte leave the rest of it open."""
+    if of == to:
+        return None
+    if any(d.is_integer and d.bits < 8 for d in map(dtypes.dtype, (of, to))):
+        return lambda x: x.astype(to)
+    return lambda x: x.view(to)
+
+
+def _splitting(storage: Storage) -> Show:
+    def show(x: Array) -> Array:
+        whole = x if x.flags.c_contiguous else x.copy()
+        return whole.reshape(-1).view(storage.carrier).reshape(*x.shape, storage.parts)
+
+    return show
+
+
+def _joining(dtype: np.dtype[Any]) -> Show:
+    return lambda x: x.reshape(-1).view(dtype).reshape(x.shape[:-1])
+
+
+def _narrowing(name: str, is_direct: bool) -> Show:
+    """Convert to int32; what does not fit is clipped where only its being out of reach counts."""
+
+    def show(x: Array) -> Array:
+        found = x.astype(np.int32)
+        if (found == x).all():
+            return found
+        if not is_direct:
+            raise EngineRaised(
+                f"The input {name} has numbers from {x.min()} to {x.max()}, and OpenVINO computes "
+                "places in 32 bits.",
+                "Run it on another backend.",
+            )
+        return np.asarray(np.clip(x, -(2**31), 2**31 - 1)).astype(np.int32)
+
+    return show
+
+
+def _is_direct(holding: Holding, value: Value) -> bool:
+    """Tell whether all that uses an input uses it as an index."""
+    users = holding.graph.users.get(value, ())
+    return all(is_index for node in users for v, is_index in index_operands(node) if v is value)

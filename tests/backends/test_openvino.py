@@ -1,0 +1,45 @@
+"""OpenVINO behind the contract: what it claims is right, and float32 means float32."""
+
+from fractions import Fraction
+
+import numpy as np
+
+import fusewire as fw
+from fusewire.ops.table import all_ops
+from fusewire.region import first_device
+from fusewire.registry import REGISTRY
+from fusewire.testing.conformance import cases, sliced
+from fusewire.testing.suite import is_tensor_op, reports
+
+NAME = "openvino"
+
+
+def test_slice_of_the_conformance_suite() -> None:
+    backend = REGISTRY.backends.get(NAME)
+    found = [
+        case
+        for op in all_ops().values()
+        if is_tensor_op(op)
+        for case in sliced(list(cases([op])), Fraction(1, 8))
+    ]
+    rows, problems = reports(backend, first_device(backend), found)
+    assert not problems
+    shown = [row for row in rows if row.status in ("proven", "partial")]
+    assert len(shown) >= 0.7 * len(rows)
+
+
+def test_new_size_does_not_compile_again() -> None:
+    def mean(x: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> object:
+        return np.tanh(x).mean(axis=-1)
+
+    program = fw.compile(mean, fw.Spec(("n", 4), "float32"), backend=NAME, fallback="error")
+    for rows in (2, 5, 3):
+        x = np.ones((rows, 4), np.float32)
+        np.testing.assert_allclose(program(x), np.tanh(x).mean(axis=-1), rtol=1e-6)
+    assert [region.shapes for region in program.plan.regions()] == ["dynamic"]
+
+
+def test_wide_integers_are_exact_or_refused() -> None:
+    x = np.array([2**40 + 1, -(2**50)], np.int64)
+    program = fw.compile(lambda v: v + v, x, backend=NAME, fallback="allow")
+    np.testing.assert_array_equal(program(x), x + x)
