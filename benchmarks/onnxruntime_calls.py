@@ -67,9 +67,9 @@ def ways(graph: Graph, x: Array) -> dict[str, Callable[[], object]]:
     session = ours._held[0]
     native = session._sess
     return {
-        "session.run": lambda: session.run(["y"], {"x": x}),
-        "session.run again": lambda: session.run(["y"], {"x": x}),
-        "without its checks": lambda: native.run(["y"], {"x": x}, None),
+        "session.run": lambda: session.run(["y0"], {"x0": x}),
+        "session.run again": lambda: session.run(["y0"], {"x0": x}),
+        "without its checks": lambda: native.run(["y0"], {"x0": x}, None),
         "ours": lambda: ours.run([x]).wait()[0],
     }
 

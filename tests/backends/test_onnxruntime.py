@@ -264,6 +264,13 @@ def test_outputs_are_fresh_and_the_callers() -> None:
     assert [float(array[0]) for array in run(given)] == [1.0, 2.0, 2.0, 1.0, 1.0]
 
 
+def test_names_need_not_differ() -> None:
+    x, y = value(float32, 2), value(float32, 2)
+    graph = Graph([x, y], [add(x, y), multiply(x, y)], output_names=["x", "x"])
+    total, product = ready(graph)(np.full(2, 3.0, np.float32), np.full(2, 4.0, np.float32))
+    assert (total[0], product[0]) == (7.0, 12.0)
+
+
 def test_outputs_are_written_where_they_are_wanted() -> None:
     x = value(float32, 3)
     executable = build(BACKEND, graph_of([x], add(x, x)), CPU)

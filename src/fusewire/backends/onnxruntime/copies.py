@@ -1,4 +1,4 @@
-"""What needs no engine: a region that gives back inputs, and outputs that are given."""
+"""What needs no engine: names by place, outputs that are given, a region that gives inputs back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from typing import final
 import numpy as np
 
 from fusewire.backend import Done, Event, Executable, Held
+
+
+def input_names(count: int) -> list[str]:
+    """Name the inputs of a model by their places."""
+    return [f"x{place}" for place in range(count)]
+
+
+def output_names(count: int) -> list[str]:
+    """Name the outputs of a model by their places."""
+    return [f"y{place}" for place in range(count)]
 
 
 def done(found: list[Held], outputs: Sequence[Held] | None) -> Done:

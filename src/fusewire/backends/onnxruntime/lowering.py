@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import final
 
+from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
 from fusewire.dtypes import DType, float64
 from fusewire.errors import FormatError
@@ -38,14 +39,13 @@ OWN: Mapping[str, Write] = {
     "solve": _solved,
     "triangular_solve": _triangular,
 }
-# The engine's fusions know the lower one best; the higher has ops that the lower lacks.
+# More versions of the engine know the lower one; the higher has ops that it lacks.
 OPSETS = (21, 26)
 # Ops whose kernels ended with opset 21, though ONNX goes on with them.
 LOWEST_ONLY = {"roi_align"}
 LOWERING: Mapping[str, Write] = {**TABLE, **OWN}
 # Dtypes of tensors that can cross the border.
 CROSSING = KERNELS["Identity"]
-
 # Kernels that are there, and compute in float32, or refuse when they run.
 DISTRUSTED = {(op, float64) for op in ("Shrink", "LSTM", "GRU")}
 
@@ -102,8 +102,12 @@ def _foreign(type_: Type) -> str | None:
 
 
 def lower(region: Graph) -> Written:
-    """Write a region for the lowest opset that has all it needs."""
+    """Write a region for the lowest opset that has all it needs.
+
+    Inputs and outputs are named by their places: names of values need not differ.
+    """
+    names = input_names(len(region.inputs)), output_names(len(region.outputs))
     try:
-        return emit(region, Runtime(OPSETS[0]), LOWERING)
+        return emit(region, Runtime(OPSETS[0]), LOWERING, names)
     except FormatError:
-        return emit(region, Runtime(OPSETS[-1]), LOWERING)
+        return emit(region, Runtime(OPSETS[-1]), LOWERING, names)

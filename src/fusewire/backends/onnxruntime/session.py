@@ -23,7 +23,7 @@ from fusewire.backend import (
     Held,
     Slot,
 )
-from fusewire.backends.onnxruntime.copies import done
+from fusewire.backends.onnxruntime.copies import done, input_names, output_names
 from fusewire.dtypes import DType
 from fusewire.formats.onnx.elements import element_of
 from fusewire.ir.graph import Array
@@ -47,8 +47,9 @@ class PlainSession(Executable):
         """``held`` is what the session reads where it lies: its weights."""
         self._held = (session, held)
         self._run = session._sess.run
-        self._inputs = tuple(slot.name for slot in slots if slot.role == "input")
-        self._outputs = [slot.name for slot in slots if slot.role == "output"]
+        roles = [slot.role for slot in slots]
+        self._inputs = input_names(roles.count("input"))
+        self._outputs = output_names(roles.count("output"))
 
     @property
     def is_reentrant(self) -> bool:
@@ -73,9 +74,10 @@ class TypedSession(Executable):
     def __init__(self, session: Any, slots: Sequence[Slot], held: Sequence[Any]) -> None:
         self._held = (session, held)
         self._run = session._sess.run_with_ort_values
-        self._inputs = [(slot.name, slot.dtype) for slot in slots if slot.role == "input"]
-        self._outputs = [slot.name for slot in slots if slot.role == "output"]
+        taken = [slot.dtype for slot in slots if slot.role == "input"]
         self._made = [slot.dtype for slot in slots if slot.role == "output"]
+        self._inputs = list(zip(input_names(len(taken)), taken, strict=True))
+        self._outputs = output_names(len(self._made))
 
     @property
     def is_reentrant(self) -> bool:
