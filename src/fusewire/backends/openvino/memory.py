@@ -8,7 +8,7 @@ import numpy as np
 import openvino
 from openvino import opset16 as ops
 
-from fusewire.backends.openvino.lowering.entry import Ov, const, convert
+from fusewire.backends.openvino.lowering.entry import Ov, concat, const, convert
 from fusewire.backends.openvino.storage import LONG, Storage
 from fusewire.ir.graph import Array, Constant
 from fusewire.ir.types import TensorType
@@ -40,7 +40,7 @@ def joined(pieces: tuple[Ov, ...]) -> Ov:
     """Put pieces on a last axis."""
     if len(pieces) == 1:
         return pieces[0]
-    return ops.concat([ops.unsqueeze(piece, const(-1)) for piece in pieces], -1)
+    return concat([ops.unsqueeze(piece, const(-1)) for piece in pieces], -1)
 
 
 def constant_pieces(constant: Constant, storage: Storage, kept: list[Array]) -> tuple[Ov, ...]:

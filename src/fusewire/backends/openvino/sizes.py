@@ -7,7 +7,7 @@ from typing import final
 
 from openvino import opset16 as ops
 
-from fusewire.backends.openvino.lowering.entry import Ov, const, dim_of, select
+from fusewire.backends.openvino.lowering.entry import Ov, concat, const, dim_of, select
 from fusewire.backends.openvino.lowering.integers import floored
 from fusewire.backends.openvino.memory import type_of
 from fusewire.errors import DimError
@@ -61,7 +61,7 @@ class Sizes:
         """Compute a shape as a list of int32."""
         if all(isinstance(dim, int) for dim in dims):
             return const(list(dims))
-        return ops.concat([self.size(dim) for dim in dims], 0)
+        return concat([self.size(dim) for dim in dims], 0)
 
     def scalar(self, dim: Dim) -> Ov:
         """Compute a size as a scalar."""

@@ -14,6 +14,7 @@ from fusewire.backends.openvino.lowering.entry import (
     Ov,
     Pair,
     Table,
+    concat,
     const,
     dim_of,
     number,
@@ -110,7 +111,7 @@ def _never(*_: Any) -> Any:
 
 
 def _joined(x: Pair) -> Ov:
-    return ops.concat([ops.unsqueeze(part, const(-1)) for part in x], -1)
+    return concat([ops.unsqueeze(part, const(-1)) for part in x], -1)
 
 
 def _apart(x: Ov) -> Pair:

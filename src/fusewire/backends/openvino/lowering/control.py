@@ -12,10 +12,12 @@ from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Ov,
     Table,
+    concat,
     const,
     dim_of,
     port_of,
     shape_of,
+    static_shape,
 )
 from fusewire.backends.openvino.lowering.wide import widened
 from fusewire.ir.graph import Graph, Node, Value
@@ -111,11 +113,16 @@ class _Loop:
         made = [ops.parameter(dims, element) for _ in range(storage.parts)]
         self.scope.parameters += made
         self.entered.append(made)
+        if value.tensor.size == 0:
+            self.scope.bind(value, self.scope.nothing(value))
+            return
         last = ops.subtract(ops.gather(shape_of(made[0]), const(0), const(0)), const(1))
         at = ops.subtract(last, self.counter) if reverse else self.counter
         self.scope.bind(value, tuple(ops.gather(x, at, const(0)) for x in made))
 
     def _detached(self, x: Ov) -> Ov:
+        if 0 in (static_shape(x) or ()):
+            return x
         nothing = ops.bitwise_and(self.counter, const(0))
         return ops.gather(ops.unsqueeze(x, const([0])), nothing, const(0))
 
@@ -157,7 +164,7 @@ class _Loop:
         _, *dims = value.tensor.shape
         if not all(self.s.sizes.knows(dim) for dim in dims):
             return x
-        return ops.reshape(x, ops.concat([dim_of(x, 0), self.s.shape(dims)], 0), False)
+        return ops.reshape(x, concat([dim_of(x, 0), self.s.shape(dims)], 0), False)
 
     def _outputs(
         self, inputs: Sequence[Value], last: list[Ov], rows: list[Ov], carries: int

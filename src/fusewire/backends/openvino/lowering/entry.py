@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -142,7 +142,7 @@ def turned(x: Ov) -> Ov:
 
 def select(condition: Ov, x: Ov, y: Ov) -> Ov:
     """Choose; int32 by their bits, since the engine's own may pass them through float32."""
-    shapes = [_static_shape(port) for port in (condition, x, y)]
+    shapes = [static_shape(port) for port in (condition, x, y)]
     known = [shape for shape in shapes if shape is not None]
     if len(known) == 3 and 0 in (found := np.broadcast_shapes(*known)):
         # The engine would fold a choice by no conditions, and write beyond its memory (2026.4.1).
@@ -164,9 +164,24 @@ def port_of(x: Ov) -> Ov:
     return x if hasattr(x, "get_node") else x.output(0)
 
 
-def _static_shape(x: Ov) -> tuple[int, ...] | None:
+def static_shape(x: Ov) -> tuple[int, ...] | None:
+    """Give the shape as far as the engine knows it before it runs."""
     shape = port_of(x).get_partial_shape()
     return tuple(shape.to_shape()) if shape.is_static else None
+
+
+def concat(xs: Sequence[Ov], axis: int) -> Ov:
+    """Join along an axis; lists as rows of matrices.
+
+    Of a list that several nodes use, the engine lets one of them compute in the memory that the
+    others still read (2026.4.1): abs(z) and 2 * z of a joined z give 2 * abs(z).
+    """
+    if len(xs) == 1:
+        return xs[0]
+    if rank_of(xs[0]) > 1:
+        return ops.concat(list(xs), axis)
+    rows = [ops.unsqueeze(x, const([0])) for x in xs]
+    return ops.squeeze(ops.concat(rows, 1), const([0]))
 
 
 def elementwise(function: Callable[..., Ov]) -> Lower:

@@ -11,6 +11,7 @@ from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Ov,
     Table,
+    concat,
     const,
     convert,
     rank_of,
@@ -83,12 +84,12 @@ def _expand_dims(s: Any, node: Node, x: Ov) -> Ov:
 
 
 def _concat(s: Any, node: Node, *xs: Ov) -> Ov:
-    return ops.concat(list(xs), axis_of(node, node.outputs[0].tensor.rank))
+    return concat(list(xs), axis_of(node, node.outputs[0].tensor.rank))
 
 
 def _stack(s: Any, node: Node, *xs: Ov) -> Ov:
     axis = axis_of(node, node.outputs[0].tensor.rank)
-    return ops.concat([ops.unsqueeze(x, const([axis])) for x in xs], axis)
+    return concat([ops.unsqueeze(x, const([axis])) for x in xs], axis)
 
 
 def _tile(s: Any, node: Node, x: Ov) -> Ov:
@@ -118,7 +119,7 @@ def _slice(s: Any, node: Node, x: Ov) -> Ov:
 
 
 def _listed(items: Sequence[Ov]) -> Ov:
-    return items[0] if len(items) == 1 else ops.concat(list(items), 0)
+    return items[0] if len(items) == 1 else concat(list(items), 0)
 
 
 def _split(s: Any, node: Node, x: Ov) -> list[Ov]:
@@ -163,7 +164,7 @@ def _dynamic_slice(s: Any, node: Node, x: Ov, starts: Ov, limits: Ov, strides: O
 def _dynamic_broadcast(s: Any, node: Node, x: Ov, shape: Ov) -> Ov:
     if not isinstance(node.operands[1].tensor.shape[0], int):
         # The engine must know the rank; aligned at the end, ones in front change nothing.
-        grown = ops.concat([const([1] * node.outputs[0].tensor.rank), shape], 0)
+        grown = concat([const([1] * node.outputs[0].tensor.rank), shape], 0)
         count = node.outputs[0].tensor.rank
         shape = ops.slice(grown, const([-count]), const([2**31 - 1]), const([1]), const([0]))
         shape = ops.reshape(shape, const([count]), False)

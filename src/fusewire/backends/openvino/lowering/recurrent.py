@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from openvino import opset16 as ops
 
-from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, const, dim_of
+from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, concat, const, dim_of
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
@@ -41,7 +41,7 @@ def _bias(node: Node, bias: Ov | None, directions: int, hidden: int) -> Ov:
     last = const(list(range(2 * hidden, 3 * hidden)))
     both = ops.gather(ops.add(own, more), gates, const(1))
     apart = [ops.gather(part, last, const(1)) for part in (own, more)]
-    return ops.concat([both, *apart], 1)
+    return concat([both, *apart], 1)
 
 
 def _lowered(s: Any, node: Node, x: Ov, w: Ov, r: Ov, bias: Ov | None, lengths: Ov | None,
@@ -49,7 +49,7 @@ def _lowered(s: Any, node: Node, x: Ov, w: Ov, r: Ov, bias: Ov | None, lengths: 
     hidden = _hidden(node)
     directions = int(node.outputs[0].tensor.shape[1])  # type: ignore[arg-type] # one or two
     batch = dim_of(x, 1)
-    shape = ops.concat([batch, const([directions, hidden])], 0)
+    shape = concat([batch, const([directions, hidden])], 0)
     given = [
         ops.broadcast(const(0.0, "f32"), shape) if state is None
         else ops.transpose(state, const([1, 0, 2]))

@@ -15,6 +15,7 @@ from fusewire.backends.openvino.lowering.entry import (
     Pair,
     Table,
     above,
+    concat,
     const,
     convert,
     dim_of,
@@ -62,12 +63,10 @@ def _exact_sum(node: Node, x: Ov) -> Ov:
     front = ops.transpose(x, const([*kept, *axes])) if rank > 1 else x
     # Something is put in front of each row, so that rows of nothing have a last sum as well.
     outer = ops.gather(shape_of(x), const(np.array(kept, np.int32)), const(0))
-    rows = (
-        ops.reshape(front, ops.concat([outer, const([-1])], 0), False) if _is_filled(node) else None
-    )
+    rows = ops.reshape(front, concat([outer, const([-1])], 0), False) if _is_filled(node) else None
     if rows is None:
         count = ops.reduce_prod(ops.gather(shape_of(x), const(axes), const(0)), const([0]), True)
-        rows = ops.reshape(front, ops.concat([outer, count], 0), False)
+        rows = ops.reshape(front, concat([outer, count], 0), False)
     last = len(kept)
     rows = ops.pad(rows, const([0] * last + [1]), const([0] * (last + 1)), "constant", const(0))
     sums = ops.cum_sum(rows, const(last))
