@@ -19,7 +19,18 @@ from fusewire.backends.onnxruntime.engine import WEIGHT_BYTES, OnnxRuntimeBacken
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
 from fusewire.backends.onnxruntime.lowering import LOWERING, OPSETS, lower, refuses
 from fusewire.backends.onnxruntime.session import open_session
-from fusewire.dtypes import DType, bfloat16, complex64, float8_e4m3fn, float32, int8, int32, int64
+from fusewire.dtypes import (
+    DType,
+    bfloat16,
+    complex64,
+    float8_e4m3fn,
+    float32,
+    int8,
+    int32,
+    int64,
+    uint32,
+    uint64,
+)
 from fusewire.errors import OptionsError
 from fusewire.formats.onnx.elements import NAMES
 from fusewire.formats.onnx.target import LEADS
@@ -39,6 +50,7 @@ from fusewire.ops.elementwise import (
     truncate_divide,
 )
 from fusewire.ops.indexing import gather, nonzero
+from fusewire.ops.interpret import graph_of as graph_of_op
 from fusewire.ops.interpret import interpret
 from fusewire.ops.iteration import scan
 from fusewire.ops.logic import less
@@ -49,6 +61,7 @@ from fusewire.ops.subgraph import INDEX, subgraph
 from fusewire.ops.table import all_ops
 from fusewire.region import build, first_device
 from fusewire.registry import REGISTRY
+from fusewire.rewrite.legalize import legalize
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports
 
@@ -313,6 +326,33 @@ def test_int64_is_exact() -> None:
     total, product = ready(graph_of([x, y], add(x, y), multiply(x, y)))(big, np.array([1, 3]))
     assert total.tolist() == [2**62 + 2, -(2**62) + 2]
     assert product.tolist() == [2**62 + 1, (-(2**62) - 1) * 3 + 2**64]
+
+
+WIDE: dict[str, dict[str, Any]] = {
+    **{name: {} for name in ("maximum", "minimum", "sign", "abs", "less", "cumsum", "argmax")},
+    **{name: {"axes": (1,)} for name in (
+        "reduce_max", "reduce_min", "reduce_sum", "reduce_prod", "norm_l1", "sum_square")},
+    "cumsum": {"axis": 1}, "argmax": {"axis": 1}, "sort": {}, "clip": {}, "matmul": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WIDE)
+@pytest.mark.parametrize("of", [int32, int64, uint32, uint64])
+def test_integers_of_any_size_are_exact(name: str, of: DType) -> None:
+    op = all_ops()[name]
+    bits = np.random.default_rng(3).integers(0, 2**64, (2, 12, 12), np.uint64, endpoint=False)
+    # Of every length, as what differs in the upper or the lower half alone is what goes wrong.
+    given = [(x >> (np.arange(144, dtype=np.uint64).reshape(12, 12) % 64)) for x in bits]
+    arrays = [x.astype(of.numpy) for x in given]
+    if of is int64:
+        arrays[0][0, :2] = 2, 2**32 - 2
+    operands = arrays if name in ("maximum", "minimum", "less", "matmul") else arrays[:1]
+    if name == "clip":
+        operands = [arrays[0], np.array(3, of.numpy), np.array(2**31 - 3, of.numpy)]
+    graph, inputs = graph_of_op(op, operands, WIDE[name])
+    legal = legalize(graph, refuses).graph
+    (found,), (wanted,) = ready(legal)(*inputs), interpret(graph, inputs)
+    assert np.array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("of", [int8, int32, int64])

@@ -7,7 +7,7 @@ from typing import final
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
-from fusewire.dtypes import DType, float64
+from fusewire.dtypes import DType, float64, int32, int64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, refusal
 from fusewire.formats.onnx.families import TABLE
@@ -46,8 +46,15 @@ LOWEST_ONLY = {"roi_align"}
 LOWERING: Mapping[str, Write] = {**TABLE, **OWN}
 # Dtypes of tensors that can cross the border.
 CROSSING = KERNELS["Identity"]
-# Kernels that are there, and compute in float32, or refuse when they run.
-DISTRUSTED = {(op, float64) for op in ("Shrink", "LSTM", "GRU")}
+# Kernels that are there, and are not right (1.31.1 on x86 with AVX-512; the first two anywhere):
+# float64 computed in float32, or refused by the run; integers added up and multiplied in float64;
+# int64 compared by halves, so that 2**32 - 2 is below 2.
+DISTRUSTED = {
+    *((op, float64) for op in ("Shrink", "LSTM", "GRU")),
+    *((op, of) for op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare")
+      for of in (int32, int64)),
+    *((op, int64) for op in ("Max", "Min", "Clip", "Sign", "ReduceMax", "ReduceMin")),
+}  # fmt: skip
 
 
 @final

@@ -23,6 +23,7 @@ from fusewire.backend import (
 from fusewire.backends.openvino.gaps import GAPS
 from fusewire.backends.openvino.holding import Holding
 from fusewire.backends.openvino.info import INFO
+from fusewire.errors import EngineRaised
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.graph import Array, Attr, Constant, Graph, Node
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
@@ -104,6 +105,10 @@ class OpenvinoBackend(Backend):
         if any(refusal(holding, node) for node in graph.nodes):
             # Offered as part of a graph that tells more of what enters here than the region does.
             holding = Holding(graph, guarded=True)
+            for node in graph.nodes:
+                reason = refusal(holding, node)
+                if reason is not None:
+                    raise EngineRaised(f"Without the graph around it: {reason}")
         threads = artifact.launch.get("threads")
         return OpenvinoExecutable(_core(), holding, threads if isinstance(threads, int) else None)
 

@@ -22,8 +22,8 @@ from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.rewrite.ranges import MOST, Range, ranges
-from fusewire.rewrite.roles import roles
+from fusewire.rewrite.ranges import ranges
+from fusewire.rewrite.roles import ENTERING, roles
 
 Mode = Literal["plain", "parts", "complex", "wide"]
 
@@ -70,7 +70,7 @@ class Holding:
     def __init__(self, graph: Graph, guarded: bool = False) -> None:
         self.graph = graph
         self.guarded = guarded
-        entering = Range(-MOST - 1, MOST) if guarded else None
+        entering = ENTERING if guarded else None
         self._narrow: set[Value] = {v for v, role in roles(graph).items() if role == "index"}
         for part in graph.walk():
             known = ranges(part, entering if part is graph else None)

@@ -12,7 +12,14 @@ from openvino import opset16 as ops
 
 from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.lowering import LOWERINGS
-from fusewire.backends.openvino.lowering.entry import Ov, const, convert, select
+from fusewire.backends.openvino.lowering.entry import (
+    Ov,
+    const,
+    convert,
+    number,
+    select,
+    static_shape,
+)
 from fusewire.backends.openvino.lowering.floats import round_to_brain
 from fusewire.backends.openvino.lowering.wide import saturated, widened
 from fusewire.backends.openvino.memory import apart, constant_pieces, joined, parameter_of
@@ -126,12 +133,13 @@ class Scope:
 
     def _build(self, node: Node) -> None:
         for value, found in zip(node.outputs, self._lowered(node), strict=True):
-            self.bind(value, self.fitted(value, found))
+            pieces = self.fitted(value, found)
+            # Some nodes of the engine end the process when there is nothing to compute: a Gather
+            # or Broadcast of static shape divides by the number of elements (2026.4.1).
+            self.bind(value, tuple(_emptied(x) for x in pieces))
 
     def _lowered(self, node: Node) -> list[Any]:
         if all(value.tensor.is_static and value.tensor.size == 0 for value in node.outputs):
-            # Some nodes of the engine end the process when there is nothing to compute: a Gather
-            # of static shape divides by the number of its elements (2026.4.1).
             return [self.nothing(value) for value in node.outputs]
         row, mode = LOWERINGS[node.op], self.holding.mode(node)
         if get_op(node.op).is_(Trait.CONTROL):
@@ -165,6 +173,12 @@ class Scope:
         if value.tensor.dtype.kind == "bool":
             return self.plain(value)
         return self.pair(value) if count == 2 else self.pieces(value)
+
+
+def _emptied(x: Ov) -> Ov:
+    """Replace what the engine knows to be empty by a constant."""
+    shape = static_shape(x)
+    return x if shape is None or 0 not in shape else ops.broadcast(number(0, x), const(shape))
 
 
 def _several(found: Any) -> list[Any]:

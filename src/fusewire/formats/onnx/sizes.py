@@ -108,7 +108,10 @@ class Sizes:
         emit = self._emit
         left, right = self.size(atom.left), self.size(atom.right)
         if atom.function in ("max", "min"):
-            return emit(atom.function.capitalize(), left, right)
+            # Compared, because engines get Max and Min of int64 wrong.
+            sides = (right, left) if atom.function == "max" else (left, right)
+            is_less = emit("Less", left, right, dtype=bool_)
+            return emit("Where", is_less, *sides, of=int64)
         one, zero = emit.integers(1), emit.integers(0)
         if atom.function == "broadcast":
             is_one = emit("Equal", left, one, dtype=bool_)

@@ -6,7 +6,15 @@ import math
 
 from fusewire.dtypes import bool_
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.families.pieces import choose, compare, number, operand, plain
+from fusewire.formats.onnx.families.pieces import (
+    choose,
+    compare,
+    larger,
+    number,
+    operand,
+    plain,
+    smaller,
+)
 from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 
@@ -115,8 +123,8 @@ WRITERS = {
     "truncate_divide": truncate_divide,
     "remainder": remainder,
     "fmod": fmod,
-    "maximum": plain("Max"),
-    "minimum": plain("Min"),
+    "maximum": lambda e, node, x, y: larger(e, x, y),
+    "minimum": lambda e, node, x, y: smaller(e, x, y),
     "power": power,
     "atan2": atan2,
 }

@@ -83,6 +83,8 @@ def gemm(e: Emitter, node: Node, a: Ref, b: Ref, c: Ref | None) -> Ref:
 def einsum(e: Emitter, node: Node, *xs: Ref) -> Ref:
     """Write an equation as it is."""
     equation = attrs_of(node)["equation"]
+    if xs[0].dtype.is_integer:
+        e.caution("Engines add up integers in float64 where an equation only sums.")
     sizes: dict[str, Dim] = {}
     terms = equation.replace(" ", "").split("->")[0].split(",")
     for letters, value in zip(terms, node.operands, strict=True):

@@ -22,6 +22,8 @@ def cast(e: Emitter, node: Node, x: Ref) -> Ref:
     if x.dtype.is_float and to.is_integer:
         return to_integer(e, x, to)
     if to.is_float and to.is_narrow and x.dtype is not to:
+        # By way of float32: of integers out of range, engines make NaN where infinity is right.
+        x = e.cast(x, float32) if x.dtype.is_integer else x
         saturate = int(attrs["saturate"])
         e.target.require("Cast", x.dtype, 0)
         e.target.require("Cast", to, -1)

@@ -7,8 +7,8 @@ from typing import Any
 
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, is_nothing
-from fusewire.formats.onnx.families.pieces import attrs_of, operand
-from fusewire.formats.onnx.families.windows import conv_by_windows, has_kernel
+from fusewire.formats.onnx.families.pieces import attrs_of, has_kernel, operand
+from fusewire.formats.onnx.families.windows import conv_by_windows
 from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 

@@ -6,15 +6,27 @@ import math
 
 from fusewire.dtypes import bool_, float32, float64
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.families.pieces import choose, compare, number, plain, widened
+from fusewire.formats.onnx.families.pieces import (
+    choose,
+    compare,
+    has_kernel,
+    number,
+    plain,
+    widened,
+)
 from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.graph import Node
 
 
 def sign(e: Emitter, node: Node, x: Ref) -> Ref:
     """Give the sign; engines disagree about that of NaN, which is NaN here."""
-    found = e("Sign", x)
-    return choose(e, e("IsNaN", x, dtype=bool_), x, found) if x.dtype.is_float else found
+    if x.dtype.is_float:
+        return choose(e, e("IsNaN", x, dtype=bool_), x, e("Sign", x))
+    if has_kernel(e.target, "Sign", x):
+        return e("Sign", x)
+    zero = number(e, 0, x)
+    above, below = (e.cast(compare(e, op, x, zero), x.dtype) for op in ("Greater", "Less"))
+    return e("Sub", above, below)
 
 
 def rsqrt(e: Emitter, node: Node, x: Ref) -> Ref:

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import DType, bool_, int64
+from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.model import Body, OnnxAttr, Port, Ref, Write
+from fusewire.formats.onnx.target import Target
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import tensor_of
 
@@ -49,6 +51,29 @@ def choose(e: Emitter, condition: Ref, x: Ref, y: Ref) -> Ref:
         kept, other = e("And", condition, x), e("And", e("Not", condition), y)
         return e("Or", kept, other)
     return e("Where", condition, x, y, of=x.dtype)
+
+
+def has_kernel(target: Target, op: str, x: Ref) -> bool:
+    """Tell whether an op takes a dtype, as it is or widened."""
+    try:
+        target.work(op, x.dtype)
+    except FormatError:
+        return False
+    return True
+
+
+def larger(e: Emitter, x: Ref, y: Ref) -> Ref:
+    """Take the larger; of integers that a target cannot be trusted with, by comparing."""
+    if has_kernel(e.target, "Max", x):
+        return e("Max", x, y)
+    return choose(e, compare(e, "Less", x, y), y, x)
+
+
+def smaller(e: Emitter, x: Ref, y: Ref) -> Ref:
+    """Take the smaller, likewise."""
+    if has_kernel(e.target, "Min", x):
+        return e("Min", x, y)
+    return choose(e, compare(e, "Less", x, y), x, y)
 
 
 def number(e: Emitter, value: Any, like: Ref) -> Ref:

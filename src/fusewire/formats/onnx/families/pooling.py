@@ -9,8 +9,8 @@ from fusewire.dtypes import int64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import cropped, require_filled, sliding
-from fusewire.formats.onnx.families.pieces import attrs_of, number, operand
-from fusewire.formats.onnx.families.windows import has_kernel, pool_by_windows
+from fusewire.formats.onnx.families.pieces import attrs_of, has_kernel, number, operand
+from fusewire.formats.onnx.families.windows import pool_by_windows
 from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from fusewire.dtypes import DType, bool_, int32, int64
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.families.pieces import attrs_of, number, operand
+from fusewire.formats.onnx.families.pieces import attrs_of, has_kernel, number, operand
 from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import Dim
+from fusewire.ir.dims import Dim, size
 from fusewire.ir.graph import Node, Value
 from fusewire.ops.elementwise import add, exp, log1p, maximum, minimum, subtract
 from fusewire.ops.inference import axes_of, axis_of
@@ -59,9 +60,68 @@ def reduced(
             made = e.shape(node.outputs[0].tensor.shape)
             return e("Expand", number(e, nothing, x), made)
         keep = int(attrs_of(node)["keepdims"])
+        if op in EXACT and x.dtype.is_integer and not has_kernel(e.target, op, x):
+            found = EXACT[op](e, node, x)
+            return found if keep else e("Squeeze", found, e.integers(*axes))
         return e(op, x, e.integers(*axes), keepdims=keep)
 
     return write
+
+
+def _place_by_place(op: str) -> Callable[[Emitter, Node, Ref], Ref]:
+    """Reduce by finding where the extreme is along one axis after the other, and taking it."""
+
+    def write(e: Emitter, node: Node, x: Ref) -> Ref:
+        for axis in _axes(node):
+            x = e("GatherElements", x, e(op, x, dtype=int64, axis=axis, keepdims=1), axis=axis)
+        return x
+
+    return write
+
+
+def _sum(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Add up integers exactly: where a sum in float64 is exact, and else step by step."""
+    axes, terms = _axes(node), size(_combined(node))
+    few = isinstance(terms, int) and terms << x.dtype.bits <= 1 << 53
+    if x.dtype.bits <= 16 or few:
+        wide = [e.cast(x, int64), e.integers(*axes)]
+        return e.cast(e.raw("ReduceSum", wide, [int64], {"keepdims": 1})[0], x.dtype)
+    return _last_of_running(e, "CumSum", 0, node, x)
+
+
+def _last_of_running(e: Emitter, op: str, start: int, node: Node, x: Ref) -> Ref:
+    """Take the last of a running reduction, which goes step by step in the dtype itself."""
+    rank = operand(node, 0).tensor.rank
+    for axis in _axes(node):
+        pads = [int(i == axis) for i in range(2 * rank)]
+        # One element more, so that there is a last one where the run finds none.
+        filled = e("Pad", x, e.integers(*pads), number(e, start, x))
+        every = e(op, filled, e.constant(np.int64(axis)))
+        x = e("Gather", every, e.integers(-1), axis=axis)
+    return x
+
+
+def _product(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Multiply integers exactly: few of them one by one, more by a running product."""
+    sizes = _combined(node)
+    if any(not isinstance(n, int) or n > UNROLLED for n in sizes):
+        return _last_of_running(e, "CumProd", 1, node, x)
+    for axis, count in zip(_axes(node), sizes, strict=True):
+        assert isinstance(count, int)
+        ones = e.integers(*[1] * count)
+        parts = e.many("Split", x, ones, made=[x.dtype] * count, axis=axis)
+        x = reduce(lambda total, part: e("Mul", total, part), parts)
+    return x
+
+
+# Reductions of integers where the kernel is missing, or computes in float64.
+EXACT = {
+    "ReduceSum": _sum,
+    "ReduceProd": _product,
+    "ReduceMax": _place_by_place("ArgMax"),
+    "ReduceMin": _place_by_place("ArgMin"),
+}
+UNROLLED = 8
 
 
 def held(op: str, empty: bool) -> Write:
@@ -74,7 +134,8 @@ def held(op: str, empty: bool) -> Write:
             return known(e, node, x)
         counted = e.cast(e("Not", x) if empty else x, int32)
         keep = int(attrs_of(node)["keepdims"])
-        total = e("ReduceSum", counted, e.integers(*axes), keepdims=keep)
+        attrs = {"keepdims": keep}
+        (total,) = e.raw("ReduceSum", [counted, e.integers(*axes)], [int32], attrs)
         found = e.cast(total, bool_)
         return e("Not", found) if empty else found
 

@@ -15,8 +15,7 @@ from fusewire.dtypes import float32
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, is_nothing
 from fusewire.formats.onnx.families.convolution import require_filled
-from fusewire.formats.onnx.families.pieces import attrs_of, indices, operand
-from fusewire.formats.onnx.families.windows import has_kernel
+from fusewire.formats.onnx.families.pieces import attrs_of, has_kernel, indices, operand
 from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim, Shape, floordiv
 from fusewire.ir.graph import Array, Node

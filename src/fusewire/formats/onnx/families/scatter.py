@@ -6,7 +6,7 @@ from typing import Any
 
 from fusewire.dtypes import float32
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.families.pieces import indices, operand, widened
+from fusewire.formats.onnx.families.pieces import indices, larger, operand, smaller, widened
 from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 
@@ -43,7 +43,7 @@ def dynamic_update_slice(e: Emitter, node: Node, x: Ref, update: Ref, starts: Re
         return e("Identity", update)
     places = indices(e, starts)
     room = e("Sub", e.shape(whole), e.shape(part))
-    first = e("Max", e("Min", places, room), e.integers(0))
+    first = larger(e, smaller(e, places, room), e.integers(0))
 
     def put(into: Ref, axes: list[int]) -> Ref:
         if not axes:

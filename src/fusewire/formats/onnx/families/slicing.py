@@ -11,6 +11,7 @@ from fusewire.formats.onnx.families.pieces import (
     choose,
     compare,
     indices,
+    larger,
     operand,
     static_sizes,
 )
@@ -55,7 +56,7 @@ def _end(e: Emitter, limit: Dim, stride: int) -> Ref:
     found = e.size(limit)
     if stride > 0:
         bound = lower_bound(limit)
-        return found if bound is not None and bound >= 0 else e("Max", found, e.integers(0))
+        return found if bound is not None and bound >= 0 else larger(e, found, e.integers(0))
     none = compare(e, "Less", found, e.integers(0))
     return choose(e, none, e.integers(_BEFORE), found)
 

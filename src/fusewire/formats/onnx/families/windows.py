@@ -14,7 +14,6 @@ from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.pieces import attrs_of, operand
 from fusewire.formats.onnx.model import Ref
-from fusewire.formats.onnx.target import Target
 from fusewire.ir.dims import Dim, floordiv, size
 from fusewire.ir.graph import Array, Node, Value
 from fusewire.ops.contraction import matmul
@@ -32,15 +31,6 @@ def inlined(e: Emitter, node: Node, make: Callable[..., Value], *refs: Ref | Non
     present = [value for value in node.inputs if value is not None]
     graph = subgraph(lambda *values: [make(*values)], *(value.type for value in present))
     return e.run(graph, [ref for ref in refs if ref is not None], inline=True)[0][0]
-
-
-def has_kernel(target: Target, op: str, x: Ref) -> bool:
-    """Tell whether an op takes a dtype, as it is or widened."""
-    try:
-        target.work(op, x.dtype)
-    except FormatError:
-        return False
-    return True
 
 
 def conv_by_windows(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
