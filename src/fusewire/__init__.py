@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusewire import ops
-    from fusewire.compiler import Options, compile, run, trace
+    from fusewire.compiler import Options, compile, load, run, trace
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.frontend import Limits, Spec
     from fusewire.ir.graph import Graph
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from fusewire.runtime.program import Program, Result
 
 _HOMES = {
-    "compile": "compiler", "trace": "compiler", "run": "compiler", "Options": "compiler",
+    "compile": "compiler", "load": "compiler", "trace": "compiler", "run": "compiler",
+    "Options": "compiler",
     "Program": "runtime.program", "Result": "runtime.program",
     "Spec": "frontend", "Limits": "frontend",
     "Graph": "ir.graph",
@@ -41,6 +42,7 @@ __all__ = [
     "Result",
     "Spec",
     "compile",
+    "load",
     "ops",
     "run",
     "trace",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fusewire.backend import Config, Fact
-from fusewire.errors import FallbackWarning, OptionsError, RefusedError
+from fusewire.errors import FallbackWarning, OptionsError, RefusedError, SizesNeededError
 from fusewire.frontend import Limits, Reading, Structure
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.interpret import graph_of
@@ -73,7 +74,7 @@ class Options:
 
 
 def compile(source: Any, *example: Any, options: Options | None = None, **fields_: Any) -> Program:
-    """Make a function or a graph ready to run.
+    """Make a function, a graph or a model file ready to run.
 
     ``example`` holds arrays or Specs; without it, a function is read at its first call, and again
     for every new signature. With Specs that name dims, one graph serves every size.
@@ -91,8 +92,21 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     name = source.name if isinstance(source, Graph) else getattr(source, "__name__", "program")
     if isinstance(source, Graph) or example:
         return Program(name, make, [make(example)])
-    REGISTRY.frontend_for(source)
-    return Program(name, make)
+    if REGISTRY.frontend_for(source).needs_example:
+        return Program(name, make)
+    try:
+        return Program(name, make, [make(())])
+    except SizesNeededError:
+        # Read at the first call, and again for every new signature, as functions are.
+        return Program(name, make)
+
+
+def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
+    """Read a model file into a graph; dims that the file leaves open stay symbols.
+
+    Raises FormatError for what cannot be read, naming the node, BudgetError past the limits.
+    """
+    return REGISTRY.frontend_for(path).read(path, (), limits)
 
 
 def trace(source: Any, *example: Any) -> Graph:

@@ -23,9 +23,11 @@ FusewireError
 │   └── EngineRaised                   an exception of its own
 ├── IsolationError (RuntimeError)      no child process could be had; no engine is to blame
 ├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
+│   └── SizesNeededError               a model that is typed only once the sizes of inputs are known
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
 
 FallbackWarning (UserWarning)          part of a program runs on the reference
+ExtensionWarning (UserWarning)         an extension did not start; its backend runs without it
 
 A message says what was asked, what was found, and what can be done.
 """
@@ -102,6 +104,10 @@ class FormatError(FusewireError, ValueError):
     """A graph that a file format cannot hold, or a file that is not what it should be."""
 
 
+class SizesNeededError(FormatError):
+    """A model whose types follow from sizes of inputs that were not given."""
+
+
 class OptionsError(FusewireError, ValueError):
     """An option outside its range."""
 
@@ -159,3 +165,7 @@ class IsolationError(FusewireError, RuntimeError):
 
 class FallbackWarning(UserWarning):
     """Part of a program runs on the reference."""
+
+
+class ExtensionWarning(UserWarning):
+    """An extension did not start; its backend runs without it."""

@@ -173,7 +173,12 @@ class Reading:
 
 
 class Frontend(abc.ABC):
-    """Turns one kind of source into graphs."""
+    """Turns one kind of source into graphs.
+
+    ``needs_example`` says that sources do not tell the types of their arguments themselves.
+    """
+
+    needs_example: ClassVar[bool]
 
     @abc.abstractmethod
     def accepts(self, source: object) -> bool:

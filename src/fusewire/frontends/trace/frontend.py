@@ -27,6 +27,8 @@ class TraceFrontend(Frontend):
     never changed, and what was assigned is not reported back.
     """
 
+    needs_example = True
+
     def accepts(self, source: object) -> bool:
         return callable(source) and not isinstance(source, type)
 

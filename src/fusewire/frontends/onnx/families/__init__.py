@@ -1,0 +1,13 @@
+"""Every ONNX op we read: ``TABLE`` maps ``Op`` or ``domain:Op`` to what turns it into ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusewire.frontends.onnx.call import Convert
+from fusewire.frontends.onnx.families import control, elementwise
+
+_MODULES = (elementwise, control)
+TABLE: Mapping[str, Convert] = {
+    name: convert for module in _MODULES for name, convert in module.TABLE.items()
+}
