@@ -29,46 +29,59 @@ Rescue = Callable[[Region, Graph, EngineError], tuple[Executable, Exchange]]
 Replan = Callable[[Graph], Plan]
 
 
+@final
+class Loaded:
+    """An executable, and how values go into it."""
+
+    __slots__ = ("_exchange", "_run", "_turn", "close")
+
+    def __init__(self, executable: Executable, exchange: Exchange) -> None:
+        self.close = executable.close
+        self._run = executable.run
+        self._exchange = exchange
+        self._turn = None if executable.is_reentrant else threading.Lock()
+
+    def run(self, inputs: Sequence[Held]) -> list[Held]:
+        """Hand values over and run to the end."""
+        exchange = self._exchange
+        given = [hand_over(value, exchange) for value in inputs]
+        if self._turn is None:
+            return self._run(given).wait()
+        with self._turn:
+            return self._run(given).wait()
+
+
+@final
 class RegionRunner:
     """A region and its executables: one, or one per size for an engine that needs sizes."""
 
     def __init__(self, region: Region, build: Build, rescue: Rescue) -> None:
         self._region = region
+        self._name = region.backend
         self._build = build
         self._rescue = rescue
         self._symbols = {s for v in region.graph.inputs for s in type_symbols(v.type)}
         self._per_size = region.shapes != "dynamic" and bool(self._symbols)
-        self._made: dict[tuple[tuple[int, ...], ...], tuple[Executable, Exchange]] = {}
+        self._made: dict[tuple[tuple[int, ...], ...], Loaded] = {}
         self._lock = threading.RLock()
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
         """Run on values from anywhere."""
         key = tuple(map(_shape, inputs)) if self._per_size else ()
-        executable, exchange = self._made.get(key) or self._make(key, inputs)
-        name = self._region.backend
+        loaded = self._made.get(key) or self._make(key, inputs)
         try:
-            return guarded(name, "run", "a region", self._start, executable, exchange, inputs)
+            return guarded(self._name, "run", "a region", loaded.run, inputs)
         except EngineError as error:
             with self._lock:
-                self._made[key] = self._rescue(self._region, self._graph(inputs), error)
-            return self._start(*self._made[key], inputs)
+                rescued = Loaded(*self._rescue(self._region, self._graph(inputs), error))
+                self._made[key] = rescued
+            return rescued.run(inputs)
 
-    def _start(
-        self, executable: Executable, exchange: Exchange, inputs: Sequence[Held]
-    ) -> list[Held]:
-        given = [hand_over(value, exchange) for value in inputs]
-        if executable.is_reentrant:
-            return executable.run(given).wait()
-        with self._lock:
-            return executable.run(given).wait()
-
-    def _make(
-        self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]
-    ) -> tuple[Executable, Exchange]:
+    def _make(self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]) -> Loaded:
         with self._lock:
             found = self._made.get(key)
             if found is None:
-                found = self._build(self._region, self._graph(inputs), inputs)
+                found = Loaded(*self._build(self._region, self._graph(inputs), inputs))
                 self._made[key] = found
         return found
 
@@ -85,8 +98,8 @@ class RegionRunner:
 
     def close(self) -> None:
         """Let go of the executables."""
-        for executable, _ in self._made.values():
-            executable.close()
+        for loaded in self._made.values():
+            loaded.close()
         self._made.clear()
 
 
@@ -154,7 +167,7 @@ class PlanRunner(Executable):
             else RegionRunner(step.region, build, rescue)
             for step in plan.steps
         ]
-        self._whole = _whole(plan)
+        self._values = self._runners[0].run if _whole(plan) else self._stepwise
 
     @property
     def is_reentrant(self) -> bool:
@@ -168,8 +181,11 @@ class PlanRunner(Executable):
         stream: object | None = None,
     ) -> Event:
         """Run the steps in order, to the end."""
-        found = self._runners[0].run(inputs) if self._whole else self._stepwise(inputs)
-        return Done([to_host(value) for value in found])
+        return Done(self.call(inputs))
+
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run to the end and give what the caller gets: values on the host."""
+        return [to_host(value) for value in self._values(inputs)]
 
     def _stepwise(self, inputs: Sequence[Held]) -> list[Held]:
         plan = self._plan

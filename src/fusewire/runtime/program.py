@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from fusewire.backend import Executable
 from fusewire.dtypes import dtype
 from fusewire.errors import GraphError, ShapeMismatchError
 from fusewire.frontend import Structure, plain_key
@@ -19,10 +19,13 @@ from fusewire.ir.dims import lone_symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.sample import HostValue
+from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Plan
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
 Signature = tuple[Any, ...]
+# Signatures that a program remembers to have checked.
+_KEPT = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,11 +33,23 @@ class Entry:
     """A graph made ready to run, and how arguments and results lie in it."""
 
     graph: Graph
-    executable: Executable
+    executable: PlanRunner
     arguments: Structure
     results: Structure
     backend: str
     plan: Plan
+
+    @cached_property
+    def call(self) -> Callable[[tuple[Any, ...]], Any]:
+        """What a call does with arguments of its signature: nothing is found out here twice."""
+        run, flatten, restore = self.executable.call, self.arguments.flatten, self.results.restore
+        if not _is_flat(self.arguments):
+            return lambda arguments: restore(run(flatten(arguments)))
+        if self.results.tree is Structure.LEAF:
+            return lambda arguments: run(arguments)[0]
+        if _is_flat(self.results):
+            return lambda arguments: tuple(run(arguments))
+        return lambda arguments: restore(run(arguments))
 
 
 @dataclass(frozen=True)
@@ -69,15 +84,14 @@ class Program:
 
     def __call__(self, *arguments: Any) -> Any:
         """Run on arrays; results are fresh arrays of the caller's."""
-        entry = self.entry(arguments)
-        outputs = entry.executable.run(entry.arguments.flatten(arguments)).wait()
-        return entry.results.restore(outputs)
+        entry = self._entries.get(signature(arguments)) or self.entry(arguments)
+        return entry.call(arguments)
 
     def run(self, *arguments: Any) -> Result:
         """Run and tell time, bytes of the outputs, and what ran."""
         entry = self.entry(arguments)
         start = time.perf_counter()
-        outputs = entry.executable.run(entry.arguments.flatten(arguments)).wait()
+        outputs = entry.executable.call(entry.arguments.flatten(arguments))
         seconds = time.perf_counter() - start
         size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray))
         about = {"backend": entry.backend, "nodes": len(entry.graph.nodes)}
@@ -92,6 +106,9 @@ class Program:
         if entry is None:
             with self._lock:
                 entry = self._entries.get(key) or self._fitting(arguments) or self._make(arguments)
+                if self._given and len(self._entries) >= _KEPT:
+                    # All of them are entries that were given: only who asked before is forgotten.
+                    self._entries.clear()
                 self._entries[key] = entry
         return entry
 
@@ -158,23 +175,32 @@ class Program:
         self.close()
 
 
-def signature(arguments: Any) -> Signature:
+def signature(arguments: tuple[Any, ...]) -> Signature:
     """Key of arguments: arrays by shape and dtype, containers by their parts, the rest as is."""
-    if isinstance(arguments, np.ndarray | np.generic):
-        return ("array", arguments.shape, arguments.dtype)
-    if isinstance(arguments, dict):
-        items = arguments.items()
-        return (type(arguments), *((signature(key), signature(item)) for key, item in items))
-    if isinstance(arguments, list | tuple):
-        return (type(arguments), *map(signature, arguments))
+    return tuple([(x.shape, x.dtype) if type(x) is np.ndarray else _key(x) for x in arguments])
+
+
+def _key(argument: Any) -> Signature:
+    if isinstance(argument, np.ndarray | np.generic):
+        return (argument.shape, argument.dtype)
+    if isinstance(argument, dict):
+        return (type(argument), *((_key(key), _key(item)) for key, item in argument.items()))
+    if isinstance(argument, list | tuple):
+        return (type(argument), *map(_key, argument))
     try:
-        hash(arguments)
+        hash(argument)
     except TypeError:
         raise ShapeMismatchError(
-            f"An argument of type {type(arguments).__name__} is neither an array nor a plain value "
+            f"An argument of type {type(argument).__name__} is neither an array nor a plain value "
             "that can be part of a program. Give arrays, numbers, strings, or containers of them."
         ) from None
-    return plain_key(arguments)
+    return plain_key(argument)
+
+
+def _is_flat(structure: Structure) -> bool:
+    """Tell whether it is a tuple of arrays and nothing else."""
+    tree = structure.tree
+    return type(tree) is tuple and all(item is Structure.LEAF for item in tree)
 
 
 def _misfit(entry: Entry, arguments: tuple[Any, ...]) -> str | None:
