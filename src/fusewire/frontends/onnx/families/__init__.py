@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusewire.frontends.onnx.call import Convert
-from fusewire.frontends.onnx.families import control, elementwise
+from fusewire.frontends.onnx.families import control, convolution, elementwise, pooling
 
-_MODULES = (elementwise, control)
+_MODULES = (elementwise, control, convolution, pooling)
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()
 }
