@@ -9,7 +9,8 @@ import pytest
 import fusewire as fw
 from fusewire.backend import Backend
 from fusewire.errors import RegistryError, SourceError
-from fusewire.registry import REGISTRY, Plugins, Registry
+from fusewire.plugins import Plugins
+from fusewire.registry import REGISTRY, Registry
 
 GOOD = "fusewire.backends.reference.engine:ReferenceBackend"
 

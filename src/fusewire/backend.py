@@ -8,9 +8,9 @@ cross a process boundary, but for what lives in a device: ``Executable``, ``Buff
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 from fusewire.dtypes import DType
 from fusewire.errors import OptionsError
@@ -62,11 +62,18 @@ class Device:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """Why a backend cannot run here, and what would help."""
+    """Why a backend cannot run here, and what would help.
+
+    Nothing is wrong with one that is "not-installed", or that finds "no-device".
+    """
 
     code: str
     reason: str
     fix: str
+
+    @property
+    def is_fault(self) -> bool:
+        return self.code not in ("not-installed", "no-device")
 
 
 @dataclass(frozen=True)
@@ -271,6 +278,11 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Make an artifact ready to run; ``weights`` has every digest that its slots name."""
+
+    @property
+    def lowerings(self) -> MutableMapping[str, Any] | None:
+        """The table, by op, that extensions may add to; None when it takes none."""
+        return None
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Name what an artifact depends on beyond the contract: versions, flags, drivers."""

@@ -9,14 +9,22 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fusewire.backend import Config, Fact
-from fusewire.errors import FallbackWarning, OptionsError, RefusedError, SizesNeededError
+from fusewire.errors import (
+    FallbackWarning,
+    OptionsError,
+    RefusedError,
+    SizesNeededError,
+    UnavailableError,
+)
 from fusewire.frontend import Limits, Reading, Structure
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.interpret import graph_of
 from fusewire.ops.table import get_op, verify
+from fusewire.placement.claims import Home
 from fusewire.placement.contact import Fallback, Maker
-from fusewire.placement.planner import Home, Planned, make_plan
-from fusewire.placement.select import Policy, choose
+from fusewire.placement.planner import Planned, make_plan
+from fusewire.placement.select import Policy, Search, choose
+from fusewire.process.child import ChildLimits
 from fusewire.region import build, first_device
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
@@ -43,7 +51,8 @@ class Options:
     of nodes that it refuses: "error" raises, "warn" and "allow" run them on the reference, unless
     more than ``max_crossings`` tensors would change hands: then all of it runs there.
     An engine meets each region first in a child process, unless ``isolate`` is off; what crashes
-    or hangs there counts as refused. ``backend_config`` holds options of the backend's own.
+    there, takes more than ``deadline`` seconds, or more memory than ``memory_limit`` bytes, counts
+    as refused. ``backend_config`` holds options of the backend's own.
     """
 
     backend: Policy = "auto"
@@ -53,6 +62,7 @@ class Options:
     max_crossings: int | None = None
     threads: int | None = None
     memory_limit: int | None = None
+    deadline: float = 60.0
     isolate: bool = True
     deterministic: bool = False
     backend_config: Mapping[str, Fact] = field(default_factory=dict)
@@ -66,6 +76,13 @@ class Options:
             )
         if self.fallback not in ("error", "warn", "allow"):
             raise OptionsError(f"fallback={self.fallback!r}: give 'error', 'warn' or 'allow'.")
+        if not self.deadline > 0:
+            raise OptionsError(f"deadline={self.deadline}: give seconds, more than 0.")
+
+    @property
+    def limits(self) -> ChildLimits:
+        """What first contact may take."""
+        return ChildLimits(self.deadline, self.memory_limit)
 
     @property
     def config(self) -> Config:
@@ -166,7 +183,7 @@ def _results(graph: Graph) -> Structure:
 def _entry(reading: Reading, options: Options) -> Entry:
     verify(reading.graph)
     graph = run_pipeline(reading.graph).graph
-    home = choose(options.backend, options.device, graph, REGISTRY)
+    home = _home(graph, options)
     homes = [home] if options.fallback == "error" else [home, _reference()]
     planned = make_plan(graph, homes)
     if options.max_crossings is not None and planned.plan.crossings() > options.max_crossings:
@@ -174,11 +191,25 @@ def _entry(reading: Reading, options: Options) -> Entry:
     elif options.fallback == "warn" and (left := planned.left_over()):
         warnings.warn(_left_over(home, left, planned.plan), FallbackWarning, stacklevel=5)
 
-    maker = Maker(REGISTRY, home, _reference(), options.config, options.fallback, options.isolate)
+    maker = Maker(home, _reference(), options.config, options.fallback)
     runner = PlanRunner(
         planned.plan, maker.make, maker.rescue, lambda body: make_plan(body, homes).plan
     )
     return Entry(graph, runner, reading.arguments, reading.results, home.name, planned.plan)
+
+
+def _home(graph: Graph, options: Options) -> Home:
+    """Find the home that is asked for; the reference if it has no device and that is allowed."""
+    search = Search(REGISTRY, options.isolate, options.limits)
+    try:
+        return choose(options.backend, options.device, graph, search)
+    except UnavailableError as error:
+        if options.fallback == "error":
+            raise
+        if options.fallback == "warn":
+            said = f"{error} All of it runs on {FALLBACK}."
+            warnings.warn(said, FallbackWarning, stacklevel=6)
+        return _reference()
 
 
 def _reference() -> Home:

@@ -12,6 +12,7 @@ FusewireError
 ├── ShapeMismatchError (ValueError)    an array that does not fit the signature it was given for
 ├── BudgetError (RuntimeError)         work that would exceed a stated limit
 ├── RegistryError (LookupError)        no such backend or frontend, or a name taken twice
+│   └── UnavailableError               a backend that is there and cannot run here
 ├── RefusedError (RuntimeError)        nodes that no allowed backend runs
 ├── SourceError (TypeError)            something that no frontend reads
 ├── EngineError (RuntimeError)         what an engine did instead of answering
@@ -90,6 +91,10 @@ class BudgetError(FusewireError, RuntimeError):
 
 class RegistryError(FusewireError, LookupError):
     """No such backend or frontend, or a name taken twice."""
+
+
+class UnavailableError(RegistryError):
+    """A backend that is there and cannot run here."""
 
 
 class RefusedError(FusewireError, RuntimeError):

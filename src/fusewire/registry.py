@@ -1,151 +1,77 @@
-"""Backends and frontends by name, found by entry point and imported when first used.
+"""Backends, their extensions, and frontends by name; found by entry point, ours like anyone's.
 
-The one mutable global of the package is ``REGISTRY``. Ours come through the same door as
-anyone's; one that fails to import is listed with its reason and stops nobody.
+The one mutable global of the package is ``REGISTRY``.
 """
 
 from __future__ import annotations
 
-import difflib
+import contextlib
 import threading
-from collections.abc import Iterable, Sequence
+import warnings
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
 
-from fusewire.backend import API, Backend, Device, Offer, Unavailable
-from fusewire.errors import RegistryError, SourceError
+from fusewire.backend import Backend, Device, Offer, Unavailable
+from fusewire.errors import EngineError, ExtensionWarning, RegistryError, SourceError
+from fusewire.extension import GROUP, Extended, Extension, attach, detach
 from fusewire.frontend import Frontend
 from fusewire.ir.graph import Graph
-
-Kind = TypeVar("Kind")
+from fusewire.plugins import Plugins
+from fusewire.process.child import CAN_ISOLATE, ChildLimits
+from fusewire.process.guard import guarded
+from fusewire.process.isolate import claim, probe
+from fusewire.process.pool import shared_pool
+from fusewire.process.trial import backend_of
 
 
 @dataclass(frozen=True)
-class Plugin:
-    """What is known of a plugin without importing it."""
+class Met:
+    """A backend as it was found: how children find it, its devices, and its extensions."""
 
     name: str
     reference: str
-    distribution: str
-    version: str
+    found: tuple[Device | Unavailable, ...]
+    extensions: tuple[Extended, ...] = ()
+
+    @property
+    def devices(self) -> list[Device]:
+        return [x for x in self.found if isinstance(x, Device)]
+
+    @property
+    def reasons(self) -> str:
+        """Say why there is no device, or not more."""
+        return " ".join(f"{x.reason} {x.fix}" for x in self.found if isinstance(x, Unavailable))
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether something that is installed does not work."""
+        faults = [x for x in self.found if isinstance(x, Unavailable) and x.is_fault]
+        return bool(faults) or any(x.problem for x in self.extensions)
 
 
-class Plugins(Generic[Kind]):
-    """The plugins of one entry-point group; instances are made once and shared."""
+@dataclass(frozen=True)
+class Place:
+    """A backend, by name, and a device that it runs on."""
 
-    def __init__(self, group: str, kind: type[Kind], found: Iterable[EntryPoint] | None = None):
-        self._group = group
-        self._kind = kind
-        self._found = found
-        self._entries: dict[str, EntryPoint] | None = None
-        self._made: dict[str, Kind] = {}
-        self._lock = threading.RLock()
-
-    def names(self) -> list[str]:
-        """List what is installed; imports nothing."""
-        return sorted(self._points())
-
-    def describe(self, name: str) -> Plugin:
-        """Tell where a plugin comes from; imports nothing."""
-        point = self._point(name)
-        dist = point.dist
-        source = ("registered here", "") if dist is None else (dist.name, dist.version)
-        return Plugin(name, point.value, *source)
-
-    def register(self, name: str, reference: str) -> None:
-        """Add a plugin by importable reference, "module:Class"; a name is taken once."""
-        with self._lock:
-            if name in self._points():
-                raise RegistryError(
-                    f"{name!r} is taken by {self._points()[name].value}. "
-                    "Unregister it first, or choose another name."
-                )
-            self._points()[name] = EntryPoint(name, reference, self._group)
-
-    def unregister(self, name: str) -> None:
-        """Forget a plugin; programs that use it go on."""
-        with self._lock:
-            self._point(name)
-            self._points().pop(name)
-            self._made.pop(name, None)
-
-    def get(self, name: str) -> Kind:
-        """Make the plugin on first use, then share it."""
-        with self._lock:
-            if name not in self._made:
-                self._made[name] = self._load(self._point(name))
-            return self._made[name]
-
-    def working(self) -> list[Kind]:
-        """Give every plugin that imports."""
-        found = [(name, self.problem(name)) for name in self.names()]
-        return [self.get(name) for name, problem in found if problem is None]
-
-    def problem(self, name: str) -> str | None:
-        """Say why a plugin cannot be used; None when it can."""
-        try:
-            self.get(name)
-        except RegistryError as error:
-            return str(error)
-        return None
-
-    def _points(self) -> dict[str, EntryPoint]:
-        with self._lock:
-            if self._entries is None:
-                found = entry_points(group=self._group) if self._found is None else self._found
-                self._entries = {}
-                for point in found:
-                    taken = self._entries.setdefault(point.name, point)
-                    if taken.value != point.value:
-                        raise RegistryError(
-                            f"Two plugins of {self._group} are called {point.name!r}: "
-                            f"{taken.value} and {point.value}. Uninstall one of them."
-                        )
-            return self._entries
-
-    def _point(self, name: str) -> EntryPoint:
-        point = self._points().get(name)
-        if point is None:
-            known = ", ".join(self.names()) or "none"
-            close = difflib.get_close_matches(name, self.names(), 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise RegistryError(f"{self._group} has no {name!r}. It has {known}.{hint}")
-        return point
-
-    def _load(self, point: EntryPoint) -> Kind:
-        try:
-            made: Any = point.load()()
-        except ImportError as error:
-            raise RegistryError(
-                f"{point.name!r} ({point.value}) cannot be imported: {error}. "
-                f"Install what it needs: pip install 'fusewire[{point.name}]'."
-            ) from error
-        except (AttributeError, TypeError) as error:
-            raise RegistryError(
-                f"{point.name!r} ({point.value}) cannot be made: {error}. Report it to its authors."
-            ) from error
-        if not isinstance(made, self._kind):
-            raise RegistryError(
-                f"{point.name!r} ({point.value}) is a {type(made).__name__}, "
-                f"not a {self._kind.__name__}: docs/add-a-backend.md says what one must be."
-            )
-        if isinstance(made, Backend) and made.info.api[0] != API[0]:
-            raise RegistryError(
-                f"{point.name!r} speaks version {made.info.api} of the contract, "
-                f"this is {API}. Install the release of it that fits."
-            )
-        return made
+    backend: str
+    device: Device
 
 
 class Registry:
-    """What can run graphs and what can read sources. Safe under threads."""
+    """What can run graphs and what can read sources. Safe under threads.
+
+    A backend's devices are looked for in a child process, unless ``isolate`` is off, and so is
+    the code of packages other than this one first imported there.
+    """
 
     def __init__(self) -> None:
         # The contracts are abstract classes; mypy would have them concrete.
         self.backends: Plugins[Backend] = Plugins("fusewire.backends", Backend)  # type: ignore[type-abstract]
         self.frontends: Plugins[Frontend] = Plugins("fusewire.frontends", Frontend)  # type: ignore[type-abstract]
+        self.extensions: Plugins[Extension] = Plugins(GROUP, Extension)  # type: ignore[type-abstract]
         self._default: str | None = None
+        self._met: dict[str, Met] = {}
+        self._started: dict[str, list[Extension]] = {}
+        self._turns: dict[str, threading.RLock] = {}
 
     @property
     def default(self) -> str:
@@ -158,6 +84,113 @@ class Registry:
             self.backends.describe(name)
         self._default = name
 
+    def register(self, reference: str, name: str | None = None) -> str:
+        """Add a backend, "module:Class", and give its name; without one, it is imported to ask."""
+        if name is None:
+            name = guarded(reference, "import", "", lambda: backend_of(reference).info.name)
+        self.backends.register(name, reference)
+        return name
+
+    def unregister(self, name: str) -> None:
+        """Forget a backend; programs that use it go on."""
+        with self._turn(name):
+            self.backends.unregister(name)
+            self._met.pop(name, None)
+            self._started.pop(name, None)
+
+    def get(self, name: str, *, isolate: bool = CAN_ISOLATE) -> Backend:
+        """Give a backend, with its extensions; instances are shared."""
+        if not self._is_ours(name) or self._extensions_of(name):
+            met = self.meet(name, isolate=isolate)
+            if met.is_broken and not met.devices:
+                raise RegistryError(f"{name!r} cannot be used. {met.reasons}")
+        return self._made(name)
+
+    def meet(
+        self, name: str, *, isolate: bool = CAN_ISOLATE, limits: ChildLimits = ChildLimits()
+    ) -> Met:
+        """Find the devices of a backend and start its extensions; found once, it is remembered."""
+        with self._turn(name):
+            met = self._met.get(name)
+            if met is None:
+                met = self._meeting(name, isolate, limits)
+                if met.devices:
+                    self._met[name] = met
+            return met
+
+    def _meeting(self, name: str, isolate: bool, limits: ChildLimits) -> Met:
+        reference = self.backends.describe(name).reference
+        try:
+            here = not isolate or (self._is_ours(name) and self._made(name).info.trusted)
+            found = self._look(name) if here else probe(reference, limits)
+            if any(isinstance(x, Unavailable) and x.code == "raised" for x in found):
+                # Nothing crashed: raised here, it says more.
+                self._made(name)
+            if not any(isinstance(x, Device) for x in found):
+                return Met(name, reference, tuple(found))
+            self._made(name)
+        except RegistryError as error:
+            return Met(name, reference, (Unavailable("broken", str(error), ""),))
+        reports = []
+        for label in self._extensions_of(name):
+            report = self._extended(name, label, None if here else reference, limits)
+            reports.append(report)
+            if report.problem is None:
+                reference += f"+{report.reference}"
+        return Met(name, reference, tuple(found), tuple(reports))
+
+    def _look(self, name: str) -> list[Device | Unavailable]:
+        try:
+            return guarded(name, "probe", "", self._made(name).probe)
+        except EngineError as error:
+            return [Unavailable(error.code, error.reason, error.advice)]
+
+    def _extended(
+        self, name: str, label: str, reference: str | None, limits: ChildLimits
+    ) -> Extended:
+        """Start one extension, where there is a reference first in a child."""
+        own = self.extensions.describe(label).reference
+        try:
+            if reference is not None:
+                found = probe(f"{reference}+{own}", limits)
+                if not any(isinstance(x, Device) for x in found):
+                    raise EngineError(Met(name, own, tuple(found)).reasons)
+                shared_pool().release(reference)
+            made = self.extensions.get(label)
+            guarded(label, "import", "", attach, self._made(name), made)
+        except (EngineError, RegistryError) as error:
+            said = f"The extension {label} of {name} did not start: {error}"
+            warnings.warn(f"{said} {name} runs without it.", ExtensionWarning, stacklevel=6)
+            return Extended(label, own, (), str(error))
+        self._started.setdefault(name, []).append(made)
+        return Extended(label, own, tuple(made.lowerings))
+
+    def _extensions_of(self, name: str) -> list[str]:
+        return [x for x in self.extensions.names() if x.partition(".")[0] == name]
+
+    def _is_ours(self, name: str) -> bool:
+        return self.backends.describe(name).distribution == "fusewire"
+
+    def _made(self, name: str) -> Backend:
+        made = self.backends.get(name)
+        if made.info.name != name:
+            raise RegistryError(
+                f"{name!r} calls itself {made.info.name!r}. Register it under that name."
+            )
+        return made
+
+    def _turn(self, name: str) -> threading.RLock:
+        return self._turns.setdefault(name, threading.RLock())
+
+    def close(self, name: str) -> None:
+        """Stop the extensions of a backend and close it; the next use makes it anew."""
+        with self._turn(name):
+            backend = self.backends.get(name)
+            for extension in reversed(self._started.pop(name, [])):
+                guarded(name, "import", "", detach, backend, extension)
+            guarded(name, "import", "", backend.close)
+            self._met.pop(name, None)
+
     def frontend_for(self, source: object) -> Frontend:
         """Find the frontend that reads a source; ask each in the order of names."""
         for name in self.frontends.names():
@@ -169,30 +202,38 @@ class Registry:
             f"{', '.join(self.frontends.names())}. Give a Python function or a Graph."
         )
 
-    def devices(self) -> list[tuple[Backend, Device | Unavailable]]:
+    def ranked(self, *, isolate: bool = CAN_ISOLATE) -> list[str]:
+        """List backends that can be made, the most preferred first."""
+        usable = []
+        for name in self.backends.names():
+            with contextlib.suppress(RegistryError):
+                usable.append((-self.get(name, isolate=isolate).info.priority, name))
+        return [name for _, name in sorted(usable)]
+
+    def devices(self, *, isolate: bool = CAN_ISOLATE) -> list[Place]:
         """List every device of every backend, the most preferred backend first."""
-        order = sorted(self.backends.working(), key=lambda b: (-b.info.priority, b.info.name))
-        return [(backend, found) for backend in order for found in backend.probe()]
+        names = self.ranked(isolate=isolate)
+        found = ((name, self.meet(name, isolate=isolate).devices) for name in names)
+        return [Place(name, device) for name, devices in found for device in devices]
 
     def on_device(self, device: str) -> list[Backend]:
         """Find backends that run on a device, given by id or kind."""
-        found = self.devices()
-        fits = [b for b, d in found if isinstance(d, Device) and device in (d.id, d.kind)]
-        return list(dict.fromkeys(fits))
+        fits = [p.backend for p in self.devices() if device in (p.device.id, p.device.kind)]
+        return [self.get(name) for name in dict.fromkeys(fits)]
 
     def that_run(self, graph: Graph) -> list[Backend]:
         """Find backends that offer every node of a graph."""
-        whole = set(range(len(graph.nodes)))
-        fits = []
-        for backend, device in self.devices():
-            if isinstance(device, Device) and _offered(backend, graph, device) >= whole:
-                fits.append(backend)
-        return list(dict.fromkeys(fits))
+        places = [place for place in self.devices() if self._offers_all(place, graph)]
+        return [self.get(name) for name in dict.fromkeys(place.backend for place in places)]
 
-
-def _offered(backend: Backend, graph: Graph, device: Device) -> set[int]:
-    answers: Sequence[object] = backend.claim(graph, device)
-    return {place for x in answers if isinstance(x, Offer) for place in x.nodes}
+    def _offers_all(self, place: Place, graph: Graph) -> bool:
+        backend = self.get(place.backend)
+        if backend.info.trusted:
+            answers = backend.claim(graph, place.device)
+        else:
+            answers = claim(self.meet(place.backend).reference, graph, place.device)
+        offered = {node for x in answers if isinstance(x, Offer) for node in x.nodes}
+        return offered >= set(range(len(graph.nodes)))
 
 
 REGISTRY = Registry()

@@ -114,7 +114,7 @@ def test_missing_adapter_is_a_reason_with_a_fix(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(context, "find_adapters", list)
     (found,) = WebGpuBackend().probe()
     assert isinstance(found, Unavailable)
-    assert found.code == "no-adapter"
+    assert found.code == "no-device"
     assert "mesa-vulkan-drivers" in found.fix
 
 

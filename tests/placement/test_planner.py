@@ -13,7 +13,8 @@ from fusewire.errors import EngineError, RefusedError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
-from fusewire.placement.planner import Home, Planned, make_plan
+from fusewire.placement.claims import Home
+from fusewire.placement.planner import Planned, make_plan
 from fusewire.region import build
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import HOST, Region

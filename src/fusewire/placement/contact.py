@@ -11,11 +11,10 @@ from fusewire.backend import Backend, Config, Exchange, Executable, Held, Refusa
 from fusewire.errors import EngineError, FallbackWarning, RefusedError
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of
-from fusewire.placement.planner import Home
-from fusewire.process.guard import guarded
+from fusewire.placement.claims import Home
+from fusewire.process.guard import BY_CODE, guarded
 from fusewire.process.isolate import first_contact
 from fusewire.region import build, weights_of
-from fusewire.registry import Registry
 from fusewire.runtime.plan import Region
 from fusewire.runtime.transfer import to_host
 
@@ -26,21 +25,20 @@ Fallback = Literal["error", "warn", "allow"]
 class Maker:
     """Builds executables for the regions of a program; ``spare`` runs what an engine cannot."""
 
-    registry: Registry
     home: Home
     spare: Home
     config: Config
     fallback: Fallback
-    isolate: bool
 
     def make(
         self, region: Region, graph: Graph, inputs: Sequence[Held]
     ) -> tuple[Executable, Exchange]:
         """Compile and load a region; what an engine does instead of answering is a refusal."""
-        backend = self.registry.backends.get(region.backend)
-        config = self.config if region.backend == self.home.name else Config()
+        is_home = region.backend == self.home.name
+        backend = self.home.backend if is_home else self.spare.backend
+        config = self.config if is_home else Config()
         try:
-            if backend.info.trusted or not self.isolate:
+            if not is_home or self.home.reference is None:
                 made = guarded(
                     region.backend, "compile", graph.name, build, backend, graph, region.device,
                     config,
@@ -54,11 +52,12 @@ class Maker:
     def _proven(
         self, backend: Backend, region: Region, graph: Graph, config: Config, inputs: Sequence[Held]
     ) -> Executable:
-        reference = self.registry.backends.describe(region.backend).reference
+        home = self.home
+        assert home.reference is not None, "it is met in a child"
         given = [to_host(value) for value in inputs]
-        contact = first_contact(reference, graph, region.device, config, given)
+        contact = first_contact(home.reference, graph, region.device, config, given, home.limits)
         if isinstance(contact, Refusal):
-            raise EngineError(contact.reason, contact.suggestion)
+            raise BY_CODE[contact.code](contact.reason, contact.suggestion)
         weights = weights_of(contact.artifact, constants_of(graph))
         return guarded(
             region.backend, "load", graph.name, backend.load, contact.artifact, region.device,

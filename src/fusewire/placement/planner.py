@@ -5,28 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fusewire.backend import Backend, Device, Shapes
+from fusewire.backend import Device, Shapes
 from fusewire.errors import RefusedError
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.placement.claims import Claimed, ask
+from fusewire.placement.claims import Claimed, Home, ask_calmly
 from fusewire.placement.partition import partition, region
 from fusewire.runtime.plan import HOST, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
-
-
-@dataclass(frozen=True)
-class Home:
-    """A backend and the device it is to run on."""
-
-    backend: Backend
-    device: Device
-
-    @property
-    def name(self) -> str:
-        return self.backend.info.name
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,7 @@ def make_plan(graph: Graph, homes: Sequence[Home]) -> Planned:
     Raises RefusedError when a node is left over.
     """
     first = homes[0]
-    claims = {first.name: ask(first.backend, first.device, graph)}
+    claims = {first.name: ask_calmly(first, graph)}
     graph = claims[first.name].graph
     chosen: dict[Node, str | None] = {}
     shapes: dict[Node, Shapes] = {}
@@ -60,7 +48,7 @@ def make_plan(graph: Graph, homes: Sequence[Home]) -> Planned:
         missing = [node for node in graph.nodes if node not in chosen]
         if not missing:
             break
-        said = claims.get(home.name) or ask(home.backend, home.device, graph)
+        said = claims.get(home.name) or ask_calmly(home, graph)
         claims[home.name] = said
         for node in missing:
             if node in said.shapes and (home is first or not _is_control(node)):
@@ -71,7 +59,9 @@ def make_plan(graph: Graph, homes: Sequence[Home]) -> Planned:
         if node not in chosen and _is_control(node):
             chosen[node] = None
     _check_complete(graph, chosen, claims)
-    plans = _Assembly(graph, {home.name: home for home in homes}, chosen, shapes, homes)
+    # One that could not answer is not asked again for the bodies.
+    order = [x for x in homes if x.name not in claims or claims[x.name].fault is None]
+    plans = _Assembly(graph, {home.name: home for home in homes}, chosen, shapes, order)
     return Planned(plans.plan(), claims)
 
 

@@ -6,14 +6,19 @@ in the fewest regions; measuring takes its place when there is something to meas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from fusewire.backend import Device, Offer, Unavailable
-from fusewire.errors import FusewireError, RegistryError
-from fusewire.ir.graph import Graph
-from fusewire.placement.planner import Home, make_plan
+from fusewire.backend import Offer
+from fusewire.errors import EngineError, RegistryError, UnavailableError
+from fusewire.ir.graph import Graph, Node
+from fusewire.ops.declare import Trait
+from fusewire.ops.table import get_op
+from fusewire.placement.claims import Home, ask_calmly
+from fusewire.placement.partition import partition
+from fusewire.process.child import ChildLimits
 from fusewire.registry import Registry
 
 
@@ -36,59 +41,95 @@ Chooser: TypeAlias = Callable[[Sequence[Home], Graph], Home]
 Policy: TypeAlias = "str | ForDevice | FirstWith | Chooser"
 
 
-def choose(policy: Policy, device: str | None, graph: Graph, registry: Registry) -> Home:
+@dataclass(frozen=True)
+class Search:
+    """Where to look, and how to ask: in children unless ``isolate`` is off."""
+
+    registry: Registry
+    isolate: bool = True
+    limits: ChildLimits = field(default_factory=ChildLimits)
+
+    def homes(self, name: str) -> list[Home]:
+        """List a backend's devices; UnavailableError says why there is none."""
+        met = self.registry.meet(name, isolate=self.isolate, limits=self.limits)
+        if not met.devices:
+            raise UnavailableError(f"{name} has no device here. {met.reasons}".rstrip())
+        backend = self.registry.get(name, isolate=self.isolate)
+        asked = met.reference if self.isolate and not backend.info.trusted else None
+        return [Home(backend, device, asked, self.limits) for device in met.devices]
+
+    def all_homes(self) -> Iterator[Home]:
+        """Yield every backend with each of its devices, the most preferred first, as it is met."""
+        for name in self.registry.ranked(isolate=self.isolate):
+            with contextlib.suppress(RegistryError):
+                yield from self.homes(name)
+
+
+def choose(policy: Policy, device: str | None, graph: Graph, search: Search) -> Home:
     """Find the home that a policy wants for a graph; RegistryError says why there is none."""
-    policy = registry.default if policy == "auto" else policy
+    policy = search.registry.default if policy == "auto" else policy
     if isinstance(policy, str) and policy != "auto":
-        return _named(registry, policy, device)
-    homes = available(registry)
+        return _named(search.homes(policy), policy, device)
+    homes = search.all_homes()
     if device is not None or isinstance(policy, ForDevice):
         wanted = policy.device if isinstance(policy, ForDevice) else device
-        homes = [home for home in homes if wanted in (home.device.id, home.device.kind)]
+        homes = (home for home in homes if wanted in (home.device.id, home.device.kind))
     if isinstance(policy, FirstWith):
-        homes = [home for home in homes if _takes(home, graph, policy.ops)]
-    if not homes:
-        raise RegistryError(f"No backend here fits {policy!r}. `fusewire devices` lists all.")
+        ops = policy.ops
+        homes = (home for home in homes if _takes(home, graph, ops))
     if callable(policy):
-        return policy(homes, graph)
-    return _fewest_regions(homes, graph)
+        found = list(homes)
+        chosen = policy(found, graph) if found else None
+    else:
+        chosen = _fewest_regions(homes, graph)
+    if chosen is None:
+        raise RegistryError(f"No backend here fits {policy!r}. `fusewire devices` lists all.")
+    return chosen
 
 
-def _named(registry: Registry, name: str, device: str | None) -> Home:
-    backend = registry.backends.get(name)
-    found = backend.probe()
-    for item in found:
-        if isinstance(item, Device) and device in (None, item.id, item.kind):
-            return Home(backend, item)
-    reasons = " ".join(f"{x.reason} {x.fix}" for x in found if isinstance(x, Unavailable))
-    have = ", ".join(x.id for x in found if isinstance(x, Device)) or "none"
-    raise RegistryError(
-        f"{name} was asked to run on {device or 'any device'} and has {have}. {reasons}".rstrip()
-    )
-
-
-def available(registry: Registry) -> list[Home]:
-    """List every backend with each of its devices, the most preferred first."""
-    return [Home(backend, x) for backend, x in registry.devices() if isinstance(x, Device)]
+def _named(homes: Sequence[Home], name: str, device: str | None) -> Home:
+    for home in homes:
+        if device in (None, home.device.id, home.device.kind):
+            return home
+    have = ", ".join(home.device.id for home in homes)
+    raise RegistryError(f"{name} was asked to run on {device} and has {have}.")
 
 
 def _takes(home: Home, graph: Graph, ops: Iterable[str]) -> bool:
     """Tell whether a backend offers all nodes of these ops."""
-    answers = home.backend.claim(graph, home.device)
+    try:
+        answers = home.claim(graph)
+    except EngineError:
+        return False
     offered = {place for x in answers if isinstance(x, Offer) for place in x.nodes}
     wanted = set(ops)
     return all(place in offered for place, node in enumerate(graph.nodes) if node.op in wanted)
 
 
-def _fewest_regions(homes: Sequence[Home], graph: Graph) -> Home:
-    best, fewest = homes[-1], None
+def _fewest_regions(homes: Iterable[Home], graph: Graph) -> Home | None:
+    """Give the first home that runs all of it, or else the one that leaves the fewest regions."""
+    best, fewest = None, 0
     for home in homes:
-        try:
-            count = len(make_plan(graph, [home, homes[-1]]).plan.steps)
-        except FusewireError:
-            continue
-        if fewest is None or count < fewest:
+        count = _regions(home, graph)
+        if count is not None and (best is None or count < fewest):
             best, fewest = home, count
         if count == 1:
             break
     return best
+
+
+def _is_control(node: Node) -> bool:
+    return get_op(node.op).is_(Trait.CONTROL)
+
+
+def _regions(home: Home, graph: Graph) -> int | None:
+    """Count the regions that claims lead to, whoever runs the rest; None if it cannot answer."""
+    said = ask_calmly(home, graph)
+    if said.fault is not None:
+        return None
+    # Control flow that is refused whole stands alone, as it will.
+    homes = {
+        node: home.name if node in said.shapes else None if _is_control(node) else ""
+        for node in said.graph.nodes
+    }
+    return len(partition(said.graph, homes))

@@ -39,6 +39,7 @@ _PATIENCE = 5.0
 _LONGEST_NAME = 200
 
 
+CAN_ISOLATE = sys.platform == "linux" and bool(sys.executable)
 # What happened instead of an answer, and what was found.
 Mishap: TypeAlias = tuple[type[EngineError], str]
 
@@ -55,7 +56,7 @@ class Child:
     """A worker process for one backend; one job at a time."""
 
     def __init__(self, reference: str) -> None:
-        if sys.platform != "linux" or not sys.executable:
+        if not CAN_ISOLATE:
             raise IsolationError(
                 f"Child processes need Linux and a Python executable, found {sys.platform} and "
                 f"{sys.executable!r}. Pass isolate=False to run engines in this process."

@@ -129,6 +129,12 @@ class Pool:
             child = self._fill(seat, reference)
             yield seat, child.greet(self._start_seconds)
 
+    def release(self, reference: str) -> None:
+        """End a backend's child that nobody will ask again."""
+        seat = self._seat(reference)
+        with seat.lock:
+            seat.empty()
+
     def close(self) -> None:
         """End all children, also those at work; safe to repeat."""
         atexit.unregister(self.close)

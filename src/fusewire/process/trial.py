@@ -14,6 +14,7 @@ import numpy as np
 from fusewire.backend import Artifact, Backend, Buffer, Config, Device, Executable, Slot
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
+from fusewire.extension import attach
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import OptionalType, SequenceType, Type
@@ -36,13 +37,16 @@ class Trial:
 
 
 def backend_of(reference: str) -> Backend:
-    """Make the backend that "module:Class" names."""
-    made = guarded(reference, "import", "", _made, reference)
+    """Make the backend that "module:Class" names, with extensions: "module:Class+module:Other"."""
+    own, *added = reference.split("+")
+    made = guarded(own, "import", "", _made, own)
     if not isinstance(made, Backend):
         found = f"{type(made).__name__} is no Backend"
-        raise failure(EngineGarbage, reference, "import", "", found)
+        raise failure(EngineGarbage, own, "import", "", found)
     # Whoever speaks of it will ask for its name; better to hear now that it has none.
-    guarded(reference, "import", "", lambda: made.info.name)
+    guarded(own, "import", "", lambda: made.info.name)
+    for other in added:
+        guarded(other, "import", "", lambda other=other: attach(made, _made(other)))
     return made
 
 

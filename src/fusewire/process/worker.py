@@ -94,7 +94,7 @@ class Worker:
 
     def _report(self, phase: Phase) -> None:
         """Tell the parent where a crash would have happened."""
-        name = self._reference if self._backend is None else self._backend.info.name
+        name = self._reference.split("+")[0] if self._backend is None else self._backend.info.name
         self._say({"phase": phase, "name": name})
 
     def _job(self, header: Any, given: Iterator[Array]) -> Job:

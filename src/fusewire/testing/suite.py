@@ -7,8 +7,9 @@ that fails is halved until the case that fails stands alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from fusewire.backend import Backend, Device, Gap
@@ -18,31 +19,35 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
-from fusewire.placement.claims import ask
+from fusewire.placement.claims import Home, ask
 from fusewire.process.guard import guarded
 from fusewire.region import build
 from fusewire.runtime.transfer import hand_over, to_host
 from fusewire.testing.conformance import Case, cases, gap_of, value_problems
 
 BATCH = 48
-Status = Literal["native", "expanded", "refused", "failed"]
+Status = Literal["native", "expanded", "helped", "refused", "gap", "failed"]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: it passed natively or expanded, was refused, or failed."""
+    """What became of a case.
+
+    It passed natively, expanded or, with fallback, helped by another backend; it was refused; or it
+    failed, in a known gap or not.
+    """
 
     status: Status
     reason: str = ""
 
     @property
     def passed(self) -> bool:
-        return self.status in ("native", "expanded")
+        return self.status in ("native", "expanded", "helped")
 
 
 @dataclass(frozen=True)
-class _Ready:
-    """A case whose nodes are all offered."""
+class Ready:
+    """A case that can be run: ``legal`` is its graph in the ops that are run."""
 
     case: Case
     graph: Graph
@@ -54,11 +59,19 @@ class _Ready:
 def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[Case, Outcome]:
     """Run cases without fallback."""
     outcomes: dict[Case, Outcome] = {}
-    ready: list[_Ready] = []
+    ready: list[Ready] = []
+
+    def answers(part: Sequence[Ready]) -> list[HostValue]:
+        executable = build(backend, merge([item.legal for item in part]), device)
+        given = [hand_over(x, backend.exchange) for item in part for x in item.inputs]
+        got = [to_host(x) for x in executable.run(given).wait()]
+        executable.close()
+        return got
+
     for case in found:
         try:
             graph, inputs = case.make()
-            claimed = ask(backend, device, graph)
+            claimed = ask(Home(backend, device), graph)
         except FusewireError as error:
             outcomes[case] = Outcome("failed", str(error))
             continue
@@ -71,21 +84,23 @@ def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[C
             outcomes[case] = Outcome("expanded")
             continue
         status: Status = "expanded" if claimed.expanded else "native"
-        ready.append(_Ready(case, graph, claimed.graph, inputs, status))
-    for start in range(0, len(ready), BATCH):
-        _run(backend, device, ready[start : start + BATCH], outcomes)
+        ready.append(Ready(case, graph, claimed.graph, inputs, status))
+    judge(backend.info.name, ready, answers, outcomes)
     return outcomes
 
 
-def _run(
-    backend: Backend, device: Device, ready: Sequence[_Ready], outcomes: dict[Case, Outcome]
+def judge(
+    name: str,
+    ready: Sequence[Ready],
+    run: Callable[[Sequence[Ready]], list[HostValue]],
+    outcomes: dict[Case, Outcome],
 ) -> None:
-    stack = [list(ready)]
+    """Run cases in batches, and compare what each gives with the oracle."""
+    stack = [ready[start : start + BATCH] for start in range(0, len(ready), BATCH)]
     while stack:
         part = stack.pop()
         try:
-            what = f"{len(part)} cases"
-            answers = guarded(backend.info.name, "run", what, _answers, backend, device, part)
+            found = guarded(name, "run", f"{len(part)} cases", run, part)
         except FusewireError as error:
             if len(part) == 1:
                 outcomes[part[0].case] = Outcome("failed", str(error))
@@ -93,26 +108,12 @@ def _run(
                 middle = len(part) // 2
                 stack += [part[middle:], part[:middle]]
             continue
-        for item, got in zip(part, answers, strict=True):
+        answers = iter(found)
+        for item in part:
+            got = list(islice(answers, len(item.graph.outputs)))
             problems = value_problems(item.graph, item.inputs, got)
             status: Status = "failed" if problems else item.status
             outcomes[item.case] = Outcome(status, "; ".join(problems))
-
-
-def _answers(backend: Backend, device: Device, part: Sequence[_Ready]) -> list[list[HostValue]]:
-    """Compile cases as one graph, run it, and give each case its outputs."""
-    merged = merge([item.legal for item in part])
-    exchange = backend.exchange
-    given = [hand_over(x, exchange) for item in part for x in item.inputs]
-    executable = build(backend, merged, device)
-    found = [to_host(x) for x in executable.run(given).wait()]
-    executable.close()
-    answers = []
-    for item in part:
-        count = len(item.graph.outputs)
-        answers.append(found[:count])
-        found = found[count:]
-    return answers
 
 
 def merge(graphs: Sequence[Graph]) -> Graph:

@@ -69,7 +69,7 @@ class OnnxRuntimeBackend(Backend):
 
     def _tried(self) -> Device | Unavailable:
         if importlib.util.find_spec("onnxruntime") is None:
-            return Unavailable("missing", "ONNX Runtime is not installed.", INSTALL)
+            return Unavailable("not-installed", "ONNX Runtime is not installed.", INSTALL)
         device = Device("cpu", platform.processor() or platform.machine())
         x = Value(TensorType(float32, (symbol("n"),)), "x")
         twice = build(self, Graph([x], [add(x, x)]), device)

@@ -82,7 +82,7 @@ class WebGpuBackend(Backend):
         adapters = context.find_adapters()
         if not adapters:
             reason = "No adapter of Vulkan, Metal or D3D12 was found."
-            return [Unavailable("no-adapter", reason, _DRIVER)]
+            return [Unavailable("no-device", reason, _DRIVER)]
         found: list[Device | Unavailable] = []
         for place, adapter in enumerate(adapters):
             device = context.device_of(place, adapter)

@@ -180,7 +180,7 @@ def _missing() -> Unavailable | None:
     for package in ("jax", "jaxlib"):
         if importlib.util.find_spec(package) is None:
             fix = "Run: pip install 'fusewire[xla]'"
-            return Unavailable("missing", f"{package} is not installed.", fix)
+            return Unavailable("not-installed", f"{package} is not installed.", fix)
     return None
 
 
