@@ -111,7 +111,11 @@ class _Tracer:
     def _node(self, node: Node, operands: Sequence[Traced | None]) -> Sequence[Traced]:
         if node.op in CONTROL:
             return CONTROL[node.op](self.body, node, *operands)
-        stored = bool(get_op(node.op).traits & _AS_STORED)
+        op = get_op(node.op)
+        if node.op not in TABLE:
+            # Of a body: whoever expands what is refused does not look into nodes.
+            return self.graph(op.expansion(node), [x for x in operands if x is not None])
+        stored = bool(op.traits & _AS_STORED)
         if not stored:
             operands = [
                 None if v is None else work(x, v.tensor.dtype)

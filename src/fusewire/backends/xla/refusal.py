@@ -66,7 +66,15 @@ def _body(graph: Graph) -> str | None:
     kinds = [v.type for v in values if not _is_numeric(v.type)]
     if kinds:
         return f"it is given or gives {kinds[0]}."
-    return next((reason for node in graph.nodes if (reason := refuses(node))), None)
+    return next((reason for node in graph.nodes if (reason := _inside(node))), None)
+
+
+def _inside(node: Node) -> str | None:
+    """Look into a composite of a body: nobody gives it back as the ops that it is made of."""
+    op = get_op(node.op)
+    if node.op in TABLE or not op.is_composite or not all(_is_numeric(t) for t in node.types):
+        return refuses(node)
+    return _body(op.expansion(node))
 
 
 def _special(node: Node) -> str | None:
