@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fusewire.frontends.onnx.call import Convert
-from fusewire.frontends.onnx.families import control, convolution, elementwise, pooling
+from fusewire.frontends.onnx.families import (
+    control,
+    convolution,
+    elementwise,
+    normalization,
+    pooling,
+)
 
-_MODULES = (elementwise, control, convolution, pooling)
+_MODULES = (elementwise, control, convolution, pooling, normalization)
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()
 }
