@@ -53,9 +53,9 @@ class ChildLimits:
 
 
 class Child:
-    """A worker process for one backend; one job at a time."""
+    """A worker process for one backend; one job at a time. ``module`` is what it runs."""
 
-    def __init__(self, reference: str) -> None:
+    def __init__(self, reference: str, module: str = "fusewire.process.worker") -> None:
         if not CAN_ISOLATE:
             raise IsolationError(
                 f"Child processes need Linux and a Python executable, found {sys.platform} and "
@@ -71,19 +71,19 @@ class Child:
         self._started = time.monotonic()
         self._ours = contextlib.ExitStack()
         try:
-            self._start(reference)
+            self._start(reference, module)
         except OSError as error:
             self._ours.close()
             raise IsolationError(f"A child process could not be started: {error}.") from error
 
-    def _start(self, reference: str) -> None:
+    def _start(self, reference: str, module: str) -> None:
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         with contextlib.ExitStack() as theirs:
             requests, self._requests = _pipe(theirs, self._ours)
             self._replies, replies = _pipe(self._ours, theirs)
             life, _ = _pipe(theirs, self._ours)
             heard, noise = _pipe(self._ours, theirs)
-            command = [sys.executable, "-P", "-m", "fusewire.process.worker", reference]
+            command = [sys.executable, "-P", "-m", module, reference]
             self._process = subprocess.Popen(
                 command + [str(end) for end in (requests, replies, life)],
                 stdin=subprocess.DEVNULL,

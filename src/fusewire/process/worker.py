@@ -166,7 +166,7 @@ def _records(name: str, phase: Phase, what: str, found: Any, blobs: Blobs) -> An
         return [write_record(item, blobs) for item in found]
 
 
-def _settle(life: int) -> None:
+def settle(life: int) -> None:
     """Set limits, and arrange to die with the parent."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _DESCRIPTORS), hard))
@@ -187,7 +187,7 @@ def _settle(life: int) -> None:
     faulthandler.register(signal.SIGTERM, chain=True)
 
 
-def _away(descriptor: int) -> int:
+def away(descriptor: int) -> int:
     """Move a descriptor out of the way of engines, and out of the reach of their children."""
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
     os.close(descriptor)
@@ -196,8 +196,8 @@ def _away(descriptor: int) -> int:
 
 def main(reference: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
-    _settle(_away(life))
-    Worker(reference, _away(requests), _away(replies)).serve()
+    settle(away(life))
+    Worker(reference, away(requests), away(replies)).serve()
     # Engines crash and hang in their last breath too; nobody needs to hear it.
     os._exit(0)
 
