@@ -1,12 +1,15 @@
 """Every command: a table for people, JSON for programs, and help."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from click.testing import CliRunner
 
+from fusewire.backend import Unavailable
 from fusewire.cli import COMMANDS, main
 from fusewire.ops.table import all_ops
+from fusewire.registry import REGISTRY, Met
 
 
 def _run(*words: str) -> str:
@@ -50,3 +53,32 @@ def test_backends_name_the_reference_and_where_it_comes_from() -> None:
     assert row["state"] == "ready"
     assert row["distribution"] == "fusewire"
     assert row["devices"][0]["id"] == "cpu"
+
+
+@pytest.fixture
+def broken() -> Iterator[str]:
+    """Register a backend whose process dies when it is asked for devices."""
+    name = REGISTRY.register("fusewire.testing.chaos:segv_at_probe", "chaos")
+    yield name
+    REGISTRY.unregister(name)
+
+
+def test_doctor_says_what_is_broken_and_ends_with_1(broken: str) -> None:
+    done = CliRunner().invoke(main, ["doctor", "--json"], catch_exceptions=False)
+    assert done.exit_code == 1
+    report = json.loads(done.output)
+    assert not report["ok"]
+    rows = {row["name"]: row for row in report["backends"]}
+    assert rows[broken]["state"] == "broken"
+    assert "SIGSEGV" in rows[broken]["reason"]
+    assert rows["reference"]["state"] == "ready"
+    assert all(row["state"] == "ready" for row in report["checks"])
+
+
+def test_engine_that_is_not_installed_is_not_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Met("xla", "none:none", (Unavailable("not-installed", "No jax.", "pip install"),))
+    monkeypatch.setitem(REGISTRY._met, "xla", missing)
+    done = CliRunner().invoke(main, ["doctor", "--json"], catch_exceptions=False)
+    (row,) = [row for row in json.loads(done.output)["backends"] if row["name"] == "xla"]
+    assert (row["state"], row["reason"]) == ("unavailable", "No jax. pip install")
+    assert done.exit_code == 0

@@ -11,6 +11,7 @@ COMMANDS = {
     "backends": "List backends, installed and not, with versions and reasons.",
     "conform": "Run every op, sample and dtype on a backend, without fallback.",
     "devices": "List the devices of every backend, with what is known of them.",
+    "doctor": "Check the machine, the packages and every backend.",
 }
 
 

@@ -3,56 +3,77 @@
 from __future__ import annotations
 
 import json
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from fusewire.backend import Device, Unavailable
+from fusewire.backend import Device
+from fusewire.errors import ExtensionWarning, RegistryError
 from fusewire.registry import REGISTRY
+
+COLOURS = {"ready": "green", "unavailable": "yellow", "broken": "red"}
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(as_json: bool) -> None:
     """List backends, installed and not, with versions and reasons."""
-    rows = [describe(name) for name in REGISTRY.backends.names()]
+    rows = describe_all()
     if as_json:
         click.echo(json.dumps(rows, indent=1))
-        return
-    table = Table(title="Backends", header_style="bold")
+    else:
+        Console().print(table(rows))
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    """Show backends to people."""
+    shown = Table(title="Backends", header_style="bold")
     for column in ("backend", "state", "engine", "devices", "from", "what it is, or what to do"):
-        table.add_column(column)
+        shown.add_column(column)
     for row in rows:
-        colour = "green" if row["state"] == "ready" else "yellow"
-        state = f"[{colour}]{row['state']}[/]"
+        state = f"[{COLOURS[row['state']]}]{row['state']}[/]"
         devices = ", ".join(device["id"] for device in row["devices"])
-        said = row["reason"] or row["description"]
+        said = " ".join([row["reason"] or row["description"], *map(_said, row["extensions"])])
         origin = f"{row['distribution']} {row['distribution_version']}".strip()
-        table.add_row(row["name"], state, row["version"], devices, origin, said)
-    Console().print(table)
+        shown.add_row(row["name"], state, row["version"], devices, origin, said)
+    return shown
+
+
+def _said(extension: dict[str, Any]) -> str:
+    if extension["problem"] is not None:
+        return f"[red]{extension['name']} did not start: {extension['problem']}[/]"
+    return f"{extension['name']} adds {', '.join(extension['ops'])}."
+
+
+def describe_all() -> list[dict[str, Any]]:
+    """Tell all about every backend; engines are imported side by side, each in its child."""
+    with warnings.catch_warnings(), ThreadPoolExecutor() as threads:
+        # What it says is in the rows.
+        warnings.simplefilter("ignore", ExtensionWarning)
+        return list(threads.map(describe, REGISTRY.backends.names()))
 
 
 def describe(name: str) -> dict[str, Any]:
     """Tell all about one backend, as plain data."""
     plugin = REGISTRY.backends.describe(name)
+    met = REGISTRY.meet(name)
     row: dict[str, Any] = {
         "name": name, "reference": plugin.reference, "distribution": plugin.distribution,
         "distribution_version": plugin.version, "version": "", "description": "", "vendor": "",
-        "devices": [],
+        "devices": [_device(x) for x in met.devices], "reason": met.reasons,
+        "state": "broken" if met.is_broken else "ready" if met.devices else "unavailable",
+        "extensions": [asdict(x) for x in met.extensions],
     }  # fmt: skip
-    problem = REGISTRY.backends.problem(name)
-    if problem is not None:
-        return {**row, "state": "broken", "reason": problem}
-    backend = REGISTRY.backends.get(name)
-    info = backend.info
-    row |= {"version": info.version, "description": info.description, "vendor": info.vendor}
-    found = backend.probe()
-    row["devices"] = [_device(x) for x in found if isinstance(x, Device)]
-    reasons = [f"{x.reason} {x.fix}" for x in found if isinstance(x, Unavailable)]
-    state = "ready" if row["devices"] else "unavailable"
-    return {**row, "state": state, "reason": " ".join(reasons)}
+    try:
+        info = REGISTRY.get(name).info
+    except RegistryError:
+        return row
+    return row | {"version": info.version, "description": info.description, "vendor": info.vendor}
 
 
 def _device(device: Device) -> dict[str, Any]:

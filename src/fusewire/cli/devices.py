@@ -8,8 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fusewire.cli.backends import describe
-from fusewire.registry import REGISTRY
+from fusewire.cli.backends import describe_all
 
 
 @click.command()
@@ -17,9 +16,7 @@ from fusewire.registry import REGISTRY
 def command(as_json: bool) -> None:
     """List the devices of every backend, with what is known of them."""
     rows = [
-        {"backend": name, **device}
-        for name in REGISTRY.backends.names()
-        for device in describe(name)["devices"]
+        {"backend": row["name"], **device} for row in describe_all() for device in row["devices"]
     ]
     if as_json:
         click.echo(json.dumps(rows, indent=1))

@@ -1,0 +1,138 @@
+"""``fusewire doctor``: what is here, what is not, what is broken, and what to do about it."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from fusewire.cli.backends import COLOURS, describe_all, table
+from fusewire.errors import IsolationError, RegistryError
+from fusewire.process.child import Child
+from fusewire.process.machine import machine
+from fusewire.registry import REGISTRY
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")
+_START_SECONDS = 60.0
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+def command(as_json: bool) -> None:
+    """Check the machine, the packages and every backend; exit 1 if what is installed is broken."""
+    report: dict[str, Any] = {
+        "checks": [{"check": name, **check()} for name, check in CHECKS.items()],
+        "backends": describe_all(),
+    }
+    report["ok"] = not any(row["state"] == "broken" for rows in report.values() for row in rows)
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+    else:
+        _print(report)
+    sys.exit(0 if report["ok"] else 1)
+
+
+def _print(report: dict[str, Any]) -> None:
+    console = Console()
+    shown = Table(title="Checks", header_style="bold")
+    for column in ("check", "state", "found", "what to do"):
+        shown.add_column(column)
+    for row in report["checks"]:
+        state = f"[{COLOURS[row['state']]}]{row['state']}[/]"
+        found = ", ".join(f"{key} {value}" for key, value in row["found"].items())
+        shown.add_row(row["check"], state, found, row["fix"])
+    console.print(shown)
+    console.print(table(report["backends"]))
+    broken = [row for rows in (report["checks"], report["backends"]) for row in rows
+              if row["state"] == "broken"]  # fmt: skip
+    names = ", ".join(row.get("check") or row["name"] for row in broken)
+    said = (
+        f"[red]Broken: {names}.[/]" if broken else "[green]Nothing that is installed is broken.[/]"
+    )
+    console.print(said)
+
+
+def _row(found: Mapping[str, Any], problem: str = "") -> dict[str, Any]:
+    state = "broken" if problem else "ready"
+    return {"state": state, "found": dict(found), "fix": problem}
+
+
+def _packages() -> dict[str, Any]:
+    names = ("fusewire", "numpy", "ml_dtypes", "click", "rich")
+    return _row({"python": platform.python_version(), **{name: version(name) for name in names}})
+
+
+def _threads() -> dict[str, Any]:
+    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    said = {name: os.environ[name] for name in _THREADS if name in os.environ}
+    return _row({"cpus": os.cpu_count(), "usable": usable, **said})
+
+
+def _memory() -> dict[str, Any]:
+    names = {"GiB": "memory_bytes", "free GiB": "memory_free_bytes"}
+    facts = machine()
+    return _row({shown: round(int(str(facts[name])) / 2**30, 1) for shown, name in names.items()})
+
+
+def _child() -> dict[str, Any]:
+    """Start a child process and have it greet: what first contact needs."""
+    start = time.perf_counter()
+    try:
+        child = Child("none:none")
+        try:
+            child.greet(_START_SECONDS)
+        finally:
+            child.end()
+    except IsolationError as error:
+        return _row({}, str(error))
+    return _row({"seconds": round(time.perf_counter() - start, 3)})
+
+
+def _folder() -> dict[str, Any]:
+    folder = tempfile.gettempdir()
+    try:
+        with tempfile.TemporaryFile() as file:
+            file.write(b"fusewire")
+    except OSError as error:
+        return _row({"folder": folder}, f"Nothing can be written there: {error}. Set TMPDIR.")
+    return _row({"folder": folder})
+
+
+def _frontends() -> dict[str, Any]:
+    names = REGISTRY.frontends.names()
+    problems = [REGISTRY.frontends.problem(name) for name in names]
+    return _row({"frontends": ", ".join(names)}, " ".join(filter(None, problems)))
+
+
+def _orphans() -> dict[str, Any]:
+    """Extensions of backends that are not there wait for nothing."""
+    found = {}
+    try:
+        known = REGISTRY.backends.names()
+        for label in REGISTRY.extensions.names():
+            backend = label.partition(".")[0]
+            found[label] = "installed" if backend in known else f"for {backend}, which is not here"
+    except RegistryError as error:
+        return _row(found, str(error))
+    return _row(found)
+
+
+CHECKS: dict[str, Callable[[], dict[str, Any]]] = {
+    "packages": _packages,
+    "threads": _threads,
+    "memory": _memory,
+    "child processes": _child,
+    "temporary files": _folder,
+    "frontends": _frontends,
+    "extensions": _orphans,
+}

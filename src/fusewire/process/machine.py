@@ -1,0 +1,66 @@
+"""What the kernel and the processor tell about this machine; what they do not tell is left out."""
+
+from __future__ import annotations
+
+import os
+import platform
+from functools import cache
+from pathlib import Path
+
+from fusewire.backend import Fact
+from fusewire.process.procfs import available
+
+# Of what a processor can do, that which kernels are chosen by.
+_VECTORS = (
+    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16",
+    "avx512_fp16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16",
+    "asimd", "asimddp", "asimdhp", "sve", "sve2", "i8mm", "bf16",
+)  # fmt: skip
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def machine() -> dict[str, Fact]:
+    """Tell what the host is: processor, cores, caches, memory."""
+    return {**_fixed(), "memory_free_bytes": available()}
+
+
+@cache
+def _fixed() -> dict[str, Fact]:
+    said = _processor()
+    flags = set(said.get("flags", said.get("Features", "")).split())
+    facts: dict[str, Fact] = {
+        "processor": said.get("model name", platform.processor() or platform.machine()),
+        "compute_units": len(os.sched_getaffinity(0)),
+        "features": tuple(name for name in _VECTORS if name in flags),
+        **_caches(),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "page_bytes": os.sysconf("SC_PAGE_SIZE"),
+    }
+    return facts
+
+
+def _processor() -> dict[str, str]:
+    """Read what /proc says of the first processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in lines)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _caches() -> dict[str, Fact]:
+    found: dict[str, Fact] = {}
+    for folder in sorted(_CACHES.glob("index*")):
+        try:
+            level, kind, size, line = (
+                (folder / name).read_text().strip()
+                for name in ("level", "type", "size", "coherency_line_size")
+            )
+        except OSError:
+            continue
+        name = f"l{level}{'' if kind == 'Unified' else kind[0].lower()}_bytes"
+        found[name] = int(size.rstrip("KMG")) * _UNITS.get(size[-1], 1)
+        found["line_bytes"] = int(line)
+    return found
