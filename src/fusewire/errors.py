@@ -25,9 +25,11 @@ FusewireError
 ├── IsolationError (RuntimeError)      no child process could be had; no engine is to blame
 ├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
 │   └── SizesNeededError               a model that is typed only once the sizes of inputs are known
+├── StoreError (ValueError)            an entry or folder of the cache that cannot be used
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
 
 FallbackWarning (UserWarning)          part of a program runs on the reference
+StoreWarning (UserWarning)             the cache cannot be used; everything works without it
 ExtensionWarning (UserWarning)         an extension did not start; its backend runs without it
 
 A message says what was asked, what was found, and what can be done.
@@ -113,6 +115,10 @@ class SizesNeededError(FormatError):
     """A model whose types follow from sizes of inputs that were not given."""
 
 
+class StoreError(FusewireError, ValueError):
+    """An entry or folder of the cache that cannot be used."""
+
+
 class OptionsError(FusewireError, ValueError):
     """An option outside its range."""
 
@@ -174,3 +180,7 @@ class FallbackWarning(UserWarning):
 
 class ExtensionWarning(UserWarning):
     """An extension did not start; its backend runs without it."""
+
+
+class StoreWarning(UserWarning):
+    """The cache cannot be used; everything works without it."""

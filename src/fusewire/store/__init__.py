@@ -1,0 +1,1 @@
+"""The cache: content-addressed, checked before use, safe to lose."""

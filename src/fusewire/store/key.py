@@ -1,0 +1,79 @@
+"""Keys of the store: named fields, so that a miss can say which of them differs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fusewire.errors import StoreError
+
+# What kinds of entries there are. Code is loaded into the process; data is parsed and checked.
+CODE = frozenset({"artifact", "module"})
+KINDS = frozenset({*CODE, "plan", "measurement", "verdict", "quarantine", "tuning"})
+
+
+@dataclass(frozen=True)
+class Key:
+    """What an entry was made of; ``fields`` in their order, each a name and a plain text.
+
+    >>> key = Key.of("measurement", graph="ab12", engine="openvino 2026.4.1", threads=2)
+    >>> key.fields
+    (('graph', 'ab12'), ('engine', 'openvino 2026.4.1'), ('threads', '2'))
+    """
+
+    kind: str
+    fields: tuple[tuple[str, str], ...]
+
+    @staticmethod
+    def of(kind: str, **fields: object) -> Key:
+        """Make a key; values are told by their text."""
+        if kind not in KINDS:
+            raise StoreError(f"No kind of entry is called {kind!r}: {', '.join(sorted(KINDS))}.")
+        return Key(kind, tuple((name, str(value)) for name, value in fields.items()))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of kind and fields, as hex: the name of the entry."""
+        return hashlib.sha256(json.dumps([self.kind, self.fields]).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        return {"kind": self.kind, "fields": [list(pair) for pair in self.fields]}
+
+    @staticmethod
+    def from_json(held: Any) -> Key:
+        """Read a key; StoreError when it is not one."""
+        if not isinstance(held, Mapping) or held.get("kind") not in KINDS:
+            raise StoreError("An entry of the store has no kind that is known.")
+        fields = held.get("fields")
+        if not isinstance(fields, Sequence) or not all(_is_pair(pair) for pair in fields):
+            raise StoreError("An entry of the store has no fields.")
+        return Key(held["kind"], tuple((pair[0], pair[1]) for pair in fields))
+
+    def differs(self, other: Key) -> list[tuple[str, str, str]]:
+        """List the fields in which another key differs: name, its text, our text."""
+        mine, theirs = dict(self.fields), dict(other.fields)
+        names = dict.fromkeys([*mine, *theirs])
+        pairs = [(name, theirs.get(name, "absent"), mine.get(name, "absent")) for name in names]
+        return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def nearest(key: Key, others: Iterable[Key]) -> Key | None:
+    """Find the key of the same kind that differs in the fewest fields, of late ones the first."""
+    alike = [other for other in others if other.kind == key.kind and other != key]
+    # Fields stand in the order of their weight: one that differs late differs less.
+    names = [name for name, _ in key.fields]
+
+    def distance(other: Key) -> tuple[int, int]:
+        places = [names.index(n) if n in names else 0 for n, _, _ in key.differs(other)]
+        return len(places), -sum(places)
+
+    return min(alike, key=distance, default=None)
+
+
+def _is_pair(pair: object) -> bool:
+    is_two = isinstance(pair, list | tuple) and len(pair) == 2
+    return is_two and isinstance(pair[0], str) and isinstance(pair[1], str)  # type: ignore[index] # a list by now
