@@ -17,7 +17,6 @@ from fusewire.errors import (
     SizesNeededError,
     TypeRuleError,
 )
-from fusewire.formats.onnx.elements import DTYPES
 from fusewire.formats.onnx.reading import Opened
 from fusewire.frontend import Limits
 from fusewire.frontends.onnx.attributes import read_attributes
@@ -26,10 +25,11 @@ from fusewire.frontends.onnx.families import TABLE
 from fusewire.frontends.onnx.functions import standard_function
 from fusewire.frontends.onnx.pieces import scalar
 from fusewire.frontends.onnx.scope import Body, Scope
+from fusewire.frontends.onnx.types import input_type
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import Dim, Symbol, lone_symbol, symbol, unbacked
+from fusewire.ir.dims import Symbol, lone_symbol
 from fusewire.ir.graph import Graph, Node, Value, order
-from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+from fusewire.ir.types import TensorType, Type
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.fold import Budget, Folder
 
@@ -251,42 +251,6 @@ def _without_absent(node: Any, function: Any, scope: Scope) -> Any:
     copy.CopyFrom(node)
     copy.input[:] = ["" if name in absent else name for name in node.input]
     return copy
-
-
-def input_type(info: Any) -> Type:
-    """Give the type of an input as the file says it; sizes it does not name get names."""
-    return type_of(info.type, info.name)
-
-
-def type_of(proto: Any, name: str | None) -> Type:
-    """Read a TypeProto; sizes without a name are called after ``name``, or are unbacked."""
-    kind = proto.WhichOneof("value")
-    if kind == "sequence_type":
-        return SequenceType(type_of(proto.sequence_type.elem_type, None))
-    if kind == "optional_type":
-        return OptionalType(type_of(proto.optional_type.elem_type, None))
-    if kind != "tensor_type":
-        raise FormatError(f"{name!r} is a {kind or 'value of no type'}: tensors can be read.")
-    tensor = proto.tensor_type
-    if tensor.elem_type not in DTYPES:
-        raise FormatError(f"{name!r} has elements of type {tensor.elem_type}, which is no dtype.")
-    if not tensor.HasField("shape"):
-        raise SizesNeededError(
-            f"{name!r} has no shape in the file, so that not even its rank is known. "
-            "Give an example array or a Spec for it."
-        )
-    dims = [_dim(dim, name, axis) for axis, dim in enumerate(tensor.shape.dim)]
-    return TensorType(DTYPES[tensor.elem_type], tuple(dims))
-
-
-def _dim(dim: Any, name: str | None, axis: int) -> Dim:
-    if dim.HasField("dim_value") and dim.dim_value >= 0:
-        return int(dim.dim_value)
-    if name is None:
-        return unbacked()
-    if dim.dim_param:
-        return symbol(dim.dim_param)
-    return symbol(f"{name}_{axis}")
 
 
 def _opsets(imports: Sequence[Any]) -> dict[str, int]:

@@ -1,0 +1,61 @@
+"""Time several ways of doing the same thing fairly: interleaved, medians, the noise beside.
+
+Machines are shared. Every round runs every way once, in an order that turns, with a pause between
+them so that threads which spin after a call do not take the next way's core.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a call took, each round one sample."""
+
+    samples: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the quartiles, over the median."""
+        low, _, high = statistics.quantiles(self.samples, n=4)
+        return (high - low) / 2 / self.median
+
+
+def interleaved(
+    ways: Mapping[str, Callable[[], object]],
+    *,
+    seconds: float = 2.0,
+    rounds: int = 1000,
+    least: int = 9,
+    pause: float = 0.002,
+    warm: int = 3,
+) -> dict[str, Timing]:
+    """Time every way in turn, for so many seconds or rounds, at least ``least`` times."""
+    for call in ways.values():
+        for _ in range(warm):
+            call()
+    names = list(ways)
+    found: dict[str, list[float]] = {name: [] for name in names}
+    end = time.perf_counter() + seconds
+    done = 0
+    while done < least or (done < rounds and time.perf_counter() < end):
+        turn = done % len(names)
+        for name in names[turn:] + names[:turn]:
+            time.sleep(pause)
+            start = time.perf_counter()
+            ways[name]()
+            found[name].append(time.perf_counter() - start)
+        done += 1
+    return {name: Timing(tuple(samples)) for name, samples in found.items()}
+
+
+def ratio(left: Timing, right: Timing) -> float:
+    """Give the median of the rounds' ratios: what disturbs a round disturbs both."""
+    pairs = zip(left.samples, right.samples, strict=True)
+    return statistics.median(a / b for a, b in pairs)
