@@ -72,7 +72,7 @@ def _require_scales(
         require_dims(count, blocks, f"dims {place} of scale and of the blocks of x")
 
 
-def _spread(scale: Value, x: TensorType, axis: int | None, block: int | None) -> Value:
+def spread_scale(scale: Value, x: TensorType, axis: int | None, block: int | None) -> Value:
     """Shape a scale or zero point so that it broadcasts to x."""
     if axis is None:
         return scale
@@ -125,9 +125,9 @@ def _quantize_type(
 def _quantize(
     x: Value, scale: Value, zero_point: Value | None, dtype: DType, axis: Any, block: Any
 ) -> Value:
-    scales = widened(_spread(scale, x.tensor, axis, block))
+    scales = widened(spread_scale(scale, x.tensor, axis, block))
     numbers = cast(x, dtype=scales.tensor.dtype) if x.tensor.dtype is int32 else widened(x)
-    zero = None if zero_point is None else _spread(zero_point, x.tensor, axis, block)
+    zero = None if zero_point is None else spread_scale(zero_point, x.tensor, axis, block)
     return encode(divide(numbers, scales), zero, dtype)
 
 
@@ -184,8 +184,8 @@ def _dequantize_type(
 
 
 def _dequantize(x: Value, scale: Value, zero_point: Value | None, axis: Any, block: Any) -> Value:
-    codes = x if zero_point is None else centred(x, _spread(zero_point, x.tensor, axis, block))
-    scales = widened(_spread(scale, x.tensor, axis, block))
+    codes = x if zero_point is None else centred(x, spread_scale(zero_point, x.tensor, axis, block))
+    scales = widened(spread_scale(scale, x.tensor, axis, block))
     return narrowed(multiply(cast(codes, dtype=scales.tensor.dtype), scales), scale)
 
 

@@ -6,14 +6,22 @@ from collections.abc import Mapping
 
 from fusewire.frontends.onnx.call import Convert
 from fusewire.frontends.onnx.families import (
+    activation,
     control,
+    conversion,
     convolution,
     elementwise,
+    movement,
     normalization,
     pooling,
+    quantization,
+    recurrent,
 )
 
-_MODULES = (elementwise, control, convolution, pooling, normalization)
+_MODULES = (
+    elementwise, control, convolution, pooling, normalization, recurrent, quantization,
+    activation, conversion, movement,
+)  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()
 }

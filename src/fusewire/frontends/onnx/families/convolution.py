@@ -21,10 +21,12 @@ from fusewire.ops import activation, convolution, elementwise, logic, patches
 from fusewire.ops.declare import Op
 
 
-def window_of(call: Call, x: Value, w: Value) -> tuple[Value, dict[str, Any]]:
+def window_of(
+    call: Call, x: Value, w: Value, fill: Value | None = None
+) -> tuple[Value, dict[str, Any]]:
     """Give x, padded if that cannot be said by numbers, and how filters slide over it."""
     at = sliding(call, x.tensor.shape[2:], kernel(call, w))
-    return at.around(x), {**at.attrs, "groups": call.attr("group", 1)}
+    return at.around(x, fill), {**at.attrs, "groups": call.attr("group", 1)}
 
 
 def _conv(call: Call) -> Value:
