@@ -1,6 +1,7 @@
 """The registry: lazy, strict about names, and calm about plugins that do not work."""
 
 import threading
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 
 import numpy as np
@@ -87,3 +88,62 @@ def test_backends_are_found_by_device_and_by_graph() -> None:
     graph = fw.trace(lambda x: np.sin(x), np.ones(3, np.float32))
     assert "reference" in [b.info.name for b in REGISTRY.on_device("cpu")]
     assert "reference" in [b.info.name for b in REGISTRY.that_run(graph)]
+
+
+CHAOS = "fusewire.testing.chaos:"
+
+
+@pytest.fixture
+def chaos() -> Iterator[Callable[[str], str]]:
+    """Register a backend with a fault under the one name that it has."""
+    yield lambda fault: fw.register(CHAOS + fault, "chaos")
+    fw.unregister("chaos")
+
+
+def test_backend_is_registered_by_reference_and_forgotten() -> None:
+    assert fw.register(CHAOS + "none_at_run") == "chaos"
+    assert "chaos" in fw.list_backends()
+    assert fw.get("chaos") is fw.get("chaos")
+    with pytest.raises(RegistryError, match="is taken by"):
+        fw.register(CHAOS + "none_at_run")
+    fw.unregister("chaos")
+    assert "chaos" not in fw.list_backends()
+    with pytest.raises(RegistryError, match="has no 'chaos'"):
+        fw.get("chaos")
+
+
+def test_backend_under_the_name_of_another_says_so() -> None:
+    fw.register(CHAOS + "none_at_run", "order")
+    try:
+        with pytest.raises(RegistryError, match="'order' calls itself 'chaos'"):
+            fw.get("order")
+    finally:
+        fw.unregister("order")
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("segv_at_import", "SIGSEGV"),
+        ("raise_at_import", "chaos was asked for"),
+        ("exit_at_probe", "exit"),
+        ("garbage_at_import", "no Backend"),
+        ("garbage_at_probe", "the contract does not allow"),
+    ],
+)
+def test_backend_that_cannot_start_stops_nobody(
+    chaos: Callable[[str], str], fault: str, says: str
+) -> None:
+    chaos(fault)
+    assert "chaos" not in {place.backend for place in fw.devices()}
+    met = REGISTRY.meet("chaos")
+    assert met.is_broken
+    assert says in met.reasons
+    with pytest.raises(RegistryError, match=says):
+        fw.get("chaos")
+
+
+def test_devices_are_listed_with_the_reference_last() -> None:
+    places = fw.devices()
+    assert places[-1].backend == "reference"
+    assert len(places) >= len({place.backend for place in places})

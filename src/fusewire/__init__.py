@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.frontend import Limits, Spec
     from fusewire.ir.graph import Graph
-    from fusewire.registry import Registry
+    from fusewire.registry import (
+        Registry,
+        devices,
+        get,
+        list_backends,
+        register,
+        set_default,
+        unregister,
+    )
     from fusewire.runtime.program import Program, Result
 
 _HOMES = {
@@ -26,7 +34,8 @@ _HOMES = {
     "Program": "runtime.program", "Result": "runtime.program",
     "Spec": "frontend", "Limits": "frontend",
     "Graph": "ir.graph",
-    "Registry": "registry",
+    "Registry": "registry", "register": "registry", "unregister": "registry", "get": "registry",
+    "list_backends": "registry", "devices": "registry", "set_default": "registry",
     "FusewireError": "errors", "FallbackWarning": "errors",
     "ops": "",
 }  # fmt: skip
@@ -42,10 +51,16 @@ __all__ = [
     "Result",
     "Spec",
     "compile",
+    "devices",
+    "get",
+    "list_backends",
     "load",
     "ops",
+    "register",
     "run",
+    "set_default",
     "trace",
+    "unregister",
 ]
 
 

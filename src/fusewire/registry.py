@@ -237,3 +237,8 @@ class Registry:
 
 
 REGISTRY = Registry()
+
+# The public functions are those of the one registry.
+register, unregister, get = REGISTRY.register, REGISTRY.unregister, REGISTRY.get
+list_backends, devices = REGISTRY.backends.names, REGISTRY.devices
+set_default = REGISTRY.set_default
