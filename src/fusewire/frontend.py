@@ -55,12 +55,18 @@ def _dim(dim: Any) -> Dim:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a source may cost before it is refused with a BudgetError."""
+    """What a source may cost before it is refused with a BudgetError.
+
+    Functions count in ``nodes`` as often as they are called, and in ``depth`` like graphs inside
+    each other. ``sparse_bytes`` is for sparse constants, which files hold in less than they take.
+    """
 
     nodes: int = 1_000_000
-    constant_bytes: int = 16 * 2**30
-    file_bytes: int = 64 * 2**30
     depth: int = 64
+    rank: int = 64
+    constant_bytes: int = 16 * 2**30
+    sparse_bytes: int = 2**28
+    file_bytes: int = 64 * 2**30
 
 
 @dataclass(frozen=True)

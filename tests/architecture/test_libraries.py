@@ -19,6 +19,8 @@ FOLDERS = {
     "jax": ("backends.xla",),
     "jaxlib": ("backends.xla",),
     "onnx": ("formats.onnx", "frontends.onnx"),
+    # Protocol Buffers, which onnx brings: what parsing raises is there.
+    "google": ("formats.onnx",),
     "onnx_ir": ("formats.onnx", "frontends.onnx"),
     "onnxruntime": ("backends.onnxruntime",),
     "openvino": ("backends.openvino",),
