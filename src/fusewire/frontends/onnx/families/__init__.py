@@ -10,17 +10,20 @@ from fusewire.frontends.onnx.families import (
     control,
     conversion,
     convolution,
+    creation,
     elementwise,
     movement,
     normalization,
     pooling,
     quantization,
     recurrent,
+    resampling,
+    slicing,
 )
 
 _MODULES = (
     elementwise, control, convolution, pooling, normalization, recurrent, quantization,
-    activation, conversion, movement,
+    resampling, activation, conversion, movement, creation, slicing,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()
