@@ -7,7 +7,7 @@ tensors, and the text of names.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 from typing import Any
 
 from fusewire import dtypes
@@ -56,10 +56,11 @@ class Survey:
         self._calls.check(limits)
 
     def _walk(self, proto: Any) -> None:
+        single = _message_class()
         stack: list[tuple[Any, Key | None, int]] = [(proto, None, 0)]
         while stack:
             message, owner, depth = stack.pop()
-            kind = message.DESCRIPTOR.name
+            kind = type(message).__name__
             if kind == "FunctionProto":
                 owner = _key(message, message.name)
             if kind in _CHECKS:
@@ -71,8 +72,10 @@ class Survey:
             depth += kind == "AttributeProto"
             for field, held in message.ListFields():
                 if field.type == _MESSAGE:
-                    many = held if isinstance(held, MutableSequence) else (held,)
-                    stack.extend((inner, owner, depth) for inner in many)
+                    if isinstance(held, single):
+                        stack.append((held, owner, depth))
+                    else:
+                        stack.extend([(inner, owner, depth) for inner in held])
                 elif field.type == _STRING:
                     _check_text(field.name, held)
 
@@ -80,18 +83,21 @@ class Survey:
         key = _key(node, node.op_type)
         if self._calls.add(owner, key, depth):
             return
-        domain = key[0]
-        what = f"The node {shown(node.name)} is {shown(node.op_type)} of the domain {shown(domain)}"
-        if node.op_type in NATIVE and domain not in STANDARD:
-            raise FormatError(
-                f"{what}, which is refused: {NATIVE[node.op_type]}. "
-                "Use the model as it was before it was prepared for that."
+        domain, op, _ = key
+        if not domain:
+            return
+        if op in NATIVE:
+            why = f"is refused: {NATIVE[op]}. Use the model as it was before it was prepared so"
+        elif domain not in DOMAINS and not domain.startswith(PREVIEW):
+            why = (
+                "nothing here knows, and the model has no function of that name. Export it with "
+                "standard operators, or with this one as a function of the model"
             )
-        if domain not in (*STANDARD, *DOMAINS) and not domain.startswith(PREVIEW):
-            raise FormatError(
-                f"{what}, which nothing here knows, and the model has no function of that name. "
-                "Export it with standard operators, or with this one as a function of the model."
-            )
+        else:
+            return
+        raise FormatError(
+            f"The node {shown(node.name)} is {shown(op)} of {shown(domain)}, which {why}."
+        )
 
     def _tensor(self, tensor: Any, owner: Key | None, depth: int) -> None:
         _check_text("name", tensor.name)
@@ -140,6 +146,12 @@ _CHECKS: dict[str, Callable[[Survey, Any, Key | None, int], None]] = {
 }
 
 
+def _message_class() -> type:
+    from google.protobuf.message import Message  # type: ignore[import-untyped] # ships no types
+
+    return Message  # type: ignore[no-any-return]
+
+
 def _key(of: Any, name: str) -> Key:
     return "" if of.domain in STANDARD else of.domain, name, of.overload
 
@@ -152,7 +164,7 @@ def _bytes(type_: TensorType) -> int:
 
 def _check_text(field: str, held: Any) -> None:
     """See that text is text: the parser gives bytes where it is no UTF-8."""
-    for text in (held,) if isinstance(held, str | bytes) else held:
+    for text in (held,) if type(held) in (str, bytes) else held:
         if isinstance(text, bytes):
             raise FormatError(f"A {field} is {shown(text)}, which is no UTF-8.")
         if len(text) > _LONGEST_NAME and field not in _TEXTS:
