@@ -128,10 +128,15 @@ def gap_of(gaps: Iterable[Gap], case: Case) -> Gap | None:
     return None
 
 
+def in_share(name: str, part: Fraction) -> bool:
+    """Tell whether a case belongs to a share, the same everywhere."""
+    return zlib.crc32(name.encode()) % 1000 < 1000 * part
+
+
 def sliced(found: Sequence[Case], part: Fraction) -> list[Case]:
     """Keep a share of the cases, the same everywhere: by hash, and the first one in float32."""
     if part >= 1:
         return list(found)
-    kept = [case for case in found if zlib.crc32(case.id.encode()) % 1000 < 1000 * part]
+    kept = [case for case in found if in_share(case.id, part)]
     first = next((case for case in found if case.dtype is float32), None)
     return kept if first is None or first in kept else [first, *kept]
