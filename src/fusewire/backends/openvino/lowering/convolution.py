@@ -14,7 +14,7 @@ from fusewire.backends.openvino.lowering.contraction import (
     refuses_codes,
     split_product,
 )
-from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, const, rank_of
+from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, const, convert, rank_of
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.backends.openvino.lowering.padding import filled
 from fusewire.ir.dims import Dim, size
@@ -52,6 +52,16 @@ def _spread(s: Any, x: Ov, of: TensorType, steps: tuple[int, ...]) -> Ov:
     return filled(x, const([0] * (rank + 2)), const([0, 0, *(1 - step for step in steps)]), None)
 
 
+def _zeros(s: Any, node: Node) -> Ov:
+    """Sum no products: the engine has no convolution of no channels."""
+    return ops.broadcast(const(0.0, "f32"), s.shape(node.outputs[0].tensor.shape))
+
+
+def _is_void(node: Node) -> bool:
+    """Tell whether there is nothing to multiply: no channel, or all of it is padding."""
+    return any(0 in value.tensor.shape for value in node.operands[:2])
+
+
 def convolved(s: Any, x: Ov, w: Ov, kernel: TensorType, window: Window, groups: int) -> Ov:
     """Slide filters over x."""
     x, low, high = cropped(x, window)
@@ -67,30 +77,33 @@ def _conv(s: Any, node: Node, x: Ov, w: Ov, bias: Ov | None) -> Ov:
     image, kernel = node.operands[0].tensor, node.operands[1].tensor
     window = window_of(node, kernel.shape[2:])
     steps = attr(node, "input_dilations")
-    if steps is not None and max(steps) > 1:
+    if steps is not None and max(steps) > 1 and not _is_void(node):
         x = _spread(s, x, image, steps)
-    found = convolved(s, x, w, kernel, window, int(attr(node, "groups")))
-    return found if bias is None else ops.add(found, _by_channel(bias, rank_of(x)))
+    groups = int(attr(node, "groups"))
+    found = _zeros(s, node) if _is_void(node) else convolved(s, x, w, kernel, window, groups)
+    return _biased(found, bias)
 
 
-def _by_channel(bias: Ov, rank: int) -> Ov:
-    return ops.reshape(bias, const([1, -1] + [1] * (rank - 2)), False)
+def _biased(x: Ov, bias: Ov | None) -> Ov:
+    by_channel = const([1, -1] + [1] * (rank_of(x) - 2))
+    return x if bias is None else ops.add(x, ops.reshape(bias, by_channel, False))
 
 
 def _refuses(node: Node) -> str | None:
     x, w = node.operands[0].tensor, node.operands[1].tensor
     if x.rank > 5:
         return f"OpenVINO convolves over one to three axes, found {x.rank - 2}."
-    if 0 in x.shape or 0 in w.shape:
-        return "OpenVINO refuses convolutions over nothing."
     if not all(isinstance(dim, int) for dim in w.shape):
         return f"OpenVINO needs filters of known size, found {w}."
-    if any(isinstance(dim, int) and dim == 0 for dim in node.outputs[0].tensor.shape):
+    made = node.outputs[0].tensor
+    if 0 in made.shape and not made.is_static:
         return "OpenVINO refuses a window that is larger than what it slides over."
     return exact_terms(node, size(w.shape[1:]))
 
 
 def _conv_transpose(s: Any, node: Node, x: Ov, w: Ov, bias: Ov | None) -> Ov:
+    if _is_void(node):
+        return _biased(_zeros(s, node), bias)
     kernel, groups = node.operands[1].tensor, int(attr(node, "groups"))
     window = window_of(node, kernel.shape[2:])
     low, high = ([side[i] for side in window.padding] for i in (0, 1))
@@ -107,7 +120,7 @@ def _conv_transpose(s: Any, node: Node, x: Ov, w: Ov, bias: Ov | None) -> Ov:
         inner = s.shape([groups, channels // groups, *rest])
         w = ops.reshape(w, inner, False)
         found = ops.group_convolution_backprop_data(x, w, **numbers)
-    return found if bias is None else ops.add(found, _by_channel(bias, rank_of(x)))
+    return _biased(found, bias)
 
 
 def _refuses_transpose(node: Node) -> str | None:
@@ -122,6 +135,8 @@ def _refuses_transpose(node: Node) -> str | None:
 
 
 def _conv_integer(s: Any, node: Node, x: Ov, w: Ov, x_zero: Ov | None, w_zero: Ov | None) -> Ov:
+    if _is_void(node):
+        return convert(_zeros(s, node), "i32")
     kernel = node.operands[1].tensor
     window = window_of(node, kernel.shape[2:])
     groups = int(attr(node, "groups"))

@@ -62,6 +62,8 @@ def _refuses(node: Node) -> str | None:
         return f"OpenVINO compares {of} in float32, which loses digits."
     if x.rank > 5:
         return f"OpenVINO pools over one to three axes, found {x.rank - 2}."
+    if node.outputs[0].tensor.is_static and 0 in node.outputs[0].tensor.shape:
+        return None
     if 0 in x.shape:
         return "OpenVINO refuses to pool nothing."
     if node.op != "max_pool" and window.ceil and not x.is_static:
