@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from fusewire.backend import Gap
 
-_FAR = "Its error is that of numbers near 1: what is nearly 0 has few right digits"
+# The engine clamps x to 18 and errs by 2e-7: 1 / (1 + e^-x) of its own nodes is right, and takes
+# two to three times as long (1.31.1, 100,000 to 1,000,000 elements).
 GAPS: tuple[Gap, ...] = (
-    Gap("sigmoid", "upstream", f"{_FAR}, 0.003 about 17 bits of 24.", "float32"),
-    Gap("sigmoid", "upstream", f"{_FAR}.", "float64"),
-    Gap("sigmoid", "upstream", "Of -80 it gives 0, where bfloat16 has digits.", "bfloat16"),
-    Gap("cos", "upstream", f"{_FAR}.", "float64"),
+    Gap(
+        "sigmoid",
+        "upstream",
+        "Its error is that of numbers near 1, so what is nearly 0 has few right digits.",
+        "float32",
+    ),
 )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import final
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
-from fusewire.dtypes import DType, float64, int32, int64
+from fusewire.dtypes import DType, bfloat16, float32, float64, int32, int64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter, refusal
 from fusewire.formats.onnx.families import TABLE
-from fusewire.formats.onnx.families.pieces import plain
+from fusewire.formats.onnx.families.pieces import choose, compare, number, plain, widened
 from fusewire.formats.onnx.model import Model, Ref, Write
 from fusewire.formats.onnx.target import LEADS, Target
 from fusewire.formats.onnx.writer import Written, emit
@@ -32,12 +33,54 @@ def _triangular(e: Emitter, node: Node, a: Ref, b: Ref) -> Ref:
     return _solved(e, node, part, b)
 
 
-# What the engine has beyond the standard.
+def _sigmoid(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Take the engine's own where it is much faster and nearly right: `gaps.py` says how nearly."""
+    if x.dtype not in (bfloat16, float64):
+        return e("Sigmoid", x)
+    wide = widened(e, x, float32)
+    grown = e("Add", e("Exp", e("Neg", wide)), number(e, 1.0, wide))
+    return e.cast(e("Reciprocal", grown), x.dtype)
+
+
+# Pi as a sum, whose first two parts have 33 bits: multiples of them up to 2**20 are exact.
+_PI = (3.14159265346825122833, 1.21542010126079319532e-10, 4.04453249759190126308e-21)
+
+
+def _periodic(op: str, shift: float) -> Write:
+    """Write sine, or cosine as the sine between its zeros; at half a turn these lie shifted.
+
+    In float64 the engine's own err by 1e-16 everywhere, so that near a zero no digit is right.
+    """
+
+    def write(e: Emitter, node: Node, x: Ref) -> Ref:
+        if x.dtype is not float64:
+            return e(op, x)
+        shifted, two = number(e, shift, x), number(e, 2.0, x)
+        turns = e("Round", e("Sub", e("Div", x, number(e, math.pi, x)), shifted))
+        zero, rest = e("Add", turns, shifted), x
+        for part in _PI:
+            rest = e("Sub", rest, e("Mul", zero, number(e, part, x)))
+        odd = e("Sub", turns, e("Mul", two, e("Floor", e("Div", turns, two))))
+        signs = (1.0, 2.0) if op == "Sin" else (-1.0, -2.0)
+        first, change = (number(e, sign, x) for sign in signs)
+        near = e("Mul", e("Sin", rest), e("Sub", first, e("Mul", change, odd)))
+        size = e("Abs", x)
+        above = compare(e, "Greater", size, number(e, 1.0, x))
+        below = compare(e, "Less", size, number(e, 1e6, x))
+        return choose(e, e("And", above, below), near, e(op, x))
+
+    return write
+
+
+# What the engine has beyond the standard, and what of the standard it has otherwise.
 OWN: Mapping[str, Write] = {
     "det": plain("Det"),
     "inverse": plain("com.microsoft:Inverse"),
     "solve": _solved,
     "triangular_solve": _triangular,
+    "sigmoid": _sigmoid,
+    "sin": _periodic("Sin", 0.0),
+    "cos": _periodic("Cos", 0.5),
 }
 # More versions of the engine know the lower one; the higher has ops that it lacks.
 OPSETS = (21, 26)
