@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 from fusewire import dtypes
-from fusewire.ir.graph import Value
-from fusewire.ops import conversion, movement
+from fusewire.errors import SizesNeededError
+from fusewire.frontends.onnx.call import Call
+from fusewire.ir.dims import Dim, Shape, symbol, unbacked
+from fusewire.ir.graph import Value, order
+from fusewire.ir.types import TensorType
+from fusewire.ops import control, conversion, logic, movement
+from fusewire.ops.declare import Op
+from fusewire.ops.subgraph import result_types, subgraph
+from fusewire.ops.table import untold
+from fusewire.rewrite.rules.shapes import twin
+
+# How far back through joins and casts the elements of a shape are looked for.
+_STEPS_BACK = 8
 
 
 def scalar(x: Value | None) -> Value | None:
@@ -17,3 +31,98 @@ def scalar(x: Value | None) -> Value | None:
 def cast(x: Value, to: dtypes.DType) -> Value:
     """Convert unless it is of the dtype already."""
     return x if x.tensor.dtype is to else conversion.cast(x, dtype=to)
+
+
+def length(value: Value, what: str) -> int:
+    """Count the elements of a list, which tell a rank."""
+    found = value.tensor.size
+    if not isinstance(found, int):
+        raise SizesNeededError(
+            f"{what} is {value.type}, and how many there are decides a rank. Give example arrays, "
+            "or Specs with sizes."
+        )
+    return found
+
+
+def known_dims(call: Call, value: Value, what: str, steps: int = _STEPS_BACK) -> list[Dim | None]:
+    """Tell the elements of a list one by one, None where only the run can."""
+    found = call.dims(value)
+    if found is not None:
+        return list(found)
+    made = value.node
+    if made is not None and steps:
+        if made.op == "concat" and value.tensor.rank == 1:
+            return [d for v in made.operands for d in known_dims(call, v, what, steps - 1)]
+        if made.op in ("cast", "reshape", "expand_dims", "squeeze"):
+            return known_dims(call, made.operands[0], what, steps - 1)
+    return [None] * length(value, what)
+
+
+def named(dims: Sequence[Dim | None]) -> Shape:
+    """Name the sizes that are not known."""
+    return tuple(unbacked() if dim is None else dim for dim in dims)
+
+
+def is_told(found: Value, *operands: Value | None) -> bool:
+    """Tell whether what leads from operands to a value names only sizes that they tell."""
+    known = {v.node for v in operands if v is not None and v.node is not None}
+    return not any(untold(node) for node in order([found], known))
+
+
+def _dims(shape: Shape) -> Mapping[str, Any]:
+    return {"dims": shape}
+
+
+def with_sizes(
+    call: Call,
+    op: Op[Any],
+    operands: Sequence[Value | None],
+    shape: Shape,
+    say: Callable[[Shape], Mapping[str, Any]] = _dims,
+    **attrs: Any,
+) -> Sequence[Value]:
+    """Make an op whose shape an operand tells, or its static twin where that is known.
+
+    ``shape`` is what is known of the first output, which ``say`` turns into attributes.
+    """
+    node = op.make(operands, {**attrs, **say(shape)})
+    static = twin(node, call.importer.facts)
+    if static is None:
+        return node.outputs
+    if is_told(static[0], *operands):
+        return static
+    return op.make(operands, {**attrs, **say(static[0].tensor.shape)}).outputs
+
+
+def chosen(
+    call: Call, flag: Value, operands: Sequence[Value], then: Callable[..., Value], default: int = 0
+) -> Value:
+    """Apply a function where a flag holds, else give one of the operands."""
+    # The branches name sizes by symbols of their own, so that they need nothing from around them.
+    names: dict[Dim, Dim] = {}
+    types = [_renamed(call, v.tensor, names) for v in operands]
+    attrs: dict[str, Any] = {
+        "then": subgraph(lambda *xs: [then(*xs)], *types, name="chosen"),
+        "otherwise": subgraph(lambda *xs: [xs[default]], *types, name="kept"),
+    }
+    every = [flag, *operands]
+    attrs["types"] = result_types(control.cond, [v.type for v in every], **attrs)
+    return control.cond.make(every, attrs).outputs[0]
+
+
+def _renamed(call: Call, type_: TensorType, names: dict[Dim, Dim]) -> TensorType:
+    dims: list[Dim] = []
+    for dim in type_.shape:
+        if not isinstance(dim, int) and dim not in names:
+            names[dim] = symbol(call.importer.fresh("branch"))
+        dims.append(names.get(dim, dim))
+    return type_.with_shape(tuple(dims))
+
+
+def by_axis(call: Call, axis: Value, x: Value, along: Callable[[Value, int], Value]) -> Value:
+    """Apply what keeps the type of x along the axis that a scalar tells when the model runs."""
+    rank, found = x.tensor.rank, x
+    for place in range(rank):
+        flag = logic.logical_or(logic.equal(axis, place), logic.equal(axis, place - rank))
+        found = chosen(call, flag, [x, found], lambda a, b, at=place: along(a, at), default=1)
+    return found

@@ -7,23 +7,27 @@ from collections.abc import Mapping
 from fusewire.frontends.onnx.call import Convert
 from fusewire.frontends.onnx.families import (
     activation,
+    contraction,
     control,
     conversion,
     convolution,
     creation,
     elementwise,
+    indexing,
     movement,
     normalization,
     pooling,
     quantization,
     recurrent,
+    reduction,
     resampling,
     slicing,
 )
 
 _MODULES = (
     elementwise, control, convolution, pooling, normalization, recurrent, quantization,
-    resampling, activation, conversion, movement, creation, slicing,
+    resampling, activation, conversion, movement, creation, slicing, indexing, reduction,
+    contraction,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()

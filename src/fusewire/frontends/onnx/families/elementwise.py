@@ -1,4 +1,4 @@
-"""Elementwise ops: arithmetic, comparison, logic, activations, casts."""
+"""Elementwise ops: arithmetic, comparison, logic, bits."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 from fusewire import dtypes
 from fusewire.frontends.onnx.call import Call, Convert, Converted
-from fusewire.frontends.onnx.pieces import cast
+from fusewire.frontends.onnx.pieces import cast, scalar
+from fusewire.ir.builder import constant
 from fusewire.ir.graph import Value
-from fusewire.ops import activation, elementwise, logic, movement
+from fusewire.ops import elementwise, logic, movement
 from fusewire.ops.declare import Op
 
 
 def same(op: Op[Any]) -> Convert:
     """Take the operands in their order."""
     return lambda call: op(*call.rest)
-
-
-def floats(op: Op[Any], **defaults: float) -> Convert:
-    """Take float attributes of the same name."""
-    return lambda call: op(
-        call[0], **{name: call.attr(name, default) for name, default in defaults.items()}
-    )
 
 
 def aligned(call: Call) -> tuple[Value, Value]:
@@ -85,10 +81,90 @@ def _identity(call: Call) -> Converted:
     return call[0]
 
 
+def _clip(call: Call) -> Converted:
+    x = call[0]
+    if call.opset < 11:
+        held = [call.attr(name) for name in ("min", "max")]
+        bounds = [None if n is None else constant(np.array(n, x.tensor.dtype.numpy)) for n in held]
+    else:
+        bounds = [scalar(call.get(position)) for position in (1, 2)]
+    return x if bounds == [None, None] else logic.clip(x, *bounds)
+
+
+def _shift(call: Call) -> Converted:
+    direction = call.needed("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        call.refuse(f"direction must be LEFT or RIGHT, found {direction!r}.")
+    x, y = call[0], call[1]
+    if direction == "LEFT":
+        return logic.shift_left(x, y)
+    if y.tensor.dtype.is_signed:
+        # A negative amount leaves only signs, as one of the width or more does.
+        y = logic.where(logic.less(y, 0), y.tensor.dtype.bits, y)
+    return logic.shift_right(x, y)
+
+
+def _isinf(call: Call) -> Converted:
+    x = call[0]
+    negative, positive = (call.flag(f"detect_{side}", 1) for side in ("negative", "positive"))
+    found = logic.isinf(x)
+    if negative and positive:
+        return found
+    wide = cast(x, dtypes.float32) if x.tensor.dtype.is_narrow else x
+    sides = [logic.greater(wide, 0.0)] if positive else []
+    sides += [logic.less(wide, 0.0)] if negative else []
+    # Of neither side, none is.
+    return logic.logical_and(found, *(sides or [logic.logical_not(found)]))
+
+
+_UNARY = {
+    "Abs": elementwise.abs_,
+    "Acos": elementwise.acos,
+    "Acosh": elementwise.acosh,
+    "Asin": elementwise.asin,
+    "Asinh": elementwise.asinh,
+    "Atan": elementwise.atan,
+    "Atanh": elementwise.atanh,
+    "BitwiseNot": logic.bitwise_not,
+    "Ceil": elementwise.ceil,
+    "Cos": elementwise.cos,
+    "Cosh": elementwise.cosh,
+    "Erf": elementwise.erf,
+    "Exp": elementwise.exp,
+    "Floor": elementwise.floor,
+    "IsNaN": logic.isnan,
+    "Log": elementwise.log,
+    "Neg": elementwise.negative,
+    "Not": logic.logical_not,
+    "Reciprocal": elementwise.reciprocal,
+    "Round": elementwise.round_,
+    "Sign": elementwise.sign,
+    "Sin": elementwise.sin,
+    "Sinh": elementwise.sinh,
+    "Sqrt": elementwise.sqrt,
+    "Tan": elementwise.tan,
+    "Tanh": elementwise.tanh,
+    "Where": logic.where,
+}
+_BINARY = {
+    "Add": elementwise.add,
+    "Sub": elementwise.subtract,
+    "Mul": elementwise.multiply,
+    "And": logic.logical_and,
+    "Or": logic.logical_or,
+    "Xor": logic.logical_xor,
+    "Equal": logic.equal,
+    "Less": logic.less,
+    "LessOrEqual": logic.less_equal,
+    "Greater": logic.greater,
+    "GreaterOrEqual": logic.greater_equal,
+    "BitwiseAnd": logic.bitwise_and,
+    "BitwiseOr": logic.bitwise_or,
+    "BitwiseXor": logic.bitwise_xor,
+}
 TABLE: Mapping[str, Convert] = {
-    "Add": binary(elementwise.add),
-    "Sub": binary(elementwise.subtract),
-    "Mul": binary(elementwise.multiply),
+    **{name: same(op) for name, op in _UNARY.items()},
+    **{name: binary(op) for name, op in _BINARY.items()},
     "Div": _divide,
     "Mod": _mod,
     "Pow": _power,
@@ -97,8 +173,7 @@ TABLE: Mapping[str, Convert] = {
     "Sum": folded(elementwise.add),
     "Mean": _mean,
     "Identity": _identity,
-    "Relu": same(activation.relu),
-    "Sigmoid": same(activation.sigmoid),
-    "Equal": binary(logic.equal),
-    "Not": same(logic.logical_not),
+    "Clip": _clip,
+    "BitShift": _shift,
+    "IsInf": _isinf,
 }
