@@ -18,7 +18,7 @@ CORE = ("numpy", "ml_dtypes")
 FOLDERS = {
     "jax": ("backends.xla",),
     "jaxlib": ("backends.xla",),
-    "onnx": ("formats.onnx", "frontends.onnx"),
+    "onnx": ("formats.onnx", "frontends.onnx", "testing.onnx_suite"),
     # Protocol Buffers, which onnx brings: what parsing raises is there.
     "google": ("formats.onnx",),
     "onnx_ir": ("formats.onnx", "frontends.onnx"),

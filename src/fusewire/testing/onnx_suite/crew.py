@@ -1,0 +1,121 @@
+"""Children that run cases side by side; one that dies or hangs costs the case it was at."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, get_args
+
+from fusewire.errors import EngineError, EngineGarbage
+from fusewire.process.child import Child, ChildLimits
+
+WORKER = "fusewire.testing.onnx_suite.worker"
+# A refusal is a failure whose reason is that the backend does not take a node.
+Status = Literal["passed", "failed", "refused", "excluded"]
+LIMITS = ChildLimits(seconds=180.0, memory_bytes=8 << 30)
+_START_SECONDS = 300.0
+# Engines keep something of every program they compile.
+_JOBS_PER_CHILD = 1100
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case."""
+
+    status: Status
+    reason: str = ""
+    seconds: float = 0.0
+
+
+class _Seat:
+    """The place of one child, filled when it is needed."""
+
+    def __init__(self, side: str, home: Path) -> None:
+        self._side = side
+        self._home = home
+        self._child: Child | None = None
+
+    def ask(self, header: dict[str, Any], what: str) -> dict[str, Any]:
+        child = self._child
+        if child is None or not child.is_usable or child.jobs >= _JOBS_PER_CHILD:
+            self.empty()
+            child = self._child = Child(self._side, WORKER)
+        child.greet(_START_SECONDS)
+        return child.ask({**header, "home": str(self._home)}, [], LIMITS, what).header
+
+    def interrupt(self) -> None:
+        if self._child is not None:
+            self._child.interrupt()
+
+    def empty(self) -> None:
+        if self._child is not None:
+            self._child.end()
+
+
+class Crew:
+    """Runs cases on one side, in ``size`` children at once."""
+
+    def __init__(self, side: str, size: int = 2) -> None:
+        self.side = side
+        self._ours = contextlib.ExitStack()
+        home = self._ours.enter_context(tempfile.TemporaryDirectory(prefix="onnx_suite"))
+        self._threads = ThreadPoolExecutor(size)
+        self._seats = [_Seat(side, Path(home) / str(i)) for i in range(size)]
+        self._free: queue.SimpleQueue[_Seat] = queue.SimpleQueue()
+        for seat in self._seats:
+            self._free.put(seat)
+
+    def names(self) -> list[str]:
+        """List all cases; the first call starts a child, which takes some seconds."""
+        with self._seated() as seat:
+            return list(map(str, seat.ask({}, "the list of cases")["names"]))
+
+    def run(self, cases: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
+        """Run cases, and give each as soon as it is done."""
+        waiting = {self._threads.submit(self._outcome, case): case for case in cases}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+
+    def _outcome(self, case: str) -> Outcome:
+        with self._seated() as seat:
+            try:
+                found = seat.ask({"case": case}, case)
+            except EngineError as error:
+                return Outcome("failed", error.reason)
+        if found.get("status") not in get_args(Status):
+            raise EngineGarbage(f"A child of {self.side} says of {case}: {found!r}.")
+        return Outcome(found["status"], str(found["reason"]), float(found["seconds"]))
+
+    @contextlib.contextmanager
+    def _seated(self) -> Iterator[_Seat]:
+        seat = self._free.get()
+        try:
+            yield seat
+        finally:
+            self._free.put(seat)
+
+    def close(self) -> None:
+        """End the children, also those at work."""
+        for seat in self._seats:
+            seat.interrupt()
+        self._threads.shutdown(cancel_futures=True)
+        for seat in self._seats:
+            seat.empty()
+        self._ours.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,101 @@
+"""What was found, kept in a file, so that a run can go on where another ended."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+from fusewire.testing.onnx_suite.crew import Outcome
+
+COLUMNS = ("passed", "failed", "excluded", "not run")
+
+
+def exclusions() -> dict[str, str]:
+    """Map the cases that no backend of ours can be asked for to the reasons."""
+    text = files(__package__).joinpath("exclusions.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: reason for name, _, reason in (line.partition(": ") for line in lines)}
+
+
+class Record:
+    """Outcomes by side and case."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self.cases: list[str] = []
+        self.sides: dict[str, dict[str, Outcome]] = {}
+        self.versions: dict[str, str] = {}
+        if path is not None and path.exists():
+            held = json.loads(path.read_text(encoding="utf-8"))
+            self.cases, self.versions = held["cases"], held["versions"]
+            for side, found in held["sides"].items():
+                self.sides[side] = {case: Outcome(*row) for case, row in found.items()}
+
+    def save(self) -> None:
+        """Write the file, all of it or nothing."""
+        if self._path is None:
+            return
+        sides = {
+            side: {case: astuple(outcome) for case, outcome in sorted(found.items())}
+            for side, found in sorted(self.sides.items())
+        }
+        held = {"versions": self.versions, "cases": self.cases, "sides": sides}
+        new = self._path.with_suffix(".new")
+        new.write_text(json.dumps(held, indent=0) + "\n", encoding="utf-8")
+        new.replace(self._path)
+
+    def note(self, packages: Iterable[str]) -> None:
+        """Note the versions that outcomes are about."""
+        self.versions |= {package: version(package) for package in packages}
+
+    def counts(self, side: str) -> dict[str, int]:
+        """Count the four columns; they add up to all cases."""
+        found = self.sides.get(side, {})
+        counted: Counter[str] = Counter()
+        counted.update("failed" if o.status == "refused" else o.status for o in found.values())
+        counted["not run"] = len(self.cases) - len(found)
+        return {column: counted[column] for column in COLUMNS}
+
+    def problems(self, side: str) -> dict[str, Outcome]:
+        """Map the cases that did not pass, exclusions apart."""
+        found = self.sides.get(side, {}).items()
+        return {case: o for case, o in found if o.status in ("failed", "refused")}
+
+
+def grouped(side: str, problems: Mapping[str, Outcome]) -> dict[str, list[str]]:
+    """Group cases by reason, numbers and names apart; the largest group comes first."""
+    groups: dict[str, list[str]] = {}
+    for case, outcome in problems.items():
+        groups.setdefault(_kind(side, case, outcome.reason), []).append(case)
+    return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
+
+
+def _kind(side: str, case: str, reason: str) -> str:
+    said = reason.removeprefix(f"{side} failed while running {case}: ")
+    for pattern, instead in _PLAIN:
+        said = pattern.sub(instead, said)
+    return said[:160]
+
+
+_PLAIN = [
+    (re.compile(pattern), instead)
+    for pattern, instead in (
+        # Of a refusal, what the backend says of the first node.
+        (r".* nodes run on none of .*? The first is .*?\. (?=\w+: )", "Refused: "),
+        (r" Allow fallback=.*", ""),
+        (r"\S*/site-packages/", ""),
+        (r"\S*/src/fusewire/", "fusewire/"),
+        (r"'[^']*'|\"[^\"]*\"", "'..'"),
+        (r"Mismatched elements.*", "values differ"),
+        (r"\([^()]*opset [^()]*\): ", ""),
+        (r"\[[^\[\]]*\]", "[..]"),
+        (r"%\w+", "%"),
+        (r"-?\b\d[\d.]*(e[-+]?\d+)?\b", "N"),
+    )
+]
