@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import hashlib
+import io
 import os
 import stat
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,11 +29,12 @@ from fusewire.ir.graph import Array
 # Opens a relative path, given by its parts, below an open folder.
 Opener: TypeAlias = Callable[[int, Sequence[str]], int]
 
-# Some of these do not exist everywhere. Opening a FIFO must not wait for its writer.
-_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+# Not all of these exist everywhere. Opening a FIFO must not wait for its writer.
+FLAGS = os.O_RDONLY | sum(getattr(os, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "BINARY"))
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _FOLDER = getattr(os, "O_DIRECTORY", 0)
 
+_PIECE = 2**22
 _OPENAT2 = 437
 _NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
 _LINK = "it is, or passes through, a symbolic link"
@@ -51,7 +55,7 @@ class _How(ctypes.Structure):
 def open_in_one(folder: int, parts: Sequence[str]) -> int:
     """Let the kernel walk the path and see to it that nothing leaves the folder (Linux 5.6)."""
     libc = ctypes.CDLL(None, use_errno=True)
-    how = _How(_FLAGS, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
+    how = _How(FLAGS, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
     path = ctypes.c_char_p(os.fsencode("/".join(parts)))
     sizes = ctypes.c_int(folder), path, ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how))
     found = int(libc.syscall(ctypes.c_long(_OPENAT2), *sizes))
@@ -65,9 +69,9 @@ def open_in_steps(folder: int, parts: Sequence[str]) -> int:
     here = os.dup(folder)
     try:
         for part in parts[:-1]:
-            here, above = os.open(part, _FLAGS | _FOLDER | _NO_LINK, dir_fd=here), here
+            here, above = os.open(part, FLAGS | _FOLDER | _NO_LINK, dir_fd=here), here
             os.close(above)
-        return os.open(parts[-1], _FLAGS | _NO_LINK, dir_fd=here)
+        return os.open(parts[-1], FLAGS | _NO_LINK, dir_fd=here)
     finally:
         os.close(here)
 
@@ -89,13 +93,28 @@ def open_beneath(folder: int, parts: Sequence[str]) -> int:
     return open_in_steps(folder, parts)
 
 
+class State(NamedTuple):
+    """What tells a file, as it is now, from any other."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @staticmethod
+    def of(found: os.stat_result) -> State:
+        times = found.st_mtime_ns, found.st_ctime_ns
+        return State(found.st_dev, found.st_ino, found.st_size, *times)
+
+
 class Folder:
     """The folder of a model, held open so that it stays the same one."""
 
     def __init__(self, path: str | os.PathLike[str], opener: Opener = open_beneath) -> None:
         self.path = os.fspath(path)
         self._open = opener
-        self._descriptor = os.open(path, _FLAGS | _FOLDER)
+        self._descriptor = os.open(path, FLAGS | _FOLDER)
         weakref.finalize(self, os.close, self._descriptor)
 
     def open(self, location: str) -> tuple[int, os.stat_result]:
@@ -117,6 +136,17 @@ class Folder:
             raise
         return descriptor, found
 
+    @contextmanager
+    def reopened(self, location: str, state: State) -> Iterator[int]:
+        """Open a file again that must be what it was when it was checked."""
+        descriptor, found = self.open(location)
+        try:
+            if State.of(found) != state:
+                raise _changed(location)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
 
 def _parts(location: str) -> list[str]:
     """Take a location apart; refuse what could mean another place than it seems."""
@@ -137,6 +167,10 @@ def _refused(location: str, reason: str) -> FormatError:
     )
 
 
+def _changed(location: str) -> FormatError:
+    return _refused(location, "the file was changed while the model was in use")
+
+
 @dataclass(frozen=True)
 class Span:
     """Bytes of a file beneath a folder, and what the file was when they were checked."""
@@ -145,17 +179,15 @@ class Span:
     location: str
     offset: int
     length: int
-    state: tuple[int, ...]
+    state: State
 
     def read(self) -> Array:
         """Read the bytes; FormatError when the file is no longer what was checked."""
-        descriptor, found = self.folder.open(self.location)
-        try:
-            if _state(found) != self.state:
-                raise _refused(self.location, "the file was changed while the model was in use")
-            return _read(descriptor, self.offset, self.length, self.location)
-        finally:
-            os.close(descriptor)
+        with self.folder.reopened(self.location, self.state) as descriptor:
+            made = read_at(descriptor, self.offset, self.length)
+        if made is None:
+            raise _changed(self.location)
+        return np.frombuffer(made, np.uint8)
 
 
 def span_of(folder: Folder, entries: Any, needed: int) -> Span:
@@ -175,7 +207,7 @@ def span_of(folder: Folder, entries: Any, needed: int) -> Span:
     if offset + needed > found.st_size:
         reach = f"bytes {offset:,} to {offset + needed:,}"
         raise _refused(location, f"{reach} are asked for and the file has {found.st_size:,}")
-    return Span(folder, location, offset, needed, _state(found))
+    return Span(folder, location, offset, needed, State.of(found))
 
 
 _DEFAULTS = (("offset", 0), ("length", None))
@@ -191,18 +223,28 @@ def _number(given: dict[str, str], key: str, default: int | None) -> int | None:
     return int(text)
 
 
-def _state(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def digest_of(folder: Folder, location: str, state: State) -> bytes:
+    """Hash a whole file of external data."""
+    sha = hashlib.sha256()
+    with folder.reopened(location, state) as descriptor:
+        for offset in range(0, state.size, _PIECE):
+            piece = read_at(descriptor, offset, min(_PIECE, state.size - offset))
+            if piece is None:
+                raise _changed(location)
+            sha.update(piece)
+    return sha.digest()
 
 
-def _read(descriptor: int, offset: int, length: int, location: str) -> Array:
-    made = np.empty(length, np.uint8)
-    view = made.data
+def read_at(descriptor: int, offset: int, length: int) -> bytearray | None:
+    """Read so many bytes of a file, or give None when it ends before."""
+    made = bytearray(length)
+    view = memoryview(made)
     done = 0
-    while done < length:
-        count = os.preadv(descriptor, [view[done:]], offset + done)
-        if count == 0:
-            raise _refused(location, f"it ends after {offset + done:,} bytes")
-        done += count
-    made.flags.writeable = False
+    with io.FileIO(descriptor, closefd=False) as file:
+        file.seek(offset)
+        while done < length:
+            count = file.readinto(view[done:])
+            if not count:
+                return None
+            done += count
     return made

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from fusewire.errors import BudgetError, FormatError, FusewireError, SourceError
-from fusewire.formats.onnx.external import Folder, span_of
+from fusewire.formats.onnx.external import FLAGS, Folder, State, digest_of, read_at, span_of
 from fusewire.formats.onnx.shown import shown
 from fusewire.formats.onnx.straighten import check, straighten
 from fusewire.formats.onnx.survey import Survey
@@ -37,7 +38,6 @@ from fusewire.ir.types import TensorType
 
 # Protocol Buffers end here.
 _LARGEST = 2**31 - 1
-_PIECE = 2**22
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,17 @@ class Opened:
     source: str
     limits: Limits
     file_digest: str
-    locations: tuple[str, ...] = ()
     folder: Folder | None = None
+    # What the files of external data were when they were checked.
+    states: Mapping[str, State] = field(default_factory=dict)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 over the file and all files of external data, as hex."""
         sha = hashlib.sha256(self.file_digest.encode())
-        for location in self.locations:
+        for location, state in sorted(self.states.items()):
             sha.update(f"\n{location}\n".encode())
-            sha.update(_digest(self._beneath, location))
+            sha.update(digest_of(self._beneath, location, state))
         return sha.hexdigest()
 
     def constant(self, tensor: Any) -> Constant:
@@ -66,7 +67,8 @@ class Opened:
         if tensor.data_location != EXTERNAL:
             return Constant(type_, partial(elements, tensor, type_))
         check_data(tensor, type_)
-        span = span_of(self._beneath, tensor.external_data, _needed(type_))
+        found = span_of(self._beneath, tensor.external_data, _needed(type_))
+        span = replace(found, state=self.states.get(found.location, found.state))
         return Constant(type_, lambda: decoded(span.read(), type_))
 
     def sparse(self, sparse: Any) -> Constant:
@@ -102,29 +104,27 @@ def open_model(source: Any, limits: Limits = Limits()) -> Opened:
         raise type(error)(f"{name}: {error}") from None
 
 
-def _open(name: str, data: bytes, home: Path | None, limits: Limits) -> Opened:
+def _open(name: str, data: bytes | bytearray, home: Path | None, limits: Limits) -> Opened:
     look(data, limits)
     digest = hashlib.sha256(data).hexdigest()
     proto = _parse(data)
     del data
     survey = Survey(proto, limits)
     folder = None if home is None or not survey.external else Folder(home)
-    opened = Opened(proto, name, limits, digest, folder=folder)
-    sizes: dict[str, int] = {}
+    states: dict[str, State] = {}
+    opened = Opened(proto, name, limits, digest, folder, states)
     for tensor, type_ in survey.external:
         span = span_of(opened._beneath, tensor.external_data, _needed(type_))
-        sizes[span.location] = span.state[2]
-    if sum(sizes.values()) > limits.file_bytes:
-        raise BudgetError(
-            f"The external data has {sum(sizes.values()):,} bytes, and {limits.file_bytes:,} are "
-            "allowed (Limits.file_bytes)."
-        )
+        states[span.location] = span.state
+    size = sum(state.size for state in states.values())
+    if size > limits.file_bytes:
+        raise _too_long("The external data", size, limits)
     straighten(proto)
     check(proto)
-    return Opened(proto, name, limits, digest, tuple(sorted(sizes)), folder)
+    return opened
 
 
-def _bytes_of(source: Any, limits: Limits) -> tuple[str, bytes, Path | None]:
+def _bytes_of(source: Any, limits: Limits) -> tuple[str, bytes | bytearray, Path | None]:
     """Give a name, the bytes, and the folder beneath which external data may lie."""
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -142,17 +142,16 @@ def _bytes_of(source: Any, limits: Limits) -> tuple[str, bytes, Path | None]:
         ) from None
 
 
-def _read(path: Path, limits: Limits) -> bytes:
+def _read(path: Path, limits: Limits) -> bytearray:
     """Read a regular file of an allowed size; what was checked is what is read."""
     asked = shown(str(path))
     try:
         # A FIFO must not make us wait for whoever writes it.
-        flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-        descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+        descriptor = os.open(path, FLAGS)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise SourceError(f"{asked} cannot be opened: {reason}.") from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise SourceError(f"{asked} is no regular file. Give the path of an ONNX file.")
@@ -163,8 +162,10 @@ def _read(path: Path, limits: Limits) -> bytes:
                 f"{asked} has {found.st_size:,} bytes, and no ONNX file has more than "
                 f"{_LARGEST:,}: larger models have their weights in files of external data."
             )
-        data = file.read(found.st_size)
-    if len(data) != found.st_size:
+        data = read_at(descriptor, 0, found.st_size)
+    finally:
+        os.close(descriptor)
+    if data is None:
         raise FormatError(f"{asked} was changed while it was read. Load it again.")
     return data
 
@@ -175,7 +176,7 @@ def _too_long(what: str, size: int, limits: Limits) -> BudgetError:
     )
 
 
-def _parse(data: bytes) -> Any:
+def _parse(data: bytes | bytearray) -> Any:
     try:
         from google.protobuf.message import (  # type: ignore[import-untyped] # ships no types
             DecodeError,
@@ -201,12 +202,3 @@ def _needed(type_: TensorType) -> int:
     count = type_.size
     assert isinstance(count, int)
     return stored_bytes(type_.dtype, count)
-
-
-def _digest(folder: Folder, location: str) -> bytes:
-    descriptor, _ = folder.open(location)
-    sha = hashlib.sha256()
-    with os.fdopen(descriptor, "rb") as file:
-        while piece := file.read(_PIECE):
-            sha.update(piece)
-    return sha.digest()

@@ -57,7 +57,7 @@ def _kinds() -> dict[str, _Kind]:
     return kinds
 
 
-def look(data: bytes, limits: Limits) -> None:
+def look(data: bytes | bytearray, limits: Limits) -> None:
     """Refuse bytes that would become too many nodes, graphs too deep, or too much memory."""
     if len(data) <= HARMLESS:
         return
@@ -87,7 +87,7 @@ def look(data: bytes, limits: Limits) -> None:
             )
 
 
-def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _fields(data: bytes | bytearray, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Yield number, place and length of what a message holds; plain numbers have no length."""
     while at < end:
         tag = data[at]
@@ -112,7 +112,7 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         raise _broken()
 
 
-def _number(data: bytes, at: int, end: int) -> tuple[int, int]:
+def _number(data: bytes | bytearray, at: int, end: int) -> tuple[int, int]:
     """Read a number of 7 bits a byte, and give the place after it."""
     value = shift = 0
     while at < end and shift < 70:
