@@ -15,7 +15,15 @@ from fusewire.ops.contraction import matmul
 from fusewire.ops.conversion import cast
 from fusewire.ops.creation import iota
 from fusewire.ops.declare import Family, Trait
-from fusewire.ops.elementwise import add, divide, multiply, sqrt, subtract, tanh
+from fusewire.ops.elementwise import (
+    add,
+    divide,
+    multiply,
+    reciprocal,
+    sqrt,
+    subtract,
+    tanh,
+)
 from fusewire.ops.inference import require, require_dims, same_dim, same_dtype, within
 from fusewire.ops.logic import equal, greater_equal, less_equal, logical_and, where
 from fusewire.ops.movement import concat, reshape, squeeze, stack, transpose
@@ -91,6 +99,17 @@ def _root(q: Value) -> Value | float:
     return sqrt(size) if isinstance(size, Value) else math.sqrt(size)
 
 
+def _scaled(q: Value, k: Value, scale: float | None) -> tuple[Value, Value]:
+    """Scale the product of q and k; both share it in 16 bits, as ONNX has it."""
+    if q.tensor.dtype.bits > 16 or (scale is not None and scale <= 0.0):
+        return divide(q, _root(q)) if scale is None else multiply(q, scale), k
+    if scale is not None:
+        return multiply(q, math.sqrt(scale)), multiply(k, math.sqrt(scale))
+    root = _root(q)
+    each = sqrt(reciprocal(root)) if isinstance(root, Value) else math.sqrt(1.0 / root)
+    return multiply(q, each), multiply(k, each)
+
+
 def attention_stages(
     q: Value,
     k: Value,
@@ -107,7 +126,7 @@ def attention_stages(
     """Compute the weights of attention, and what leads to them."""
     _, heads, queries, size = q.tensor.shape
     _, shared, keys, _ = k.tensor.shape
-    scaled = divide(q, _root(q)) if scale is None else multiply(q, scale)
+    scaled, k = _scaled(q, k, scale)
     # Query heads that share a key head become rows of one product.
     rows = floordiv(heads, shared) * queries
     folded = reshape(scaled, shape=(q.tensor.shape[0], shared, rows, size))

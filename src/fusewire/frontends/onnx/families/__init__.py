@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fusewire.frontends.onnx.call import Convert
 from fusewire.frontends.onnx.families import (
     activation,
-    contraction,
+    reduction, contraction,
     control,
     conversion,
     convolution,
@@ -22,11 +22,12 @@ from fusewire.frontends.onnx.families import (
     reduction,
     resampling,
     slicing,
+    transformer,
 )
 
 _MODULES = (
-    elementwise, control, convolution, pooling, normalization, recurrent, quantization,
-    resampling, activation, conversion, movement, creation, slicing, indexing, reduction,
+    elementwise, control, convolution, pooling, normalization, recurrent, quantization, resampling,
+    transformer, activation, conversion, movement, creation, slicing, indexing, reduction,
     contraction,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
