@@ -22,6 +22,7 @@ from fusewire.ops.interpret import graph_of
 from fusewire.ops.table import get_op, verify
 from fusewire.placement.claims import Home
 from fusewire.placement.contact import Fallback, Maker
+from fusewire.placement.explain import Explanation
 from fusewire.placement.planner import Planned, make_plan
 from fusewire.placement.select import Policy, Search, choose
 from fusewire.process.child import ChildLimits
@@ -183,22 +184,27 @@ def _results(graph: Graph) -> Structure:
 def _entry(reading: Reading, options: Options) -> Entry:
     verify(reading.graph)
     graph = run_pipeline(reading.graph).graph
-    home = _home(graph, options)
-    homes = [home] if options.fallback == "error" else [home, _reference()]
-    planned = make_plan(graph, homes)
+    notes: list[str] = []
+    spare = _reference()
+    home = _home(graph, options, notes)
+    homes = [home] if options.fallback == "error" else [home, spare]
+    planned = make_plan(graph, homes, spare)
     if options.max_crossings is not None and planned.plan.crossings() > options.max_crossings:
-        planned = _uncrossed(graph, planned, home, options)
+        planned = _uncrossed(graph, planned, home, options, notes)
     elif options.fallback == "warn" and (left := planned.left_over()):
         warnings.warn(_left_over(home, left, planned.plan), FallbackWarning, stacklevel=5)
 
-    maker = Maker(home, _reference(), options.config, options.fallback)
+    maker = Maker(home, spare, options.config, options.fallback)
     runner = PlanRunner(
-        planned.plan, maker.make, maker.rescue, lambda body: make_plan(body, homes).plan
+        planned.plan, maker.make, maker.rescue, lambda body: make_plan(body, homes, spare).plan
     )
-    return Entry(graph, runner, reading.arguments, reading.results, home.name, planned.plan)
+    explain = Explanation(planned, maker, tuple(notes)).why
+    return Entry(
+        graph, runner, reading.arguments, reading.results, home.name, planned.plan, explain
+    )
 
 
-def _home(graph: Graph, options: Options) -> Home:
+def _home(graph: Graph, options: Options, notes: list[str]) -> Home:
     """Find the home that is asked for; the reference if it has no device and that is allowed."""
     search = Search(REGISTRY, options.isolate, options.limits)
     try:
@@ -206,9 +212,9 @@ def _home(graph: Graph, options: Options) -> Home:
     except UnavailableError as error:
         if options.fallback == "error":
             raise
+        notes.append(f"{error} All of it runs on {FALLBACK}.")
         if options.fallback == "warn":
-            said = f"{error} All of it runs on {FALLBACK}."
-            warnings.warn(said, FallbackWarning, stacklevel=6)
+            warnings.warn(notes[-1], FallbackWarning, stacklevel=6)
         return _reference()
 
 
@@ -226,12 +232,15 @@ def _left_over(home: Home, left: Mapping[Node, str], plan: Plan) -> str:
     )
 
 
-def _uncrossed(graph: Graph, planned: Planned, home: Home, options: Options) -> Planned:
+def _uncrossed(
+    graph: Graph, planned: Planned, home: Home, options: Options, notes: list[str]
+) -> Planned:
     """Run all of it on the reference, or raise: the plan would change hands too often."""
     count = planned.plan.crossings()
     said = f"{home.name} would hand over {count} tensors, and {options.max_crossings} are allowed."
     if options.fallback == "error":
         raise RefusedError(f"{said} Raise max_crossings, or choose another backend.")
+    notes.append(f"{said} All of it runs on {FALLBACK}.")
     if options.fallback == "warn":
-        warnings.warn(f"{said} All of it runs on {FALLBACK}.", FallbackWarning, stacklevel=6)
+        warnings.warn(notes[-1], FallbackWarning, stacklevel=6)
     return make_plan(graph, [_reference()])

@@ -12,6 +12,7 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.placement.claims import Claimed, Home, ask_calmly
 from fusewire.placement.partition import partition, region
+from fusewire.placement.work import works
 from fusewire.runtime.plan import HOST, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
@@ -19,25 +20,30 @@ HOST_DEVICE = Device("cpu", "the host")
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, and what was said on the way to it."""
+    """A plan, and what was said on the way to it.
+
+    ``steps`` tells in which step a node runs; ``bodies`` has the plans of control flow by step.
+    """
 
     plan: Plan
     claims: Mapping[str, Claimed]
+    steps: Mapping[Node, int]
+    bodies: Mapping[int, Mapping[str, Planned]]
 
     def left_over(self) -> dict[Node, str]:
-        """Map nodes that do not run on the first backend to its reason, control flow apart."""
+        """Map nodes on data that do not run on the first backend to its reason."""
         first = next(iter(self.claims.values()))
-        return {
-            node: refusal.reason
-            for node, refusal in first.refusals.items()
-            if not get_op(node.op).is_(Trait.CONTROL)
-        }
+        if not first.refusals:
+            return {}
+        kinds = works(self.plan.graph)
+        return {n: why.reason for n, why in first.refusals.items() if kinds[n] == "data"}
 
 
-def make_plan(graph: Graph, homes: Sequence[Home]) -> Planned:
+def make_plan(graph: Graph, homes: Sequence[Home], spare: Home | None = None) -> Planned:
     """Give each node to the first home that takes it; the first one's expansions are used.
 
-    Raises RefusedError when a node is left over.
+    What nobody takes and is no work on data, the host does: control flow by running its bodies by
+    plan, sizes on the ``spare`` home. Raises RefusedError when a node is left over.
     """
     first = homes[0]
     claims = {first.name: ask_calmly(first, graph)}
@@ -54,15 +60,32 @@ def make_plan(graph: Graph, homes: Sequence[Home]) -> Planned:
             if node in said.shapes and (home is first or not _is_control(node)):
                 chosen[node] = home.name
                 shapes[node] = said.shapes[node]
-    for node in graph.nodes:
-        # A body may hold what the first backend takes: the host drives what it refuses whole.
-        if node not in chosen and _is_control(node):
-            chosen[node] = None
+    _leave_to_host(graph, chosen, shapes, spare)
     _check_complete(graph, chosen, claims)
     # One that could not answer is not asked again for the bodies.
     order = [x for x in homes if x.name not in claims or claims[x.name].fault is None]
-    plans = _Assembly(graph, {home.name: home for home in homes}, chosen, shapes, order)
-    return Planned(plans.plan(), claims)
+    known = {home.name: home for home in (*homes, *([spare] if spare else ()))}
+    assembly = _Assembly(graph, known, chosen, shapes)
+    bodies = {
+        step: {key: make_plan(body, order or homes, spare) for key, body in node.graphs()}
+        for node, step in assembly.steps.items()
+        if chosen[node] is None
+    }
+    return Planned(assembly.plan(bodies), claims, assembly.steps, bodies)
+
+
+def _leave_to_host(
+    graph: Graph, chosen: dict[Node, str | None], shapes: dict[Node, Shapes], spare: Home | None
+) -> None:
+    left = [node for node in graph.nodes if node not in chosen]
+    kinds = works(graph) if left else {}
+    for node in left:
+        # A body may hold what the first backend takes: the host drives what it refuses whole.
+        if kinds[node] == "control":
+            chosen[node] = None
+        elif kinds[node] == "shape" and spare is not None:
+            chosen[node] = spare.name
+            shapes[node] = "dynamic"
 
 
 def _is_control(node: Node) -> bool:
@@ -97,21 +120,20 @@ class _Assembly:
         homes: Mapping[str, Home],
         chosen: Mapping[Node, str | None],
         shapes: Mapping[Node, Shapes],
-        order: Sequence[Home],
     ) -> None:
         self._graph = graph
         self._homes = homes
-        self._chosen = chosen
         self._shapes = shapes
-        self._order = order
+        self._groups = partition(graph, chosen)
+        self.steps = {n: step for step, (_, nodes) in enumerate(self._groups) for n in nodes}
         self._places: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
         self._constants = [v for v in dict.fromkeys(graph.outputs) if v.constant is not None]
         for value in self._constants:
             self._places[value] = len(self._places)
 
-    def plan(self) -> Plan:
+    def plan(self, bodies: Mapping[int, Mapping[str, Planned]]) -> Plan:
         cuts: list[tuple[Region, list[Value], list[Value]]] = []
-        for name, nodes in partition(self._graph, self._chosen):
+        for name, nodes in self._groups:
             assert name is None or isinstance(name, str)
             cut, taken, made = region(self._graph, nodes, f"region{len(cuts)}")
             for value in made:
@@ -126,7 +148,7 @@ class _Assembly:
                 tuple(self._places[v] for v in taken),
                 tuple(self._places[v] for v in made),
                 tuple(self._places[v] for v, at in last.items() if at == index and v not in kept),
-                self._bodies(cut),
+                {key: planned.plan for key, planned in bodies.get(index, {}).items()},
             )
             for index, (cut, taken, made) in enumerate(cuts)
         ]
@@ -139,9 +161,3 @@ class _Assembly:
             return Region(cut, HOST, HOST_DEVICE, "dynamic")
         static = any(self._shapes[node] != "dynamic" for node in nodes)
         return Region(cut, name, self._homes[name].device, "static" if static else "dynamic")
-
-    def _bodies(self, cut: Region) -> dict[str, Plan]:
-        if cut.backend != HOST:
-            return {}
-        (node,) = cut.graph.nodes
-        return {key: make_plan(body, self._order).plan for key, body in node.graphs()}

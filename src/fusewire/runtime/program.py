@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 
@@ -17,10 +17,11 @@ from fusewire.errors import GraphError, ShapeMismatchError
 from fusewire.frontend import Structure, plain_key
 from fusewire.ir.dims import lone_symbol
 from fusewire.ir.graph import Graph, Value
-from fusewire.ir.types import TensorType
+from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ops.sample import HostValue
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Plan
+from fusewire.runtime.why import NodeWhy, Why
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
 Signature = tuple[Any, ...]
@@ -38,6 +39,12 @@ class Entry:
     results: Structure
     backend: str
     plan: Plan
+    explain: Callable[[], Why]
+
+    @cached_property
+    def is_open(self) -> bool:
+        """Whether arguments of several shapes fit."""
+        return any(True for v in self.graph.inputs for _ in type_symbols(v.type))
 
     @cached_property
     def call(self) -> Callable[[tuple[Any, ...]], Any]:
@@ -113,7 +120,10 @@ class Program:
         return entry
 
     def _fitting(self, arguments: tuple[Any, ...]) -> Entry | None:
-        """Find a given entry whose types these arguments fit; one that is given must fit."""
+        """Find an entry whose types these arguments fit; where some were given, one must."""
+        for entry in dict.fromkeys(self._entries.values()):
+            if not self._given and entry.is_open and _misfit(entry, arguments) is None:
+                return entry
         problems = []
         for entry in self._given:
             misfit = _misfit(entry, arguments)
@@ -140,6 +150,22 @@ class Program:
         """Which region runs where; of the latest signature when there are several."""
         self.graph  # noqa: B018 - says what to do when there is none
         return [*self._given, *self._entries.values()][-1].plan
+
+    @overload
+    def why(self) -> Why: ...
+
+    @overload
+    def why(self, node: int | str) -> NodeWhy: ...
+
+    def why(self, node: int | str | None = None) -> Why | NodeWhy:
+        """Tell why it runs as it does, or one node of ``plan.graph``, given by its place.
+
+        Of the latest signature when there are several; regions that did not run yet have made no
+        contact. In a body a place is that of the node around it, the body, and its own: "4.then.0".
+        """
+        self.graph  # noqa: B018 - says what to do when there is none
+        found = [*self._given, *self._entries.values()][-1].explain()
+        return found if node is None else found.node(node)
 
     @property
     def signatures(self) -> list[str]:

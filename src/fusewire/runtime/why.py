@@ -1,0 +1,129 @@
+"""Why a program runs as it does, as data: what each backend said of each node, and what came of it.
+
+Plain values that become JSON. Who fills them is in placement.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fusewire.errors import GraphError
+
+# What a node works on: tensors of the model, whole bodies, or sizes of tensors.
+Work = Literal["data", "control", "shape"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one backend said of one node; a refusal has a code and a reason."""
+
+    backend: str
+    is_offered: bool
+    code: str = ""
+    reason: str = ""
+    suggestion: str = ""
+
+
+@dataclass(frozen=True)
+class NodeWhy:
+    """Where a node runs and what was said of it.
+
+    ``place`` is its number in the graph of the plan; in a body, that of the node around it comes
+    first: "4.then.0". ``backend`` is "host" for control flow whose bodies run by plan.
+    """
+
+    place: str
+    op: str
+    types: tuple[str, ...]
+    source: str
+    work: Work
+    backend: str
+    region: str
+    verdicts: tuple[Verdict, ...]
+
+
+@dataclass(frozen=True)
+class RegionWhy:
+    """Nodes that run together, by plan; what first contact made of it is in ``Contacted``."""
+
+    name: str
+    backend: str
+    device: str
+    shapes: str
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Contacted:
+    """What became of a region when it met its engine, for inputs of these types.
+
+    ``outcome`` is "ready", or the code of what the engine did instead; then another backend runs
+    it. ``metrics`` has the seconds of each phase and the bytes of memory, where a child met it.
+    """
+
+    region: str
+    backend: str
+    inputs: tuple[str, ...]
+    outcome: str
+    runs_on: str
+    is_isolated: bool
+    reason: str = ""
+    suggestion: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """A composite that a backend refused whole and was given in parts."""
+
+    backend: str
+    op: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Why:
+    """All that was said and done for one graph; ``notes`` are decisions about all of it."""
+
+    backend: str
+    device: str
+    fallback: str
+    nodes: tuple[NodeWhy, ...]
+    regions: tuple[RegionWhy, ...]
+    expanded: tuple[Expanded, ...]
+    contacts: tuple[Contacted, ...]
+    notes: tuple[str, ...] = ()
+
+    def node(self, place: int | str) -> NodeWhy:
+        """Find a node by its place; GraphError when there is none."""
+        for found in self.nodes:
+            if found.place == str(place):
+                return found
+        most = sum("." not in node.place for node in self.nodes) - 1
+        raise GraphError(
+            f"There is no node {place!r}. Give a place of the plan's graph, 0 to {most}, or one in "
+            "a body, such as '4.then.0'."
+        )
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Count nodes by what they work on and by who runs them.
+
+        Fallback is off when all "data" runs on one engine; the host may drive the rest.
+        """
+        counted = Counter((node.work, node.backend) for node in self.nodes)
+        table: dict[str, dict[str, int]] = {"data": {}, "control": {}, "shape": {}}
+        for (work, backend), count in counted.items():
+            table[work][backend] = count
+        return table
+
+    def to_data(self) -> dict[str, Any]:
+        """Give it as what JSON has."""
+        return {**asdict(self), "counts": self.counts()}
+
+    def to_json(self) -> str:
+        """Write it down."""
+        return json.dumps(self.to_data(), indent=1)
