@@ -43,6 +43,9 @@ def _converted(call: Call, x: Value, to: DType) -> Value:
         return x
     if to is dtypes.float8_e8m0fnu:
         return _to_exponent(call, x)
+    if to.is_integer and to.is_narrow and x.tensor.dtype.is_float:
+        # Upper bits are dropped, as of a wider integer.
+        x = conversion.cast(x, dtype=dtypes.int32)
     small = to.is_float and to.bits == 8
     return conversion.cast(x, dtype=to, saturate=small and call.flag("saturate", 1))
 
