@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fusewire.frontends.onnx.call import Convert
 from fusewire.frontends.onnx.families import (
     activation,
-    reduction, contraction,
+    contraction,
     control,
     conversion,
     convolution,
