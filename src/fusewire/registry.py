@@ -87,7 +87,10 @@ class Registry:
     def register(self, reference: str, name: str | None = None) -> str:
         """Add a backend, "module:Class", and give its name; without one, it is imported to ask."""
         if name is None:
-            name = guarded(reference, "import", "", lambda: backend_of(reference).info.name)
+            try:
+                name = backend_of(reference).info.name
+            except EngineError as error:
+                raise RegistryError(str(error)) from error
         self.backends.register(name, reference)
         return name
 
