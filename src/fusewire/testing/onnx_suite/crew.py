@@ -26,11 +26,12 @@ _JOBS_PER_CHILD = 1100
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case."""
+    """What became of a case; ``elsewhere`` counts nodes that the backend did not run itself."""
 
     status: Status
     reason: str = ""
     seconds: float = 0.0
+    elsewhere: int = 0
 
 
 class _Seat:
@@ -90,7 +91,8 @@ class Crew:
                 return Outcome("failed", error.reason)
         if found.get("status") not in get_args(Status):
             raise EngineGarbage(f"A child of {self.side} says of {case}: {found!r}.")
-        return Outcome(found["status"], str(found["reason"]), float(found["seconds"]))
+        told = str(found["reason"]), float(found["seconds"]), int(found["elsewhere"])
+        return Outcome(found["status"], *told)
 
     @contextlib.contextmanager
     def _seated(self) -> Iterator[_Seat]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusewire import compiler
+from fusewire.runtime.program import Program
 from fusewire.testing.onnx_suite.cases import Prepare, Run
 
 WITH_FALLBACK = f"+{compiler.FALLBACK}"
@@ -21,19 +22,24 @@ def backend_of(side: str) -> str | None:
     return None if ":" in side else side.removesuffix(WITH_FALLBACK)
 
 
-def prepare_of(side: str) -> Prepare:
-    """Find what a side prepares models with."""
-    backend = backend_of(side)
-    if backend is None:
-        module, name = side.split(":")
-        found: Prepare = getattr(importlib.import_module(module), name)
-        return found
-    fallback = "error" if backend == side else "allow"
+class Side:
+    """Prepares models, and tells of the last one how many nodes ran elsewhere."""
 
-    def prepare(model: Any) -> Run:
-        # Not isolated: the process that runs cases is a child already.
-        program = compiler.compile(
-            model, backend=backend, fallback=fallback, threads=1, isolate=False
+    def __init__(self, name: str) -> None:
+        self._backend = backend_of(name)
+        self._fallback = "allow" if name.endswith(WITH_FALLBACK) else "error"
+        self._program: Program | None = None
+        self._others: Prepare | None = None
+        if self._backend is None:
+            module, function = name.split(":")
+            self._others = getattr(importlib.import_module(module), function)
+
+    def prepare(self, model: Any) -> Run:
+        """Make a model ready to run; nothing is isolated, because this is a child already."""
+        if self._others is not None:
+            return self._others(model)
+        program = self._program = compiler.compile(
+            model, backend=self._backend, fallback=self._fallback, threads=1, isolate=False
         )
 
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
@@ -42,4 +48,9 @@ def prepare_of(side: str) -> Prepare:
 
         return run
 
-    return prepare
+    def elsewhere(self) -> int:
+        """Count the nodes of the last model that the host ran, or the reference."""
+        if self._program is None:
+            return 0
+        regions = self._program.plan.regions()
+        return sum(len(x.graph.nodes) for x in regions if x.backend != self._backend)

@@ -11,27 +11,28 @@ from fusewire.errors import EngineError, FusewireError, RefusedError
 from fusewire.process.frames import VERSION, Frame, Incoming, Outgoing
 from fusewire.process.guard import guarded
 from fusewire.process.worker import away, settle
-from fusewire.testing.onnx_suite.cases import Prepare, Suite
-from fusewire.testing.onnx_suite.sides import prepare_of
+from fusewire.testing.onnx_suite.cases import Suite
+from fusewire.testing.onnx_suite.sides import Side
 
 _LONGEST_REASON = 1000
 _MOST_BYTES = 1 << 20
 
 
-def _outcome(suite: Suite, side: str, prepare: Prepare, case: str, home: str) -> dict[str, Any]:
+def _outcome(suite: Suite, name: str, side: Side, case: str, home: str) -> dict[str, Any]:
     start = time.perf_counter()
     try:
-        status, reason = guarded(side, "run", case, _result, suite, prepare, case, home)
+        status, reason = guarded(name, "run", case, _result, suite, side, case, home)
     except EngineError as error:
         status, reason = "failed", error.reason
     seconds = round(time.perf_counter() - start, 3)
     reason = " ".join(reason.split())[:_LONGEST_REASON]
-    return {"status": status, "reason": reason, "seconds": seconds}
+    elsewhere = side.elsewhere() if status == "passed" else 0
+    return {"status": status, "reason": reason, "seconds": seconds, "elsewhere": elsewhere}
 
 
-def _result(suite: Suite, prepare: Prepare, case: str, home: str) -> tuple[str, str]:
+def _result(suite: Suite, side: Side, case: str, home: str) -> tuple[str, str]:
     try:
-        suite.run(case, prepare, home)
+        suite.run(case, side.prepare, home)
     except AssertionError as error:
         return "failed", f"Wrong: {error}"
     except RefusedError as error:
@@ -42,12 +43,12 @@ def _result(suite: Suite, prepare: Prepare, case: str, home: str) -> tuple[str, 
     return "passed", ""
 
 
-def main(side: str, requests: int, replies: int, life: int) -> None:
+def main(name: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
     settle(away(life))
     incoming, out = Incoming(away(requests), _MOST_BYTES), away(replies)
     suite = Suite()
-    prepare = guarded(side, "import", "", prepare_of, side)
+    side = guarded(name, "import", "", Side, name)
 
     def say(header: dict[str, Any]) -> None:
         Outgoing(out, Frame(header, [])).write()
@@ -61,7 +62,7 @@ def main(side: str, requests: int, replies: int, life: int) -> None:
         if frame is not None:
             asked, answer = frame.header, {"names": suite.names}
             if "case" in asked:
-                answer = _outcome(suite, side, prepare, asked["case"], asked["home"])
+                answer = _outcome(suite, name, side, asked["case"], asked["home"])
             say({"job": asked["job"], **answer})
 
 
