@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fusewire import dtypes
 from fusewire.errors import SizesNeededError
 from fusewire.frontends.onnx.call import Call
-from fusewire.ir.dims import Dim, Shape, symbol, unbacked
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Dim, Shape, symbol, symbols, unbacked
 from fusewire.ir.graph import Value, order
 from fusewire.ir.types import TensorType
-from fusewire.ops import control, conversion, logic, movement
+from fusewire.ops import control, conversion, creation, logic, movement
 from fusewire.ops.declare import Op
+from fusewire.ops.shape import dim_of
 from fusewire.ops.subgraph import result_types, subgraph
 from fusewire.ops.table import untold
 from fusewire.rewrite.rules.shapes import twin
@@ -126,3 +130,12 @@ def by_axis(call: Call, axis: Value, x: Value, along: Callable[[Value, int], Val
         flag = logic.logical_or(logic.equal(axis, place), logic.equal(axis, place - rank))
         found = chosen(call, flag, [x, found], lambda a, b, at=place: along(a, at), default=1)
     return found
+
+
+def counted(x: Value, axis: int, of: dtypes.DType = dtypes.int64) -> Value:
+    """Count the places along an axis of x: a vector, also where only the run tells its size."""
+    dim = x.tensor.shape[axis]
+    if not any(s.unbacked for s in symbols(dim)):
+        return creation.iota.new(shape=(dim,), axis=0, dtype=of)
+    zero, one = (constant(np.array(n, of.numpy)) for n in (0, 1))
+    return creation.range_(zero, cast(dim_of(x, axis), of), one, count=dim)

@@ -13,9 +13,12 @@ from fusewire.frontends.onnx.families import (
     convolution,
     creation,
     elementwise,
+    image,
     indexing,
+    loss,
     movement,
     normalization,
+    patches,
     pooling,
     quantization,
     recurrent,
@@ -28,7 +31,7 @@ from fusewire.frontends.onnx.families import (
 _MODULES = (
     elementwise, control, convolution, pooling, normalization, recurrent, quantization, resampling,
     transformer, activation, conversion, movement, creation, slicing, indexing, reduction,
-    contraction,
+    contraction, image, patches, loss,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()

@@ -10,11 +10,11 @@ import numpy as np
 
 from fusewire.dtypes import DType, bool_, int64
 from fusewire.frontends.onnx.call import Call, Convert, Converted
-from fusewire.frontends.onnx.pieces import cast
+from fusewire.frontends.onnx.pieces import cast, counted
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, floordiv, is_equal
 from fusewire.ir.graph import Value
-from fusewire.ops import creation, elementwise, indexing, logic, movement, slicing, transformer
+from fusewire.ops import elementwise, indexing, logic, movement, slicing, transformer
 from fusewire.ops.shape import dim_of
 
 
@@ -40,14 +40,13 @@ def _within(counts: Value, q: Value, k: Value, attrs: dict[str, Any]) -> Value:
 
     What attention would say of places in one line with the keys is said here instead.
     """
-    queries, keys = q.tensor.shape[2], k.tensor.shape[2]
     count = movement.expand_dims(cast(counts, int64), axes=(1, 2, 3))
-    key = creation.iota.new(shape=(1, 1, 1, keys), axis=3)
+    key = counted(k, 2)
     seen = logic.less(key, count)
     causal, left, right = attrs["causal"], attrs["left"], attrs["right"]
     if not causal and left is None and right is None:
         return seen
-    query = creation.iota.new(shape=(1, 1, queries, 1), axis=2)
+    query = movement.expand_dims(counted(q, 2), axes=(1,))
     place = elementwise.subtract(elementwise.add(query, count), dim_of(q, 2))
     behind = elementwise.subtract(place, key)
     if causal or right is not None:
