@@ -104,8 +104,8 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     """
     chosen = _options(options, fields_)
 
-    def make(arguments: tuple[Any, ...]) -> Entry:
-        return _entry(_read(source, arguments), chosen)
+    def make(arguments: tuple[Any, ...], is_open: bool = False) -> Entry:
+        return _entry(_read(source, arguments, is_open), chosen)
 
     name = source.name if isinstance(source, Graph) else getattr(source, "__name__", "program")
     if isinstance(source, Graph) or example:
@@ -115,8 +115,8 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     try:
         return Program(name, make, [make(())])
     except SizesNeededError:
-        # Read at the first call, and again for every new signature, as functions are.
-        return Program(name, make)
+        # Read at the first call, with the sizes that it cannot do without.
+        return Program(name, lambda arguments: make(arguments, is_open=True))
 
 
 def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
@@ -163,12 +163,13 @@ def _options(options: Options | None, given: Mapping[str, Any]) -> Options:
     return replace(options or Options(), **given)
 
 
-def _read(source: Any, example: tuple[Any, ...]) -> Reading:
+def _read(source: Any, example: tuple[Any, ...], is_open: bool = False) -> Reading:
     if isinstance(source, Graph):
         names = tuple(v.name or "" for v in source.inputs)
         arguments = Structure((Structure.LEAF,) * len(names), names)
         return Reading(source, arguments, _results(source))
-    found = REGISTRY.frontend_for(source).convert(source, example, Limits())
+    frontend = REGISTRY.frontend_for(source)
+    found = frontend.convert(source, example, Limits(), is_open=is_open)
     # Arguments are named after parameters, and a program is called with them in order.
     positional = Structure(tuple(found.arguments.tree.values()), found.arguments.names)
     return replace(found, arguments=positional)

@@ -10,6 +10,7 @@ FusewireError
 │   └── ParseError                     text that is not a graph; carries line and column
 ├── TraceError (TypeError)             Python code that cannot become a graph
 ├── ShapeMismatchError (ValueError)    an array that does not fit the signature it was given for
+├── CheckError (ValueError)            a run that met what its program does not allow
 ├── BudgetError (RuntimeError)         work that would exceed a stated limit
 ├── RegistryError (LookupError)        no such backend or frontend, or a name taken twice
 │   └── UnavailableError               a backend that is there and cannot run here
@@ -36,6 +37,8 @@ A message says what was asked, what was found, and what can be done.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 
 class FusewireError(Exception):
@@ -87,6 +90,10 @@ class ShapeMismatchError(FusewireError, ValueError):
     """An array that does not fit the signature it was given for."""
 
 
+class CheckError(FusewireError, ValueError):
+    """A run that met what its program does not allow."""
+
+
 class BudgetError(FusewireError, RuntimeError):
     """Work that would exceed a stated limit."""
 
@@ -112,7 +119,14 @@ class FormatError(FusewireError, ValueError):
 
 
 class SizesNeededError(FormatError):
-    """A model whose types follow from sizes of inputs that were not given."""
+    """A model whose types follow from sizes of inputs that were not given.
+
+    ``names`` are the dims that decide; empty when it is not known which do.
+    """
+
+    def __init__(self, message: str, names: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.names = frozenset(names)
 
 
 class StoreError(FusewireError, ValueError):

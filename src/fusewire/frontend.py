@@ -191,9 +191,13 @@ class Frontend(abc.ABC):
         """Tell whether this frontend reads such a source; looks at it and imports nothing."""
 
     @abc.abstractmethod
-    def convert(self, source: Any, example: Example, limits: Limits) -> Reading:
+    def convert(
+        self, source: Any, example: Example, limits: Limits, *, is_open: bool = False
+    ) -> Reading:
         """Turn a source into a graph; ``example`` holds Specs or arrays, as the source takes them.
 
+        What ``is_open`` keeps the dims that the source leaves open, and takes from the example
+        only sizes that it cannot do without.
         Raises TraceError or SourceError for what cannot be one, BudgetError past the limits.
         """
 

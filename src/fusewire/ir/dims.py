@@ -245,6 +245,10 @@ def _ordered(function: str, left: Dim, right: Dim) -> Dim:
     return _atom(Apply(function, first, second))
 
 
+# More elements than any tensor has.
+UNREACHED = 2**62
+
+
 def dim_max(left: Dim, right: Dim) -> Dim:
     """Take the larger size."""
     if is_at_most(left, right):
@@ -254,6 +258,10 @@ def dim_max(left: Dim, right: Dim) -> Dim:
 
 def dim_min(left: Dim, right: Dim) -> Dim:
     """Take the smaller size."""
+    for bound, other in ((left, right), (right, left)):
+        # No tensor is as long; files say "to the end" like this.
+        if isinstance(bound, int) and bound >= UNREACHED:
+            return other
     if is_at_most(left, right):
         return left
     return right if is_at_most(right, left) else _ordered("min", left, right)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from fusewire.dtypes import ALL, DType, bool_, float32, int64
+from fusewire.errors import CheckError
 from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType, Type
@@ -141,4 +142,27 @@ while_ = controlling(
     FAMILY, "while", _while_type,
     doc="Run the body on the carried values for as long as the condition gives true of them.",
     reference=_while, dtypes=ALL, samples=_while_samples,
+)  # fmt: skip
+
+
+def _check_type(x: TensorType, condition: TensorType, *, message: str) -> TensorType:
+    require(condition == FLAG, f"the condition must be {FLAG}, found {condition}.")
+    return x
+
+
+def _check(x: Array, condition: Array, message: str) -> Array:
+    if not condition:
+        raise CheckError(message)
+    return x
+
+
+check = FAMILY.declare(
+    "check", _check_type, doc="Pass on if a condition holds, else stop the run with a message.",
+    reference=_check, tolerance=EXACT, flops=0, dtypes=ALL,
+    samples=lambda: [
+        sample(draw(2, 3), given(True), message="It does not hold."),
+        sample(draw(), given(True), message="It does not hold."),
+        sample(draw(0, 2), given(True), message="It does not hold."),
+    ],
+    lacks={"broadcast": "the condition is a scalar and decides about all"},
 )  # fmt: skip

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 # By AttributeProto.AttributeType; GRAPH, TENSOR, SPARSE_TENSOR and TYPE_PROTO stay messages.
 _READERS: Mapping[int, Callable[[Any], Any]] = {
-    1: lambda a: float(a.f),
+    1: lambda a: number(a),
     2: lambda a: int(a.i),
     3: lambda a: text(a.s),
     4: lambda a: a.t,
@@ -22,8 +24,21 @@ _READERS: Mapping[int, Callable[[Any], Any]] = {
     13: lambda a: a.tp,
     14: lambda a: tuple(a.type_protos),
 }
+_LONGEST_NUMBER = 32
 # Files from before the type was written down say it by the field they fill.
 _FIELDS = {"f": 1, "i": 2, "s": 3, "t": 4, "g": 5, "floats": 6, "ints": 7, "strings": 8}
+
+
+def number(attribute: Any) -> float:
+    """Read a float; our own files note the digits that float32 has no room for."""
+    held, noted = float(attribute.f), attribute.doc_string
+    if not noted or len(noted) > _LONGEST_NUMBER:
+        return held
+    try:
+        exact = float(noted)
+    except ValueError:
+        return held
+    return exact if np.float32(exact) == np.float32(held) else held
 
 
 def text(held: bytes) -> str:

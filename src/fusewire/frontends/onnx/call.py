@@ -11,7 +11,7 @@ from fusewire.dtypes import DType
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import DTYPES
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import Dim
+from fusewire.ir.dims import Dim, symbols
 from fusewire.ir.graph import Array, Value
 
 if TYPE_CHECKING:
@@ -117,6 +117,21 @@ class Call:
         if found is None:
             return None
         return np.array(found, value.tensor.dtype.numpy).reshape(value.tensor.shape)
+
+    def sizes_behind(self, value: Value) -> set[str]:
+        """Name the sizes of inputs that a value is computed from."""
+        found: set[str] = set()
+        stack, seen = [value], {value}
+        while stack:
+            current = stack.pop()
+            known = self.dims(current)
+            if known is not None:
+                found.update(s.name for dim in known for s in symbols(dim) if not s.unbacked)
+            elif current.node is not None:
+                fresh = [v for v in current.node.operands if v not in seen]
+                seen.update(fresh)
+                stack += fresh
+        return found
 
     def settled(self, *values: Value) -> list[Value]:
         """Note values made on the way, so that what they tell is known: small ones get constant."""

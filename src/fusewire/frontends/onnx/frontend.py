@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import dtype
-from fusewire.errors import ShapeMismatchError
-from fusewire.formats.onnx.reading import open_model
+from fusewire.errors import ShapeMismatchError, SizesNeededError
+from fusewire.formats.onnx.reading import Opened, open_model
 from fusewire.frontend import Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.frontends.onnx.importer import Importer
+from fusewire.frontends.onnx.types import input_type
+from fusewire.ir.dims import symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, Type
 from fusewire.ops.table import verify
@@ -30,15 +32,54 @@ class OnnxFrontend(Frontend):
         kind = type(source)
         return kind.__name__ == "ModelProto" and kind.__module__.startswith("onnx")
 
-    def convert(self, source: Any, example: Example, limits: Limits) -> Reading:
+    def convert(
+        self, source: Any, example: Example, limits: Limits, *, is_open: bool = False
+    ) -> Reading:
         opened = open_model(source, limits)
         names = _free_inputs(opened.proto.graph)
         given = _named(example, names)
         types = {name: found for name, x in given.items() if (found := _type(x)) is not None}
-        graph = Importer(opened, limits).model(types)
+        make = _opened if is_open else _closed
+        graph = make(opened, limits, types)
         verify(graph)
         tree = dict.fromkeys(names, Structure.LEAF)
         return Reading(graph, Structure(tree, tuple(names)), _results(graph))
+
+
+def _closed(opened: Opened, limits: Limits, types: Mapping[str, Type]) -> Graph:
+    return Importer(opened, limits).model(types)
+
+
+def _opened(opened: Opened, limits: Limits, types: Mapping[str, Type]) -> Graph:
+    """Import with as few sizes from the example as it takes."""
+    bound: set[str] = set()
+    while True:
+        try:
+            return Importer(opened, limits).model(_with_sizes(opened.proto.graph, types, bound))
+        except SizesNeededError as error:
+            if error.names <= bound:
+                break
+            bound |= error.names
+    return _closed(opened, limits, types)
+
+
+def _with_sizes(graph: Any, types: Mapping[str, Type], names: set[str]) -> dict[str, Type]:
+    """Give the types of inputs as the file says them, with some sizes from the example."""
+    found: dict[str, Type] = {}
+    for info in graph.input:
+        example = types.get(info.name)
+        if not isinstance(example, TensorType):
+            continue
+        try:
+            said = input_type(info)
+        except SizesNeededError:
+            found[info.name] = example
+            continue
+        if isinstance(said, TensorType) and said.rank == example.rank:
+            pairs = zip(said.shape, example.shape, strict=True)
+            shape = [size if names & {s.name for s in symbols(dim)} else dim for dim, size in pairs]
+            found[info.name] = said.with_shape(tuple(shape))
+    return found
 
 
 def _free_inputs(graph: Any) -> list[str]:

@@ -6,7 +6,7 @@ sizes while the graph grows. Nothing here computes on model data but small const
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusewire.errors import (
@@ -23,7 +23,7 @@ from fusewire.frontends.onnx.attributes import read_attributes
 from fusewire.frontends.onnx.call import Call, Converted
 from fusewire.frontends.onnx.families import TABLE
 from fusewire.frontends.onnx.functions import standard_function
-from fusewire.frontends.onnx.pieces import scalar
+from fusewire.frontends.onnx.own import Own
 from fusewire.frontends.onnx.scope import Body, Scope
 from fusewire.frontends.onnx.types import input_type
 from fusewire.ir.builder import constant
@@ -51,6 +51,7 @@ class Importer:
             (_domain(f.domain), f.name, f.overload): f for f in opened.proto.functions
         }
         self._opsets = _opsets(opened.proto.opset_import)
+        self._own = Own(opened.proto)
         self._seen: set[Node] = set()
         self._count = self._fresh = 0
 
@@ -63,7 +64,7 @@ class Importer:
         inputs = []
         for info in proto.input:
             if info.name not in held:
-                value = Value(types.get(info.name) or input_type(info), info.name)
+                value = Value(types.get(info.name) or self._own.type(input_type(info)), info.name)
                 self.know(value)
                 scope.values[info.name] = value
                 inputs.append(value)
@@ -86,10 +87,16 @@ class Importer:
         self._fresh += 1
         return f"{stem}{self._fresh}"
 
-    def body(self, proto: Any, inputs: Sequence[Value], scope: Scope, flags: int = 0) -> Body:
+    def body(
+        self,
+        proto: Any,
+        inputs: Sequence[Value],
+        scope: Scope,
+        finish: Callable[[list[Value]], list[Value]] = list,
+    ) -> Body:
         """Import a subgraph over inputs of its own; it sees the names around it.
 
-        The first so many outputs are flags, which some files give as tensors of one element.
+        ``finish`` may put further nodes behind its outputs.
         """
         if len(proto.input) != len(inputs):
             raise FormatError(
@@ -100,9 +107,7 @@ class Importer:
         for info, value in zip(proto.input, inputs, strict=True):
             self.know(value)
             inner.values[info.name] = value
-        outputs = self.run(proto, inner)
-        outputs[:flags] = [x for v in outputs[:flags] if (x := scalar(v)) is not None]
-        outputs = self.settle(outputs, inner, "flag")
+        outputs = self.settle(finish(self.run(proto, inner)), inner, proto.name)
         made = [node for node in order(outputs) if node in inner.nodes]
         return Body(_word(proto.name), inputs, outputs, made)
 
@@ -133,11 +138,10 @@ class Importer:
         domain = _domain(node.domain)
         label = f"{domain}.{node.op_type}" if domain else node.op_type
         named = node.name or next(iter(node.output), "?")
-        kind = _SizesExplained if isinstance(error, SizesNeededError) else _Explained
-        return kind(
-            f"{self.opened.source}: node {named!r} ({label}, opset {opsets.get(domain, '?')}): "
-            f"{error}"
-        )
+        where = f"{self.opened.source}: node {named!r} ({label}, opset {opsets.get(domain, '?')})"
+        if isinstance(error, SizesNeededError):
+            return _SizesExplained(f"{where}: {error}", error.names)
+        return _Explained(f"{where}: {error}")
 
     def _node(
         self,
@@ -152,8 +156,13 @@ class Importer:
         call = Call(self, scope, node, opsets.get(domain, 1), attrs)
         function = self._functions.get((domain, node.op_type, node.overload))
         convert = TABLE.get(f"{domain}:{node.op_type}" if domain else node.op_type)
-        if function is None and convert is not None:
-            self._bind(call, convert(call), scope)
+        found: Converted | None = None
+        if function is not None:
+            found = self._own.outputs(call, function)
+        elif convert is not None:
+            found = convert(call)
+        if found is not None:
+            self._bind(call, found, scope)
             return
         function = function or standard_function(call, domain)
         if function is None:
@@ -239,7 +248,7 @@ class _Explained(FormatError):
     """A refusal that names its node already."""
 
 
-class _SizesExplained(_Explained, SizesNeededError):
+class _SizesExplained(SizesNeededError, _Explained):
     pass
 
 

@@ -41,6 +41,7 @@ def _dim(dim: Any, name: str | None, axis: int) -> Dim:
         return int(dim.dim_value)
     if name is None:
         return unbacked()
-    if dim.dim_param:
+    # "?" and "-1" name nothing: files give them to dims that differ.
+    if dim.dim_param and any(c.isalpha() for c in dim.dim_param):
         return symbol(dim.dim_param)
     return symbol(f"{name}_{axis}")

@@ -32,7 +32,9 @@ class TraceFrontend(Frontend):
     def accepts(self, source: object) -> bool:
         return callable(source) and not isinstance(source, type)
 
-    def convert(self, source: Callable[..., Any], example: Example, limits: Limits) -> Reading:
+    def convert(
+        self, source: Callable[..., Any], example: Example, limits: Limits, *, is_open: bool = False
+    ) -> Reading:
         recording = Recording(limits)
         given, named = _arguments(source, example)
         arguments, leaves = Structure.of(given, _is_array)

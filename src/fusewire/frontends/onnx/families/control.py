@@ -2,39 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from fusewire.errors import FormatError, SizesNeededError, TypeRuleError
 from fusewire.frontends.onnx.call import Call, Convert, Converted
 from fusewire.frontends.onnx.pieces import scalar
 from fusewire.frontends.onnx.scope import Body, Scope
-from fusewire.ir.dims import Dim, lone_symbol, symbol
-from fusewire.ir.graph import Value
-from fusewire.ir.types import Type
-from fusewire.ops import control, iteration, movement, slicing
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Dim, lone_symbol, symbol, symbols
+from fusewire.ir.graph import Value, order
+from fusewire.ir.types import TensorType, Type
+from fusewire.ops import control, creation, iteration, logic, movement, slicing
 from fusewire.ops.declare import Op
 from fusewire.ops.subgraph import FLAG, INDEX, alike, dims_of, result_types, with_shape
-
-
-def _branch(call: Call, name: str) -> Body:
-    return call.importer.body(call.needed(name), (), call.scope)
 
 
 def _if(call: Call) -> Converted:
     known = call.ints(call[0])
     if known is not None and len(known) == 1:
         return _inlined(call, "then_branch" if known[0] else "else_branch")
-    bodies = {"then": _branch(call, "then_branch"), "otherwise": _branch(call, "else_branch")}
-    for position, (left, right) in enumerate(
-        zip(bodies["then"].outputs, bodies["otherwise"].outputs, strict=False)
-    ):
-        if not alike(left.type, right.type):
+    sides = [_branch(call, "then_branch"), _branch(call, "else_branch")]
+    bodies = [side for side in sides if isinstance(side, Body)]
+    for position, side in enumerate(sides):
+        if isinstance(side, FormatError):
+            if not bodies:
+                raise side
+            sides[position] = _impossible(call, side, bodies[0])
+    left, right = [side for side in sides if isinstance(side, Body)]
+    types = _common(call, left, right)
+    if types != [v.type for v in left.outputs] or types != [v.type for v in right.outputs]:
+        finish = partial(_reshaped, types=types)
+        left, right = (
+            call.importer.body(call.needed(name), (), call.scope, finish)
+            for name in ("then_branch", "else_branch")
+        )
+    return _control(call, control.cond, [scalar(call[0])], [], {"then": left, "otherwise": right})
+
+
+def _branch(call: Call, name: str) -> Body | FormatError:
+    """Import a branch, or say why it cannot be run with these sizes."""
+    try:
+        return call.importer.body(call.needed(name), (), call.scope)
+    except SizesNeededError:
+        raise
+    except FormatError as error:
+        return error
+
+
+def _impossible(call: Call, error: FormatError, other: Body) -> Body:
+    """Make a branch that stops the run: files hold branches for other sizes than these."""
+    message = f"The model took a branch that cannot be run. {error}"
+    outputs = []
+    for value in other.outputs:
+        if not isinstance(value.type, TensorType):
+            raise error
+        zero = constant(np.zeros((), value.tensor.dtype.numpy))
+        like = creation.full(zero, shape=value.tensor.shape)
+        outputs.append(control.check(like, constant(np.array(False)), message=message))
+    inner = Scope(call.scope)
+    outputs = call.importer.settle(outputs, inner, call.label)
+    return Body("impossible", (), outputs, [n for n in order(outputs) if n in inner.nodes])
+
+
+def _common(call: Call, left: Body, right: Body) -> list[Type]:
+    """Find types for the outputs of two branches: of one element, the one with more axes."""
+    types = []
+    for position, (a, b) in enumerate(zip(left.outputs, right.outputs, strict=False)):
+        if alike(a.type, b.type):
+            types.append(a.type)
+        elif _is_one(a.type) and _is_one(b.type):
+            types.append(max(a.type, b.type, key=lambda t: len(dims_of(t))))
+        else:
             raise SizesNeededError(
-                f"its branches give {left.type} and {right.type} as output {position}: the rank "
-                "follows from the sizes of inputs. Give example arrays, or Specs with sizes."
+                f"its branches give {a.type} and {b.type} as output {position}: the rank "
+                "follows from the sizes of inputs. Give example arrays, or Specs with sizes.",
+                call.sizes_behind(call[0]),
             )
-    return _control(call, control.cond, [scalar(call[0])], [], bodies)
+    return types
+
+
+def _is_one(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.size == 1
+
+
+def _reshaped(outputs: list[Value], types: Sequence[Type]) -> list[Value]:
+    """Give values of one element the axes they should have: files spell scalars either way."""
+    found = list(outputs)
+    for i, (value, type_) in enumerate(zip(outputs, types, strict=False)):
+        if _is_one(value.type) and _is_one(type_) and dims_of(value.type) != dims_of(type_):
+            found[i] = movement.reshape(value, shape=dims_of(type_))
+    return found
 
 
 def _inlined(call: Call, name: str) -> Sequence[Value]:
@@ -72,14 +134,25 @@ def _settled_body(
     types = list(carried)
     while True:
         inputs = [Value(t, f"input{i}") for i, t in enumerate([*before, *types, *after])]
-        body = call.importer.body(call.needed("body"), inputs, call.scope, flags)
+        finish = partial(_reshaped, types=[*[FLAG] * flags, *types])
+        body = call.importer.body(call.needed("body"), inputs, call.scope, finish)
         made = [v.type for v in body.outputs[flags : flags + len(types)]]
         if len(made) < len(types):
             raise FormatError(f"the body gives {len(made)} of {len(types)} carried values.")
-        wider = [_wider(call, a, b) for a, b in zip(types, made, strict=True)]
+        unused = _unused(body, range(len(before), len(before) + len(types)))
+        wider = [
+            b if not alike(a, b) and free else _wider(call, a, b)
+            for a, b, free in zip(types, made, unused, strict=True)
+        ]
         if wider == types:
             return body
         types = wider
+
+
+def _unused(body: Body, positions: Iterable[int]) -> list[bool]:
+    """Tell which inputs a body has no use for."""
+    used = {v for node in body.nodes for v in node.operands} | set(body.outputs)
+    return [body.inputs[position] not in used for position in positions]
 
 
 def _wider(call: Call, before: Type, made: Type) -> Type:
@@ -102,9 +175,41 @@ def _loop(call: Call) -> Converted:
     trips, condition = scalar(call.get(0)), scalar(call.get(1))
     values = [call[i] for i in range(2, len(call.inputs))]
     body = _settled_body(call, [INDEX, FLAG], [v.type for v in values], [], 1)
-    return _control(
-        call, iteration.loop, [trips, condition], values, {"body": body}, carries=len(values)
+    starts = [
+        v if alike(v.type, inner.type) else _placeholder(call, inner)
+        for v, inner in zip(values, body.inputs[2:], strict=True)
+    ]
+    found = _control(
+        call, iteration.loop, [trips, condition], starts, {"body": body}, carries=len(values)
     )
+    if starts == values:
+        return found
+    runs = _runs(trips, condition)
+    pairs = itertools.zip_longest(found, starts, values)
+    return [v if new is old else _checked_rank(v, old, runs) for v, new, old in pairs]
+
+
+def _placeholder(call: Call, inner: Value) -> Value:
+    """Start a carried value of another rank, which no run of the body reads."""
+    dims = [0 if _is_own(dim) else dim for dim in inner.tensor.shape]
+    if any(s.unbacked for dim in dims for s in symbols(dim)):
+        call.refuse(f"a carried value becomes {inner.type} in a run, of another rank than before.")
+    return creation.full(constant(np.zeros((), inner.tensor.dtype.numpy)), shape=tuple(dims))
+
+
+def _runs(trips: Value | None, condition: Value | None) -> Value:
+    """Tell whether a loop runs at least once."""
+    found = condition if condition is not None else constant(np.array(True))
+    if trips is None:
+        return found
+    return logic.logical_and(found, logic.greater(trips, 0))
+
+
+def _checked_rank(made: Value, start: Value, runs: Value) -> Value:
+    message = (
+        f"A loop that ran no time leaves {start.type} where the model goes on with {made.type}."
+    )
+    return control.check(made, runs, message=message)
 
 
 def _scan(call: Call) -> Converted:

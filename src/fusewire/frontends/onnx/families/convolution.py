@@ -15,7 +15,7 @@ from fusewire.frontends.onnx.families.windows import (
     shared,
     sliding,
 )
-from fusewire.ir.dims import Dim
+from fusewire.ir.dims import Dim, symbols
 from fusewire.ir.graph import Value
 from fusewire.ops import activation, convolution, elementwise, logic, patches
 from fusewire.ops.declare import Op
@@ -56,7 +56,8 @@ def _conv_transpose(call: Call) -> Converted:
             if not isinstance(total, int):
                 raise SizesNeededError(
                     f"output_shape {asked} is reached by padding that follows from the size "
-                    f"{dim} of x. Give example arrays, or Specs with sizes."
+                    f"{dim} of x. Give example arrays, or Specs with sizes.",
+                    [s.name for s in symbols(dim) if not s.unbacked],
                 )
             extra[axis] += max(-total, 0)
             padding[axis] = shared(max(total, 0), mode)

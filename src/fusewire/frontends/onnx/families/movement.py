@@ -22,6 +22,7 @@ from fusewire.frontends.onnx.pieces import (
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, size
 from fusewire.ir.graph import Value
+from fusewire.ir.types import type_symbols
 from fusewire.ops import dynamic, elementwise, indexing, layout, logic, movement, scatter
 from fusewire.ops.creation import iota
 from fusewire.ops.declare import Op
@@ -33,7 +34,10 @@ from fusewire.ops.slicing import slice_axis
 def listed(call: Call, attribute: str, position: int, moved: int) -> Value | None:
     """Give a list of ints that was an attribute before an opset, and is an operand since."""
     if call.opset >= moved:
-        return call.get(position)
+        found = call.get(position)
+        if found is not None and found.tensor.rank == 0:
+            (found,) = call.settled(movement.reshape(found, shape=(1,)))
+        return found
     held = call.attr(attribute)
     return None if held is None else constant(np.array(held, np.int64))
 
@@ -82,16 +86,31 @@ def _flatten(call: Call) -> Converted:
 def _squeeze(call: Call) -> Converted:
     x, axes = call[0], listed(call, "axes", 1, 13)
     if axes is None:
-        if any(not isinstance(dim, int) for dim in x.tensor.shape):
-            raise SizesNeededError(
-                f"all axes of size 1 of {x.type} are to go, and which those are follows from the "
-                "sizes of inputs. Give example arrays, or Specs with sizes, or name the axes."
-            )
-        return movement.squeeze(x, axes=[i for i, dim in enumerate(x.tensor.shape) if dim == 1])
+        return _squeezed(x)
     known = call.ints(axes)
     if known is not None:
         return movement.squeeze(x, axes=known)
     return without_axes(call, x, axes)
+
+
+def _squeezed(x: Value) -> Value:
+    """Drop all axes of size 1."""
+    shape = x.tensor.shape
+    if x.tensor.is_static:
+        return movement.squeeze(x, axes=[i for i, dim in enumerate(shape) if dim == 1])
+    names = [s.name for s in type_symbols(x.type) if not s.unbacked]
+    if names:
+        raise SizesNeededError(
+            f"all axes of size 1 of {x.type} are to go, and which those are follows from the "
+            "sizes of inputs. Give example arrays, or Specs with sizes, or name the axes.",
+            names,
+        )
+    # Sizes that the run tells are taken not to be 1; one that is stops the run at the count.
+    left = [dim for dim in shape if dim != 1]
+    sizes = shape_of(x)
+    places = indexing.nonzero(logic.not_equal(sizes, 1), count=len(left))
+    places = movement.reshape(places, shape=(len(left),))
+    return dynamic.dynamic_reshape(x, indexing.gather(sizes, places, axis=0), dims=tuple(left))
 
 
 def without_axes(call: Call, x: Value, axes: Value) -> Value:
@@ -143,11 +162,12 @@ def _expand(call: Call) -> Converted:
 def _tile(call: Call) -> Converted:
     x, repeats = call[0], call[1]
     if call.opset < 6:
-        times, axis = call.dims(repeats), call.needed_ints(2, "the axis of Tile")[0]
-        if times is None:
-            call.refuse("the number of tiles is known only when the model runs. Use opset 6.")
-        rank = x.tensor.rank
-        return movement.tile(x, repeats=[times[0] if i == axis else 1 for i in range(rank)])
+        # A number of tiles and one axis, as tensors of the dtype of x.
+        times, axis = (call.array(v) for v in (repeats, call[2]))
+        if times is None or axis is None:
+            call.refuse("tiles and axis are known only when it runs. Convert it to opset 6.")
+        places = range(x.tensor.rank)
+        return movement.tile(x, repeats=[int(times) if i == int(axis) else 1 for i in places])
     counts = known_dims(call, repeats, "the list of repeats")
     pairs = zip(x.tensor.shape, counts, strict=True)
     dims = [None if count is None else dim * count for dim, count in pairs]
