@@ -11,6 +11,7 @@ import warnings
 from dataclasses import dataclass
 
 from fusewire.backend import Backend, Device, Offer, Unavailable
+from fusewire.capability import FLAGS, Capability, capabilities, record_of
 from fusewire.errors import EngineError, ExtensionWarning, RegistryError, SourceError
 from fusewire.extension import GROUP, Extended, Extension, attach, detach
 from fusewire.frontend import Frontend
@@ -223,6 +224,24 @@ class Registry:
         """Find backends that run on a device, given by id or kind."""
         fits = [p.backend for p in self.devices() if device in (p.device.id, p.device.kind)]
         return [self.get(name) for name in dict.fromkeys(fits)]
+
+    def capabilities(self, name: str) -> dict[str, Capability]:
+        """Tell of each of the twelve flags whether a backend was shown to hold it, and why not."""
+        backend, reference = self.get(name), self.backends.describe(name).reference
+        record = record_of(name, reference)
+        return capabilities(record, backend.info.version, backend.lowerings is not None)
+
+    def holds(self, name: str, *flags: str) -> bool:
+        """Tell whether a backend was shown to hold all these flags."""
+        if unknown := [flag for flag in flags if flag not in FLAGS]:
+            raise RegistryError(
+                f"No capability is called {', '.join(unknown)}. There are {', '.join(FLAGS)}."
+            )
+        return not flags or all(self.capabilities(name)[flag].is_held for flag in flags)
+
+    def capable(self, *flags: str) -> list[Backend]:
+        """Find backends that were shown to hold all these flags, the most preferred first."""
+        return [self.get(name) for name in self.ranked() if self.holds(name, *flags)]
 
     def that_run(self, graph: Graph) -> list[Backend]:
         """Find backends that offer every node of a graph."""

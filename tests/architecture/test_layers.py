@@ -19,6 +19,7 @@ LAYERS = (
     "runtime",
     "store",
     "registry",
+    "capability",
     "plugins",
     "process",
     "extension",

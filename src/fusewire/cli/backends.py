@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fusewire.backend import Device
+from fusewire.capability import FLAGS
 from fusewire.errors import ExtensionWarning, RegistryError
 from fusewire.registry import REGISTRY
 
@@ -27,7 +28,7 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
     else:
-        Console().print(table(rows))
+        Console().print(table(rows), flags(rows))
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
@@ -42,6 +43,22 @@ def table(rows: list[dict[str, Any]]) -> Table:
         origin = f"{row['distribution']} {row['distribution_version']}".strip()
         shown.add_row(row["name"], state, row["version"], devices, origin, said)
     return shown
+
+
+def flags(rows: list[dict[str, Any]]) -> Table:
+    """Show what each backend was shown to have; `--json` has the reasons."""
+    shown = Table(title="Shown by `fusewire conform BACKEND --record`", header_style="bold")
+    shown.add_column("capability")
+    held = {row["name"]: _held(row) for row in rows if row["capabilities"]}
+    for name in held:
+        shown.add_column(name, justify="center")
+    for flag in FLAGS:
+        shown.add_row(flag, *("[green]yes[/]" if flag in own else "-" for own in held.values()))
+    return shown
+
+
+def _held(row: dict[str, Any]) -> set[str]:
+    return {found["flag"] for found in row["capabilities"] if found["is_held"]}
 
 
 def _said(extension: dict[str, Any]) -> str:
@@ -67,12 +84,13 @@ def describe(name: str) -> dict[str, Any]:
         "distribution_version": plugin.version, "version": "", "description": "", "vendor": "",
         "devices": [_device(x) for x in met.devices], "reason": met.reasons,
         "state": "broken" if met.is_broken else "ready" if met.devices else "unavailable",
-        "extensions": [asdict(x) for x in met.extensions],
+        "extensions": [asdict(x) for x in met.extensions], "capabilities": [],
     }  # fmt: skip
     try:
         info = REGISTRY.get(name).info
     except RegistryError:
         return row
+    row["capabilities"] = [asdict(x) for x in REGISTRY.capabilities(name).values()]
     return row | {"version": info.version, "description": info.description, "vendor": info.vendor}
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import sys
+import time
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
@@ -11,87 +13,149 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from fusewire.backend import Backend, Device
+from fusewire.capability import Record, Shown, path_of
+from fusewire.ops.declare import Op
 from fusewire.ops.table import all_ops
 from fusewire.region import first_device
 from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, sliced
+from fusewire.testing.demonstration import demonstrate
+from fusewire.testing.fallback import reports_with_fallback
 from fusewire.testing.suite import OpReport, is_tensor_op, reports
 
-STATUSES = ("proven", "partial", "refused", "failed")
-COLOURS = {"proven": "green", "partial": "yellow", "refused": "dim", "failed": "red"}
+COLOURS = {"proven": "green", "partial": "yellow", "refused": "dim", "gap": "magenta",
+           "failed": "red"}  # fmt: skip
+FORMS = ("native", "expanded", "helped")
 
 
 @click.command()
 @click.argument("backend")
 @click.option("--slice", "part", default="1/1", help="A fixed share of the cases, such as 1/8.")
 @click.option("--op", "names", multiple=True, help="Only these ops.")
+@click.option("--fallback", is_flag=True, help="Run what it refuses elsewhere: all must be right.")
+@click.option("--record", is_flag=True, help="Write what is shown beside the backend's code.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Also write the JSON here.")
 def command(
-    backend: str, part: str, names: tuple[str, ...], as_json: bool, output: Path | None
-) -> None:
+    backend: str, part: str, names: tuple[str, ...], fallback: bool, record: bool, as_json: bool,
+    output: Path | None,
+) -> None:  # fmt: skip
     """Run every op, sample and dtype on a backend, without fallback."""
-    runs = REGISTRY.backends.get(backend)
+    if record and (fallback or names or part != "1/1"):
+        raise click.UsageError("--record is about all ops and samples, and no fallback.")
+    runs = REGISTRY.get(backend)
     device = first_device(runs)
-    chosen = [op for op in all_ops().values() if is_tensor_op(op)]
-    chosen = [op for op in chosen if not names or op.name in names]
-    rows: list[OpReport] = []
-    problems: list[str] = []
-    for op in track(chosen, "conform", console=Console(stderr=True), transient=True):
-        found = sliced(list(cases([op])), Fraction(part))
-        more, wrong = reports(runs, device, found)
-        rows += more
-        problems += wrong
-    report = _report(backend, runs.info.version, rows, problems)
+    start = time.perf_counter()
+    rows, problems = _run(runs, device, _chosen(names, fallback), Fraction(part), fallback)
+    report = _report(runs, device, rows, problems)
+    report |= {"fallback": fallback, "seconds": round(time.perf_counter() - start)}
+    if record:
+        shown = demonstrate(runs, device)
+        report["shown"] = {flag: found.reason for flag, found in shown.items()}
+        _record(runs, device, rows, shown)
+    text = json.dumps(report, indent=1)
     if output is not None:
-        output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        output.write_text(text + "\n", encoding="utf-8")
     if as_json:
-        click.echo(json.dumps(report, indent=1))
+        click.echo(text)
     else:
         _print(report)
     sys.exit(1 if problems else 0)
 
 
-def _report(backend: str, version: str, rows: list[OpReport], wrong: list[str]) -> dict[str, Any]:
+def _chosen(names: tuple[str, ...], fallback: bool) -> list[Op[Any]]:
+    """Engines are asked for ops on tensors; with fallback there is a home for the others too."""
+    ops = all_ops()
+    if unknown := [name for name in names if name not in ops]:
+        raise click.UsageError(f"No op is called {', '.join(unknown)}. `fusewire ops` lists all.")
+    found = [op for op in ops.values() if fallback or is_tensor_op(op)]
+    return [op for op in found if not names or op.name in names]
+
+
+def _run(
+    runs: Backend, device: Device, chosen: list[Op[Any]], part: Fraction, fallback: bool
+) -> tuple[list[OpReport], list[str]]:
+    rows: list[OpReport] = []
+    problems: list[str] = []
+    for op in track(chosen, "conform", console=Console(stderr=True), transient=True):
+        found = sliced([c for c in cases([op]) if fallback or c.is_numeric], part)
+        more, wrong = (reports_with_fallback if fallback else reports)(runs, device, found)
+        rows += more
+        problems += wrong
+    return rows, problems
+
+
+def _report(
+    runs: Backend, device: Device, rows: list[OpReport], problems: list[str]
+) -> dict[str, Any]:
+    statuses = Counter(row.status for row in rows)
+    proven = Counter(row.form for row in rows if row.status == "proven")
     return {
-        "backend": backend,
-        "version": version,
-        "counts": {status: Counter(r.status for r in rows)[status] for status in STATUSES},
+        "backend": runs.info.name,
+        "version": runs.info.version,
+        "device": device.name,
+        "counts": {status: statuses[status] for status in COLOURS},
+        "proven": {form: proven[form] for form in FORMS},
+        "taken_natively": sum(row.counts["native"] > 0 for row in rows),
         "of": len(rows),
-        "cases": Counter(o.status for r in rows for o in r.outcomes.values()),
-        "problems": wrong,
-        "ops": [
-            {
-                "op": row.op.name,
-                "status": row.status,
-                "declared": row.dtypes(proven=False),
-                "proven": row.dtypes(proven=True),
-                "cases": Counter(o.status for o in row.outcomes.values()),
-                "reason": row.reason,
-            }
-            for row in rows
-        ],
+        "cases": sum((row.counts for row in rows), Counter()),
+        "problems": problems,
+        "ops": [_described(row) for row in rows],
     }
+
+
+def _described(row: OpReport) -> dict[str, Any]:
+    return {
+        "op": row.op.name,
+        "family": row.op.family,
+        "status": row.status,
+        "form": row.form,
+        "dtypes": len({case.dtypes for case in row.outcomes}),
+        "declared": row.dtypes(proven=False),
+        "proven": row.dtypes(proven=True),
+        "cases": row.counts,
+        "reason": row.reason,
+    }
+
+
+def _record(runs: Backend, device: Device, rows: list[OpReport], shown: dict[str, Shown]) -> None:
+    name = runs.info.name
+    path = path_of(REGISTRY.backends.describe(name).reference)
+    if path is None:
+        raise click.ClickException(f"{name} has no folder that a record could lie in.")
+    statuses = {row.op.name: row.status for row in rows if row.status != "refused"}
+    today = dt.date.today().isoformat()
+    held = Record(name, runs.info.version, device.name, today, statuses, shown)
+    path.write_text(held.to_text(), encoding="utf-8")
+    Console(stderr=True).print(f"Recorded in {path}.")
 
 
 def _print(report: dict[str, Any]) -> None:
     console = Console()
-    table = Table(title=f"{report['backend']} {report['version']}", header_style="bold")
-    for column in ("op", "status", "declared", "proven", "cases", "first reason"):
+    title = f"{report['backend']} {report['version']} on {report['device']}"
+    table = Table(title=escape(title), header_style="bold")
+    for column in ("op", "status", "declared", "proven", "of", "cases", "first reason"):
         table.add_column(column)
     for row in report["ops"]:
         if row["status"] == "proven":
             continue
         status = f"[{COLOURS[row['status']]}]{row['status']}[/]"
         counted = ", ".join(f"{count} {name}" for name, count in row["cases"].items())
-        sizes = str(len(row["declared"])), str(len(row["proven"]))
-        table.add_row(row["op"], status, *sizes, counted, row["reason"])
+        sizes = (str(len(row["declared"])), str(len(row["proven"])), str(row["dtypes"]))
+        table.add_row(row["op"], status, *sizes, counted, escape(row["reason"]))
     console.print(table)
     for status, count in report["counts"].items():
-        share = count / max(1, report["of"])
-        console.print(f"[{COLOURS[status]}]{status:8}[/] {count:4} of {report['of']}  {share:.1%}")
+        forms = ", ".join(f"{n} {form}" for form, n in report["proven"].items() if n)
+        share = f"{count / max(1, report['of']):.1%}"
+        said = f"  ({forms})" if status == "proven" and forms else ""
+        console.print(
+            f"[{COLOURS[status]}]{status:8}[/] {count:4} of {report['of']}  {share}{said}"
+        )
+    console.print(f"{report['seconds']} s")
     for problem in report["problems"]:
-        console.print(f"[red]{problem}[/]")
+        console.print(f"[red]{escape(problem)}[/]")

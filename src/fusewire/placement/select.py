@@ -31,9 +31,13 @@ class ForDevice:
 
 @dataclass(frozen=True)
 class FirstWith:
-    """Prefer the first backend that takes every one of these ops whole."""
+    """Prefer the first backend that takes every one of these ops whole.
 
-    ops: tuple[str, ...]
+    With ``capabilities`` it must also have been shown to hold these flags of ``capability.FLAGS``.
+    """
+
+    ops: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
 
 
 # A name, "auto", one of the policies above, or a function from homes and graph to the chosen home.
@@ -75,8 +79,8 @@ def choose(policy: Policy, device: str | None, graph: Graph, search: Search) -> 
         wanted = policy.device if isinstance(policy, ForDevice) else device
         homes = (home for home in homes if wanted in (home.device.id, home.device.kind))
     if isinstance(policy, FirstWith):
-        ops = policy.ops
-        homes = (home for home in homes if _takes(home, graph, ops))
+        ops, flags, holds = policy.ops, policy.capabilities, search.registry.holds
+        homes = (x for x in homes if holds(x.name, *flags) and _takes(x, graph, ops))
     if callable(policy):
         found = list(homes)
         chosen = policy(found, graph) if found else None

@@ -10,10 +10,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 from fusewire.backend import Gap
-from fusewire.dtypes import DType, float32
+from fusewire.dtypes import DType, dtype, float32, string
 from fusewire.errors import FusewireError
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash, structural_hash
@@ -21,10 +22,16 @@ from fusewire.ir.text import constants_of, parse_graph, print_graph
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.declare import Op
 from fusewire.ops.interpret import graph_of, interpret
-from fusewire.ops.sample import HostValue
+from fusewire.ops.sample import HostValue, Sample
 from fusewire.ops.table import all_ops, verify
 
 REQUIRED = ("empty", "scalar", "broadcast")
+
+
+@cache
+def samples_of(op: Op[Any]) -> Sequence[Sample]:
+    """Draw up the samples of an op once."""
+    return op.samples()
 
 
 @dataclass(frozen=True)
@@ -39,16 +46,29 @@ class Case:
     def id(self) -> str:
         return f"{self.op.name}-{self.index}-{self.dtype.name}"
 
+    @property
+    def dtypes(self) -> str:
+        """The dtype under test and the others that the sample names, as a cast does its target."""
+        drawn = samples_of(self.op)[self.index]
+        named = [*(x.dtype for x in drawn.operands if x), drawn.attrs.get("dtype")]
+        others = {dtype(x).name for x in named if x is not None} - {self.dtype.name}
+        return " ".join([self.dtype.name, *sorted(others)])
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether engines can be asked at all: none of them has tensors of strings."""
+        return string.name not in self.dtypes.split()
+
     def make(self) -> tuple[Graph, list[HostValue]]:
         """Make the graph of the one node, and its inputs."""
-        drawn = self.op.samples()[self.index]
+        drawn = samples_of(self.op)[self.index]
         return graph_of(self.op, drawn.make(self.dtype, zlib.crc32(self.id.encode())), drawn.attrs)
 
 
 def cases(ops: Iterable[Op[Any]] | None = None) -> Iterator[Case]:
     """List every case of every op."""
     for op in all_ops().values() if ops is None else ops:
-        for index, drawn in enumerate(op.samples()):
+        for index, drawn in enumerate(samples_of(op)):
             for of in op.dtypes if drawn.only is None else drawn.only:
                 yield Case(op, index, of)
 

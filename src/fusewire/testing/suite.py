@@ -7,6 +7,7 @@ that fails is halved until the case that fails stands alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -130,7 +131,10 @@ def merge(graphs: Sequence[Graph]) -> Graph:
 
 @dataclass(frozen=True)
 class OpReport:
-    """One op on one backend. A dtype is declared when any sample of it is taken."""
+    """One op on one backend. A dtype is declared when any sample of it is taken.
+
+    Where samples name more than one dtype, as a cast its target, that goes for each combination.
+    """
 
     op: Op[Any]
     outcomes: Mapping[Case, Outcome] = field(repr=False)
@@ -139,25 +143,37 @@ class OpReport:
         """List the dtypes that are declared, or those of which every sample passes."""
         grouped: dict[str, list[Outcome]] = {}
         for case, outcome in self.outcomes.items():
-            grouped.setdefault(case.dtype.name, []).append(outcome)
+            grouped.setdefault(case.dtypes, []).append(outcome)
         if proven:
             return [name for name, all_ in grouped.items() if all(o.passed for o in all_)]
         return [name for name, all_ in grouped.items() if any(o.status != "refused" for o in all_)]
 
     @property
+    def counts(self) -> Counter[str]:
+        """Count the cases by what became of them."""
+        return Counter(outcome.status for outcome in self.outcomes.values())
+
+    @property
     def status(self) -> str:
-        """Tell in a word: proven, partial (some samples refused), refused, or failed."""
-        declared, proven = self.dtypes(proven=False), self.dtypes(proven=True)
-        if any(outcome.status == "failed" for outcome in self.outcomes.values()):
-            return "failed"
+        """Tell in a word: proven, partial (some samples refused), refused, gap, or failed."""
+        counts = self.counts
+        for bad in ("failed", "gap"):
+            if counts[bad]:
+                return bad
+        declared = self.dtypes(proven=False)
         if not declared:
             return "refused"
-        return "proven" if declared == proven else "partial"
+        return "proven" if declared == self.dtypes(proven=True) else "partial"
+
+    @property
+    def form(self) -> str:
+        """Tell how it runs where it runs: helped, expanded, or natively throughout."""
+        return next((x for x in ("helped", "expanded", "native") if self.counts[x]), "")
 
     @property
     def reason(self) -> str:
         """Give the first reason why the op, or a sample of it, is not proven."""
-        order = ("failed", "refused")
+        order = ("failed", "gap", "refused")
         found = [o for kind in order for o in self.outcomes.values() if o.status == kind]
         return found[0].reason if found else ""
 
@@ -166,27 +182,41 @@ def reports(
     backend: Backend, device: Device, found: Sequence[Case]
 ) -> tuple[list[OpReport], list[str]]:
     """Run cases, op by op; also give what is wrong: failures that are no gaps, stale gaps."""
-    outcomes = run_cases(backend, device, found)
+    return reported(backend, found, run_cases(backend, device, found))
+
+
+def reported(
+    backend: Backend, found: Sequence[Case], outcomes: Mapping[Case, Outcome]
+) -> tuple[list[OpReport], list[str]]:
+    """Group what became of cases by op; also give what is wrong: failures that are no gaps."""
+    name, problems = backend.info.name, []
     grouped: dict[str, dict[Case, Outcome]] = {}
     for case in found:
-        grouped.setdefault(case.op.name, {})[case] = outcomes[case]
-    problems = []
-    for case, outcome in outcomes.items():
-        if outcome.status == "failed" and gap_of(backend.gaps, case) is None:
-            problems.append(f"{backend.info.name} on {case.id}: {outcome.reason}")
+        outcome = outcomes[case]
+        if outcome.status == "failed":
+            gap = gap_of(backend.gaps, case)
+            if gap is None:
+                problems.append(f"{name} on {case.id}: {outcome.reason}")
+            else:
+                outcome = Outcome("gap", f"{gap.reason} ({gap.kind}) {outcome.reason}")
+        grouped.setdefault(case.op.name, {})[case] = outcome
     for gap in backend.gaps:
-        covered = [case for case in found if gap_of([gap], case) is not None]
+        covered = [case for case in found if _is_about(gap, case)]
         passes = all(outcomes[case].status != "failed" for case in covered)
         # A share of the cases may leave out the one that fails.
         if passes and covered and len(covered) == _extent(gap):
-            problems.append(f"{backend.info.name} has a gap for {gap.op} that passes: delete it")
+            problems.append(f"{name} has a gap for {gap.op} that passes: delete it")
     rows = [OpReport(next(iter(cases_)).op, cases_) for cases_ in grouped.values()]
     return rows, problems
 
 
 def _extent(gap: Gap) -> int:
     """Count all cases that a gap is about."""
-    return sum(gap_of([gap], case) is not None for case in cases([get_op(gap.op)]))
+    return sum(_is_about(gap, case) for case in cases([get_op(gap.op)]))
+
+
+def _is_about(gap: Gap, case: Case) -> bool:
+    return case.is_numeric and gap_of([gap], case) is not None
 
 
 def is_tensor_op(op: Op[Any]) -> bool:

@@ -168,9 +168,6 @@ def _matmul_integer(s: Any, node: Node, a: Ov, b: Ov, a_zero: Ov | None, b_zero:
 
 
 def _refuses_integer(node: Node) -> str | None:
-    for value in node.inputs[2:]:
-        if value is not None and value.tensor.rank > 1:
-            return "Zero points of more than one axis are not written for OpenVINO."
     return refuses_codes(node.operands[0].tensor.shape[-1])
 
 

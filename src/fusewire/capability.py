@@ -1,0 +1,145 @@
+"""What a backend was shown to do: a record beside it, and the twelve flags that follow from it.
+
+`fusewire conform BACKEND --record` writes the record. Nothing here is typed in by hand but which
+ops stand for a flag; must never name a backend.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fusewire.errors import FormatError
+from fusewire.ops.declare import Trait
+from fusewire.ops.table import all_ops
+
+FILE = "proven.json"
+# Flags that ops stand for: one is held when all of these are proven.
+OPS: Mapping[str, tuple[str, ...]] = {
+    "basic ops": (
+        "add", "subtract", "multiply", "divide", "negative", "abs", "maximum", "minimum", "power",
+        "exp", "log", "sqrt", "tanh", "equal", "less", "where", "cast", "reshape", "transpose",
+        "broadcast_to", "slice",
+    ),
+    "linear algebra": ("matmul", "dot_general", "tensordot", "linear", "gemm", "outer"),
+    "convolution": ("conv", "conv_transpose"),
+    "recurrent": ("rnn", "lstm", "gru"),
+    "attention": ("attention", "softmax", "rotary"),
+    "quantized": (
+        "quantize", "dequantize", "dynamic_quantize", "matmul_integer", "conv_integer",
+        "qlinear_matmul", "qlinear_conv",
+    ),
+}  # fmt: skip
+# Flags that a measurement shows: testing.demonstration has it.
+MEASURED = ("graph optimisation", "memory optimisation", "JIT")
+# Flags that nothing can show yet, and why.
+ABSENT: Mapping[str, str] = {
+    "distributed": "No region is spread over several devices yet.",
+    "autograd": "Graphs have no gradients yet.",
+}
+CUSTOM = "custom ops"
+FLAGS = (*OPS, CUSTOM, *MEASURED, *ABSENT)
+
+
+@dataclass(frozen=True)
+class Capability:
+    """A flag, whether it is held, and what shows it or what is missing."""
+
+    flag: str
+    is_held: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a measurement showed."""
+
+    is_held: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """The outcome of the conformance suite: statuses by op, refused ones left out."""
+
+    backend: str
+    version: str
+    device: str
+    date: str
+    ops: Mapping[str, str]
+    shown: Mapping[str, Shown]
+
+    def to_text(self) -> str:
+        """Write it as a file that people can review."""
+        grouped: dict[str, list[str]] = {}
+        for op, status in self.ops.items():
+            grouped.setdefault(status, []).append(op)
+        return json.dumps({**asdict(self), "ops": grouped}, indent=1) + "\n"
+
+    @staticmethod
+    def of_text(text: str) -> Record:
+        """Read what ``to_text`` wrote; FormatError for anything else."""
+        try:
+            held = json.loads(text)
+            ops = {op: status for status, ops in held.pop("ops").items() for op in ops}
+            shown = {flag: Shown(**found) for flag, found in held.pop("shown").items()}
+            return Record(ops=ops, shown=shown, **held)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise FormatError(f"This is no record of a backend: {error}.") from error
+
+    def families(self) -> dict[str, tuple[int, int]]:
+        """Count by family how many tensor ops are proven, of how many."""
+        tensor_ops = [op for op in all_ops().values() if not op.is_(Trait.HOST)]
+        proven = Counter(op.family for op in tensor_ops if self.ops.get(op.name) == "proven")
+        return {name: (proven[name], count)
+                for name, count in Counter(op.family for op in tensor_ops).items()}  # fmt: skip
+
+
+def path_of(reference: str) -> Path | None:
+    """Find where the record of a backend, "module:Class", belongs: beside its module."""
+    spec = importlib.util.find_spec(reference.partition(":")[0])
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / FILE
+
+
+def record_of(name: str, reference: str) -> Record | None:
+    """Read the record of a backend; None when there is none that can be read."""
+    path = path_of(reference)
+    if path is None or not path.is_file():
+        return None
+    try:
+        found = Record.of_text(path.read_text(encoding="utf-8"))
+    except FormatError:
+        return None
+    return found if found.backend == name else None
+
+
+def capabilities(record: Record | None, version: str, opens_table: bool) -> dict[str, Capability]:
+    """Give every flag; ``opens_table`` tells whether extensions may add ops."""
+    found = [_capability(flag, record) for flag in (*OPS, *MEASURED)]
+    if record is not None and record.version != version:
+        since = f" Shown with {record.version}; {version} is installed."
+        found = [Capability(x.flag, x.is_held, x.reason + since) for x in found]
+    custom = "Extensions add ops to its table." if opens_table else "It opens no table of ops."
+    found.append(Capability(CUSTOM, opens_table, custom))
+    found += [Capability(flag, False, reason) for flag, reason in ABSENT.items()]
+    by_flag = {x.flag: x for x in found}
+    return {flag: by_flag[flag] for flag in FLAGS}
+
+
+def _capability(flag: str, record: Record | None) -> Capability:
+    if record is None:
+        return Capability(
+            flag, False, "No record can be read: run `fusewire conform NAME --record`."
+        )
+    if flag in MEASURED:
+        shown = record.shown.get(flag, Shown(False, "It was not measured."))
+        return Capability(flag, shown.is_held, shown.reason)
+    left = [op for op in OPS[flag] if record.ops.get(op) != "proven"]
+    if left:
+        said = ", ".join(f"{op} is {record.ops.get(op, 'refused')}" for op in left)
+        return Capability(flag, False, f"{said[0].upper()}{said[1:]}.")
+    return Capability(flag, True, f"{', '.join(OPS[flag])} are proven.")

@@ -1,0 +1,44 @@
+"""Run the conformance suite as programs: what a backend refuses runs on the reference.
+
+Here every op must be right, sequences and strings included: that is what fallback is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusewire.backend import Backend, Device
+from fusewire.compiler import compile as compile_program
+from fusewire.errors import FusewireError
+from fusewire.ops.sample import HostValue
+from fusewire.placement.claims import Home, ask
+from fusewire.testing.conformance import Case
+from fusewire.testing.suite import OpReport, Outcome, Ready, Status, judge, merge, reported
+
+
+def reports_with_fallback(
+    backend: Backend, device: Device, found: Sequence[Case]
+) -> tuple[list[OpReport], list[str]]:
+    """Run cases by programs of many cases each; also give failures that are no gaps."""
+    name = backend.info.name
+    outcomes: dict[Case, Outcome] = {}
+    ready: list[Ready] = []
+    for case in found:
+        graph, inputs = case.make()
+        try:
+            claimed = ask(Home(backend, device), graph)
+        except FusewireError as error:
+            outcomes[case] = Outcome("failed", str(error))
+            continue
+        status: Status = "expanded" if claimed.expanded else "native"
+        status = status if claimed.takes_all() else "helped"
+        ready.append(Ready(case, graph, graph, inputs, status))
+
+    def answers(part: Sequence[Ready]) -> list[HostValue]:
+        merged = merge([item.legal for item in part])
+        with compile_program(merged, backend=name, device=device.id, fallback="allow") as program:
+            got = program(*(x for item in part for x in item.inputs))
+        return [got] if len(merged.outputs) == 1 else list(got)
+
+    judge(name, ready, answers, outcomes)
+    return reported(backend, found, outcomes)
