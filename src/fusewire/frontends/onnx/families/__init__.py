@@ -25,13 +25,14 @@ from fusewire.frontends.onnx.families import (
     reduction,
     resampling,
     slicing,
+    spectrum,
     transformer,
 )
 
 _MODULES = (
     elementwise, control, convolution, pooling, normalization, recurrent, quantization, resampling,
     transformer, activation, conversion, movement, creation, slicing, indexing, reduction,
-    contraction, image, patches, loss,
+    contraction, image, patches, loss, spectrum,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()
