@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -60,6 +60,13 @@ class OnnxRuntimeBackend(Backend):
     def exchange(self) -> Exchange:
         """Contiguous arrays of the host."""
         return Exchange()
+
+    @property
+    def lowerings(self) -> MutableMapping[str, Any]:
+        """The table itself."""
+        from fusewire.backends.onnxruntime.lowering import LOWERING
+
+        return LOWERING
 
     def probe(self) -> list[Device | Unavailable]:
         """Run a node, once."""

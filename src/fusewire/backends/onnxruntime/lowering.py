@@ -86,7 +86,7 @@ OWN: Mapping[str, Write] = {
 OPSETS = (21, 26)
 # Ops whose kernels ended with opset 21, though ONNX goes on with them.
 LOWEST_ONLY = {"roi_align"}
-LOWERING: Mapping[str, Write] = {**TABLE, **OWN}
+LOWERING: dict[str, Write] = {**TABLE, **OWN}
 # Dtypes of tensors that can cross the border.
 CROSSING = KERNELS["Identity"]
 # Kernels that are there, and are not right (1.31.1 on x86 with AVX-512; the first two anywhere):

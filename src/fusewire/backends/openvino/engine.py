@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
 from typing import Any, final
 
@@ -58,6 +58,13 @@ class OpenvinoBackend(Backend):
     def exchange(self) -> Exchange:
         """Arrays of the host, one element after the other."""
         return Exchange()
+
+    @property
+    def lowerings(self) -> MutableMapping[str, Any]:
+        """The table itself."""
+        from fusewire.backends.openvino.lowering import LOWERINGS
+
+        return LOWERINGS
 
     def probe(self) -> list[Device | Unavailable]:
         """Find the CPU, proved by a sum."""

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, final
@@ -99,6 +99,13 @@ class XlaBackend(Backend):
     def exchange(self) -> Exchange:
         """Contiguous arrays of the host; those that are not aligned to 64 bytes are copied."""
         return Exchange()
+
+    @property
+    def lowerings(self) -> MutableMapping[str, Any]:
+        """The table itself."""
+        from fusewire.backends.xla.lowering import TABLE
+
+        return TABLE
 
     def probe(self) -> list[Device | Unavailable]:
         """Run something tiny, once."""

@@ -50,6 +50,7 @@ class TorchBackend(Backend):
     info = BackendInfo("torch-eager", version("torch"), "PyTorch, eager.", "an example")
     gaps = ()
     exchange = Exchange()
+    lowerings = TABLE  # extensions may add to it
 
     def probe(self) -> Any:
         return [Device("cpu", "PyTorch")]
