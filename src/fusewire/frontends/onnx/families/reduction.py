@@ -19,30 +19,28 @@ from fusewire.ops.declare import Op
 class _Reduction:
     """An op over all axes at once; and axis by axis: before, ``step`` each, after.
 
-    ``moved`` is the opset in which axes became an operand; integers are reduced as ``integers``.
+    ``moved`` is the opset in which axes became an operand. Integers are reduced as they are,
+    unless ``as_floats``.
     """
 
     whole: Op[Value]
     step: Op[Value]
     before: Op[Value] | None = None
     after: Op[Value] | None = None
-    integers: str = "as they are"
+    as_floats: bool = False
     moved: int = 18
 
     def __call__(self, call: Call) -> Converted:
         x, axes = call[0], listed(call, "axes", 1, self.moved)
         of, keepdims = x.tensor.dtype, call.flag("keepdims", 1)
-        wide = cast(x, dtypes.float64) if self.integers == "floats" and not of.is_float else x
+        wide = cast(x, dtypes.float64) if self.as_floats and of.is_integer else x
         count = 0 if axes is None else length(axes, "the list of axes")
         known = call.ints(axes) if count else () if call.flag("noop_with_empty_axes") else None
         if axes is not None and count and known is None:
             return cast(self._one_by_one(call, wide, axes, keepdims), of)
-        return cast(self._over(wide, known, keepdims), of)
-
-    def _over(self, x: Value, axes: tuple[int, ...] | None, keepdims: bool) -> Value:
-        if self.whole is reduction.reduce_mean and x.tensor.dtype.is_integer:
-            return _whole_mean(x, axes, keepdims)
-        return self.whole(x, axes=axes, keepdims=keepdims)
+        if self.whole is reduction.reduce_mean and of.is_integer:
+            return _whole_mean(x, known, keepdims)
+        return cast(self.whole(wide, axes=known, keepdims=keepdims), of)
 
     def _one_by_one(self, call: Call, x: Value, axes: Value, keepdims: bool) -> Value:
         """Reduce over axes that the run tells: over each of all axes, if it is among them."""
@@ -93,16 +91,16 @@ TABLE: Mapping[str, Convert] = {
     "ReduceProd": _Reduction(reduction.reduce_prod, reduction.reduce_prod),
     "ReduceMax": _Reduction(reduction.reduce_max, reduction.reduce_max),
     "ReduceMin": _Reduction(reduction.reduce_min, reduction.reduce_min),
-    "ReduceMean": _Reduction(reduction.reduce_mean, reduction.reduce_mean),
+    "ReduceMean": _Reduction(reduction.reduce_mean, reduction.reduce_mean, as_floats=True),
     "ReduceL1": _Reduction(reduction.norm_l1, reduction.reduce_sum, elementwise.abs_),
     "ReduceL2": _Reduction(
-        reduction.norm_l2, reduction.reduce_sum, elementwise.square, elementwise.sqrt, "floats"
+        reduction.norm_l2, reduction.reduce_sum, elementwise.square, elementwise.sqrt, True
     ),
     "ReduceSumSquare": _Reduction(reduction.sum_square, reduction.reduce_sum, elementwise.square),
     "ReduceLogSum": _Reduction(
-        reduction.log_sum, reduction.reduce_sum, None, elementwise.log, "floats"
+        reduction.log_sum, reduction.reduce_sum, None, elementwise.log, True
     ),
-    "ReduceLogSumExp": _Reduction(reduction.logsumexp, reduction.logsumexp, integers="floats"),
+    "ReduceLogSumExp": _Reduction(reduction.logsumexp, reduction.logsumexp, as_floats=True),
     "ArgMax": _position(reduction.argmax),
     "ArgMin": _position(reduction.argmin),
     "CumSum": _running(cumulative.cumsum),
