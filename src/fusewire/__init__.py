@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fusewire import ops
     from fusewire.compiler import Options, compile, load, run, trace
     from fusewire.errors import FallbackWarning, FusewireError
+    from fusewire.formats.onnx.saving import save_onnx
     from fusewire.frontend import Limits, Spec
     from fusewire.ir.graph import Graph
     from fusewire.registry import (
@@ -32,6 +33,7 @@ _HOMES = {
     "compile": "compiler", "load": "compiler", "trace": "compiler", "run": "compiler",
     "Options": "compiler",
     "Program": "runtime.program", "Result": "runtime.program",
+    "save_onnx": "formats.onnx.saving",
     "Spec": "frontend", "Limits": "frontend",
     "Graph": "ir.graph",
     "Registry": "registry", "register": "registry", "unregister": "registry", "get": "registry",
@@ -58,6 +60,7 @@ __all__ = [
     "ops",
     "register",
     "run",
+    "save_onnx",
     "set_default",
     "trace",
     "unregister",

@@ -131,7 +131,7 @@ def bind_symbols(graph: Graph, values: Mapping[Symbol, Dim]) -> Graph:
     inputs = [Value(substitute_type(v.type, values), v.name) for v in graph.inputs]
     rebuild.stand_in(graph.inputs, inputs)
     for node in graph.nodes:
-        attrs = {key: _bind_attr(attr, values) for key, attr in node.attrs.items()}
+        attrs = {key: bind_attr(attr, values) for key, attr in node.attrs.items()}
         types = [substitute_type(t, values) for t in node.types]
         changed = rebuild.copied(node)
         if changed is node and attrs == node.attrs and types == list(node.types):
@@ -142,9 +142,10 @@ def bind_symbols(graph: Graph, values: Mapping[Symbol, Dim]) -> Graph:
     return Graph(inputs, outputs, nodes, name=graph.name, output_names=graph.output_names)
 
 
-def _bind_attr(attr: Attr, values: Mapping[Symbol, Dim]) -> Attr:
+def bind_attr(attr: Attr, values: Mapping[Symbol, Dim]) -> Attr:
+    """Replace symbols in an attribute."""
     if isinstance(attr, tuple):
-        return tuple(_bind_attr(item, values) for item in attr)
+        return tuple(bind_attr(item, values) for item in attr)
     if isinstance(attr, Sym):
         return substitute(attr, values)
     if isinstance(attr, Graph):

@@ -37,6 +37,11 @@ def parse_type(text: str) -> Type:
     return _whole(_Parser(text, {}), _Parser.type)
 
 
+def parse_attr(text: str) -> Attr:
+    """Read an attribute."""
+    return _whole(_Parser(text, {}), lambda parser: parser.attr(0))
+
+
 def parse_graph(text: str, constants: Mapping[str, Constant] | None = None) -> Graph:
     """Read a graph; ``constants`` holds by digest those too large to be in the text."""
     with collection_paused():

@@ -20,6 +20,7 @@ from fusewire.formats.onnx.target import COMPARING
 from fusewire.ir.dims import Dim, Shape
 from fusewire.ir.graph import Constant, Graph, Node, Value
 from fusewire.ir.types import TensorType, tensor_of, type_symbols
+from fusewire.ops.declare import Op
 from fusewire.ops.table import get_op
 
 
@@ -97,7 +98,7 @@ class Emitter:
         while names and not names[-1]:
             names.pop()
         kept = {key: attr for key, attr in attrs.items() if attr is not None}
-        self.steps.append(Step(op, names, [x.name for x in found], kept))
+        self.steps.append(Step(op, names, [x.name for x in found], kept, self._sizes.is_busy))
         return found
 
     def cast(self, x: Ref, to: DType) -> Ref:
@@ -136,7 +137,15 @@ class Emitter:
 
     def ref(self, value: Value) -> Ref:
         """Find what stands for a value."""
-        return self._values[value] if value.constant is None else self.constant(value.constant)
+        if value.constant is None or value in self._values:
+            return self._values[value]
+        kept = self.model.kept
+        if kept is None:
+            return self.constant(value.constant)
+        if value not in kept:
+            kept[value] = self.model.own(value.name, "constant")
+            self.model.constants[kept[value]] = value.constant
+        return Ref(kept[value], value.constant.type.dtype)
 
     def shape(self, dims: Shape) -> Ref:
         """Give sizes as a list of int64."""
@@ -146,6 +155,10 @@ class Emitter:
         """Give a size as a list of one int64."""
         return self._sizes.size(dim)
 
+    def joined(self, sizes: Sequence[Ref]) -> Ref:
+        """Give lists of sizes as one list."""
+        return self._sizes.joined(sizes)
+
     def scalar(self, dim: Dim) -> Ref:
         """Give a size as an int64 scalar."""
         return self._sizes.scalar(dim)
@@ -153,17 +166,31 @@ class Emitter:
     def nodes(self, nodes: Iterable[Node]) -> None:
         """Emit nodes of ours in their order; FormatError when one cannot be written."""
         for node in nodes:
-            found = self._written(node)
+            before = len(self.steps)
+            called = self.model.call and self.model.call(self, node)
+            found = self._written(node) if called is None else called
+            if len(self.steps) > before:
+                self.steps[-1].name = node.name
             made = [found] if isinstance(found, Ref) else found
             for value, ref in zip(node.outputs, made, strict=True):
                 assert ref.dtype is tensor_of(value.type).dtype, f"{value!r} was written as {ref}"
                 self.bind(value, ref)
 
+    def op(self, op: Op[Any], *operands: Ref) -> Ref:
+        """Emit an op of ours over lists of one int64, as sizes are."""
+        values = [Value(TensorType(int64, (1,))) for _ in operands]
+        for value, ref in zip(values, operands, strict=True):
+            self._values[value] = ref
+        node = op.make(values, {})
+        self.nodes([node])
+        return self._values[node.outputs[0]]
+
     def _written(self, node: Node) -> Ref | Sequence[Ref]:
         write, op = self.model.table.get(node.op), get_op(node.op)
         operands = [None if v is None else self.ref(v) for v in node.inputs]
         # What is in a body cannot be given back to be expanded, so it is expanded here.
-        if op.is_composite and self.outer is not None and refusal(node, self.model) is not None:
+        expands = self.outer is not None or self.model.expands
+        if op.is_composite and expands and refusal(node, self.model) is not None:
             return self.run(op.expansion(node), [x for x in operands if x], inline=True)[0]
         if write is None:
             raise FormatError(f"{self.target.name} has no op that does what {node.op} does.")
@@ -202,16 +229,21 @@ class Emitter:
         return found
 
 
+def tried(node: Node, model: Model) -> Emitter:
+    """Write a node as it is, for the sake of seeing how; FormatError when it cannot be."""
+    emitter = Emitter(Model(model.target, model.table), is_trial=True)
+    for value in node.operands:
+        of = tensor_of(value.type).dtype
+        element_of(of)
+        emitter.bind(value, Ref(emitter.model.fresh("operand"), of))
+    emitter.nodes([node])
+    return emitter
+
+
 def refusal(node: Node, model: Model) -> str | None:
     """Say why a node cannot be written as it is; None when it can."""
-    emitter = Emitter(Model(model.target, model.table), is_trial=True)
     try:
-        for value in node.operands:
-            if value.constant is None:
-                of = tensor_of(value.type).dtype
-                element_of(of)
-                emitter.bind(value, Ref(emitter.model.fresh("operand"), of))
-        emitter.nodes([node])
+        tried(node, model)
     except FormatError as error:
         return str(error)
     return None

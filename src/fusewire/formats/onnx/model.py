@@ -9,7 +9,8 @@ from typing import TypeAlias
 
 from fusewire.dtypes import DType
 from fusewire.formats.onnx.target import Target
-from fusewire.ir.graph import Constant
+from fusewire.ir.dims import Sym
+from fusewire.ir.graph import Constant, Value
 from fusewire.ir.types import Type
 
 
@@ -47,12 +48,29 @@ OnnxAttr: TypeAlias = (
 
 @dataclass(slots=True)
 class Step:
-    """A node of the model; an absent input or output has no name."""
+    """A node of the model; an absent input or output has no name.
+
+    One that only computes a size says so: whoever reads the model finds that out by itself.
+    """
 
     op: str
     inputs: list[str]
     outputs: list[str]
     attrs: Mapping[str, OnnxAttr]
+    is_size: bool = False
+    name: str | None = None
+
+
+@dataclass(frozen=True)
+class Function:
+    """A local function, and which op of ours it stands for, with attributes as we print them."""
+
+    op: str
+    attrs: Mapping[str, str]
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    steps: Sequence[Step]
+    constants: Mapping[str, Constant] = field(repr=False)
 
 
 # Emits a node of ours, given its operands, and gives its outputs.
@@ -61,10 +79,19 @@ Write: TypeAlias = Callable[..., "Ref | Sequence[Ref]"]
 
 @dataclass
 class Model:
-    """What all emitters of a model share."""
+    """What all emitters of a model share.
+
+    With ``expands``, composites that cannot be written are written out; else they are refused.
+    ``call`` may write a node as the call of a local function, ``outside`` tells sizes that nothing
+    inside tells. ``kept`` are constants that go by names of their own.
+    """
 
     target: Target
     table: Mapping[str, Write]
+    expands: bool = False
+    call: Callable[..., Sequence[Ref] | None] | None = None
+    outside: Callable[[Sym], Ref] | None = None
+    kept: dict[Value, str] | None = None
     taken: set[str] = field(default_factory=set)
     constants: dict[str, Constant] = field(default_factory=dict)
     counter: Iterator[int] = field(default_factory=itertools.count)
@@ -72,5 +99,12 @@ class Model:
     def fresh(self, stem: str) -> str:
         """Make a name that nothing has."""
         name = next(n for i in self.counter if (n := f"{stem}_{i}") not in self.taken)
+        self.taken.add(name)
+        return name
+
+    def own(self, name: str | None, stem: str) -> str:
+        """Take a name if it is free, else make one."""
+        if name is None or name in self.taken:
+            return self.fresh(stem)
         self.taken.add(name)
         return name

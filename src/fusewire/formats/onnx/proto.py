@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Container, Iterable, Mapping
+from importlib.metadata import version
 from typing import Any
 
 from fusewire.formats.onnx.elements import element_of
-from fusewire.formats.onnx.model import Body, OnnxAttr, Port, Step
+from fusewire.formats.onnx.model import Body, Function, OnnxAttr, Port, Step
 from fusewire.ir.graph import Constant
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 
-PRODUCER = "fusewire"
+# Who writes, and the domain of local functions.
+PRODUCER = DOMAIN = "fusewire"
+VERSION = 1
 
 
 def model_proto(
@@ -18,6 +22,7 @@ def model_proto(
     constants: Mapping[str, Constant],
     opset: int,
     outside: Container[str] = (),
+    functions: Mapping[str, Function] | None = None,
 ) -> Any:
     """Build the model; constants whose digests are in ``outside`` are left out of it.
 
@@ -26,12 +31,14 @@ def model_proto(
     """
     from onnx import ModelProto, helper
 
-    model = ModelProto(producer_name=PRODUCER)
+    model = ModelProto(producer_name=PRODUCER, producer_version=version("fusewire"))
     versions = [helper.make_opsetid("", opset)]
     domains = {step.op.rpartition(":")[0] for step in _walk(body.steps)} - {""}
-    versions += [helper.make_opsetid(domain, 1) for domain in sorted(domains)]
+    versions += [helper.make_opsetid(domain, VERSION) for domain in sorted(domains)]
     model.ir_version = helper.find_min_ir_version_for(versions[:1])
     model.opset_import.extend(versions)
+    for name, function in (functions or {}).items():
+        _fill_function(model.functions.add(name=name, domain=DOMAIN), function, versions[:1])
     _fill(model.graph, body)
     for name, constant in constants.items():
         is_outside = constant.digest in outside
@@ -72,10 +79,39 @@ def _fill(graph: Any, body: Body) -> None:
     graph.name = body.name
     graph.input.extend(_value_info(port) for port in body.inputs)
     graph.output.extend(_value_info(port) for port in body.outputs)
-    for step in body.steps:
+    _add_nodes(graph, body.steps)
+
+
+def _fill_function(proto: Any, function: Function, versions: Iterable[Any]) -> None:
+    """Write a body, and in the metadata what it stands for and that it was not changed since."""
+    proto.opset_import.extend(versions)
+    proto.input.extend(function.inputs)
+    proto.output.extend(function.outputs)
+    for name, constant in function.constants.items():
+        value = _attribute("value", _inline("", constant))
+        proto.node.add(op_type="Constant", output=[name], name=name, attribute=[value])
+    _add_nodes(proto, function.steps)
+    written = {f"attr.{key}": text for key, text in function.attrs.items()}
+    for key, text in {"op": function.op, **written, "body": body_digest(proto)}.items():
+        proto.metadata_props.add(key=key, value=text)
+
+
+def body_digest(function: Any) -> str:
+    """Hash what a local function does, so that a body that somebody changed is seen to be."""
+    sha = hashlib.sha256(repr((list(function.input), list(function.output))).encode())
+    for node in function.node:
+        sha.update(repr((node.domain, node.op_type, list(node.input), list(node.output))).encode())
+        for attribute in sorted(node.attribute, key=lambda a: str(a.name)):
+            sha.update(attribute.SerializeToString(deterministic=True))
+    return sha.hexdigest()
+
+
+def _add_nodes(graph: Any, steps: Iterable[Step]) -> None:
+    for step in steps:
         domain, _, op = step.op.rpartition(":")
+        name = step.name or step.outputs[0]
         node = graph.node.add(
-            op_type=op, domain=domain, input=step.inputs, output=step.outputs, name=step.outputs[0]
+            op_type=op, domain=domain, input=step.inputs, output=step.outputs, name=name
         )
         for key, attr in step.attrs.items():
             node.attribute.append(_attribute(key, attr))
@@ -92,7 +128,11 @@ def _attribute(key: str, attr: OnnxAttr) -> Any:
         return helper.make_attribute(key, _type_proto(attr, False))
     if isinstance(attr, list | tuple) and not attr:
         return helper.make_attribute(key, attr, attr_type=AttributeProto.INTS)
-    return helper.make_attribute(key, attr)
+    found = helper.make_attribute(key, attr)
+    if isinstance(attr, float) and found.f != attr:
+        # ONNX keeps float32; the digits that are lost are told to whoever wants them.
+        found.doc_string = repr(attr)
+    return found
 
 
 def _value_info(port: Port) -> Any:

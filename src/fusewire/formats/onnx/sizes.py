@@ -6,6 +6,8 @@ A size is a list of one int64, because shapes are lists joined from them.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +15,14 @@ import numpy as np
 from fusewire.dtypes import bool_, int64
 from fusewire.errors import FormatError
 from fusewire.ir.dims import Apply, Dim, Shape, Sym, Symbol, lone_symbol
+from fusewire.ops.elementwise import floor_divide, maximum, minimum
 
 if TYPE_CHECKING:
     from fusewire.formats.onnx.emitter import Emitter
     from fusewire.formats.onnx.model import Ref
+
+
+_OPS = {"floordiv": floor_divide, "max": maximum, "min": minimum}
 
 
 class Sizes:
@@ -26,6 +32,7 @@ class Sizes:
         self._emit = emitter
         self._sources: dict[Sym, tuple[Ref, int]] = {}
         self._found: dict[Sym, Ref] = {}
+        self.is_busy = False
 
     def learn(self, shape: Shape, ref: Ref) -> None:
         """Remember which dims a value tells."""
@@ -35,20 +42,41 @@ class Sizes:
 
     def shape(self, dims: Shape) -> Ref:
         """Give sizes as a list of int64; a constant where all are known."""
+        with self._busy():
+            return self._shape(dims)
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
+        before, self.is_busy = self.is_busy, True
+        try:
+            yield
+        finally:
+            self.is_busy = before
+
+    def _shape(self, dims: Shape) -> Ref:
         emit, parts = self._emit, []
         for _, group in itertools.groupby(dims, lambda dim: isinstance(dim, int)):
             listed = list(group)
             known = [dim for dim in listed if isinstance(dim, int)]
             parts += [emit.integers(*known)] if known else [self.size(dim) for dim in listed]
-        if not parts:
-            return emit.integers()
-        return parts[0] if len(parts) == 1 else emit("Concat", *parts, axis=0)
+        return self.joined(parts) if parts else emit.integers()
+
+    def joined(self, parts: Sequence[Ref]) -> Ref:
+        """Give lists of sizes as one list; a constant where all are."""
+        if len(parts) == 1:
+            return parts[0]
+        held = [self._emit.model.constants.get(part.name) for part in parts]
+        if all(held):
+            return self._emit.integers(*(n for c in held if c for n in c.array.tolist()))
+        with self._busy():
+            return self._emit("Concat", *parts, axis=0)
 
     def scalar(self, dim: Dim) -> Ref:
         """Give a size as an int64 scalar."""
         if isinstance(dim, int):
             return self._emit.constant(np.int64(dim))
-        return self._emit("Squeeze", self.size(dim), self._emit.integers(0))
+        with self._busy():
+            return self._emit("Squeeze", self.size(dim), self._emit.integers(0))
 
     def size(self, dim: Dim) -> Ref:
         """Give a size as a list of one int64."""
@@ -56,7 +84,8 @@ class Sizes:
             return self._emit.integers(dim)
         found = self._found.get(dim)
         if found is None:
-            found = self._found[dim] = self._read(dim) or self._computed(dim)
+            with self._busy():
+                found = self._found[dim] = self._read(dim) or self._computed(dim)
         return found
 
     def _read(self, dim: Sym) -> Ref | None:
@@ -97,6 +126,8 @@ class Sizes:
     def _outside(self, dim: Sym) -> Ref:
         if self._emit.outer is not None:
             return self._emit.outer.size(dim)
+        if self._emit.model.outside is not None:
+            return self._emit.model.outside(dim)
         if self._emit.is_trial:
             return self._emit.integers(1)
         raise FormatError(
@@ -107,6 +138,9 @@ class Sizes:
         assert isinstance(atom, Apply)
         emit = self._emit
         left, right = self.size(atom.left), self.size(atom.right)
+        if atom.function in _OPS and emit.model.call is not None:
+            # Called by its name, which a reader knows: it reads on in sizes.
+            return emit.op(_OPS[atom.function], left, right)
         if atom.function in ("max", "min"):
             # Compared, because engines get Max and Min of int64 wrong.
             sides = (right, left) if atom.function == "max" else (left, right)

@@ -7,14 +7,16 @@ are refused, so that it fails only where ONNX has nothing for a primitive.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.emitter import Emitter, refusal
 from fusewire.formats.onnx.families import TABLE
-from fusewire.formats.onnx.model import Body, Model, Port, Ref, Step, Write
+from fusewire.formats.onnx.local import Locals
+from fusewire.formats.onnx.model import Body, Function, Model, Port, Ref, Write
+from fusewire.formats.onnx.naming import name_outputs
 from fusewire.formats.onnx.proto import model_proto
 from fusewire.formats.onnx.target import DEFAULT, Standard, Target
 from fusewire.ir.graph import Constant, Graph
@@ -29,10 +31,11 @@ class Written:
     body: Body
     constants: Mapping[str, Constant]
     opset: int
+    functions: Mapping[str, Function] = field(default_factory=dict)
 
     def proto(self, outside: Container[str] = ()) -> Any:
         """Make a ModelProto; constants of these digests stay outside of it."""
-        return model_proto(self.body, self.constants, self.opset, outside)
+        return model_proto(self.body, self.constants, self.opset, outside, self.functions)
 
 
 def write(graph: Graph, opset: int = DEFAULT, *, is_cautious: bool = False) -> Written:
@@ -50,52 +53,46 @@ def emit(
     target: Target,
     table: Mapping[str, Write] = TABLE,
     names: tuple[Sequence[str], Sequence[str]] | None = None,
+    functions: Locals | None = None,
 ) -> Written:
-    """Emit a graph, every node of which the target takes as it is.
+    """Emit a graph, every node of which the target takes as it is, or ``functions`` can call.
 
-    ``names`` are for inputs and outputs, where those of the graph will not do.
+    ``names`` are for inputs and outputs, where those of the graph will not do. With functions, the
+    model keeps all names of values and constants too.
     """
     inputs, outputs = names or (
         [v.name or f"input{i}" for i, v in enumerate(graph.inputs)], graph.output_names,
     )  # fmt: skip
-    model = Model(target, table, {*inputs, *outputs})
-    if len(model.taken) < len(inputs) + len(outputs):
-        raise FormatError(
-            "Inputs and outputs of a model need different names, found "
-            f"{', '.join(inputs)} and {', '.join(outputs)}."
-        )
+    model = Model(target, table, taken={*inputs, *outputs})
+    _require_different(graph, inputs, outputs)
+    if functions is not None:
+        model.call, model.kept = functions.call, {}
     emitter = Emitter(model)
     for value, name in zip(graph.inputs, inputs, strict=True):
         of = tensor_of(value.type).dtype
         element_of(of)
         emitter.bind(value, Ref(name, of))
     emitter.nodes(graph.nodes)
-    _name_outputs(emitter, [emitter.ref(v) for v in graph.outputs], outputs)
+    made = (v for node in graph.nodes for v in node.outputs)
+    kept = {v: v.name for v in made if v.name is not None and functions is not None}
+    name_outputs(emitter, [emitter.ref(v) for v in graph.outputs], outputs, kept)
     body = Body(
         graph.name,
         [Port(name, v.type) for name, v in zip(inputs, graph.inputs, strict=True)],
         [Port(name, v.type) for name, v in zip(outputs, graph.outputs, strict=True)],
         emitter.steps,
     )
-    return Written(body, model.constants, target.opset)
+    found = {} if functions is None else functions.functions
+    return Written(body, model.constants, target.opset, found)
 
 
-def _name_outputs(emitter: Emitter, found: Sequence[Ref], wanted: Sequence[str]) -> None:
-    """Give what nodes make the names of outputs; inputs, constants and repeats are copied."""
-    made = {name for step in emitter.steps for name in step.outputs}
-    renamed: dict[str, str] = {}
-    for ref, name in zip(found, wanted, strict=True):
-        if ref.name in made and ref.name not in renamed:
-            renamed[ref.name] = name
-        else:
-            emitter.give(ref, name)
-    _rename(emitter.steps, renamed)
-
-
-def _rename(steps: Sequence[Step], names: Mapping[str, str]) -> None:
-    for step in steps:
-        step.inputs = [names.get(name, name) for name in step.inputs]
-        step.outputs = [names.get(name, name) for name in step.outputs]
-        for attr in step.attrs.values():
-            if isinstance(attr, Body):
-                _rename(attr.steps, names)
+def _require_different(graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Refuse one name for two values; an input that is given back may keep its name."""
+    named = dict(zip(inputs, graph.inputs, strict=True))
+    ends = zip(outputs, graph.outputs, strict=True)
+    shared = sum(name in named and named[name] is value for name, value in ends)
+    if len({*inputs, *outputs}) < len(inputs) + len(outputs) - shared:
+        raise FormatError(
+            "Inputs and outputs of a model need different names, found "
+            f"{', '.join(inputs)} and {', '.join(outputs)}."
+        )

@@ -17,13 +17,13 @@ def gather(e: Emitter, node: Node, x: Ref, places: Ref) -> Ref:
     """Take slices of an axis; a table of rows is one whose axis is the first."""
     axis = node.attrs.get("axis", 0)
     assert isinstance(axis, int)
-    return e("Gather", x, indices(e, places), axis=axis)
+    return e("Gather", x, indices(e, places, "Gather"), axis=axis)
 
 
 def gather_elements(e: Emitter, node: Node, x: Ref, places: Ref) -> Ref:
     """Take elements along an axis."""
     axis = attrs_of(node)["axis"]
-    return e("GatherElements", x, indices(e, places), axis=axis)
+    return e("GatherElements", x, indices(e, places, "GatherElements"), axis=axis)
 
 
 def gather_nd(e: Emitter, node: Node, x: Ref, places: Ref) -> Ref:
@@ -45,7 +45,8 @@ def one_hot(e: Emitter, node: Node, places: Ref, values: Ref) -> Ref:
     if values.dtype not in (float32, int32, int64):
         e.caution(f"Engines have no OneHot of {values.dtype}.")
     given: Any = depth
-    return e("OneHot", indices(e, places), e.size(given), values, of=values.dtype, axis=axis)
+    places = indices(e, places, "OneHot", 0)
+    return e("OneHot", places, e.size(given), values, of=values.dtype, axis=axis)
 
 
 def reverse_sequence(e: Emitter, node: Node, x: Ref, lengths: Ref) -> Ref:
@@ -60,6 +61,8 @@ def reverse_sequence(e: Emitter, node: Node, x: Ref, lengths: Ref) -> Ref:
 
 def nonzero(e: Emitter, node: Node, x: Ref) -> Ref:
     """List places; of a scalar ONNX gives a row that we do not."""
+    if operand(node, 0).tensor.rank and not e.target.is_cautious:
+        return e("NonZero", x, dtype=int64)
     flags = e.cast(x, bool_)
     if operand(node, 0).tensor.rank:
         return e("NonZero", flags, dtype=int64)

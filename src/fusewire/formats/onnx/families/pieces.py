@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.dtypes import DType, bool_, int64
+from fusewire.dtypes import DType, bool_, int32, int64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.model import Body, OnnxAttr, Port, Ref, Write
@@ -86,9 +86,11 @@ def widened(e: Emitter, x: Ref, to: DType) -> Ref:
     return e.cast(x, to) if x.dtype.is_float and x.dtype.bits == 16 else x
 
 
-def indices(e: Emitter, x: Ref) -> Ref:
-    """Bring indices to int64, which every op takes."""
-    return e.cast(x, int64)
+def indices(e: Emitter, x: Ref, op: str | None = None, place: int = 1) -> Ref:
+    """Bring indices to int64, which every op takes, unless this one takes int32 as well."""
+    if op is None or e.target.is_cautious or x.dtype is not int32:
+        return e.cast(x, int64)
+    return x if e.target.takes(op, int32, place) else e.cast(x, int64)
 
 
 def attrs_of(node: Node) -> Any:

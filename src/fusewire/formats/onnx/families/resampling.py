@@ -49,7 +49,8 @@ def resize(e: Emitter, node: Node, x: Ref, roi: Ref | None) -> Ref:
         return e("Identity", x)
     wrong = None if scales is None else _mismatch(node)
     odd = _disagreement(node, sizes) if e.target.is_cautious else None
-    if _is_known(node) and (wrong or odd or not has_kernel(e.target, "Resize", x) or _jumps(node)):
+    jumps = e.target.is_cautious and _jumps(node)
+    if _is_known(node) and (wrong or odd or jumps or not has_kernel(e.target, "Resize", x)):
         return _by_parts(e, node, x)
     if wrong or odd:
         raise FormatError(wrong or odd)
@@ -184,7 +185,7 @@ def _resized(
     e: Emitter, node: Node, x: Ref, roi: Ref | None, scales: Ref | None, sizes: Ref | None
 ) -> Ref:
     """Resize an image of at least four axes: with fewer, engines lack modes."""
-    missing = max(4 - operand(node, 0).tensor.rank, 0)
+    missing = max(4 - operand(node, 0).tensor.rank, 0) if e.target.is_cautious else 0
     if missing:
         x = e("Unsqueeze", x, e.integers(*range(missing)))
         ones = e.integers(*[1] * missing)

@@ -21,7 +21,7 @@ def _combined(
     of = x.dtype
     if reduction != "none" and of.is_float:
         x, updates = (widened(e, v, float32) for v in (x, updates))
-    found = e(op, x, indices(e, places), updates, reduction=reduction, **attrs)
+    found = e(op, x, indices(e, places, op), updates, reduction=reduction, **attrs)
     return e.cast(found, of)
 
 

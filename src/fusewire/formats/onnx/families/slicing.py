@@ -45,8 +45,7 @@ def slice_(e: Emitter, node: Node, x: Ref) -> Ref:
         e.integers(0) if made[axis] == 0 else _end(e, limit, stride)
         for axis, _, limit, stride in cut
     ]
-    last = ends[0] if len(ends) == 1 else e("Concat", *ends, axis=0)
-    return e("Slice", x, e.shape(starts), last, e.integers(*axes), e.integers(*strides))
+    return e("Slice", x, e.shape(starts), e.joined(ends), e.integers(*axes), e.integers(*strides))
 
 
 def _end(e: Emitter, limit: Dim, stride: int) -> Ref:
