@@ -68,6 +68,9 @@ class Apply:
         return f"{self.function}({self.left}, {self.right})"
 
 
+# Programs of strangers can double what a size is made of with every node: here it ends.
+MOST_TERMS, MOST_POWER, MOST_TEXT = 2**12, 2**8, 2**12
+
 Atom: TypeAlias = Symbol | Apply
 # A product of atoms, each with its power, in the order of their keys; () is 1.
 Monomial: TypeAlias = tuple[tuple[Atom, int], ...]
@@ -101,7 +104,10 @@ class Sym:
 
     def __mul__(self, other: Dim) -> Dim:
         total: dict[Monomial, int] = {}
-        for (m1, f1), (m2, f2) in itertools.product(self.terms, _terms(other)):
+        terms = tuple(_terms(other))
+        if len(self.terms) * len(terms) > MOST_TERMS:
+            raise _too_long(f"A product of {len(self.terms):,} and {len(terms):,} terms")
+        for (m1, f1), (m2, f2) in itertools.product(self.terms, terms):
             monomial = _product(m1, m2)
             total[monomial] = total.get(monomial, 0) + f1 * f2
         return _dim(total)
@@ -155,6 +161,8 @@ def _product(left: Monomial, right: Monomial) -> Monomial:
     powers: dict[Atom, int] = dict(left)
     for atom, power in right:
         powers[atom] = powers.get(atom, 0) + power
+        if powers[atom] > MOST_POWER:
+            raise _too_long(f"The {powers[atom]:,}th power of a size")
     return tuple(sorted(powers.items(), key=lambda item: item[0].key))
 
 
@@ -168,7 +176,13 @@ def _dim(terms: Mapping[Monomial, int]) -> Dim:
 
 
 def _atom(atom: Atom) -> Dim:
+    if len(atom.key) > MOST_TEXT:
+        raise _too_long(f"A size of {len(atom.key):,} characters")
     return Sym({((atom, 1),): 1})
+
+
+def _too_long(what: str) -> DimError:
+    return DimError(f"{what} is more than any real program asks for. Give dims numbers.")
 
 
 def symbol(name: str) -> Sym:

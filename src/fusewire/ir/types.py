@@ -10,6 +10,9 @@ from typing import TypeAlias
 from fusewire.dtypes import DType, DTypeLike, dtype
 from fusewire.ir.dims import Dim, Shape, Symbol, evaluate, size, substitute, symbols
 
+# NumPy's arrays have no more dims.
+MOST_RANK = 64
+
 
 @dataclass(frozen=True)
 class TensorType:

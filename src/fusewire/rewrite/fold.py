@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fusewire.dtypes import string
 from fusewire.errors import FusewireError
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Graph, Node, Value
-from fusewire.ir.types import TensorType
+from fusewire.ir.types import TensorType, tensor_of
 from fusewire.ops.declare import Trait
 from fusewire.ops.elementwise import add, exp
 from fusewire.ops.interpret import interpret
@@ -67,6 +68,8 @@ class Folder:
         op, budget = get_op(node.op), self._budget
         if op.is_(Trait.CONTROL) or not all(isinstance(t, TensorType) for t in node.types):
             return "only ops on tensors without subgraphs are run ahead."
+        if any(tensor_of(v.type).dtype is string for v in (*node.operands, *node.outputs)):
+            return "strings may have any length, and to match them may take any time."
         made, read = (_bytes(values) for values in (node.outputs, set(node.operands)))
         known = all(v.tensor.is_static for v in node.outputs)
         if not known or not isinstance(made, int) or not isinstance(read, int):

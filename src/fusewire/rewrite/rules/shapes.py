@@ -6,7 +6,7 @@ rules here put it in the node's place once both have one type.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -100,12 +100,22 @@ def twin(node: Node, facts: Facts) -> tuple[Value, ...] | None:
     return _evaluated(node) if found is None else found
 
 
+# How much comes of a few numbers, where it is more than they are themselves.
+_MADE: Mapping[str, Callable[..., float]] = {
+    "range": lambda start, stop, step: (stop - start) / step,
+    "mel_weight_matrix": lambda bins, length, *rest: abs(bins) * abs(length),
+}
+
+
 def _evaluated(node: Node) -> tuple[Value, ...] | None:
     """Run a node over small constants, to see how much it gives."""
-    sizes = [0 if v.constant is None else v.constant.type.size for v in node.operands]
-    if any(v.constant is None for v in node.operands) or sum(sizes) > MOST_ELEMENTS:  # type: ignore[operator] # constants have static types
+    held = [v.constant for v in node.operands if v.constant is not None]
+    sizes = [constant.type.size for constant in held]
+    if len(held) < len(node.operands) or sum(sizes) > MOST_ELEMENTS:  # type: ignore[operator] # constants have static types
         return None
     try:
+        if node.op in _MADE and _MADE[node.op](*(c.array.item() for c in held)) > MOST_ELEMENTS:
+            return None
         outputs = interpret(Graph((), node.outputs, (node,)), ())
     except (FusewireError, ValueError, ArithmeticError, LookupError):
         return None

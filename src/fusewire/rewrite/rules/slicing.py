@@ -16,6 +16,7 @@ from fusewire.rewrite.pattern import maker
 from fusewire.rewrite.rule import Outcome, Table, on
 
 TABLE = Table("slicing")
+_MOST_PARTS = 256
 Bounds = Sequence[tuple[Dim, Dim, int]]
 
 
@@ -119,6 +120,8 @@ def _concat_of_concat(node: Node, facts: Facts) -> Outcome:
         parts.extend(part for part in joined if part.tensor.shape[axis] != 0)
     if not parts or len(parts) == len(node.operands):
         return None
+    if len(parts) > max(_MOST_PARTS, len(node.operands)):
+        return f"{len(parts):,} parts would be joined at once, and {_MOST_PARTS} are enough."
     return concat(*parts, axis=axis)
 
 
