@@ -115,6 +115,10 @@ def _taken(value: Any, of: DType) -> Array:
     return bits.view(of.numpy)
 
 
+# Of a quantized model of opset 21 it makes one that its own type rules refuse (1.31.1).
+DISABLED = ("QDQPropagationTransformer",)
+
+
 def open_session(artifact: Artifact, weights: Mapping[str, Array]) -> Executable:
     """Make a session of an artifact; weights are read where they lie."""
     options = onnxruntime.SessionOptions()
@@ -125,24 +129,23 @@ def open_session(artifact: Artifact, weights: Mapping[str, Array]) -> Executable
         options.intra_op_num_threads = options.inter_op_num_threads = threads
     slots = [slot for slot in artifact.slots if slot.role == "weight"]
     held = _bind(options, [(slot, weights[slot.digest or ""]) for slot in slots])
-    session = onnxruntime.InferenceSession(artifact.payload, options, providers=PROVIDERS)
+    session = onnxruntime.InferenceSession(
+        artifact.payload, options, providers=PROVIDERS, disabled_optimizers=DISABLED
+    )
     edges = [slot for slot in artifact.slots if slot.role != "weight"]
     kind = TypedSession if any(_is_foreign(slot.dtype) for slot in edges) else PlainSession
     return kind(session, edges, held)
 
 
 def _bind(options: Any, weights: Sequence[tuple[Slot, Array]]) -> list[Any]:
-    """Show weights to a session in two ways, and give what must stay alive.
+    """Show weights to a session as files in memory, and give what must stay alive.
 
-    As files in memory, which its optimisations read; as values, which its kernels use in place.
-    (With add_external_initializers, which does both, it copies every weight: 1.31.1.)
+    Never by add_initializer, which would not copy them: the optimizer of 1.31.1 transposes a
+    weight under its old name, and kernels then get the one that was lent, in the old order.
     """
     if not weights:
         return []
-    values = [onnxruntime.OrtValue(lent(array, slot.dtype)) for slot, array in weights]
     files = [array.reshape(-1).view(np.uint8).data for _, array in weights]
     names = [slot.digest for slot, _ in weights]
-    for name, value in zip(names, values, strict=True):
-        options.add_initializer(f"constant.{name}", value)
     options.add_external_initializers_from_files_in_memory(names, files, [len(x) for x in files])
-    return [weights, values, files]
+    return [weights, files]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from fusewire.dtypes import dtype, float32, int8, int32, uint8
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
@@ -31,7 +33,12 @@ def quantize(e: Emitter, node: Node, x: Ref, scale: Ref, zero: Ref | None) -> Re
     e.target.require("QuantizeLinear", to, -1)
     attrs = _places(node)
     if zero is None:
-        attrs["output_dtype"] = element_of(to)
+        shape = operand(node, 1).tensor.shape
+        if all(isinstance(dim, int) for dim in shape):
+            # ONNX Runtime 1.31 moves the node about and loses output_dtype on the way.
+            zero = e.constant(np.zeros(shape, to.numpy))  # type: ignore[arg-type]  # all are ints
+        else:
+            attrs["output_dtype"] = element_of(to)
     if to.is_float:
         attrs["saturate"] = 1
     return e.raw("QuantizeLinear", [x, scale, zero], [to], attrs)[0]

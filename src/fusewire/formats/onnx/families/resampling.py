@@ -49,9 +49,10 @@ def resize(e: Emitter, node: Node, x: Ref, roi: Ref | None) -> Ref:
         return e("Identity", x)
     wrong = None if scales is None else _mismatch(node)
     odd = _disagreement(node, sizes) if e.target.is_cautious else None
-    jumps = e.target.is_cautious and _jumps(node)
-    if _is_known(node) and (wrong or odd or jumps or not has_kernel(e.target, "Resize", x)):
-        return _by_parts(e, node, x)
+    if _is_known(node):
+        jumps = e.target.is_cautious and _jumps(node)
+        if wrong or odd or jumps or not has_kernel(e.target, "Resize", x):
+            return _by_parts(e, node, x)
     if wrong or odd:
         raise FormatError(wrong or odd)
     if scales is None:
