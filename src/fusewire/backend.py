@@ -168,6 +168,11 @@ Held: TypeAlias = "HostValue | Buffer"
 class Event(abc.ABC):
     """A run that was started."""
 
+    @property
+    @abc.abstractmethod
+    def outputs(self) -> list[Held]:
+        """What it gives: buffers may be used at once, arrays once it was waited for."""
+
     @abc.abstractmethod
     def wait(self) -> list[Held]:
         """Block until it is done and give the outputs; raises what the engine met."""
@@ -178,6 +183,7 @@ class Done(Event):
     """A run that ended before it was asked about: what host engines give."""
 
     __slots__ = ("outputs",)
+    outputs: list[Held]
 
     def __init__(self, outputs: list[Held]) -> None:
         self.outputs = outputs

@@ -295,14 +295,14 @@ def test_small_constant_is_part_of_the_program() -> None:
 
 
 def test_weight_of_a_subgraph_is_bound() -> None:
-    array = np.arange(512, dtype=np.float32)
-    of = TensorType(float32, (512,))
+    array = np.arange(1024, dtype=np.float32)
+    of = TensorType(float32, (1024,))
     then = subgraph(lambda x: [add(x, array)], of, name="then")
     otherwise = subgraph(lambda x: [negative(x)], of, name="otherwise")
-    flag, x = value(bool_, name="flag"), value(float32, 512)
+    flag, x = value(bool_, name="flag"), value(float32, 1024)
     graph = Graph([flag, x], list(cond(flag, x, then=then, otherwise=otherwise)))
     assert any(s.role == "weight" for s in BACKEND.compile(graph, CPU, Config()).slots)
-    ones = np.ones(512, np.float32)
+    ones = np.ones(1024, np.float32)
     assert np.array_equal(run(graph, np.array(True), ones)[0], array + 1)
 
 

@@ -31,32 +31,48 @@ Replan = Callable[[Graph], Plan]
 
 @final
 class Loaded:
-    """An executable, and how values go into it."""
+    """An executable, and how values go into it and, if they are for the caller, out of it."""
 
-    __slots__ = ("_exchange", "_run", "_turn", "close")
+    __slots__ = ("_exchange", "_is_host", "_is_last", "_is_plain", "_run", "_turn", "close")
 
-    def __init__(self, executable: Executable, exchange: Exchange) -> None:
+    def __init__(self, executable: Executable, exchange: Exchange, is_last: bool) -> None:
         self.close = executable.close
         self._run = executable.run
         self._exchange = exchange
+        # All that such an engine asks of an array is that its elements lie in a row.
+        self._is_plain = exchange.alignment <= 1 and not exchange.needs_writable
+        self._is_host = exchange.memory == "host"
+        self._is_last = is_last
         self._turn = None if executable.is_reentrant else threading.Lock()
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
-        """Hand values over and run to the end."""
-        exchange = self._exchange
-        given = [hand_over(value, exchange) for value in inputs]
+        """Run on values from anywhere. What stays on a device is not waited for."""
+        # Every call of a program comes this way: loops that end early, and no calls.
+        for value in inputs:
+            if type(value) is not np.ndarray or not self._is_plain or not value.flags.c_contiguous:
+                inputs = [hand_over(each, self._exchange) for each in inputs]
+                break
         if self._turn is None:
-            return self._run(given).wait()
-        with self._turn:
-            return self._run(given).wait()
+            event = self._run(inputs)
+            found = event.wait() if self._is_host else event.outputs
+        else:
+            with self._turn:
+                found = self._run(inputs).wait()
+        if self._is_last:
+            for value in found:
+                if type(value) is not np.ndarray:
+                    return [to_host(each) for each in found]
+        return found
 
 
 @final
 class RegionRunner:
     """A region and its executables: one, or one per size for an engine that needs sizes."""
 
-    def __init__(self, region: Region, build: Build, rescue: Rescue) -> None:
+    def __init__(self, region: Region, build: Build, rescue: Rescue, is_last: bool = False) -> None:
+        """``is_last``: the caller gets what it gives, on the host."""
         self._region = region
+        self._is_last = is_last
         self._name = region.backend
         self._build = build
         self._rescue = rescue
@@ -73,16 +89,16 @@ class RegionRunner:
             return guarded(self._name, "run", "a region", loaded.run, inputs)
         except EngineError as error:
             with self._lock:
-                rescued = Loaded(*self._rescue(self._region, self._graph(inputs), error))
-                self._made[key] = rescued
+                made = self._rescue(self._region, self._graph(inputs), error)
+                rescued = self._made[key] = Loaded(*made, self._is_last)
             return rescued.run(inputs)
 
     def _make(self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]) -> Loaded:
         with self._lock:
             found = self._made.get(key)
             if found is None:
-                found = Loaded(*self._build(self._region, self._graph(inputs), inputs))
-                self._made[key] = found
+                made = self._build(self._region, self._graph(inputs), inputs)
+                found = self._made[key] = Loaded(*made, self._is_last)
         return found
 
     def _graph(self, inputs: Sequence[Held]) -> Graph:
@@ -161,13 +177,17 @@ class PlanRunner(Executable):
 
     def __init__(self, plan: Plan, build: Build, rescue: Rescue, replan: Replan) -> None:
         self._plan = plan
+        whole = _whole(plan)
         self._runners = [
             HostRunner(step, build, rescue, replan)
             if step.region.backend == HOST
-            else RegionRunner(step.region, build, rescue)
+            else RegionRunner(step.region, build, rescue, whole)
             for step in plan.steps
         ]
-        self._values = self._runners[0].run if _whole(plan) else self._stepwise
+        # Runs to the end and gives what the caller gets: values on the host.
+        self.call: Callable[[Sequence[Held]], list[Any]] = (
+            self._runners[0].run if whole else self._stepwise
+        )
 
     @property
     def is_reentrant(self) -> bool:
@@ -183,11 +203,7 @@ class PlanRunner(Executable):
         """Run the steps in order, to the end."""
         return Done(self.call(inputs))
 
-    def call(self, inputs: Sequence[Held]) -> list[Any]:
-        """Run to the end and give what the caller gets: values on the host."""
-        return [to_host(value) for value in self._values(inputs)]
-
-    def _stepwise(self, inputs: Sequence[Held]) -> list[Held]:
+    def _stepwise(self, inputs: Sequence[Held]) -> list[Any]:
         plan = self._plan
         values: list[Any] = [*inputs, *(constant.array for constant in plan.constants)]
         borrowed = len(values)
@@ -199,10 +215,10 @@ class PlanRunner(Executable):
             for place in step.frees:
                 values[place] = None
         # What came in or is a constant is not ours to give away, and nothing is given twice.
-        given: list[Held] = []
+        given = []
         taken = set(range(borrowed))
         for place in plan.outputs:
-            value = to_host(values[place]) if place in taken else values[place]
+            value = to_host(values[place])
             given.append(value.copy() if place in taken else value)
             taken.add(place)
         return given

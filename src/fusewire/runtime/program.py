@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -47,16 +48,17 @@ class Entry:
         return any(True for v in self.graph.inputs for _ in type_symbols(v.type))
 
     @cached_property
-    def call(self) -> Callable[[tuple[Any, ...]], Any]:
-        """What a call does with arguments of its signature: nothing is found out here twice."""
-        run, flatten, restore = self.executable.call, self.arguments.flatten, self.results.restore
-        if not _is_flat(self.arguments):
-            return lambda arguments: restore(run(flatten(arguments)))
+    def run(self) -> Callable[[tuple[Any, ...]], list[Any]]:
+        """Run on arguments of a signature that was found to fit, and give outputs in a row."""
+        call, flatten = self.executable.call, self.arguments.flatten
+        return call if _is_flat(self.arguments) else lambda arguments: call(flatten(arguments))
+
+    @cached_property
+    def restore(self) -> Callable[[list[Any]], Any]:
+        """Give outputs in a row the structure of the result."""
         if self.results.tree is Structure.LEAF:
-            return lambda arguments: run(arguments)[0]
-        if _is_flat(self.results):
-            return lambda arguments: tuple(run(arguments))
-        return lambda arguments: restore(run(arguments))
+            return itemgetter(0)
+        return tuple if _is_flat(self.results) else self.results.restore
 
 
 @dataclass(frozen=True)
@@ -92,17 +94,17 @@ class Program:
     def __call__(self, *arguments: Any) -> Any:
         """Run on arrays; results are fresh arrays of the caller's."""
         entry = self._entries.get(signature(arguments)) or self.entry(arguments)
-        return entry.call(arguments)
+        return entry.restore(entry.run(arguments))
 
     def run(self, *arguments: Any) -> Result:
         """Run and tell time, bytes of the outputs, and what ran."""
         entry = self.entry(arguments)
         start = time.perf_counter()
-        outputs = entry.executable.call(entry.arguments.flatten(arguments))
+        outputs = entry.run(arguments)
         seconds = time.perf_counter() - start
         size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray))
         about = {"backend": entry.backend, "nodes": len(entry.graph.nodes)}
-        return Result(entry.results.restore(outputs), seconds, size, about)
+        return Result(entry.restore(outputs), seconds, size, about)
 
     def entry(self, arguments: tuple[Any, ...]) -> Entry:
         """Find or make what runs such arguments."""

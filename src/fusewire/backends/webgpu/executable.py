@@ -15,7 +15,6 @@ from fusewire.backend import Event, Executable, Held, Slot
 from fusewire.backends.webgpu.context import Context
 from fusewire.backends.webgpu.memory import WebGpuBuffer, whole_words
 from fusewire.backends.webgpu.program import Dispatch, Memory, Program
-from fusewire.dtypes import dtype
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
@@ -37,15 +36,18 @@ class WebGpuEvent(Event):
         self._made = made
         self._targets = targets
 
+    @property
+    def outputs(self) -> list[Held]:
+        """Buffers of the device: whoever reads them, or runs on them, comes after in its queue."""
+        return list(self._made if self._targets is None else self._targets)
+
     def wait(self) -> list[Held]:
         """Block until the device is done."""
         self._context.wait()
-        if self._targets is None:
-            return list(self._made)
-        for buffer, target in zip(self._made, self._targets, strict=True):
+        for buffer, target in zip(self._made, self._targets or (), strict=False):
             if isinstance(target, np.ndarray):
                 target[...] = buffer.read()
-        return list(self._targets)
+        return self.outputs
 
 
 @final
@@ -118,7 +120,7 @@ class WebGpuExecutable(Executable):
                 )
             return value
         array = np.asarray(value)
-        if array.shape != type_.shape or dtype(array.dtype) is not type_.dtype:
+        if array.shape != type_.shape or array.dtype != type_.dtype.numpy:
             raise ShapeMismatchError(
                 f"An input is {type_}, found {array.dtype}{list(array.shape)}."
             )

@@ -65,14 +65,15 @@ class Pool:
 class WebGpuBuffer(Buffer):
     """A tensor in a device's memory; ``gpu`` is wgpu's buffer, None when it has no elements."""
 
-    __slots__ = ("_context", "_type", "gpu")
+    __slots__ = ("_context", "_type", "gpu", "shape", "size")
 
     def __init__(self, context: Context, type_: TensorType) -> None:
+        """``size`` is in bytes, of the elements."""
         self._context = context
         self._type = type_
-        self.gpu: Any = None
-        if size := self.size:
-            self.gpu = context.pool.take(-(-size // 4) * 4)
+        self.shape: tuple[int, ...] = type_.shape  # type: ignore[assignment] # ints, all of them
+        self.size = math.prod(self.shape) * type_.dtype.itemsize
+        self.gpu: Any = context.pool.take(self.size) if self.size else None
 
     def __del__(self) -> None:
         if self.gpu is not None:
@@ -88,21 +89,13 @@ class WebGpuBuffer(Buffer):
         """Dtype and shape."""
         return self._type
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(dim for dim in self._type.shape if isinstance(dim, int))
-
-    @property
-    def size(self) -> int:
-        """Bytes of the elements."""
-        return math.prod(self.shape) * self._type.dtype.itemsize
-
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Copy to the host, all in its shape or a part of it flat; waits for earlier work."""
-        item = self._type.dtype.itemsize
+        of = self._type.dtype
+        if offset == 0 and count is None:
+            return self._bytes(0, self.size).view(of.numpy).reshape(self.shape)
         start, end = self._range(offset, count)
-        found = self._bytes(start * item, end * item).view(self._type.dtype.numpy)
-        return found.reshape(self.shape) if offset == 0 and count is None else found
+        return self._bytes(start * of.itemsize, end * of.itemsize).view(of.numpy)
 
     def write(self, array: Array, offset: int = 0) -> None:
         """Copy elements from the host; what was started before does not see them."""
@@ -148,5 +141,7 @@ def as_bytes(array: Array) -> Array:
 
 def whole_words(array: Array) -> Array:
     """View an array as bytes, with zeros up to the next word: devices copy whole words."""
+    if array.dtype.kind in "iufc" and array.nbytes % 4 == 0 and array.flags.c_contiguous:
+        return array
     data = as_bytes(array)
     return np.append(data, np.zeros(-data.size % 4, np.uint8)) if data.size % 4 else data

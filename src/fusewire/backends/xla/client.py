@@ -112,6 +112,7 @@ def bind(
 
     call = _entry(owner, executable, weights, inputs, outputs)
     readers = [_reader(slot) for slot in outputs]
+    only = readers[0] if len(readers) == 1 else None
     wide = config.enable_x64
 
     def run(*arguments: Array) -> list[Array]:
@@ -121,6 +122,8 @@ def bind(
             results = call(*arguments)
         finally:
             wide.set_local(before)
+        if only is not None:
+            return [only(results[0])]
         return [read(x) for read, x in zip(readers, results, strict=True)]
 
     return run
