@@ -16,7 +16,7 @@ from fusewire.ir.verify import mentioned, verify_graph
 from fusewire.ops.declare import Family, Op, Trait
 
 FAMILIES = (
-    "elementwise", "logic", "conversion", "reduction", "cumulative", "linalg", "random",
+    "elementwise", "logic", "conversion", "reduction", "cumulative", "linalg", "random", "draws",
     "contraction", "equation", "convolution", "patches", "pooling", "quantization", "quantized",
     "fourier", "spectrum", "sparse",
     "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "dynamic",

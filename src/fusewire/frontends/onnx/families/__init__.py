@@ -21,6 +21,7 @@ from fusewire.frontends.onnx.families import (
     patches,
     pooling,
     quantization,
+    random,
     recurrent,
     reduction,
     resampling,
@@ -32,7 +33,7 @@ from fusewire.frontends.onnx.families import (
 _MODULES = (
     elementwise, control, convolution, pooling, normalization, recurrent, quantization, resampling,
     transformer, activation, conversion, movement, creation, slicing, indexing, reduction,
-    contraction, image, patches, loss, spectrum,
+    contraction, image, patches, loss, spectrum, random,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()
