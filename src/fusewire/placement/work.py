@@ -18,6 +18,8 @@ from fusewire.runtime.why import Work
 # Longer than any shape, shorter than any data.
 _LONGEST = 64
 _READS_SHAPES = ("shape_of", "size_of")
+# Looks at a condition alone, and gives what it is given.
+_PASSES_ON = "check"
 
 
 def works(graph: Graph) -> Mapping[Node, Work]:
@@ -28,7 +30,7 @@ def works(graph: Graph) -> Mapping[Node, Work]:
     found: dict[Node, Work] = {}
     for node in graph.nodes:
         found[node] = _work(node, sizes)
-        if found[node] == "shape":
+        if found[node] == "shape" and node.op != _PASSES_ON:
             sizes.update(node.outputs)
     return found
 
@@ -37,6 +39,8 @@ def _work(node: Node, sizes: set[Value]) -> Work:
     op = get_op(node.op)
     if op.is_(Trait.CONTROL):
         return "control"
+    if node.op == _PASSES_ON:
+        return "shape"
     if op.is_(Trait.RANDOM) or not all(map(_is_short, node.outputs)):
         return "data"
     if node.op in _READS_SHAPES:
