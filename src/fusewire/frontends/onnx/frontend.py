@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -14,9 +15,10 @@ from fusewire.formats.onnx.reading import Opened, open_model
 from fusewire.frontend import Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.frontends.onnx.importer import Importer
 from fusewire.frontends.onnx.types import input_type
-from fusewire.ir.dims import symbols
+from fusewire.ir.dims import symbols, unbacked
 from fusewire.ir.graph import Graph
-from fusewire.ir.types import TensorType, Type
+from fusewire.ir.types import SequenceType, TensorType, Type
+from fusewire.ops.subgraph import dims_of, with_shape
 from fusewire.ops.table import verify
 
 
@@ -38,12 +40,25 @@ class OnnxFrontend(Frontend):
         opened = open_model(source, limits)
         names = _free_inputs(opened.proto.graph)
         given = _named(example, names)
-        types = {name: found for name, x in given.items() if (found := _type(x)) is not None}
+        types = _types(opened.proto.graph, given)
         make = _opened if is_open else _closed
         graph = make(opened, limits, types)
         verify(graph)
         tree = dict.fromkeys(names, Structure.LEAF)
         return Reading(graph, Structure(tree, tuple(names)), _results(graph))
+
+
+def _types(graph: Any, given: Mapping[str, Any]) -> dict[str, Type]:
+    """Take the types of inputs from examples; of sequences only where the file tells no rank."""
+    found: dict[str, Type] = {}
+    for info in graph.input:
+        type_ = _type(given[info.name]) if info.name in given else None
+        if isinstance(type_, SequenceType):
+            with contextlib.suppress(SizesNeededError):
+                type_ = input_type(info)
+        if type_ is not None:
+            found[info.name] = type_
+    return found
 
 
 def _closed(opened: Opened, limits: Limits, types: Mapping[str, Type]) -> Graph:
@@ -68,14 +83,16 @@ def _with_sizes(graph: Any, types: Mapping[str, Type], names: set[str]) -> dict[
     found: dict[str, Type] = {}
     for info in graph.input:
         example = types.get(info.name)
-        if not isinstance(example, TensorType):
+        if example is None:
             continue
         try:
             said = input_type(info)
         except SizesNeededError:
             found[info.name] = example
             continue
-        if isinstance(said, TensorType) and said.rank == example.rank:
+        if not (isinstance(said, TensorType) and isinstance(example, TensorType)):
+            continue
+        if said.rank == example.rank:
             pairs = zip(said.shape, example.shape, strict=True)
             shape = [size if names & {s.name for s in symbols(dim)} else dim for dim, size in pairs]
             found[info.name] = said.with_shape(tuple(shape))
@@ -104,10 +121,16 @@ def _named(example: Example, names: list[str]) -> dict[str, Any]:
 
 
 def _type(x: Any) -> Type | None:
-    """Give the type of an example; lists and None leave the type to the file."""
+    """Give the type of an example; None and empty lists leave it to the file."""
     if isinstance(x, Spec):
         return x.type
-    if x is None or isinstance(x, list):
+    if isinstance(x, list):
+        # Elements may differ in size, from each other and from those of other calls.
+        shared = _type(x[0]) if x else None
+        if shared is None:
+            return None
+        return SequenceType(with_shape(shared, tuple(unbacked() for _ in dims_of(shared))))
+    if x is None:
         return None
     array = np.asarray(x)
     return TensorType(dtype(array.dtype), array.shape)

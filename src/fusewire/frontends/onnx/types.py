@@ -7,7 +7,22 @@ from typing import Any
 from fusewire.errors import FormatError, SizesNeededError
 from fusewire.formats.onnx.elements import DTYPES
 from fusewire.ir.dims import Dim, symbol, unbacked
-from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, tensor_of
+from fusewire.ops.subgraph import dims_of, with_shape
+
+# A sequence that starts without elements has no rank in ONNX: the first element gives it one.
+UNKNOWN = unbacked("unknown")
+
+
+def is_unknown(type_: Type) -> bool:
+    """Tell whether a type is that of a sequence in which nothing was put yet."""
+    return isinstance(type_, SequenceType) and tensor_of(type_).shape == (UNKNOWN,)
+
+
+def any_size(type_: Type) -> Type:
+    """Give the type of elements of which only numbers among the sizes are shared."""
+    dims = [dim if isinstance(dim, int) else unbacked() for dim in dims_of(type_)]
+    return with_shape(type_, tuple(dims))
 
 
 def input_type(info: Any) -> Type:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fusewire.frontends.onnx.call import Convert
 from fusewire.frontends.onnx.families import (
     activation,
+    container,
     contraction,
     control,
     conversion,
@@ -33,7 +34,7 @@ from fusewire.frontends.onnx.families import (
 _MODULES = (
     elementwise, control, convolution, pooling, normalization, recurrent, quantization, resampling,
     transformer, activation, conversion, movement, creation, slicing, indexing, reduction,
-    contraction, image, patches, loss, spectrum, random,
+    contraction, image, patches, loss, spectrum, random, container,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()

@@ -13,11 +13,12 @@ from fusewire.errors import FormatError, SizesNeededError, TypeRuleError
 from fusewire.frontends.onnx.call import Call, Convert, Converted
 from fusewire.frontends.onnx.pieces import scalar
 from fusewire.frontends.onnx.scope import Body, Scope
+from fusewire.frontends.onnx.types import is_unknown
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import Dim, lone_symbol, symbol, symbols
+from fusewire.ir.dims import Dim, lone_symbol, symbol, symbols, unbacked
 from fusewire.ir.graph import Value, order
-from fusewire.ir.types import TensorType, Type
-from fusewire.ops import control, creation, iteration, logic, movement, slicing
+from fusewire.ir.types import SequenceType, TensorType, Type
+from fusewire.ops import container, control, creation, iteration, logic, movement, slicing
 from fusewire.ops.declare import Op
 from fusewire.ops.subgraph import FLAG, INDEX, alike, dims_of, result_types, with_shape
 
@@ -41,7 +42,7 @@ def _if(call: Call) -> Converted:
             call.importer.body(call.needed(name), (), call.scope, finish)
             for name in ("then_branch", "else_branch")
         )
-    return _control(call, control.cond, [scalar(call[0])], [], {"then": left, "otherwise": right})
+    return controlled(call, control.cond, [scalar(call[0])], [], {"then": left, "otherwise": right})
 
 
 def _branch(call: Call, name: str) -> Body | FormatError:
@@ -106,7 +107,7 @@ def _inlined(call: Call, name: str) -> Sequence[Value]:
     return call.importer.run(call.needed(name), inner)
 
 
-def _control(
+def controlled(
     call: Call,
     op: Op[Any],
     before: Sequence[Value | None],
@@ -141,7 +142,7 @@ def _settled_body(
             raise FormatError(f"the body gives {len(made)} of {len(types)} carried values.")
         unused = _unused(body, range(len(before), len(before) + len(types)))
         wider = [
-            b if not alike(a, b) and free else _wider(call, a, b)
+            b if free and (is_unknown(a) or not alike(a, b)) else _wider(call, a, b)
             for a, b, free in zip(types, made, unused, strict=True)
         ]
         if wider == types:
@@ -160,6 +161,10 @@ def _wider(call: Call, before: Type, made: Type) -> Type:
         raise SizesNeededError(f"a carried value is {before} and becomes {made} in a run.")
     dims: list[Dim] = []
     for dim, other in zip(dims_of(before), dims_of(made), strict=True):
+        if not isinstance(before, TensorType):
+            # Of elements, which may differ from each other.
+            dims.append(dim if dim == other or not isinstance(dim, int) else unbacked())
+            continue
         moves = dim != other and not _is_own(dim)
         dims.append(symbol(call.importer.fresh("carried")) if moves else dim)
     return with_shape(before, tuple(dims))
@@ -176,21 +181,42 @@ def _loop(call: Call) -> Converted:
     values = [call[i] for i in range(2, len(call.inputs))]
     body = _settled_body(call, [INDEX, FLAG], [v.type for v in values], [], 1)
     starts = [
-        v if alike(v.type, inner.type) else _placeholder(call, inner)
+        v if alike(v.type, inner.type) and not is_unknown(v.type) else _placeholder(call, inner)
         for v, inner in zip(values, body.inputs[2:], strict=True)
     ]
-    found = _control(
-        call, iteration.loop, [trips, condition], starts, {"body": body}, carries=len(values)
-    )
+    bounds = _checked_empty([trips, condition], values, starts)
+    found = controlled(call, iteration.loop, bounds, starts, {"body": body}, carries=len(values))
     if starts == values:
         return found
     runs = _runs(trips, condition)
     pairs = itertools.zip_longest(found, starts, values)
-    return [v if new is old else _checked_rank(v, old, runs) for v, new, old in pairs]
+    return [
+        v if new is old or isinstance(v.type, SequenceType) else _checked_rank(v, old, runs)
+        for v, new, old in pairs
+    ]
+
+
+def _checked_empty(
+    bounds: Sequence[Value | None], values: Sequence[Value], starts: Sequence[Value]
+) -> list[Value | None]:
+    """Let a loop run only if sequences that start anew, with elements of a rank, held none."""
+    found = list(bounds)
+    for value, start in zip(values, starts, strict=True):
+        made = value.node.op if value.node is not None else ""
+        if value is start or not isinstance(value.type, SequenceType) or made == "sequence_empty":
+            continue
+        message = f"A loop starts with elements in {value.type} and adds those of {start.type}."
+        none = logic.equal(container.sequence_length(value), 0)
+        place = 0 if found[0] is not None else 1
+        bound = found[place]
+        found[place] = none if bound is None else control.check(bound, none, message=message)
+    return found
 
 
 def _placeholder(call: Call, inner: Value) -> Value:
     """Start a carried value of another rank, which no run of the body reads."""
+    if isinstance(inner.type, SequenceType):
+        return container.sequence_empty.new(element=inner.type.element)
     dims = [0 if _is_own(dim) else dim for dim in inner.tensor.shape]
     if any(s.unbacked for dim in dims for s in symbols(dim)):
         call.refuse(f"a carried value becomes {inner.type} in a run, of another rank than before.")
@@ -227,7 +253,7 @@ def _scan(call: Call) -> Converted:
     taken = [v.tensor.with_shape(v.tensor.shape[1:]) for v in rows]
     body = _settled_body(call, [], [v.type for v in operands[:carries]], taken, 0)
     found = list(
-        _control(
+        controlled(
             call, iteration.scan, [], [*operands[:carries], *rows], {"body": body},
             carries=carries, scans=scans,
         )
