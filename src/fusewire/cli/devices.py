@@ -1,31 +1,84 @@
-"""``fusewire devices``: every place a graph can run on."""
+"""``fusewire devices``: every place a graph can run on, and what is known of it."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.backends import describe_all
+from fusewire.placement.claims import Home
+from fusewire.placement.facts import Measured, best, known, measure
+from fusewire.placement.select import Search
+from fusewire.process.child import CAN_ISOLATE
+from fusewire.process.machine import machine
+from fusewire.registry import REGISTRY
+
+# Shown in columns of their own once they are measured.
+FIGURES = {"bandwidth_gb_s": "GB/s", "gflops": "GFLOP/s", "call_us": "us/call"}
 
 
 @click.command()
+@click.option("--measure", "is_measured", is_flag=True, help="Run something on each: seconds each.")
+@click.option("--backend", "names", multiple=True, help="Only these backends.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def command(as_json: bool) -> None:
+def command(is_measured: bool, names: tuple[str, ...], as_json: bool) -> None:
     """List the devices of every backend, with what is known of them."""
-    rows = [
-        {"backend": row["name"], **device} for row in describe_all() for device in row["devices"]
-    ]
+    found = [_found(home, is_measured) for home in _homes(names)]
+    first = best(found) if is_measured and found else None
+    rows = [{**_row(item), "is_best": item is first} for item in found]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
         return
+    _print(rows, is_measured)
+
+
+def _homes(names: tuple[str, ...]) -> list[Home]:
+    ready = [row["name"] for row in describe_all() if row["devices"]]
+    search = Search(REGISTRY, isolate=CAN_ISOLATE)
+    wanted = [name for name in ready if not names or name in names]
+    return [home for name in wanted for home in search.homes(name)]
+
+
+def _found(home: Home, is_measured: bool) -> Measured:
+    return measure(home) if is_measured else Measured(home.name, known(home))
+
+
+def _row(item: Measured) -> dict[str, Any]:
+    row = asdict(item)
+    return {"backend": item.backend, **row["device"], "hints": row["hints"],
+            "missing": row["missing"]}  # fmt: skip
+
+
+def _print(rows: list[dict[str, Any]], is_measured: bool) -> None:
+    console = Console()
     table = Table(title="Devices", header_style="bold")
-    for column in ("device", "backend", "name", "facts"):
+    figures = FIGURES if is_measured else {}
+    for column in ("device", "backend", "name"):
         table.add_column(column)
-    for row in sorted(rows, key=lambda row: (row["id"], row["backend"])):
+    for shown in figures.values():
+        table.add_column(shown, justify="right")
+    rows = sorted(rows, key=lambda row: (row["id"], row["backend"]))
+    for row in rows:
         name = f"{row['name']} (software)" if row["is_software"] else row["name"]
-        facts = ", ".join(f"{key} {value}" for key, value in row["facts"].items())
-        table.add_row(row["id"], row["backend"], name, facts)
-    Console().print(table)
+        mark = " [green](best)[/]" if row["is_best"] else ""
+        numbers = [str(row["facts"].get(key, "-")) for key in figures]
+        table.add_row(row["id"] + mark, row["backend"], name, *numbers)
+    console.print(table)
+    host = machine()
+    console.print(f"[bold]This machine:[/] {_said(host)}")
+    for row in rows:
+        facts = {k: v for k, v in row["facts"].items() if k not in figures and k not in host}
+        hints = f" [bold]Hints:[/] {_said(row['hints'])}" if row["hints"] else ""
+        console.print(f"[bold]{row['backend']} on {row['id']}:[/] {_said(facts)}{hints}")
+
+
+def _said(facts: Mapping[str, Any]) -> str:
+    """List facts, many values of one in a row."""
+    many = {k: " ".join(map(str, v)) for k, v in facts.items() if isinstance(v, tuple | list)}
+    return ", ".join(f"{key} {many.get(key, value)}" for key, value in facts.items())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import time
 from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from fusewire.backend import Fact
 from fusewire.process.procfs import available
@@ -23,6 +27,27 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def machine() -> dict[str, Fact]:
     """Tell what the host is: processor, cores, caches, memory."""
     return {**_fixed(), "memory_free_bytes": available()}
+
+
+@cache
+def memory_latency(steps: int = 50_000) -> float:
+    """Measure in nanoseconds what a step to a far place takes more than one to a near place."""
+    small, large = 1 << 8, 1 << 24
+    return round((_walk(large, steps) - _walk(small, steps)) * 1e9, 1)
+
+
+def _walk(count: int, steps: int) -> float:
+    """Give the seconds of a step from place to place, each telling where the next is."""
+    # An odd multiplier walks through all places of a power of two, and no prefetcher follows.
+    following = ((np.arange(count, dtype=np.int64) * 6364136223846793005 + 1) % count).data
+    best = math.inf
+    for _ in range(3):
+        place = 0
+        start = time.perf_counter()
+        for _ in range(steps):
+            place = following[place]
+        best = min(best, time.perf_counter() - start)
+    return best / steps
 
 
 @cache

@@ -59,6 +59,7 @@ class TorchBackend(Backend):
         return claim_by_table(graph, refuses, shapes="dynamic")
 
     def compile(self, region: Any, device: Device, config: Any) -> Artifact:
+        config.checked("torch-eager", {})
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
         return Artifact("rebuild", print_graph(region).encode(), slots)
 
