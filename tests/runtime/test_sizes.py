@@ -1,0 +1,57 @@
+"""New sizes of input: engines that take any size are made ready once."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.registry import REGISTRY
+
+WEIGHT = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
+SIZES = (1, 7, 2, 300, 7, 5000, 1)
+
+
+@pytest.mark.parametrize(
+    ("engine", "times"),
+    [("reference", 1), ("onnxruntime", 1), ("openvino", 1), ("xla", len(set(SIZES)))],
+)
+def test_new_size_compiles_again_only_where_sizes_must_be_known(
+    monkeypatch: pytest.MonkeyPatch, engine: str, times: int
+) -> None:
+    kind = type(REGISTRY.backends.get(engine))
+    counts = {"compile": 0, "load": 0}
+    for name in counts:
+        monkeypatch.setattr(kind, name, _counted(kind, name, counts))
+
+    def layer(x: Any) -> Any:
+        return np.maximum(x @ WEIGHT, 0)
+
+    spec = fw.Spec(("n", 16), "float32")
+    program = fw.compile(layer, spec, backend=engine, fallback="error", isolate=False)
+    counts |= {"compile": 0, "load": 0}
+    for rows in SIZES:
+        x = np.random.default_rng(rows).normal(size=(rows, 16)).astype(np.float32)
+        np.testing.assert_allclose(program(x), layer(x), rtol=1e-4, atol=1e-5)
+    assert counts == {"compile": times, "load": times}
+    assert len(program.signatures) == 1
+
+
+def _counted(kind: type, name: str, counts: dict[str, int]) -> Any:
+    method = getattr(kind, name)
+
+    def counted(*arguments: Any) -> Any:
+        counts[name] += 1
+        return method(*arguments)
+
+    return counted
+
+
+def test_program_forgets_signatures_of_which_it_has_seen_very_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fusewire.runtime.program._KEPT", 4)
+    program = fw.compile(lambda x: x + x, fw.Spec(("n",), "float32"), backend="reference")
+    for size in (*range(20), *range(20)):
+        assert program(np.ones(size, np.float32)).shape == (size,)
+    assert len(program._entries) <= 4
