@@ -16,6 +16,7 @@ from fusewire.frontends.onnx.families import (
     elementwise,
     image,
     indexing,
+    learning,
     loss,
     movement,
     normalization,
@@ -28,13 +29,15 @@ from fusewire.frontends.onnx.families import (
     resampling,
     slicing,
     spectrum,
+    strings,
+    training,
     transformer,
 )
 
 _MODULES = (
     elementwise, control, convolution, pooling, normalization, recurrent, quantization, resampling,
     transformer, activation, conversion, movement, creation, slicing, indexing, reduction,
-    contraction, image, patches, loss, spectrum, random, container,
+    contraction, image, patches, loss, spectrum, random, container, strings, learning, training,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()
