@@ -183,9 +183,18 @@ def _unsplit(function: Any) -> Any:
     return lambda s, node, x: function(x[0] if isinstance(x, tuple) else x)
 
 
+def _reshape(s: Any, node: Node, x: Ov) -> Ov:
+    shape = attr(node, "shape")
+    axes = node.operands[0].tensor.shape
+    if shape == () and axes and all(dim == 1 for dim in axes):
+        # A reshape to a scalar behind a dense layer stops the process (2026.4.1).
+        return ops.squeeze(x, const(list(range(len(axes)))))
+    return ops.reshape(x, s.shape(shape), False)
+
+
 _SHAPE = _unsplit(shape_of)
 MOVES: dict[str, Any] = {
-    "reshape": lambda s, node, x: ops.reshape(x, s.shape(attr(node, "shape")), False),
+    "reshape": _reshape,
     "transpose": lambda s, node, x: turned_axes(
         x, node.operands[0].tensor.shape, attr(node, "perm")
     ),
