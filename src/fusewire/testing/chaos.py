@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn, final
+from typing import Any, NoReturn, final
 
 import numpy as np
 
@@ -100,6 +100,8 @@ FAULTS: dict[str, Callable[[], object]] = {
     "none": lambda: None,
     "garbage": lambda: None,
     "alias": lambda: None,
+    "wrong": lambda: None,
+    "nan": lambda: None,
     "segv": lambda: ctypes.string_at(0),
     "abort": os.abort,
     "exit": lambda: os._exit(3),
@@ -119,6 +121,29 @@ FAULTS: dict[str, Callable[[], object]] = {
     "scribble": _scribble,
     "mutter": lambda: threading.Timer(0.5, _scribble).start(),
     "chatter": _chatter,
+}
+
+
+def _off(value: Any) -> Any:
+    """Change one element by a little more than any rounding would."""
+    flat = value.reshape(-1)
+    if flat.size and value.dtype.kind != "b":
+        flat[0] += np.asarray(abs(flat[0]) * 2e-2 + 1, value.dtype)
+    return value
+
+
+def _holed(value: Any) -> Any:
+    """Make one element no number, where the dtype has that."""
+    if value.size and value.dtype.kind in "fc":
+        value.reshape(-1)[0] = np.nan
+    return value
+
+
+# What becomes of outputs.
+SPOILED: dict[str, Callable[[Any], Any]] = {
+    "garbage": lambda x: x.astype(np.int8),
+    "wrong": _off,
+    "nan": _holed,
 }
 
 
@@ -142,13 +167,13 @@ class ChaosExecutable(Executable):
         outputs: Sequence[Held] | None = None,
         stream: object | None = None,
     ) -> Event:
-        """Run node by node; garbage is of another dtype, an alias is an input."""
+        """Run node by node; garbage is of another dtype, an alias is an input, wrong is off."""
         fault = self._chaos.strikes(self._phase)
         self._phase = "rerun"
         if fault == "alias":
             return Done(list(inputs))
         found = [x.copy() if isinstance(x, np.ndarray) else x for x in self._interpreter(inputs)]
-        return Done([x.astype(np.int8) for x in found] if fault == "garbage" else found)
+        return Done([SPOILED[fault](x) for x in found] if fault in SPOILED else found)
 
 
 @final
