@@ -31,6 +31,7 @@ LAYERS = (
     "numerics",
     "ops",
     "ir",
+    "host",
     "dtypes",
     "errors",
 )

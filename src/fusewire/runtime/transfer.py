@@ -7,25 +7,16 @@ the next one has it at hand.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fusewire.backend import Buffer, Exchange, Held
+from fusewire.host import aligned_empty
 from fusewire.ir.graph import Array
 
-ALIGNMENT = 64
 # What the caller of a program takes.
 CALLER = Exchange(needs_contiguous=False)
-
-
-def aligned_empty(shape: Sequence[int], of: np.dtype[Any]) -> Array:
-    """Allocate an array whose first element lies on a multiple of ``ALIGNMENT`` bytes."""
-    size = int(np.prod(shape, dtype=np.int64)) * of.itemsize
-    raw = np.empty(size + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(of).reshape(shape)
 
 
 def hand_over(value: Held, exchange: Exchange) -> Held:

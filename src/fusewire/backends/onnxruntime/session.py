@@ -7,7 +7,6 @@ module is what it takes and gives for dtypes that NumPy lacks.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
@@ -26,6 +25,7 @@ from fusewire.backend import (
 from fusewire.backends.onnxruntime.copies import done, input_names, output_names
 from fusewire.dtypes import DType
 from fusewire.formats.onnx.elements import element_of
+from fusewire.host import lender
 from fusewire.ir.graph import Array
 
 PROVIDERS = ["CPUExecutionProvider"]
@@ -154,14 +154,11 @@ def lent(array: Any, of: DType) -> Any:
 
 
 def _taken(value: Any, of: DType) -> Array:
-    """Take an output; one of a dtype that NumPy lacks is copied, as only its address is told."""
+    """Take an output; for a dtype that NumPy lacks, look at the engine's memory."""
     if not _is_foreign(of):
         found: Array = value.numpy()
         return found
-    bits: Array = np.empty(value.shape(), _BITS[of.itemsize])
-    if bits.size:
-        ctypes.memmove(bits.ctypes.data, value.data_ptr(), bits.nbytes)
-    return bits.view(of.numpy)
+    return lender(tuple(value.shape()), of.numpy)(value, value.data_ptr())
 
 
 # Of a quantized model of opset 21 it makes one that its own type rules refuse (1.31.1).

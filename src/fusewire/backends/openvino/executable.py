@@ -19,6 +19,7 @@ from fusewire.backends.openvino.holding import Holding
 from fusewire.backends.openvino.memory import type_of
 from fusewire.backends.openvino.scope import Scope
 from fusewire.backends.openvino.storage import Storage
+from fusewire.host import aligned_empty
 from fusewire.ir.dims import Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Array
 
@@ -161,7 +162,7 @@ class _Request:
             if not self._large[place]:
                 continue
             if edge.is_static:
-                found[place] = np.empty(edge.shape, edge.storage.carrier)
+                found[place] = aligned_empty(edge.shape, edge.storage.carrier)
                 tensor = _tensor(edge.storage, found[place])
             else:
                 shape = openvino.Shape(edge.shape)
