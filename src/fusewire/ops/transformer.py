@@ -100,12 +100,12 @@ def _root(q: Value) -> Value | float:
 
 
 def _scaled(q: Value, k: Value, scale: float | None) -> tuple[Value, Value]:
-    """Scale the product of q and k; both share it in 16 bits, as ONNX has it."""
-    if q.tensor.dtype.bits > 16 or (scale is not None and scale <= 0.0):
-        return divide(q, _root(q)) if scale is None else multiply(q, scale), k
+    """Scale the product of q and k; by default both share it in 16 bits, as ONNX has it."""
     if scale is not None:
-        return multiply(q, math.sqrt(scale)), multiply(k, math.sqrt(scale))
+        return multiply(q, scale), k
     root = _root(q)
+    if q.tensor.dtype.bits > 16:
+        return divide(q, root), k
     each = sqrt(reciprocal(root)) if isinstance(root, Value) else math.sqrt(1.0 / root)
     return multiply(q, each), multiply(k, each)
 
@@ -168,6 +168,7 @@ def _attention_samples() -> list[Sample]:
         sample(q, k, v),
         sample(q, k, v, seen, scale=0.3),
         sample(q, k, v, draw(2, 1, 3, 5), softcap=1.5),
+        sample(q, k, v, draw(2, 1, 1, 5)),
         sample(q, k, v, seen, causal=True, offset=2),
         sample(*shared, causal=True),
         sample(*shared, draw(4, 1, 3), left=1, right=0),
