@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Array, Constant, Graph, Value
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import TensorType
+from fusewire.ops.contraction import matmul
 from fusewire.ops.control import cond, while_
 from fusewire.ops.conversion import cast
 from fusewire.ops.creation import range_
@@ -371,6 +373,22 @@ def test_output_outlives_its_executable() -> None:
     for _ in range(3):
         run(Graph([x], [add(x, x)]), ones)
     assert np.array_equal(found, -np.ones(1000))
+
+
+@pytest.mark.parametrize("threads", [None, 1])
+def test_outputs_are_computed_when_they_are_given(threads: int | None) -> None:
+    # XLA copies large arrays that are not aligned in another thread, and computes after that.
+    x = value(float32, 400, 400)
+    product = x
+    for _ in range(6):
+        product = matmul(product, x)
+    call = ready(Graph([x], [product]), Config(threads=threads))
+    given = aligned(np.full(160_001, 0.25, np.float32))[1:].reshape(400, 400)
+    for _ in range(10):
+        (found,) = call(given)
+        early = found.copy()
+        time.sleep(0.02)
+        assert np.array_equal(early, found)
 
 
 def test_outputs_are_written_where_asked() -> None:

@@ -184,6 +184,8 @@ def _reader(slot: Slot) -> Callable[[Any], Array]:
     memory: Any = type("Memory", (ctypes.c_char * size,), {})
 
     def read(array: Any) -> Array:
+        # A copy of an input or weight that is still going on makes even this client go on later.
+        array.block_until_ready()
         held = memory.from_address(array.unsafe_buffer_pointer())
         held.owner = array
         return np.ndarray(shape, dtype, held)
