@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewire as fw
-from fusewire.errors import FormatError, SizesNeededError
+from fusewire.errors import FormatError, FusewireError, SizesNeededError
 from fusewire.frontends.onnx import OnnxFrontend
 from fusewire.ir.types import TensorType, type_symbols
 from tests.frontends.onnx_models import Inputs, graph, model, run, single
@@ -128,6 +128,13 @@ REFUSALS = [
     ("Concat", 13, (X, X[0]), {"axis": 0}, "ranks must be equal, found 3 and 2"),
     ("MatMul", 13, (X.astype("f8"), X), {}, "operands must have one dtype"),
     ("Tile", 1, (X, np.float32(2), np.float32(0)), {}, "Convert it to opset 6"),
+    ("Tile", 13, (X, [1, 2]), {}, "one count an axis is needed, found 2"),
+    ("Pad", 13, (X, [1, 2]), {}, "two pads an axis are needed, found 2"),
+    ("EyeLike", 9, (X,), {}, "it is made like a matrix, found float32[n0, n1, n2]"),
+    ("Gemm", 13, (X, W), {}, "it multiplies matrices"),
+    ("CumSum", 14, (X, [0, 1]), {}, "the axis must be one number, found int64[2]"),
+    ("Split", 18, (W,), {"num_outputs": 2**62}, "and 1 outputs are named"),
+    ("CumProd", 26, (X, np.uint8(1)), {}, "what it is given does not fit the op: "),
 ]
 
 
@@ -137,6 +144,22 @@ def test_refusal_names_the_node_and_what_would_help(case: Any) -> None:
     said = _refusal(op, opset, operands, **attrs)
     assert f"node 'it' ({op}, opset {opset}): " in said
     assert sentence in said
+
+
+def test_range_without_an_end_is_refused() -> None:
+    for opset, bounds in ((11, (0, 5, 0)), (11, (0.0, 1.0, 0.0)), (11, (0.0, np.inf, 1.0))):
+        nodes = [_make("Range", "start limit delta", "y")]
+        held = dict(zip(("start", "limit", "delta"), map(np.array, bounds), strict=True))
+        with pytest.raises(FormatError, match=r"has no (end|length)"):
+            OnnxFrontend().read(model(graph(nodes, {}, ["y"], held), opset))
+
+
+def test_index_that_is_out_of_range_is_left_to_the_run() -> None:
+    nodes = [_make("Gather", "list place", "y")]
+    source = model(graph(nodes, {}, ["y"], {"list": [1, 2], "place": 5}), 13)
+    assert [node.op for node in OnnxFrontend().read(source).nodes] == ["gather"]
+    with pytest.raises(FusewireError, match="out of bounds"):
+        run(source)
 
 
 def test_uneven_split_is_refused_before_opset_18() -> None:

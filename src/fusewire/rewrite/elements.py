@@ -185,7 +185,8 @@ def elements_of(
     nothing = [None] * len(node.outputs)
     try:
         found = _apply(node, known, shape)
-    except DimError:
+    except (DimError, LookupError, ValueError):
+        # Not followed, or wrong: the run will say so.
         return nothing
     outputs = found if isinstance(found, tuple) else (found,)
     return [_checked(x, v.type) for x, v in zip(outputs, node.outputs, strict=True)]

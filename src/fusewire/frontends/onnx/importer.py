@@ -13,6 +13,7 @@ from fusewire.errors import (
     BudgetError,
     DimError,
     FormatError,
+    FusewireError,
     GraphError,
     SizesNeededError,
     TypeRuleError,
@@ -130,6 +131,12 @@ class Importer:
                 self._node(node, scope, given, opsets, depth)
             except (FormatError, TypeRuleError, DimError, GraphError) as error:
                 raise self._explained(error, node, opsets) from None
+            except FusewireError:
+                raise
+            except (ValueError, LookupError, ArithmeticError, TypeError) as error:
+                # A file may hold anything, also what no rule of an op looks for.
+                said = FormatError(f"what it is given does not fit the op: {error}.")
+                raise self._explained(said, node, opsets) from error
 
     def _explained(self, error: Exception, node: Any, opsets: Mapping[str, int]) -> FormatError:
         """Name the innermost node at fault, once."""

@@ -14,6 +14,8 @@ from fusewire.ops.inference import broadcast_shapes
 
 def _gemm(call: Call) -> Converted:
     a, b, c = call[0], call[1], call.get(2)
+    if a.tensor.rank != 2 or b.tensor.rank != 2:
+        call.refuse(f"it multiplies matrices, found {a.type} and {b.type}. Use MatMul.")
     alpha, beta = (call.attr(name, 1.0) for name in ("alpha", "beta"))
     turned = [call.flag(name) for name in ("transA", "transB")]
     of = a.tensor.dtype

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -58,15 +59,26 @@ def _range(call: Call) -> Converted:
     return cast(_counted(call, *call.settled(*(cast(x, dtypes.float32) for x in bounds))), of)
 
 
-def _counted(call: Call, start: Value, limit: Value, delta: Value) -> Value:
+def _counted(call: Call, *bounds: Value) -> Value:
+    known = [call.array(bound) for bound in bounds]
+    start, limit, delta = (None if x is None else x.item() for x in known)
+    if delta == 0:
+        call.refuse("delta is 0, so that the range has no end.")
+    if isinstance(start, float) and isinstance(limit, float) and isinstance(delta, float):
+        steps = (limit - start) / delta
+        if not math.isfinite(steps):
+            call.refuse(f"a range from {start} to {limit} by {delta} has no length.")
+        return creation.range_(*bounds, count=max(math.ceil(steps), 0))
     return with_sizes(
-        call, creation.range_, [start, limit, delta], (unbacked(),), lambda s: {"count": s[0]}
+        call, creation.range_, bounds, (unbacked(),), lambda shape: {"count": shape[0]}
     )[0]
 
 
 def _eye_like(call: Call) -> Converted:
     x, offset = call[0], call.attr("k", 0)
     of = call.dtype(default=x.tensor.dtype)
+    if x.tensor.rank != 2:
+        call.refuse(f"it is made like a matrix, found {x.type}.")
     rows, columns = x.tensor.shape
     found = creation.eye.new(rows=rows, columns=columns, offset=offset, dtype=of)
     if is_told(found):

@@ -169,6 +169,8 @@ def _tile(call: Call) -> Converted:
         places = range(x.tensor.rank)
         return movement.tile(x, repeats=[int(times) if i == int(axis) else 1 for i in places])
     counts = known_dims(call, repeats, "the list of repeats")
+    if len(counts) != x.tensor.rank:
+        call.refuse(f"one count an axis is needed, found {len(counts)} for {x.type}.")
     pairs = zip(x.tensor.shape, counts, strict=True)
     dims = [None if count is None else dim * count for dim, count in pairs]
     return with_sizes(call, dynamic.dynamic_tile, [x, repeats], named(dims))
@@ -197,6 +199,8 @@ def _blocks(op: Op[Any]) -> Convert:
 
 def _trilu(call: Call) -> Converted:
     x, upper = call[0], call.flag("upper", 1)
+    if x.tensor.rank < 2:
+        call.refuse(f"a triangle is part of a matrix, found {x.type}.")
     offset = (0,) if call.get(1) is None else call.ints(call[1])
     if offset is not None:
         return layout.triangle(x, upper=upper, offset=offset[0])

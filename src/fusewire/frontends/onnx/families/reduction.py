@@ -77,6 +77,8 @@ def _position(op: Op[Any]) -> Convert:
 def _running(op: Op[Value]) -> Convert:
     def convert(call: Call) -> Converted:
         flags = {name: call.flag(name) for name in ("exclusive", "reverse")}
+        if call[1].tensor.size != 1:
+            call.refuse(f"the axis must be one number, found {call[1].type}.")
         known = call.ints(call[1])
         if known is not None:
             return op(call[0], axis=known[0], **flags)

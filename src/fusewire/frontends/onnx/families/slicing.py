@@ -76,6 +76,8 @@ def padded(
     """Pad by a list that may be known, in part or not at all, before the run."""
     rank = x.tensor.rank
     known = known_dims(call, pads, "the list of pads")
+    if len(known) != 2 * rank:
+        call.refuse(f"two pads an axis are needed, found {len(known)} for {x.type}.")
     dims: list[Dim | None] = []
     for dim, low, high in zip(x.tensor.shape, known[:rank], known[rank:], strict=True):
         dims.append(None if low is None or high is None else dim + low + high)
@@ -93,7 +95,10 @@ def _center_crop_pad(call: Call) -> Converted:
     sides = (low, elementwise.subtract(missing, low))
     pads = movement.concat(*(_spread(side, places, rank, 0) for side in sides), axis=0)
     pads, target = call.settled(pads, target)
-    wanted = dict(zip(axes, known_dims(call, target, "the shape"), strict=True))
+    sizes = known_dims(call, target, "the shape")
+    if len(sizes) != len(axes):
+        call.refuse(f"one size an axis is needed, found {len(sizes)} for the axes {axes}.")
+    wanted = dict(zip(axes, sizes, strict=True))
     dims = named([wanted.get(i, dim) for i, dim in enumerate(x.tensor.shape)])
     return with_sizes(call, dynamic.dynamic_pad, [x, pads, None], dims)
 
@@ -121,6 +126,8 @@ def _split(call: Call) -> Converted:
 def _parts(call: Call, dim: Dim) -> Sequence[Dim]:
     """Cut a size into equal parts; the last may be smaller where the number of them is said."""
     count = call.attr("num_outputs", len(call.outputs))
+    if count != len(call.outputs):
+        call.refuse(f"num_outputs is {count}, and {len(call.outputs)} outputs are named.")
     if call.opset < 18:
         if isinstance(dim, int) and dim % count:
             call.refuse(f"{dim} does not divide into {count} equal parts.")
