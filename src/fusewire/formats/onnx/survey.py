@@ -63,21 +63,18 @@ class Survey:
             kind = type(message).__name__
             if kind == "FunctionProto":
                 owner = _key(message, message.name)
-            if kind in _CHECKS:
-                _CHECKS[kind](self, message, owner, depth)
+            deeper = depth + (kind == "AttributeProto")
             # Listing the fields of a tensor would copy its elements.
-            if kind == "TensorProto":
-                stack.extend((entry, owner, depth) for entry in message.external_data)
-                continue
-            depth += kind == "AttributeProto"
-            for field, held in message.ListFields():
+            for field, held in message.ListFields() if kind != "TensorProto" else ():
                 if field.type == _MESSAGE:
                     if isinstance(held, single):
-                        stack.append((held, owner, depth))
+                        stack.append((held, owner, deeper))
                     else:
-                        stack.extend([(inner, owner, depth) for inner in held])
+                        stack.extend([(inner, owner, deeper) for inner in held])
                 elif field.type == _STRING:
                     _check_text(field.name, held)
+            if kind in _CHECKS:
+                _CHECKS[kind](self, message, owner, depth)
 
     def _node(self, node: Any, owner: Key | None, depth: int) -> None:
         key = _key(node, node.op_type)
@@ -101,6 +98,9 @@ class Survey:
 
     def _tensor(self, tensor: Any, owner: Key | None, depth: int) -> None:
         _check_text("name", tensor.name)
+        for entry in tensor.external_data:
+            _check_text("key", entry.key)
+            _check_text("location", entry.value)
         type_ = type_of(tensor, self._limits)
         check_data(tensor, type_)
         self._held += _bytes(type_)
