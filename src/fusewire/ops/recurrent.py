@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fusewire.dtypes import FLOATS, int32
+from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.contraction import matmul
@@ -21,6 +22,7 @@ from fusewire.ops.sample import Sample, draw, given, sample
 from fusewire.ops.slicing import split
 from fusewire.ops.time_loop import (
     Activations,
+    Cell,
     Prepared,
     biases,
     functions,
@@ -107,26 +109,40 @@ def _lstm(
     hidden = r.tensor.shape[2]
 
     def prepare(index: int) -> Prepared:
-        f, g, h = functions(activations, 3, index, clip)
         total = None if bias is None else add(*biases(bias, index, 4 * hidden))
         fixed = [transpose(part(r, index, 4 * hidden, hidden), perm=(1, 0))]
         if peepholes is not None:
             fixed += split(part(peepholes, index, 3 * hidden), axis=0, sizes=(hidden,) * 3)
-
-        def cell(row: Value, old: Sequence[Value], rest: Sequence[Value]) -> list[Value]:
-            def peeped(gate: Value, at: int, cells: Value) -> Value:
-                return gate if peepholes is None else add(gate, multiply(rest[at], cells))
-
-            gates = add(row, matmul(old[0], rest[0]))
-            i, o, forget, c = split(gates, axis=1, sizes=(hidden,) * 4)
-            taken = f(peeped(i, 1, old[1]))
-            kept = subtract(1.0, taken) if input_forget else f(peeped(forget, 3, old[1]))
-            cells = add(multiply(kept, old[1]), multiply(taken, g(c)))
-            return [multiply(f(peeped(o, 2, cells)), h(cells)), cells]
-
+        uses = functions(activations, 3, index, clip)
+        is_peeping = peepholes is not None
+        cell = lstm_cell(uses, hidden, lambda h, rest: matmul(h, rest[0]), input_forget, is_peeping)
         return total, fixed, cell
 
     return run_layer(x, w, lengths, [h0, c0], 4, hidden, direction, prepare)
+
+
+def lstm_cell(
+    uses: Sequence[Callable[[Value], Value]],
+    hidden: Dim,
+    product: Callable[[Value, Sequence[Value]], Value],
+    input_forget: bool,
+    is_peeping: bool,
+) -> Cell:
+    """Make the cell of an lstm; its product takes h and what stays the same, peepholes last."""
+    f, g, h = uses
+
+    def cell(row: Value, old: Sequence[Value], rest: Sequence[Value]) -> list[Value]:
+        def peeped(gate: Value, at: int, cells: Value) -> Value:
+            return add(gate, multiply(rest[at - 3], cells)) if is_peeping else gate
+
+        gates = add(row, product(old[0], rest))
+        i, o, forget, c = split(gates, axis=1, sizes=(hidden,) * 4)
+        taken = f(peeped(i, 0, old[1]))
+        kept = subtract(1.0, taken) if input_forget else f(peeped(forget, 2, old[1]))
+        cells = add(multiply(kept, old[1]), multiply(taken, g(c)))
+        return [multiply(f(peeped(o, 1, cells)), h(cells)), cells]
+
+    return cell
 
 
 lstm = FAMILY.declare(

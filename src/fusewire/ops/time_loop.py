@@ -131,12 +131,28 @@ def run_layer(
     prepare: Callable[[int], Prepared],
 ) -> tuple[Value, ...]:
     """Run each direction over time, as it is prepared; give y and the last states."""
-    (_, batch, size), of = x.tensor.shape, x.tensor.dtype.numpy
+
+    def rows(index: int) -> Value:
+        weights = part(w, index, gates * hidden, x.tensor.shape[2])
+        return matmul(x, transpose(weights, perm=(1, 0)))
+
+    return run_rows(rows, lengths, states, hidden, direction, prepare)
+
+
+def run_rows(
+    rows_of: Callable[[int], Value],
+    lengths: Value | None,
+    states: Sequence[Value | None],
+    hidden: Dim,
+    direction: str,
+    prepare: Callable[[int], Prepared],
+) -> tuple[Value, ...]:
+    """Run each direction over what x gives its steps."""
     found: list[tuple[Value, ...]] = []
     for index, reverse in enumerate(DIRECTIONS[direction]):
         bias, rest, cell = prepare(index)
-        weights = part(w, index, gates * hidden, size)
-        rows = matmul(x, transpose(weights, perm=(1, 0)))
+        rows = rows_of(index)
+        (time, batch, _), of = rows.tensor.shape, rows.tensor.dtype.numpy
         first = [
             broadcast_to(constant(np.zeros((), of)), shape=(batch, hidden))
             if state is None
@@ -147,7 +163,7 @@ def run_layer(
         if lengths is not None:
             rest = [*rest, reshape(lengths, shape=(batch,))]
             counted = lengths.tensor.dtype
-            scanned.append(iota.new(shape=(x.tensor.shape[0],), axis=0, dtype=counted))
+            scanned.append(iota.new(shape=(time,), axis=0, dtype=counted))
         taken = [
             *(v.type for v in first),
             *(v.tensor.with_shape(v.tensor.shape[1:]) for v in scanned),

@@ -18,6 +18,7 @@ from fusewire.frontends.onnx.families import (
     indexing,
     learning,
     loss,
+    microsoft,
     movement,
     normalization,
     patches,
@@ -38,6 +39,7 @@ _MODULES = (
     elementwise, control, convolution, pooling, normalization, recurrent, quantization, resampling,
     transformer, activation, conversion, movement, creation, slicing, indexing, reduction,
     contraction, image, patches, loss, spectrum, random, container, strings, learning, training,
+    microsoft,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()
