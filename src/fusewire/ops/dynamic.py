@@ -108,6 +108,7 @@ dynamic_tile = _declare(
         sample(draw(2, 3), given([2, 1], "int64"), dims=(ROWS, 3)),
         sample(draw(), draw(0, dtype_="int64"), dims=()),
         sample(draw(0, 3), given([2, 2], "int64"), dims=(0, 6)),
+        sample(draw(1, 2, 3, 2), given([3, 2, 2, 2], "int64"), dims=(ROWS, 4, 6, 4)),
     ],
 )  # fmt: skip
 

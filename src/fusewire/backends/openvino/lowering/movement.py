@@ -14,6 +14,7 @@ from fusewire.backends.openvino.lowering.entry import (
     concat,
     const,
     convert,
+    number,
     rank_of,
     select,
     shape_of,
@@ -94,7 +95,22 @@ def _stack(s: Any, node: Node, *xs: Ov) -> Ov:
 
 def _tile(s: Any, node: Node, x: Ov) -> Ov:
     repeats = attr(node, "repeats")
-    return ops.tile(x, s.shape(repeats)) if repeats else x
+    if all(isinstance(count, int) for count in repeats):
+        return ops.tile(x, const(repeats)) if repeats else x
+    return _tiled(x, s.shape(repeats))
+
+
+def _tiled(x: Ov, repeats: Ov) -> Ov:
+    """Repeat as often as the run tells, two axes at a time.
+
+    The engine writes nothing when it repeats three axes beside the first (2026.4.1).
+    """
+    rank = rank_of(x)
+    for first in range(0, rank, 2):
+        here = const([first <= axis < first + 2 for axis in range(rank)], "boolean")
+        ones = number(1, repeats)
+        x = ops.tile(x, select(here, repeats, ones))
+    return x
 
 
 def _limit(s: Any, limit: Dim, stride: int) -> Ov:
@@ -210,9 +226,7 @@ MOVES: dict[str, Any] = {
     "dynamic_reshape": lambda s, node, x, shape: ops.reshape(x, counted_list(node, shape), False),
     "dynamic_broadcast_to": _dynamic_broadcast,
     "dynamic_full": lambda s, node, x, shape: ops.broadcast(x, counted_list(node, shape)),
-    "dynamic_tile": lambda s, node, x, repeats: (
-        ops.tile(x, counted_list(node, repeats)) if rank_of(x) else x
-    ),
+    "dynamic_tile": lambda s, node, x, repeats: _tiled(x, counted_list(node, repeats)),
     "dynamic_slice": _dynamic_slice,
 }
 TABLE: Table = {
