@@ -36,7 +36,7 @@ INTRODUCTION = """\
 
 Written by `python benchmarks/onnx_suite.py --page`; not edited. {date}, {versions}, Linux x86_64.
 
-The suite has {total:,} cases. Models, data, comparison and tolerances are those of the onnx package;
+The suite has {total:,} cases. Models, data, comparison and tolerances are those of onnx's package;
 that the lengths of sequences must be equal too is ours. A case passes, fails, is excluded for a
 reason that is given below, or was not run; a case that a backend does not take has failed.
 
