@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -14,9 +15,12 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Trait
 from fusewire.ops.movement import broadcast_to
 from fusewire.ops.table import get_op
+from fusewire.rewrite.facts import Facts
 
 # Constants with more elements are weights: not read to see if they are all one number.
 MOST_ELEMENTS = 4096
+# Patterns with more nodes are not looked for, so that looking takes a bounded time.
+MOST_NODES = 32
 # Ops that repeat or move elements, under which one number stays one number.
 _KEEPING = ("broadcast_to", "reshape", "transpose", "tile", "expand_dims", "squeeze")
 
@@ -66,6 +70,23 @@ def shaped(value: Value, like: TensorType) -> Value | None:
     if any(dim != 1 and dim != wanted for dim, wanted in pairs):
         return None
     return broadcast_to(value, shape=like.shape)
+
+
+def is_private(root: Node, leaves: Container[Value], facts: Facts) -> bool:
+    """Tell whether nothing but a node needs what was computed between it and the leaves."""
+    inner: dict[Node, None] = {root: None}
+    used: Counter[Value] = Counter()
+    stack = [root]
+    while stack and len(inner) <= MOST_NODES:
+        for value in stack.pop().operands:
+            if value.node is None or value in leaves:
+                continue
+            used[value] += 1
+            if value.node not in inner:
+                inner[value.node] = None
+                stack.append(value.node)
+    made = [v for node in inner if node is not root for v in node.outputs]
+    return not stack and all(facts.uses(v) == used[v] for v in made)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fusewire.dtypes import int64
+from fusewire.dtypes import bool_, int64
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.emitter import Emitter, is_nothing, tried
@@ -77,8 +77,9 @@ def _reads_back(node: Node, step: Step, model: Model) -> bool:
     """Tell whether what a step says is taken for the node by whoever reads it."""
     if node.op not in MEANT.get(step.op, {node.op}):
         return False
-    # An operand that we leave out and ONNX wants is there when it is read.
-    if step.op != "Resize" and any(c.type.dtype.is_float for c in model.constants.values()):
+    # Beside sizes and axes, an operand that we leave out and ONNX wants is there when it is read.
+    added = {constant.type.dtype for constant in model.constants.values()}
+    if step.op != "Resize" and not added <= {int64, bool_}:
         return False
     if node.attrs.get("ceil") and not step.attrs["ceil_mode"]:
         return False

@@ -8,6 +8,9 @@ from fusewire.rewrite.rules import (
     casts,
     choice,
     movement,
+    raise_activation,
+    raise_attention,
+    raise_normalization,
     reductions,
     shapes,
     signs,
@@ -16,5 +19,6 @@ from fusewire.rewrite.rules import (
 
 TABLES: tuple[Table, ...] = (
     shapes.TABLE, algebra.TABLE, signs.TABLE, choice.TABLE, casts.TABLE, reductions.TABLE,
-    movement.TABLE, slicing.TABLE,
+    movement.TABLE, slicing.TABLE, raise_activation.TABLE, raise_normalization.TABLE,
+    raise_attention.TABLE,
 )  # fmt: skip

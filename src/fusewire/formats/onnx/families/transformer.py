@@ -20,13 +20,23 @@ def attention(e: Emitter, node: Node, q: Ref, k: Ref, v: Ref, mask: Ref | None) 
     precision = attrs["precision"]
     if precision not in (None, q.dtype):
         e.caution("Engines do not take a softmax in another dtype.")
-    rank = 4 if mask is None else operand(node, 3).tensor.rank
-    if rank < 2:
-        raise FormatError("ONNX's Attention wants a mask of two axes or more.")
+    if mask is not None:
+        mask = _shaped(e, node, mask)
     return e(
         "Attention", q, k, v, mask, is_causal=int(attrs["causal"]), scale=attrs["scale"],
         softcap=attrs["softcap"], softmax_precision=precision and element_of(precision),
     )  # fmt: skip
+
+
+def _shaped(e: Emitter, node: Node, mask: Ref) -> Ref:
+    """Repeat a mask over queries and keys, which engines do not do themselves."""
+    found = operand(node, 3).tensor.shape
+    if len(found) < 2:
+        raise FormatError("ONNX's Attention wants a mask of two axes or more.")
+    wanted = operand(node, 0).tensor.shape[2], operand(node, 1).tensor.shape[2]
+    if found[-2:] == wanted or not e.target.is_cautious:
+        return mask
+    return e("Expand", mask, e.shape((*([1] * (len(found) - 2)), *wanted)))
 
 
 WRITERS = {"attention": attention}
