@@ -91,6 +91,9 @@ def _along(call: Call, x: Value, size: Value | None, axis: int) -> Value:
 
 def _stft(call: Call) -> Converted:
     signal, window, told = call[0], call.get(2), call.get(3)
+    if signal.tensor.rank == 2:
+        # Real signals without an axis of parts, which engines take.
+        signal = movement.expand_dims(signal, axes=(2,))
     step, size = _only(call, call[1]), _only(call, told)
     if told is None:
         size = signal.tensor.shape[1] if window is None else window.tensor.shape[0]
