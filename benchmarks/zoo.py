@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="also what is kept already")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     names = args.names or [
         n for n, m in zoo.MODELS.items() if not args.tag or args.tag in m["tags"]
     ]
@@ -98,9 +98,10 @@ def shown(part: str, found: dict[str, Any]) -> str:
         rows = found["engines"].items()
         return "  ".join(f"{b} {r.get('ratio', r.get('refused', ''))!s:.60}" for b, r in rows)
     sets = found["sets"]
+    names = dict.fromkeys(engine for row in sets for engine in row["engines"])
     return "  ".join(
-        f"{engine} {'/'.join(str(s['engines'][engine]['status']) for s in sets)}"
-        for engine in sets[0]["engines"]
+        f"{engine} {'/'.join(row['engines'].get(engine, {}).get('status', '-') for row in sets)}"
+        for engine in names
     )
 
 
