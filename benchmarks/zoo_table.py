@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import math
 import platform
@@ -22,7 +22,7 @@ def write() -> None:
     """Write the page."""
     right, speed = ({n: _read(part, n) for n in zoo.MODELS} for part in ("right", "speed"))
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in LIBRARIES)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    today = dt.datetime.now(dt.UTC).date().isoformat()
     PAGE.write_text("\n".join([
         "# The zoo: 35 trained models", "",
         "Written by `python benchmarks/zoo.py table`, after `right` and `speed`. "
