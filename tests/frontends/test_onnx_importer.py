@@ -109,6 +109,45 @@ def test_shape_known_in_part_keeps_what_is_known() -> None:
     np.testing.assert_array_equal(got, x.reshape(6, 5, 4))
 
 
+def test_one_open_size_follows_from_the_others_and_is_checked() -> None:
+    nodes = [_make("Concat", "count four", "wanted", axis=0), _make("Reshape", "x wanted", "y")]
+    inputs: Inputs = {"x": ("float32", ["batch", 12]), "count": ("int64", [1])}
+    source = model(graph(nodes, inputs, ["y"], {"four": [4]}), 18)
+    assert str(OnnxFrontend().read(source).outputs[0].type) == "float32[3*batch, 4]"
+    x = RNG.standard_normal((2, 12)).astype(np.float32)
+    for count in (6, -1):
+        (got,) = run(source, x, np.array([count]))
+        np.testing.assert_array_equal(got, x.reshape(6, 4))
+    with pytest.raises(FusewireError):
+        run(source, x, np.array([5]))
+
+
+def test_size_below_zero_is_refused() -> None:
+    nodes = [_make("ConstantOfShape", "shape", "y")]
+    with pytest.raises(FormatError, match=r"it would make a float32\[2, -5\]"):
+        OnnxFrontend().read(model(graph(nodes, {}, ["y"], {"shape": [2, -5]}), 9))
+
+
+def test_function_takes_attributes_from_its_call_or_their_defaults() -> None:
+    inner = helper.make_function(
+        "own", "Leaky", ["a"], ["b"], [_make("LeakyRelu", "a", "b")],
+        [helper.make_opsetid("", 16)], [], [helper.make_attribute("slope", 0.5)],
+    )  # fmt: skip
+    inner.node[0].attribute.append(
+        onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope")
+    )
+    nodes = [
+        helper.make_node("Leaky", ["x"], ["y"], domain="own"),
+        helper.make_node("Leaky", ["x"], ["z"], domain="own", slope=0.25),
+    ]
+    source = model(graph(nodes, {"x": ("float32", ["n"])}, ["y", "z"]), 16)
+    source.opset_import.append(helper.make_opsetid("own", 1))
+    source.functions.append(inner)
+    x = np.array([-4, 4], np.float32)
+    y, z = run(source, x)
+    assert (y.tolist(), z.tolist()) == ([-2.0, 4.0], [-1.0, 4.0])
+
+
 def _refusal(op: str, opset: int, operands: Any, **attrs: Any) -> str:
     source, _ = single(op, opset, operands, named=True, **attrs)
     with pytest.raises(FormatError) as caught:
@@ -132,6 +171,7 @@ REFUSALS = [
     ("Pad", 13, (X, [1, 2]), {}, "two pads an axis are needed, found 2"),
     ("EyeLike", 9, (X,), {}, "it is made like a matrix, found float32[n0, n1, n2]"),
     ("Gemm", 13, (X, W), {}, "it multiplies matrices"),
+    ("Squeeze", 11, (X,), {"axes": [5]}, "axis 5 is outside a tensor of rank 3"),
     ("CumSum", 14, (X, [0, 1]), {}, "the axis must be one number, found int64[2]"),
     ("Split", 18, (W,), {"num_outputs": 2**62}, "and 1 outputs are named"),
     ("CumProd", 26, (X, np.uint8(1)), {}, "what it is given does not fit the op: "),

@@ -30,7 +30,7 @@ from fusewire.frontends.onnx.types import input_type
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Symbol, lone_symbol
 from fusewire.ir.graph import Graph, Node, Value, order
-from fusewire.ir.types import TensorType, Type
+from fusewire.ir.types import TensorType, Type, tensor_of
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.fold import Budget, Folder
 
@@ -201,6 +201,9 @@ class Importer:
     def _bind(self, call: Call, found: Converted, scope: Scope) -> None:
         outputs = [found] if isinstance(found, Value) else list(found)
         kept = [v for v in outputs if v is not None]
+        for type_ in [v.type for v in kept]:
+            if any(isinstance(dim, int) and dim < 0 for dim in tensor_of(type_).shape):
+                call.refuse(f"it would make a {type_}, and no size is below 0.")
         settled = dict(zip(kept, self.settle(kept, scope, call.label), strict=True))
         for position, name in enumerate(call.outputs):
             if not name:

@@ -82,6 +82,9 @@ def _bitcast(call: Call) -> Converted:
         if {of, to} <= {dtypes.bool_, dtypes.int8, dtypes.uint8}:
             return conversion.cast(x, dtype=to)
         call.refuse(f"bits of {of} are to be read as {to}: they must have the same width.")
+    if of.bits == to.bits < 8 and of.is_integer and to.is_integer:
+        # Signed or not: what is out of range wraps around, which keeps the bits.
+        return conversion.cast(x, dtype=to)
     return conversion.bitcast(x, dtype=to)
 
 

@@ -20,7 +20,7 @@ from fusewire.frontends.onnx.pieces import (
     with_sizes,
 )
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import Dim, size
+from fusewire.ir.dims import Dim, floordiv, is_at_most, size
 from fusewire.ir.graph import Value
 from fusewire.ir.types import type_symbols
 from fusewire.ops import dynamic, elementwise, indexing, layout, logic, movement, scatter
@@ -56,6 +56,11 @@ def _reshape(call: Call) -> Converted:
         dims = movement.resolve_shape(named(wanted), x.tensor.size)
         found = movement.reshape(x, shape=dims)
         return found if is_told(found, x) else dynamic.dynamic_reshape(x, shape, dims=dims)
+    known = [dim for dim in wanted if dim is not None and dim != -1]
+    # One size that is open follows from the others, unless those may be 0.
+    if len(known) == len(wanted) - 1 and is_at_most(1, size(known)):
+        left = floordiv(x.tensor.size, size(known))
+        wanted = [left if dim is None else dim for dim in wanted]
     return dynamic.dynamic_reshape(
         x, shape, dims=named([None if dim == -1 else dim for dim in wanted])
     )
