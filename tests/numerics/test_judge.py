@@ -12,6 +12,7 @@ from fusewire.ir.types import TensorType
 from fusewire.numerics.judge import Verdict, judge_op
 from fusewire.ops.declare import Op
 from fusewire.ops.interpret import graph_of, interpret
+from fusewire.ops.table import get_op
 
 F32 = np.float32
 
@@ -67,6 +68,13 @@ def test_integers_are_exact_to_the_last_digit() -> None:
     x = np.array([2**62 + 1], np.int64)
     assert judged(ops.add, [x, x], x + x).status == "right"
     assert judged(ops.add, [x, x], x + x + 1).status == "wrong"
+
+
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_integers_of_either_sign_are_as_far_apart_as_they_are(shape: tuple[int, ...]) -> None:
+    graph, inputs = graph_of(get_op("negative"), [np.full(shape, 3, np.int64)], {})
+    assert judge_op(graph, inputs, [np.full(shape, -3, np.int64)]).status == "right"
+    assert judge_op(graph, inputs, [np.full(shape, 4, np.int64)]).status == "wrong"
 
 
 def test_comparison_is_exact_though_its_operands_are_equal() -> None:

@@ -157,7 +157,9 @@ def _integer_distance(got: Array, wide: Array) -> Array:
         return np.where(got != wide, 1.0, 0.0)
     widest = np.uint64 if got.dtype == np.uint64 else np.int64
     high, low = np.maximum(got, wide).astype(widest), np.minimum(got, wide).astype(widest)
-    apart: Array = (high.view(np.uint64) - low.view(np.uint64)).astype(np.float64)
+    with np.errstate(over="ignore"):
+        # Of a negative number the upper bit is set, and the difference wraps around to what it is.
+        apart: Array = (high.view(np.uint64) - low.view(np.uint64)).astype(np.float64)
     return apart
 
 

@@ -160,9 +160,8 @@ check = FAMILY.declare(
     "check", _check_type, doc="Pass on if a condition holds, else stop the run with a message.",
     reference=_check, tolerance=EXACT, flops=0, dtypes=ALL,
     samples=lambda: [
-        sample(draw(2, 3), given(True), message="It does not hold."),
-        sample(draw(), given(True), message="It does not hold."),
-        sample(draw(0, 2), given(True), message="It does not hold."),
+        sample(draw(2, 3), given(True, bool_), message="It does not hold."),
+        sample(draw(), given(True, bool_), message="It does not hold."),
+        sample(draw(0, 2), given(True, bool_), message="It does not hold."),
     ],
-    lacks={"broadcast": "the condition is a scalar and decides about all"},
 )  # fmt: skip
