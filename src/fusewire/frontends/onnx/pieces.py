@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from fusewire import dtypes
-from fusewire.errors import SizesNeededError
+from fusewire.errors import FormatError, SizesNeededError
 from fusewire.frontends.onnx.call import Call
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, Shape, symbol, symbols, unbacked
 from fusewire.ir.graph import Value, order
-from fusewire.ir.types import TensorType
+from fusewire.ir.types import MOST_RANK, TensorType
 from fusewire.ops import control, conversion, creation, logic, movement
 from fusewire.ops.declare import Op
 from fusewire.ops.shape import dim_of
@@ -45,6 +45,9 @@ def length(value: Value, what: str) -> int:
             f"{what} is {value.type}, and how many there are decides a rank. Give example arrays, "
             "or Specs with sizes."
         )
+    # Two for a dim at most: before and behind.
+    if found > 2 * MOST_RANK:
+        raise FormatError(f"{what} has {found:,} entries, for at most {MOST_RANK} dims.")
     return found
 
 
