@@ -35,7 +35,7 @@ FAULTS = {
     "garbage": "garbage", "scribble": "garbage", "hang": "hung", "hang_gil": "hung",
     "spin": "hung", "stop": "hung",
 }  # fmt: skip
-HARMLESS = ("none", "slow", "chatter")
+HARMLESS = ("none", "slow")
 # A hang ends at the deadline; before it, a child must have got ready on a busy machine.
 DEADLINE = 5.0
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

@@ -98,9 +98,18 @@ class Registry:
     def unregister(self, name: str) -> None:
         """Forget a backend; programs that use it go on."""
         with self._turn(name):
+            self._forget(name)
             self.backends.unregister(name)
-            self._met.pop(name, None)
             self._started.pop(name, None)
+
+    def _forget(self, name: str) -> None:
+        """Let a backend be met anew, in a child that holds nothing of it."""
+        met = self._met.pop(name, None)
+        for reference in {
+            self.backends.describe(name).reference,
+            *([met.reference] if met else []),
+        }:
+            shared_pool().release(reference)
 
     def get(self, name: str, *, isolate: bool = CAN_ISOLATE) -> Backend:
         """Give a backend, with its extensions; instances are shared."""
@@ -193,7 +202,7 @@ class Registry:
             for extension in reversed(self._started.pop(name, [])):
                 guarded(name, "import", "", detach, backend, extension)
             guarded(name, "import", "", backend.close)
-            self._met.pop(name, None)
+            self._forget(name)
 
     def frontend_for(self, source: object) -> Frontend:
         """Find the frontend that reads a source; ask each in the order of names."""

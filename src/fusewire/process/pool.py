@@ -131,9 +131,11 @@ class Pool:
 
     def release(self, reference: str) -> None:
         """End a backend's child that nobody will ask again."""
-        seat = self._seat(reference)
-        with seat.lock:
-            seat.empty()
+        with self._lock:
+            seat = self._seats.get(reference)
+        if seat is not None:
+            with seat.lock:
+                seat.empty()
 
     def close(self) -> None:
         """End all children, also those at work; safe to repeat."""
