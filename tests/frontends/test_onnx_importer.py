@@ -217,6 +217,15 @@ def test_rank_that_follows_from_sizes_waits_for_them() -> None:
         np.testing.assert_array_equal(program(x), np.squeeze(x))
 
 
+def test_rank_that_follows_from_the_run_is_checked_by_it() -> None:
+    nodes = [_make("NonZero", "x", "places"), _make("Squeeze", "places", "y")]
+    source = model(graph(nodes, {"x": ("float32", ["n"])}, ["y"]), 13)
+    (got,) = run(source, np.array([1, 0, 1], np.float32))
+    assert got.tolist() == [0, 2]
+    with pytest.raises(FusewireError, match="Squeeze without axes found another size of 1"):
+        run(source, np.array([0, 1], np.float32))
+
+
 def _body(nodes: list[onnx.NodeProto], inputs: Any, outputs: list[str], **held: Any) -> Any:
     return graph(nodes, inputs, outputs, held)
 

@@ -23,7 +23,17 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, floordiv, is_at_most, size
 from fusewire.ir.graph import Value
 from fusewire.ir.types import type_symbols
-from fusewire.ops import dynamic, elementwise, indexing, layout, logic, movement, scatter
+from fusewire.ops import (
+    control,
+    dynamic,
+    elementwise,
+    indexing,
+    layout,
+    logic,
+    movement,
+    reduction,
+    scatter,
+)
 from fusewire.ops.creation import iota
 from fusewire.ops.declare import Op
 from fusewire.ops.inference import broadcast_shapes
@@ -100,9 +110,9 @@ def _squeeze(call: Call) -> Converted:
 
 def _squeezed(x: Value) -> Value:
     """Drop all axes of size 1."""
-    shape = x.tensor.shape
+    gone = [axis for axis, dim in enumerate(x.tensor.shape) if dim == 1]
     if x.tensor.is_static:
-        return movement.squeeze(x, axes=[i for i, dim in enumerate(shape) if dim == 1])
+        return movement.squeeze(x, axes=gone)
     names = [s.name for s in type_symbols(x.type) if not s.unbacked]
     if names:
         raise SizesNeededError(
@@ -110,12 +120,10 @@ def _squeezed(x: Value) -> Value:
             "sizes of inputs. Give example arrays, or Specs with sizes, or name the axes.",
             names,
         )
-    # Sizes that the run tells are taken not to be 1; one that is stops the run at the count.
-    left = [dim for dim in shape if dim != 1]
-    sizes = shape_of(x)
-    places = indexing.nonzero(logic.not_equal(sizes, 1), count=len(left))
-    places = movement.reshape(places, shape=(len(left),))
-    return dynamic.dynamic_reshape(x, indexing.gather(sizes, places, axis=0), dims=tuple(left))
+    # Sizes that the run tells are taken not to be 1, and checked then.
+    ones = reduction.reduce_sum(cast(logic.equal(shape_of(x), 1), dtypes.int64))
+    said = f"Squeeze without axes found another size of 1 in {x.type}. Name the axes."
+    return movement.squeeze(control.check(x, logic.equal(ones, len(gone)), message=said), axes=gone)
 
 
 def without_axes(call: Call, x: Value, axes: Value) -> Value:
