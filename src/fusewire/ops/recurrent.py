@@ -113,12 +113,19 @@ def _lstm(
         fixed = [transpose(part(r, index, 4 * hidden, hidden), perm=(1, 0))]
         if peepholes is not None:
             fixed += split(part(peepholes, index, 3 * hidden), axis=0, sizes=(hidden,) * 3)
-        uses = functions(activations, 3, index, clip)
+        uses = lstm_functions(activations, index, clip)
         is_peeping = peepholes is not None
         cell = lstm_cell(uses, hidden, lambda h, rest: matmul(h, rest[0]), input_forget, is_peeping)
         return total, fixed, cell
 
     return run_layer(x, w, lengths, [h0, c0], 4, hidden, direction, prepare)
+
+
+def lstm_functions(
+    activations: Activations, index: int, clip: float | None
+) -> list[Callable[[Value], Value]]:
+    """Give the activations of a direction; engines limit what gates are given, not the cells."""
+    return [*functions(activations, 3, index, clip)[:2], functions(activations, 3, index, None)[2]]
 
 
 def lstm_cell(
@@ -150,6 +157,9 @@ lstm = FAMILY.declare(
     expand=_lstm, dtypes=FLOATS, index_operands=("lengths",), lacks=LACKS,
     samples=lambda: [
         *_samples(4, 2, input_forget=True)(),
+        sample(
+            draw(2, 2, 3), draw(1, 8, 3), draw(1, 8, 2), None, None, None, draw(1, 2, 2), clip=0.3
+        ),
         sample(
             draw(2, 2, 3), draw(1, 8, 3), draw(1, 8, 2), None, None, None, None, draw(1, 6),
             activations=("hard_sigmoid", ("scaled_tanh", 1.5, 0.5), "softsign"),

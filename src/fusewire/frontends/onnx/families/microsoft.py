@@ -14,9 +14,9 @@ from fusewire.ir.graph import Value
 from fusewire.ops import activation, contraction, movement, normalization, pooling, quantization
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.quantized import matmul_integer
-from fusewire.ops.recurrent import lstm_cell
+from fusewire.ops.recurrent import lstm_cell, lstm_functions
 from fusewire.ops.slicing import split
-from fusewire.ops.time_loop import Prepared, biases, functions, part, run_rows
+from fusewire.ops.time_loop import Prepared, biases, part, run_rows
 
 
 def _fast_gelu(call: Call) -> Converted:
@@ -108,7 +108,7 @@ def _dynamic_lstm(call: Call) -> Converted:
         fixed = _weights(call, 2, 10, index)
         if peepholes is not None:
             fixed += split(part(peepholes, index, 3 * hidden), axis=0, sizes=(hidden,) * 3)
-        uses = functions(attrs["activations"], 3, index, attrs["clip"])
+        uses = lstm_functions(attrs["activations"], index, attrs["clip"])
         is_coupled, is_peeping = call.flag("input_forget"), peepholes is not None
         cell = lstm_cell(
             uses, hidden, lambda h, rest: _product(h, *rest[:3]), is_coupled, is_peeping

@@ -199,12 +199,13 @@ def _resize(call: Call) -> Converted:
 def _before_11(call: Call, x: Value, scales: Value, **attrs: Any) -> Value:
     """Resize as engines do where no standard says how: shrinking looks up, growing looks down."""
     known = call.array(scales)
-    if attrs["mode"] != "nearest" or known is None or (known >= 1.0).all():
+    if attrs["mode"] != "nearest" or (known is not None and (known >= 1.0).all()):
         return _resized(call, x, None, scales, **attrs)
-    shrunk = constant(np.minimum(known, np.float32(1)))
-    grown = constant(np.maximum(known, np.float32(1)))
+    shrunk, grown = call.settled(elementwise.minimum(scales, 1.0), elementwise.maximum(scales, 1.0))
     x = _resized(call, x, None, shrunk, **{**attrs, "rounding": "ceil"})
-    return x if (known <= 1.0).all() else _resized(call, x, None, grown, **attrs)
+    if known is not None and (known <= 1.0).all():
+        return x
+    return _resized(call, x, None, grown, **attrs)
 
 
 def _upsample(call: Call) -> Converted:
