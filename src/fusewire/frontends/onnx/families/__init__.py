@@ -28,6 +28,7 @@ from fusewire.frontends.onnx.families import (
     recurrent,
     reduction,
     resampling,
+    scan,
     slicing,
     spectrum,
     strings,
@@ -36,10 +37,10 @@ from fusewire.frontends.onnx.families import (
 )
 
 _MODULES = (
-    elementwise, control, convolution, pooling, normalization, recurrent, quantization, resampling,
-    transformer, activation, conversion, movement, creation, slicing, indexing, reduction,
-    contraction, image, patches, loss, spectrum, random, container, strings, learning, training,
-    microsoft,
+    elementwise, control, scan, convolution, pooling, normalization, recurrent, quantization,
+    resampling, transformer, activation, conversion, movement, creation, slicing, indexing,
+    reduction, contraction, image, patches, loss, spectrum, random, container, strings, learning,
+    training, microsoft,
 )  # fmt: skip
 TABLE: Mapping[str, Convert] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()

@@ -1,4 +1,4 @@
-"""If, Loop and Scan as our control flow; a condition that is known takes its branch at once."""
+"""If and Loop as our control flow; a condition that is known takes its branch at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, lone_symbol, symbol, symbols, unbacked
 from fusewire.ir.graph import Value, order
 from fusewire.ir.types import SequenceType, TensorType, Type
-from fusewire.ops import container, control, creation, iteration, logic, movement, slicing
+from fusewire.ops import container, control, creation, iteration, logic, movement
 from fusewire.ops.declare import Op
 from fusewire.ops.subgraph import FLAG, INDEX, alike, dims_of, result_types, with_shape
 
@@ -128,7 +128,7 @@ def controlled(
     return tuple(op.make(every, attrs).outputs)
 
 
-def _settled_body(
+def settled_body(
     call: Call, before: Sequence[Type], carried: Sequence[Type], after: Sequence[Type], flags: int
 ) -> Body:
     """Import a loop's body; a carried dim that a run changes is named by a symbol of the body."""
@@ -179,7 +179,7 @@ def _is_own(dim: Dim) -> bool:
 def _loop(call: Call) -> Converted:
     trips, condition = scalar(call.get(0)), scalar(call.get(1))
     values = [call[i] for i in range(2, len(call.inputs))]
-    body = _settled_body(call, [INDEX, FLAG], [v.type for v in values], [], 1)
+    body = settled_body(call, [INDEX, FLAG], [v.type for v in values], [], 1)
     starts = [
         v if alike(v.type, inner.type) and not is_unknown(v.type) else _placeholder(call, inner)
         for v, inner in zip(values, body.inputs[2:], strict=True)
@@ -238,44 +238,4 @@ def _checked_rank(made: Value, start: Value, runs: Value) -> Value:
     return control.check(made, runs, message=message)
 
 
-def _scan(call: Call) -> Converted:
-    scans = call.needed("num_scan_inputs")
-    operands = list(call.rest)
-    if call.opset < 9:
-        call.refuse("Scan before opset 9 has a batch axis. Convert the model to opset 9.")
-    carries = len(operands) - scans
-    added = len(call.outputs) - carries
-    directions = call.attr("scan_input_directions", (0,) * scans)
-    axes = call.attr("scan_input_axes", (0,) * scans)
-    rows = []
-    for x, axis, direction in zip(operands[carries:], axes, directions, strict=True):
-        rows.append(_moved(x, axis, 0, reverse=bool(direction)))
-    taken = [v.tensor.with_shape(v.tensor.shape[1:]) for v in rows]
-    body = _settled_body(call, [], [v.type for v in operands[:carries]], taken, 0)
-    found = list(
-        controlled(
-            call, iteration.scan, [], [*operands[:carries], *rows], {"body": body},
-            carries=carries, scans=scans,
-        )
-    )  # fmt: skip
-    back = call.attr("scan_output_directions", (0,) * added)
-    out = call.attr("scan_output_axes", (0,) * added)
-    for i, (axis, direction) in enumerate(zip(out, back, strict=True), carries):
-        found[i] = _moved(found[i], 0, axis, reverse=bool(direction))
-    return found
-
-
-def _moved(x: Value, source: int, target: int, *, reverse: bool) -> Value:
-    """Reverse an axis if asked, and move it."""
-    rank = x.tensor.rank
-    source, target = source % rank, target % rank
-    if reverse:
-        x = slicing.flip(x, axes=(source,))
-    if source == target:
-        return x
-    perm = [axis for axis in range(rank) if axis != source]
-    perm.insert(target, source)
-    return movement.transpose(x, perm=tuple(perm))
-
-
-TABLE: Mapping[str, Convert] = {"If": _if, "Loop": _loop, "Scan": _scan}
+TABLE: Mapping[str, Convert] = {"If": _if, "Loop": _loop}
