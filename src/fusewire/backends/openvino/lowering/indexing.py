@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from openvino import opset16 as ops
 
 from fusewire.backends.openvino.lowering.entry import (
@@ -64,11 +65,10 @@ def _gather_nd(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
 
 def _scatter_elements(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov:
     axis = axis_of(node, rank_of(x))
-    how = REDUCTIONS[attr(node, "reduction")]
     places = counted(indices, dim_of(x, axis))
     return _written(
         node, x, updates,
-        lambda a, b: ops.scatter_elements_update(a, places, b, const(axis), reduction=how),
+        lambda a, b, how: ops.scatter_elements_update(a, places, b, const(axis), reduction=how),
     )  # fmt: skip
 
 
@@ -76,18 +76,28 @@ def _scatter_nd(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov:
     depth = node.operands[1].tensor.shape[-1]
     assert isinstance(depth, int), "its type rule asks for it"
     dims = ops.gather(shape_of(x), const(list(range(depth))), const(0))
-    how = REDUCTIONS[attr(node, "reduction")]
     places = counted(indices, dims)
     return _written(
-        node, x, updates, lambda a, b: ops.scatter_nd_update(a, places, b, reduction=how)
+        node, x, updates, lambda a, b, how: ops.scatter_nd_update(a, places, b, reduction=how)
     )
 
 
 def _written(node: Node, x: Ov, updates: Ov, write: Any) -> Ov:
-    of = node.outputs[0].tensor.dtype
+    of, kind = node.outputs[0].tensor.dtype, attr(node, "reduction")
+    how = REDUCTIONS[kind]
     if of.kind == "bool":
-        return convert(write(convert(x, "u8"), convert(updates, "u8")), "boolean")
-    return stored(write(ints(x), ints(updates)), of) if of.is_integer else write(x, updates)
+        return convert(write(convert(x, "u8"), convert(updates, "u8"), how), "boolean")
+    if of.is_integer:
+        return stored(write(ints(x), ints(updates), how), of)
+    if kind not in ("max", "min"):
+        return write(x, updates, how)
+    # The engine compares without minding NaN, so that those are followed apart.
+    worst = ops.convert_like(const(-np.inf if kind == "max" else np.inf, "f32"), x)
+    sides = [(side, ops.is_nan(side)) for side in (x, updates)]
+    flags = [convert(flag, "f32") for _, flag in sides]
+    met = ops.greater(write(*flags, REDUCTIONS["max"]), const(0.0, "f32"))
+    found = write(*(ops.select(flag, worst, side) for side, flag in sides), how)
+    return ops.select(met, ops.convert_like(const(np.nan, "f32"), x), found)
 
 
 def _refuses_scatter(node: Node) -> str | None:
@@ -96,8 +106,6 @@ def _refuses_scatter(node: Node) -> str | None:
         return None
     if of.is_integer:
         return f"OpenVINO scatters {how} of integers with saturation, not wrapping around."
-    if of.is_float and how in ("max", "min"):
-        return f"OpenVINO scatters {how} of floats without minding NaN."
     return None
 
 

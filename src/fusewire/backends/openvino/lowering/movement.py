@@ -205,6 +205,11 @@ def _reshape(s: Any, node: Node, x: Ov) -> Ov:
     if shape == () and axes and all(dim == 1 for dim in axes):
         # A reshape to a scalar behind a dense layer stops the process (2026.4.1).
         return ops.squeeze(x, const(list(range(len(axes)))))
+    known = [dim for dim in shape if isinstance(dim, int)]
+    if len(known) == len(shape) - 1 and 0 not in known:
+        # Left to the engine, which then also knows what it does not need to compute.
+        sizes = [dim if isinstance(dim, int) else -1 for dim in shape]
+        return ops.reshape(x, const(sizes), False)
     return ops.reshape(x, s.shape(shape), False)
 
 
