@@ -23,6 +23,13 @@ def aligned_empty(shape: tuple[int, ...], of: np.dtype[Any]) -> _Array:
     return np.ndarray(shape, of, raw, start)
 
 
+def aligned_copy(array: _Array) -> _Array:
+    """Copy an array to where it is aligned, in a row."""
+    copy = aligned_empty(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
 @lru_cache(maxsize=256)
 def lender(shape: tuple[int, ...], of: np.dtype[Any]) -> Callable[[object, int], _Array]:
     """Give a function from an engine's tensor and its address to an array over its memory.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fusewire.backend import Buffer, Exchange, Held
-from fusewire.host import aligned_empty
+from fusewire.host import aligned_copy
 from fusewire.ir.graph import Array
 
 # What the caller of a program takes.
@@ -32,9 +32,7 @@ def hand_over(value: Held, exchange: Exchange) -> Held:
         value = np.asarray(value)
     if not isinstance(value, np.ndarray) or fits(value, exchange):
         return value
-    copy = aligned_empty(value.shape, value.dtype)
-    copy[...] = value
-    return copy
+    return aligned_copy(value)
 
 
 def fits(array: Array, exchange: Exchange) -> bool:

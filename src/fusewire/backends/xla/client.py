@@ -9,7 +9,6 @@ takes about half of what the public road takes.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -17,7 +16,6 @@ from functools import cache
 from typing import Any
 
 import jax
-import numpy as np
 from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
@@ -26,6 +24,7 @@ from fusewire.backends.xla.info import installed
 from fusewire.backends.xla.program import OPTIONS, Program, settings
 from fusewire.backends.xla.storage import edge
 from fusewire.errors import ShapeMismatchError
+from fusewire.host import lender
 from fusewire.ir.graph import Array
 
 # The series of jaxlib on which everything here was tried.
@@ -171,23 +170,17 @@ def _check(slots: Sequence[Slot], arguments: Sequence[Array]) -> None:
 
 
 def _reader(slot: Slot) -> Callable[[Any], Array]:
-    """Give a function from a jax array that nobody else has to a host array of the caller's.
+    """Give a function from a jax array to a host array of the caller's, over the same memory.
 
-    It looks into the same memory and keeps it alive; and it may be written to, because jax, which
-    counts on arrays that never change, has no other reference to this one.
+    It may be written to, because jax, which counts on arrays that never change, has no other
+    reference to this one.
     """
     shape = tuple(int(dim) for dim in slot.dims)  # type: ignore[arg-type] # static here
-    dtype = slot.dtype.numpy
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if size == 0:
-        return lambda array: np.empty(shape, dtype)
-    memory: Any = type("Memory", (ctypes.c_char * size,), {})
+    lend = lender(shape, slot.dtype.numpy)
 
     def read(array: Any) -> Array:
         # A copy of an input or weight that is still going on makes even this client go on later.
         array.block_until_ready()
-        held = memory.from_address(array.unsafe_buffer_pointer())
-        held.owner = array
-        return np.ndarray(shape, dtype, held)
+        return lend(array, array.unsafe_buffer_pointer())
 
     return read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import math
 import os
 import platform
 import time
@@ -35,6 +36,7 @@ from fusewire.backends.xla.gaps import GAPS
 from fusewire.backends.xla.info import INFO
 from fusewire.dtypes import float32
 from fusewire.errors import FormatError, OptionsError
+from fusewire.host import ALIGNMENT, aligned_copy
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import add
@@ -43,6 +45,9 @@ from fusewire.region import build, claim_by_table, edge_slots, weight_slots
 # Constants of at least so many bytes are arguments: not in the program, bound when it is loaded.
 # Smaller ones are in the program, because an argument costs a call 0.2 us.
 WEIGHT_BYTES = 4096
+# Inputs of at least so many bytes that are not aligned are copied here: XLA would have another
+# thread do it, and wait for it (256 kB: 94 us a call, not 59).
+LARGE = 1 << 17
 
 
 @final
@@ -52,6 +57,8 @@ class XlaExecutable(Executable):
     def __init__(self, call: Callable[..., list[Array]], inputs: Sequence[Slot]) -> None:
         self._call = call
         self._narrow = [i for i, slot in enumerate(inputs) if slot.dtype.is_narrow]
+        sizes = [(slot.dtype.itemsize, *slot.dims) for slot in inputs]
+        self._large = [i for i, size in enumerate(sizes) if math.prod(size) >= LARGE]  # type: ignore[operator] # ints
 
     @property
     def is_reentrant(self) -> bool:
@@ -65,11 +72,8 @@ class XlaExecutable(Executable):
         stream: object | None = None,
     ) -> Event:
         """Run to the end; outputs are fresh, writable, and the caller's."""
-        if self._narrow:
-            viewed: list[Any] = list(inputs)
-            for i in self._narrow:
-                viewed[i] = viewed[i].view(np.uint8)
-            inputs = viewed
+        if self._narrow or self._large:
+            inputs = self._shown(inputs)
         found: list[Held] = self._call(*inputs)  # type: ignore[assignment] # arrays are held
         if outputs is None:
             return Done(found)
@@ -77,6 +81,16 @@ class XlaExecutable(Executable):
             assert isinstance(target, np.ndarray), "outputs are written into host arrays"
             target[...] = value
         return Done(list(outputs))
+
+    def _shown(self, inputs: Sequence[Any]) -> list[Any]:
+        """View narrow dtypes as bytes, and align what is large."""
+        shown = list(inputs)
+        for i in self._narrow:
+            shown[i] = shown[i].view(np.uint8)
+        for i in self._large:
+            if shown[i].ctypes.data % ALIGNMENT:
+                shown[i] = aligned_copy(shown[i])
+        return shown
 
 
 @final
@@ -98,7 +112,7 @@ class XlaBackend(Backend):
 
     @property
     def exchange(self) -> Exchange:
-        """Contiguous arrays of the host; those that are not aligned to 64 bytes are copied."""
+        """Contiguous arrays of the host; copied, by XLA or by us, if not aligned to 64 bytes."""
         return Exchange()
 
     @property
