@@ -16,7 +16,7 @@ from fusewire.errors import DimError, ShapeMismatchError
 from fusewire.ir.dims import Dim, Shape, Sym
 from fusewire.ir.graph import Graph
 from fusewire.ir.parse import parse_dim
-from fusewire.ir.types import TensorType
+from fusewire.ir.types import TensorType, Type
 
 # Positional arguments in order, or arguments by name.
 Example: TypeAlias = Sequence[Any] | Mapping[str, Any]
@@ -189,6 +189,10 @@ class Frontend(abc.ABC):
     @abc.abstractmethod
     def accepts(self, source: object) -> bool:
         """Tell whether this frontend reads such a source; looks at it and imports nothing."""
+
+    @abc.abstractmethod
+    def inputs(self, source: Any, limits: Limits) -> Mapping[str, Type]:
+        """Tell the arguments that a source declares itself; none when it needs an example."""
 
     @abc.abstractmethod
     def convert(

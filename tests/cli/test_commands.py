@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+import fusewire as fw
 from fusewire.backend import Unavailable
 from fusewire.cli import COMMANDS, main
 from fusewire.ops.table import all_ops
@@ -18,11 +20,19 @@ def _run(*words: str) -> str:
     return done.output
 
 
-ARGUMENTS = {"conform": ("reference", "--op", "gelu", "--op", "add", "--slice", "1/8")}
+ARGUMENTS = {
+    "conform": ("reference", "--op", "gelu", "--op", "add", "--slice", "1/8"),
+    "run": ("model.onnx", "--backend", "reference"),
+    "show": ("model.onnx",),
+}
 
 
 @pytest.mark.parametrize("name", list(COMMANDS))
-def test_command_prints_a_table_and_json(name: str) -> None:
+def test_command_prints_a_table_and_json(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fw.save_onnx(fw.trace(lambda x: x + x, fw.Spec((3,), "float32")), tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
     words = (name, *ARGUMENTS.get(name, ()))
     assert "━" in _run(*words)
     assert json.loads(_run(*words, "--json"))

@@ -7,6 +7,8 @@ from importlib import import_module
 import click
 
 COMMANDS = {
+    "run": "Run a model on inputs that are given or made up.",
+    "show": "Show inputs, outputs, ops, parameters, flops and dynamic dims of a model.",
     "ops": "List every op by family, with its dtypes and cases.",
     "backends": "List backends, installed and not, with versions and reasons.",
     "conform": "Run every op, sample and dtype on a backend, without fallback.",

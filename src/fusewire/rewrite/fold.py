@@ -10,7 +10,7 @@ import numpy as np
 from fusewire.dtypes import string
 from fusewire.errors import FusewireError
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import Dim
+from fusewire.ir.dims import Dim, Sym
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType, tensor_of
 from fusewire.ops.declare import Trait
@@ -95,23 +95,38 @@ def _bytes(values: Iterable[Value]) -> Dim:
     return total
 
 
-def flops_of(node: Node) -> Dim:
-    """Count the operations of a node: of a composite, those of its expansion."""
+def flops_of(node: Node, visit: int = 1) -> Dim:
+    """Count the operations of a node: of a composite, those of its expansion.
+
+    What computes nothing still costs a ``visit`` to each element. A body counts as often as it is
+    known to run: a scan's for each row, any other once.
+    """
     total: Dim = 0
-    stack = [node]
+    stack: list[tuple[Node, Dim]] = [(node, 1)]
     while stack:
-        current = stack.pop()
+        current, times = stack.pop()
         op = get_op(current.op)
         if op.expand is not None and op.flops is None:
-            stack.extend(op.expansion(current).nodes)
+            stack.extend((inner, times) for inner in op.expansion(current).nodes)
             continue
+        runs = times * _rows(current)
+        stack.extend((inner, runs) for _, body in current.graphs() for inner in body.nodes)
         types = current.types
         if callable(op.flops):
             inputs = [None if v is None else v.type for v in current.inputs]
-            total = total + op.flops(inputs, types, current.attrs)
+            total = total + op.flops(inputs, types, current.attrs) * times
         else:
             first = types[0]
             count = first.size if isinstance(first, TensorType) else 1
-            # What computes nothing still costs a visit to each element.
-            total = total + count * max(op.flops or 0, 1)
+            total = total + count * max(op.flops or 0, visit) * times
     return total
+
+
+def _rows(node: Node) -> Dim:
+    if node.op != "scan":
+        return 1
+    carries, length = node.attrs["carries"], node.attrs["length"]
+    assert isinstance(carries, int)
+    if isinstance(length, int | Sym):
+        return length
+    return node.operands[carries].tensor.shape[0]

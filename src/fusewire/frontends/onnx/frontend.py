@@ -14,6 +14,7 @@ from fusewire.errors import ShapeMismatchError, SizesNeededError
 from fusewire.formats.onnx.reading import Opened, open_model
 from fusewire.frontend import Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.frontends.onnx.importer import Importer
+from fusewire.frontends.onnx.own import Own
 from fusewire.frontends.onnx.types import input_type
 from fusewire.ir.dims import symbols, unbacked
 from fusewire.ir.graph import Graph
@@ -33,6 +34,11 @@ class OnnxFrontend(Frontend):
         # Looked up by name, because importing onnx takes a quarter of a second.
         kind = type(source)
         return kind.__name__ == "ModelProto" and kind.__module__.startswith("onnx")
+
+    def inputs(self, source: Any, limits: Limits) -> Mapping[str, Type]:
+        proto = open_model(source, limits).proto
+        own, free = Own(proto), _free_inputs(proto.graph)
+        return {i.name: own.type(input_type(i)) for i in proto.graph.input if i.name in free}
 
     def convert(
         self, source: Any, example: Example, limits: Limits, *, is_open: bool = False

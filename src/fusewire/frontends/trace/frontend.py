@@ -15,7 +15,7 @@ from fusewire.frontends.trace.recording import Recording
 from fusewire.frontends.trace.sizes import Size
 from fusewire.frontends.trace.tracer import Tracer
 from fusewire.ir.graph import Graph, Value
-from fusewire.ir.types import TensorType
+from fusewire.ir.types import TensorType, Type
 from fusewire.ops.table import verify
 
 
@@ -31,6 +31,9 @@ class TraceFrontend(Frontend):
 
     def accepts(self, source: object) -> bool:
         return callable(source) and not isinstance(source, type)
+
+    def inputs(self, source: Any, limits: Limits) -> Mapping[str, Type]:
+        return {}
 
     def convert(
         self, source: Callable[..., Any], example: Example, limits: Limits, *, is_open: bool = False

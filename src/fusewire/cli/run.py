@@ -1,0 +1,133 @@
+"""``fusewire run MODEL``: run a model once more than it takes, and show what it gives."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fusewire.cli.model import Inputs, failing, loudly, model_options, plain
+from fusewire.compiler import compile as compile_model
+from fusewire.errors import FallbackWarning
+
+_FIGURES = ("min", "mean", "max")
+
+
+@click.command()
+@model_options
+@click.option("--backend", default="auto", help="The engine; `fusewire backends` lists them.")
+@click.option("--device", help="The device of the engine, such as cpu.")
+@click.option(
+    "--fallback",
+    type=click.Choice(["error", "warn", "allow"]),
+    default="warn",
+    help="What becomes of nodes that the engine refuses.",
+)
+@click.option("--threads", type=int, help="How many the engine may use.")
+@click.option("--no-isolate", is_flag=True, help="Meet the engine in this process.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the outputs to an .npz file.",
+)
+def command(
+    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int, as_json: bool,
+    backend: str, device: str | None, fallback: Any, threads: int | None, no_isolate: bool,
+    output: Path | None,
+) -> None:  # fmt: skip
+    """Run a model on inputs that are given or made up."""
+    with failing():
+        inputs = Inputs.of(model, shapes, files, seed)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", FallbackWarning)
+            program = compile_model(
+                str(model), backend=backend, device=device, fallback=fallback, threads=threads,
+                isolate=not no_isolate,
+            )  # fmt: skip
+            values = tuple(inputs.values.values())
+            start = time.perf_counter()
+            program.run(*values)
+            first = time.perf_counter() - start
+            result = program.run(*values)
+        for warning in caught:
+            loudly(str(warning.message))
+        names = program.entry(values).results.names
+    found = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
+    outputs = dict(zip(names, found, strict=True))
+    if output is not None:
+        _save(output, outputs)
+    report = {
+        "model": str(model), "backend": result.metadata["backend"], "seconds": result.seconds,
+        "first_seconds": first, "assumed": dict(inputs.assumed),
+        "inputs": [_described(name, x) for name, x in inputs.values.items()],
+        "outputs": [_described(name, x) for name, x in outputs.items()],
+    }  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+    else:
+        _print(report)
+
+
+def _described(name: str, value: Any) -> dict[str, Any]:
+    """Tell a tensor by its type and the range of its elements; a sequence by its length."""
+    if value is None or isinstance(value, list):
+        kind = "none" if value is None else "sequence"
+        return {"name": name, "dtype": kind, "shape": [len(value or [])], **_ranged(None)}
+    array = np.asarray(value)
+    of = "string" if array.dtype == object else str(array.dtype)
+    return {"name": name, "dtype": of, "shape": list(array.shape), **_ranged(array)}
+
+
+def _ranged(array: Any) -> dict[str, float | str | None]:
+    if array is None or array.size == 0 or array.dtype == object or array.dtype.kind == "c":
+        return dict.fromkeys(_FIGURES)
+    wide = array.astype(np.float64)
+    with np.errstate(all="ignore"):
+        figures = wide.min(), wide.mean(), wide.max()
+    return {name: plain(float(x)) for name, x in zip(_FIGURES, figures, strict=True)}
+
+
+def _save(path: Path, outputs: dict[str, Any]) -> None:
+    arrays: dict[str, Any] = {}
+    for name, value in outputs.items():
+        parts = value if isinstance(value, list) else [value]
+        for place, part in enumerate(parts):
+            if part is not None:
+                arrays[f"{name}.{place}" if isinstance(value, list) else name] = _storable(part)
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+
+
+def _storable(array: Any) -> Any:
+    """Give what NumPy itself can hold: texts, and float32 in place of short floats."""
+    array = np.asarray(array)
+    if array.dtype == object:
+        return array.astype(str)
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
+
+
+def _print(report: dict[str, Any]) -> None:
+    took = f"{report['seconds'] * 1e3:.3g} ms a call, the first {report['first_seconds']:.2g} s"
+    title = f"{report['model']} on {report['backend']}: {took}"
+    table = Table(title=title, header_style="bold")
+    for column in ("", "name", "dtype", "shape", *_FIGURES):
+        table.add_column(column, justify="right" if column in _FIGURES else "left")
+    for side in ("inputs", "outputs"):
+        for row in report[side]:
+            figures = [_shown(row[name]) for name in _FIGURES]
+            shape = ", ".join(map(str, row["shape"]))
+            table.add_row(side[:-1], row["name"], row["dtype"], f"[{shape}]", *figures)
+        table.add_section()
+    Console().print(table, markup=False)
+
+
+def _shown(figure: float | str | None) -> str:
+    return "" if figure is None else figure if isinstance(figure, str) else f"{figure:.5g}"
