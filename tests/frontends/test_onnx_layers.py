@@ -165,13 +165,14 @@ def _of_microsoft() -> list[Case]:
 
     rows, bias = _normal(2, 5, 16), _normal(16)
     coded = CODES[0, 0], SCALE, ZERO
-    ends: list[tuple[str, list[float]]] = [
-        ("Relu", []), ("Tanh", []), ("Sigmoid", []), ("LeakyRelu", [0.3]), ("Clip", [-0.5, 0.5]),
-        ("HardSigmoid", [0.3, 0.4]),
-    ]  # fmt: skip
+    ends: list[dict[str, Any]] = [
+        *({"activation": name} for name in ("Relu", "Tanh", "Sigmoid")),
+        {"activation": "LeakyRelu", "activation_params": [0.3]},
+        {"activation": "Clip", "activation_params": [-0.5, 0.5]},
+        {"activation": "HardSigmoid", "activation_params": [0.3, 0.4]},
+    ]
     return [
-        *(case("FusedConv", (IMAGE, FILTERS, _normal(4)), activation=name,
-               **({"activation_params": numbers} if numbers else {})) for name, numbers in ends),
+        *(case("FusedConv", (IMAGE, FILTERS, _normal(4)), **end) for end in ends),
         case("FusedConv", (IMAGE, FILTERS, _normal(4), _normal(2, 4, 6, 8)), activation="Relu"),
         case("Gelu", (rows,)),
         case("BiasGelu", (rows, bias)),
