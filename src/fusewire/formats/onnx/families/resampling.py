@@ -71,11 +71,13 @@ def dynamic_resize(
     odd = _disagreement(node, node.outputs[0].tensor.shape)
     if odd is not None:
         e.caution(odd)
-    if scales is not None:
-        return _resized(e, node, x, roi, e.cast(scales, float32), None)
     # A list of known length, or models with such a node are refused.
     listed = e("Reshape", indices(e, sizes), e.integers(rank))
-    return _resized(e, node, x, roi, None, listed)
+    if scales is None:
+        return _resized(e, node, x, roi, None, listed)
+    found = _resized(e, node, x, roi, e.cast(scales, float32), None)
+    # By ONNX the scales make the sizes: where they make others, engines stop here.
+    return e("Reshape", found, listed, allowzero=1) if e.target.is_cautious else found
 
 
 def _is_known(node: Node) -> bool:
