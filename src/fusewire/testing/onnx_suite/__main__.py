@@ -48,7 +48,7 @@ def run_side(record: Record, side: str, given: argparse.Namespace) -> None:
     if backend is not None:
         REGISTRY.backends.get(backend)  # Says which names there are.
     found = record.sides.setdefault(side, {})
-    with Crew(side, given.workers) as crew:
+    with Crew(given.workers) as crew:
         record.cases = crew.names()
         # Others are compared with us on all cases, those that we leave out included.
         left_out = exclusions() if backend is not None and not given.excluded else {}
@@ -60,7 +60,7 @@ def run_side(record: Record, side: str, given: argparse.Namespace) -> None:
                 case for case in wanted if case not in found or found[case].status not in kept
             ]
         saved = time.monotonic()
-        for number, (case, outcome) in enumerate(crew.run(wanted), 1):
+        for number, (case, outcome) in enumerate(crew.run(side, wanted), 1):
             found[case] = outcome
             _show(f"{side}: {number} of {len(wanted)}, {case}")
             if time.monotonic() - saved > _SAVED_EVERY:

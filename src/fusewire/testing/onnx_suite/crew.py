@@ -37,8 +37,7 @@ class Outcome:
 class _Seat:
     """The place of one child, filled when it is needed."""
 
-    def __init__(self, side: str, home: Path) -> None:
-        self._side = side
+    def __init__(self, home: Path) -> None:
         self._home = home
         self._child: Child | None = None
 
@@ -46,7 +45,7 @@ class _Seat:
         child = self._child
         if child is None or not child.is_usable or child.jobs >= _JOBS_PER_CHILD:
             self.empty()
-            child = self._child = Child(self._side, WORKER)
+            child = self._child = Child("onnx_suite", WORKER)
         child.greet(_START_SECONDS)
         return child.ask({**header, "home": str(self._home)}, [], LIMITS, what).header
 
@@ -60,14 +59,13 @@ class _Seat:
 
 
 class Crew:
-    """Runs cases on one side, in ``size`` children at once."""
+    """Runs cases in ``size`` children at once."""
 
-    def __init__(self, side: str, size: int = 2) -> None:
-        self.side = side
+    def __init__(self, size: int = 2) -> None:
         self._ours = contextlib.ExitStack()
         home = self._ours.enter_context(tempfile.TemporaryDirectory(prefix="onnx_suite"))
         self._threads = ThreadPoolExecutor(size)
-        self._seats = [_Seat(side, Path(home) / str(i)) for i in range(size)]
+        self._seats = [_Seat(Path(home) / str(i)) for i in range(size)]
         self._free: queue.SimpleQueue[_Seat] = queue.SimpleQueue()
         for seat in self._seats:
             self._free.put(seat)
@@ -77,20 +75,20 @@ class Crew:
         with self._seated() as seat:
             return list(map(str, seat.ask({}, "the list of cases")["names"]))
 
-    def run(self, cases: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
-        """Run cases, and give each as soon as it is done."""
-        waiting = {self._threads.submit(self._outcome, case): case for case in cases}
+    def run(self, side: str, cases: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
+        """Run cases on a side, and give each as soon as it is done."""
+        waiting = {self._threads.submit(self._outcome, side, case): case for case in cases}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
 
-    def _outcome(self, case: str) -> Outcome:
+    def _outcome(self, side: str, case: str) -> Outcome:
         with self._seated() as seat:
             try:
-                found = seat.ask({"case": case}, case)
+                found = seat.ask({"side": side, "case": case}, case)
             except EngineError as error:
                 return Outcome("failed", error.reason)
         if found.get("status") not in get_args(Status):
-            raise EngineGarbage(f"A child of {self.side} says of {case}: {found!r}.")
+            raise EngineGarbage(f"A child says of {case} on {side}: {found!r}.")
         told = str(found["reason"]), float(found["seconds"]), int(found["elsewhere"])
         return Outcome(found["status"], *told)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import time
@@ -16,9 +17,11 @@ from fusewire.testing.onnx_suite.sides import Side
 
 _LONGEST_REASON = 1000
 _MOST_BYTES = 1 << 20
+_side = functools.cache(Side)
 
 
-def _outcome(suite: Suite, name: str, side: Side, case: str, home: str) -> dict[str, Any]:
+def _outcome(suite: Suite, name: str, case: str, home: str) -> dict[str, Any]:
+    side = _side(name)
     start = time.perf_counter()
     try:
         status, reason = guarded(name, "run", case, _result, suite, side, case, home)
@@ -36,19 +39,20 @@ def _result(suite: Suite, side: Side, case: str, home: str) -> tuple[str, str]:
     except AssertionError as error:
         return "failed", f"Wrong: {error}"
     except RefusedError as error:
-        return "refused", str(error)
+        # What was offered and then not done is a failure.
+        is_failure = isinstance(error.__cause__, EngineError)
+        return "failed" if is_failure else "refused", str(error)
     except FusewireError as error:
         public = next(x for x in type(error).__mro__ if not x.__name__.startswith("_"))
         return "failed", f"{public.__name__}: {error}"
     return "passed", ""
 
 
-def main(name: str, requests: int, replies: int, life: int) -> None:
+def main(_: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
     settle(away(life))
     incoming, out = Incoming(away(requests), _MOST_BYTES), away(replies)
     suite = Suite()
-    side = guarded(name, "import", "", Side, name)
 
     def say(header: dict[str, Any]) -> None:
         Outgoing(out, Frame(header, [])).write()
@@ -62,7 +66,7 @@ def main(name: str, requests: int, replies: int, life: int) -> None:
         if frame is not None:
             asked, answer = frame.header, {"names": suite.names}
             if "case" in asked:
-                answer = _outcome(suite, name, side, asked["case"], asked["home"])
+                answer = _outcome(suite, asked["side"], asked["case"], asked["home"])
             say({"job": asked["job"], **answer})
 
 
