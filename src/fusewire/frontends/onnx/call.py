@@ -137,6 +137,12 @@ class Call:
         """Note values made on the way, so that what they tell is known: small ones get constant."""
         return self.importer.settle(values, self.scope, self.label)
 
+    def within(self, found: int, most: int, what: str) -> int:
+        """Refuse a number of things to make that no model means."""
+        if not 0 <= found <= most:
+            self.refuse(f"{what} is {found:,}, and 0 to {most:,} are taken.")
+        return found
+
     def refuse(self, why: str) -> NoReturn:
         """Raise: this node cannot be taken."""
         raise FormatError(why)

@@ -133,7 +133,7 @@ class Importer:
                 raise self._explained(error, node, opsets) from None
             except FusewireError:
                 raise
-            except (ValueError, LookupError, ArithmeticError, TypeError) as error:
+            except (ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
                 # A file may hold anything, also what no rule of an op looks for.
                 said = FormatError(f"what it is given does not fit the op: {error}.")
                 raise self._explained(said, node, opsets) from error

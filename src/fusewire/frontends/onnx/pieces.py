@@ -13,7 +13,7 @@ from fusewire.frontends.onnx.call import Call
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, Shape, symbol, symbols, unbacked
 from fusewire.ir.graph import Value, order
-from fusewire.ir.types import MOST_RANK, TensorType
+from fusewire.ir.types import TensorType
 from fusewire.ops import control, conversion, creation, logic, movement
 from fusewire.ops.declare import Op
 from fusewire.ops.shape import dim_of
@@ -23,6 +23,8 @@ from fusewire.rewrite.rules.shapes import twin
 
 # How far back through joins and casts the elements of a shape are looked for.
 _STEPS_BACK = 8
+# Each entry becomes a size or a node.
+_MOST_LISTED = 4096
 
 
 def scalar(x: Value | None) -> Value | None:
@@ -45,9 +47,8 @@ def length(value: Value, what: str) -> int:
             f"{what} is {value.type}, and how many there are decides a rank. Give example arrays, "
             "or Specs with sizes."
         )
-    # Two for a dim at most: before and behind.
-    if found > 2 * MOST_RANK:
-        raise FormatError(f"{what} has {found:,} entries, for at most {MOST_RANK} dims.")
+    if found > _MOST_LISTED:
+        raise FormatError(f"{what} has {found:,} entries, and at most {_MOST_LISTED:,} are taken.")
     return found
 
 

@@ -27,6 +27,9 @@ from fusewire.ops import (
 from fusewire.ops.shape import dim_of
 from fusewire.ops.slicing import slice_axis
 
+# Of a box; their edges are a constant.
+_MOST_PARTS = 4096
+
 MODES = {
     "bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic",
     "cubic": "cubic",
@@ -92,7 +95,9 @@ def _roi_align(call: Call) -> Converted:
 def _max_roi_pool(call: Call) -> Converted:
     """Take the largest in parts of boxes: one axis after the other, by masks."""
     x, rois = call[0], call[1]
-    of, shape = x.tensor.dtype, call.needed("pooled_shape")
+    of = x.tensor.dtype
+    pooled = call.needed("pooled_shape")
+    shape = [call.within(size, _MOST_PARTS, "a size of pooled_shape") for size in pooled]
     batch, *corners = (slice_axis(rois, 1, np.s_[i : i + 1]) for i in range(5))
     scale = call.attr("spatial_scale", 1.0)
     left, top, right, bottom = (

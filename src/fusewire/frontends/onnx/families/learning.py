@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import int32
+from fusewire.errors import FormatError
 from fusewire.frontends.onnx.call import Call, Convert, Converted
 from fusewire.frontends.onnx.pieces import cast
 from fusewire.ir.builder import constant
@@ -23,6 +24,8 @@ from fusewire.ops import (
     reduction,
 )
 
+# Each step down the trees becomes nodes; targets and members become constants.
+_DEEPEST, _MOST_TARGETS, _MOST_MEMBERS = 1000, 2**20, 2**24
 _KINDS: Mapping[str, tuple[type[Any], Any]] = {
     "strings": (object, "_Unused"), "int64s": (np.int64, -1), "floats": (np.float32, -0.0),
 }  # fmt: skip
@@ -131,7 +134,10 @@ class _Forest:
             return None
         ends = np.flatnonzero(np.isnan(listed))
         sets = np.split(listed, ends)[: len(nodes)]
-        found = np.full((len(self.modes), max(map(len, sets))), np.nan, self.splits.dtype)
+        width = max(map(len, sets))
+        if len(self.modes) * width > _MOST_MEMBERS:
+            raise FormatError(f"{len(self.modes):,} nodes with sets of {width:,} are too many.")
+        found = np.full((len(self.modes), width), np.nan, self.splits.dtype)
         for node, members in zip(nodes, sets, strict=True):
             found[node, : len(members)] = members
         return found
@@ -140,7 +146,9 @@ class _Forest:
     def depth(self) -> int:
         """Count the steps that lead from any root to a leaf."""
         steps, nodes = 0, np.unique(self.roots)
-        while (nodes < self.count).any() and steps <= self.count:
+        while (nodes < self.count).any():
+            if steps == _DEEPEST:
+                raise FormatError(f"Its trees are more than {_DEEPEST:,} deep, or have no leaf.")
             nodes = np.unique(np.concatenate([self.then[nodes], self.otherwise[nodes]]))
             steps += 1
         return steps
@@ -176,7 +184,8 @@ def _tree_ensemble(call: Call) -> Converted:
         nodes = forest.step(x, nodes)
     weights = indexing.gather(constant(forest.weights.astype(x.tensor.dtype.numpy)), nodes, axis=0)
     targets = indexing.gather(constant(forest.targets), nodes, axis=0)
-    places = constant(np.arange(call.needed("n_targets")))
+    targets_there = call.within(call.needed("n_targets"), _MOST_TARGETS, "n_targets")
+    places = constant(np.arange(targets_there))
     own = logic.equal(movement.expand_dims(targets, axes=(2,)), places)
     found = _aggregated(call, movement.expand_dims(weights, axes=(2,)), own, len(forest.roots))
     transform = call.attr("post_transform", 0)

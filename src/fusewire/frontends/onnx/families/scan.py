@@ -14,7 +14,8 @@ from fusewire.ops import iteration, movement, slicing
 def _scan(call: Call) -> Converted:
     if call.opset < 9:
         return _batched(call)
-    operands, scans = list(call.rest), call.needed("num_scan_inputs")
+    operands = list(call.rest)
+    scans = call.within(call.needed("num_scan_inputs"), len(operands), "num_scan_inputs")
     carries = len(operands) - scans
     added = len(call.outputs) - carries
     directions = call.attr("scan_input_directions", (0,) * scans)
@@ -33,7 +34,8 @@ def _batched(call: Call) -> Converted:
     """Scan the second axis, for each element of the first."""
     if call.get(0) is not None:
         call.refuse("sequence_lens of opset 8 are not read. Convert the model to opset 9.")
-    operands, scans = [call[i] for i in range(1, len(call.inputs))], call.needed("num_scan_inputs")
+    operands = [call[i] for i in range(1, len(call.inputs))]
+    scans = call.within(call.needed("num_scan_inputs"), len(operands), "num_scan_inputs")
     carries = len(operands) - scans
     rows = [Value(v.tensor.with_shape(v.tensor.shape[1:]), v.name) for v in operands]
     given = list(rows)

@@ -17,6 +17,9 @@ from fusewire.ir.graph import Value
 from fusewire.ops import elementwise, indexing, logic, movement, reduction, strings
 from fusewire.ops.slicing import slice_
 
+# Each skip becomes nodes, and each place an element of a constant.
+_MOST_SKIPS, _MOST_PLACES = 1000, 2**24
+
 
 def _split(call: Call) -> Converted:
     most = call.attr("maxsplit")
@@ -47,7 +50,8 @@ def _tf_idf(call: Call) -> Converted:
             counts.append(movement.broadcast_to(zeros, shape=(*x.tensor.shape[:-1], len(pool))))
             continue
         # A single item skips nothing.
-        skips = range(1 if size == 1 else call.needed("max_skip_count") + 1)
+        most = call.within(call.needed("max_skip_count"), _MOST_SKIPS, "max_skip_count")
+        skips = range(1 if size == 1 else most + 1)
         found = [_found(x, pool, size, skip + 1) for skip in skips]
         total = found[0]
         for more in found[1:]:
@@ -59,7 +63,8 @@ def _tf_idf(call: Call) -> Converted:
         weights = call.attr("weights") or (1.0,) * len(indexes)
         listed = elementwise.multiply(listed, constant(np.array(weights, np.float32)))
     # Each place of the result has one run, or none: then what lies behind the last.
-    places = np.full(int(indexes.max()) + 1, len(indexes), np.int64)
+    last = call.within(int(indexes.max()), _MOST_PLACES, "the largest of ngram_indexes")
+    places = np.full(last + 1, len(indexes), np.int64)
     places[indexes] = np.arange(len(indexes))
     none = constant(np.zeros(1, np.float32))
     padded = movement.broadcast_to(none, shape=(*x.tensor.shape[:-1], 1))
