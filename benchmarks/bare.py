@@ -60,7 +60,7 @@ def loaded(program: Program, x: Array) -> Any:
     """Dig out the one executable of a program that has run."""
     runner: Any = program.entry((x,)).executable._runners[0]
     (made,) = runner._made.values()
-    return made._run.__self__
+    return made.run.__self__
 
 
 def reference(program: Program, x: Array) -> dict[str, Call]:

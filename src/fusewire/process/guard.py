@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeVar
 
-from fusewire.backend import Refusal
+from fusewire.backend import Event, Held, Refusal
 from fusewire.errors import (
     BackendCrashed,
     BackendHung,
@@ -44,6 +44,8 @@ KINDS: dict[type[EngineError], tuple[str, str]] = {
 }
 # What the caller did wrong, and is told, whichever process found it.
 CALLERS: tuple[type[FusewireError], ...] = (OptionsError, ShapeMismatchError)
+# Not for the guard to say anything about.
+_PASSED: tuple[type[BaseException], ...] = (EngineError, KeyboardInterrupt, *CALLERS)
 BY_CODE = {kind.code: kind for kind in KINDS}
 _DOING: dict[Phase, str] = {
     "import": "starting",
@@ -64,16 +66,30 @@ def guarded(
     """Call into an engine; ``what`` is the thing that the phase is about, for the message."""
     try:
         return call(*arguments)
-    except (EngineError, KeyboardInterrupt):
-        raise
-    except CALLERS:
+    except _PASSED:
         raise
     except BaseException as error:
-        # SystemExit, and the panics of Rust libraries, are no Exceptions, and no reason to die.
-        said = _said(error)
-        is_memory = isinstance(error, MemoryError) or any(x in said.lower() for x in _NO_MEMORY)
-        kind = EngineOutOfMemory if is_memory else EngineRaised
-        raise failure(kind, name, phase, what, said) from error
+        raise _translated(name, phase, what, error) from error
+
+
+def guarded_run(
+    name: str, run: Callable[[Sequence[Held]], Event], inputs: Sequence[Held], waits: bool
+) -> list[Held]:
+    """Run a region and give its outputs; what every call of a program goes through."""
+    try:
+        event = run(inputs)
+        return event.wait() if waits else event.outputs
+    except _PASSED:
+        raise
+    except BaseException as error:
+        raise _translated(name, "run", "a region", error) from error
+
+
+def _translated(name: str, phase: Phase, what: str, error: BaseException) -> EngineError:
+    # SystemExit, and the panics of Rust libraries, are no Exceptions, and no reason to die.
+    said = _said(error)
+    is_memory = isinstance(error, MemoryError) or any(x in said.lower() for x in _NO_MEMORY)
+    return failure(EngineOutOfMemory if is_memory else EngineRaised, name, phase, what, said)
 
 
 def failure(kind: type[EngineError], name: str, phase: Phase, what: str, found: str) -> EngineError:

@@ -17,7 +17,7 @@ from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ir.verify import attr_symbols
 from fusewire.ops.interpret import Interpreter, bind
 from fusewire.ops.sample import HostValue
-from fusewire.process.guard import guarded
+from fusewire.process.guard import guarded, guarded_run
 from fusewire.runtime.plan import HOST, Plan, Region, Step
 from fusewire.runtime.transfer import hand_over, to_host
 
@@ -31,38 +31,18 @@ Replan = Callable[[Graph], Plan]
 
 @final
 class Loaded:
-    """An executable, and how values go into it and, if they are for the caller, out of it."""
+    """An executable, and what is to be known of it at every call."""
 
-    __slots__ = ("_exchange", "_is_host", "_is_last", "_is_plain", "_run", "_turn", "close")
+    __slots__ = ("close", "exchange", "is_host", "is_plain", "run", "turn")
 
-    def __init__(self, executable: Executable, exchange: Exchange, is_last: bool) -> None:
+    def __init__(self, executable: Executable, exchange: Exchange) -> None:
+        self.run = executable.run
         self.close = executable.close
-        self._run = executable.run
-        self._exchange = exchange
+        self.exchange = exchange
+        self.is_host = exchange.memory == "host"
         # All that such an engine asks of an array is that its elements lie in a row.
-        self._is_plain = exchange.alignment <= 1 and not exchange.needs_writable
-        self._is_host = exchange.memory == "host"
-        self._is_last = is_last
-        self._turn = None if executable.is_reentrant else threading.Lock()
-
-    def run(self, inputs: Sequence[Held]) -> list[Held]:
-        """Run on values from anywhere. What stays on a device is not waited for."""
-        # Every call of a program comes this way: loops that end early, and no calls.
-        for value in inputs:
-            if type(value) is not np.ndarray or not self._is_plain or not value.flags.c_contiguous:
-                inputs = [hand_over(each, self._exchange) for each in inputs]
-                break
-        if self._turn is None:
-            event = self._run(inputs)
-            found = event.wait() if self._is_host else event.outputs
-        else:
-            with self._turn:
-                found = self._run(inputs).wait()
-        if self._is_last:
-            for value in found:
-                if type(value) is not np.ndarray:
-                    return [to_host(each) for each in found]
-        return found
+        self.is_plain = exchange.alignment <= 1 and not exchange.needs_writable
+        self.turn = None if executable.is_reentrant else threading.Lock()
 
 
 @final
@@ -81,24 +61,42 @@ class RegionRunner:
         self._made: dict[tuple[tuple[int, ...], ...], Loaded] = {}
         self._lock = threading.RLock()
 
-    def run(self, inputs: Sequence[Held]) -> list[Held]:
-        """Run on values from anywhere."""
+    def run(self, inputs: Sequence[Held], is_rescued: bool = False) -> list[Held]:
+        """Run on values from anywhere. What stays on a device is not waited for."""
+        # Every call of a program comes this way: loops that end early, and few calls.
         key = tuple(map(_shape, inputs)) if self._per_size else ()
         loaded = self._made.get(key) or self._make(key, inputs)
+        taken = inputs
         try:
-            return guarded(self._name, "run", "a region", loaded.run, inputs)
+            for value in inputs:
+                if type(value) is np.ndarray and loaded.is_plain and value.flags.c_contiguous:
+                    continue
+                taken = guarded(self._name, "run", "a region", _hand_over, inputs, loaded.exchange)
+                break
+            if loaded.turn is None:
+                found = guarded_run(self._name, loaded.run, taken, loaded.is_host)
+            else:
+                with loaded.turn:
+                    found = guarded_run(self._name, loaded.run, taken, True)
+            if self._is_last:
+                for value in found:
+                    if type(value) is not np.ndarray:
+                        return guarded(self._name, "run", "a region", _to_host, found)
+            return found
         except EngineError as error:
+            if is_rescued:
+                raise
             with self._lock:
                 made = self._rescue(self._region, self._graph(inputs), error)
-                rescued = self._made[key] = Loaded(*made, self._is_last)
-            return rescued.run(inputs)
+                self._made[key] = Loaded(*made)
+            return self.run(inputs, is_rescued=True)
 
     def _make(self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]) -> Loaded:
         with self._lock:
             found = self._made.get(key)
             if found is None:
                 made = self._build(self._region, self._graph(inputs), inputs)
-                found = self._made[key] = Loaded(*made, self._is_last)
+                found = self._made[key] = Loaded(*made)
         return found
 
     def _graph(self, inputs: Sequence[Held]) -> Graph:
@@ -117,6 +115,14 @@ class RegionRunner:
         for loaded in self._made.values():
             loaded.close()
         self._made.clear()
+
+
+def _hand_over(values: Sequence[Held], exchange: Exchange) -> list[Held]:
+    return [hand_over(value, exchange) for value in values]
+
+
+def _to_host(values: Sequence[Held]) -> list[Held]:
+    return [to_host(value) for value in values]
 
 
 def _shape(value: Held) -> tuple[int, ...]:

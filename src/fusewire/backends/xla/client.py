@@ -53,7 +53,8 @@ class Client:
     def put(self, array: Array) -> Any:
         """Copy an array, or lend it where it is aligned: who gave it must not write to it."""
         of = ShapedArray(array.shape, array.dtype)
-        return self._put(of, self.sharding, [array], [self.device], enable_x64=True)
+        put = self._put(of, self.sharding, [array], [self.device], enable_x64=True)
+        return put.block_until_ready()
 
     def compile(self, program: Program) -> tuple[bytes, str]:
         """Compile, and give the bytes of the executable and the text it was compiled from."""
@@ -104,13 +105,16 @@ def client(threads: int | None = None) -> Client:
 
 def bind(
     owner: Client, executable: Any, weights: Sequence[Any], inputs: Sequence[Slot],
-    outputs: Sequence[Slot],
+    outputs: Sequence[Slot], waits: bool,
 ) -> Callable[..., list[Array]]:  # fmt: skip
-    """Give a function from host arrays to host arrays, with the weights bound."""
+    """Give a function from host arrays to host arrays, with the weights bound.
+
+    ``waits``: a copy of an input may still be going on, and makes even this client go on later.
+    """
     from jax._src import config
 
     call = _entry(owner, executable, weights, inputs, outputs)
-    readers = [_reader(slot) for slot in outputs]
+    readers = [_reader(slot, waits) for slot in outputs]
     only = readers[0] if len(readers) == 1 else None
     wide = config.enable_x64
 
@@ -169,7 +173,7 @@ def _check(slots: Sequence[Slot], arguments: Sequence[Array]) -> None:
             )
 
 
-def _reader(slot: Slot) -> Callable[[Any], Array]:
+def _reader(slot: Slot, waits: bool) -> Callable[[Any], Array]:
     """Give a function from a jax array to a host array of the caller's, over the same memory.
 
     It may be written to, because jax, which counts on arrays that never change, has no other
@@ -177,10 +181,6 @@ def _reader(slot: Slot) -> Callable[[Any], Array]:
     """
     shape = tuple(int(dim) for dim in slot.dims)  # type: ignore[arg-type] # static here
     lend = lender(shape, slot.dtype.numpy)
-
-    def read(array: Any) -> Array:
-        # A copy of an input or weight that is still going on makes even this client go on later.
-        array.block_until_ready()
-        return lend(array, array.unsafe_buffer_pointer())
-
-    return read
+    if waits:
+        return lambda array: lend(array, array.block_until_ready().unsafe_buffer_pointer())
+    return lambda array: lend(array, array.unsafe_buffer_pointer())

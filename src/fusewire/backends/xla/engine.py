@@ -45,9 +45,9 @@ from fusewire.region import build, claim_by_table, edge_slots, weight_slots
 # Constants of at least so many bytes are arguments: not in the program, bound when it is loaded.
 # Smaller ones are in the program, because an argument costs a call 0.2 us.
 WEIGHT_BYTES = 4096
-# Inputs of at least so many bytes that are not aligned are copied here: XLA would have another
-# thread do it, and wait for it (256 kB: 94 us a call, not 59).
-LARGE = 1 << 17
+# Inputs of at least so many bytes that are not aligned are copied here: above 100 KiB XLA would
+# have another thread do it, and wait for it (a call with 256 KiB: 94 us, not 59).
+LARGE = 96 << 10
 
 
 @final
@@ -57,8 +57,7 @@ class XlaExecutable(Executable):
     def __init__(self, call: Callable[..., list[Array]], inputs: Sequence[Slot]) -> None:
         self._call = call
         self._narrow = [i for i, slot in enumerate(inputs) if slot.dtype.is_narrow]
-        sizes = [(slot.dtype.itemsize, *slot.dims) for slot in inputs]
-        self._large = [i for i, size in enumerate(sizes) if math.prod(size) >= LARGE]  # type: ignore[operator] # ints
+        self._large = [i for i, slot in enumerate(inputs) if _is_large(slot)]
 
     @property
     def is_reentrant(self) -> bool:
@@ -182,13 +181,21 @@ class XlaBackend(Backend):
         owner = client.client(int(artifact.launch["threads"]) or None)  # type: ignore[arg-type] # ours
         executable = owner.load(artifact.payload, bool(artifact.launch["lapack"]))
         ready = [owner.put(array) for array in held]
-        call = client.bind(owner, executable, ready, roles["input"], roles["output"])
+        waits = any(map(_is_large, roles["input"]))
+        call = client.bind(owner, executable, ready, roles["input"], roles["output"], waits)
         return XlaExecutable(call, roles["input"])
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Machine code depends on the processor and on flags, beside the versions."""
         flags = os.environ.get("XLA_FLAGS", "")
         return {"engine": INFO.version, **INFO.metadata, "cpu": _processor(), "flags": flags}
+
+
+def _is_large(slot: Slot) -> bool:
+    return (
+        math.prod([slot.dtype.itemsize, *(dim for dim in slot.dims if isinstance(dim, int))])
+        >= LARGE
+    )
 
 
 def _threads(config: Config) -> int | None:
