@@ -100,12 +100,10 @@ def _root(q: Value) -> Value | float:
 
 
 def _scaled(q: Value, k: Value, scale: float | None) -> tuple[Value, Value]:
-    """Scale the product of q and k; by default both share it in 16 bits, as ONNX has it."""
-    if scale is not None:
-        return multiply(q, scale), k
-    root = _root(q)
-    if q.tensor.dtype.bits > 16:
-        return divide(q, root), k
+    """Scale the product of q and k; both share it in 16 bits, as ONNX has it."""
+    if q.tensor.dtype.bits > 16 or (scale is not None and scale <= 0.0):
+        return divide(q, _root(q)) if scale is None else multiply(q, scale), k
+    root = _root(q) if scale is None else 1.0 / scale
     each = sqrt(reciprocal(root)) if isinstance(root, Value) else math.sqrt(1.0 / root)
     return multiply(q, each), multiply(k, each)
 
