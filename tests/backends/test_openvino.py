@@ -3,15 +3,21 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 import fusewire as fw
+from fusewire.dtypes import float32
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.elementwise import tanh
 from fusewire.ops.table import all_ops
-from fusewire.region import first_device
+from fusewire.region import build, first_device
 from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports
 
 NAME = "openvino"
+CPU = first_device(REGISTRY.backends.get(NAME))
 
 
 def test_slice_of_the_conformance_suite() -> None:
@@ -22,7 +28,7 @@ def test_slice_of_the_conformance_suite() -> None:
         if is_tensor_op(op)
         for case in sliced(list(cases([op])), Fraction(1, 8))
     ]
-    rows, problems = reports(backend, first_device(backend), found)
+    rows, problems = reports(backend, CPU, found)
     assert not problems
     shown = [row for row in rows if row.status in ("proven", "partial")]
     assert len(shown) >= 0.7 * len(rows)
@@ -43,3 +49,19 @@ def test_wide_integers_are_exact_or_refused() -> None:
     x = np.array([2**40 + 1, -(2**50)], np.int64)
     program = fw.compile(lambda v: v + v, x, backend=NAME, fallback="allow")
     np.testing.assert_array_equal(program(x), x + x)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (200, 200)])
+def test_output_that_is_an_input_is_written(shape: tuple[int, ...]) -> None:
+    backend, x = REGISTRY.backends.get(NAME), Value(TensorType(float32, shape), "x")
+    graph = Graph([x], [x, tanh(x), x], output_names=["a", "b", "c"])
+    executable = build(backend, graph, CPU)
+    for number in (1.0, 2.0):
+        given = np.full(shape, number, np.float32)
+        first, _, last = executable.run([given]).wait()
+        for found in (first, last):
+            np.testing.assert_array_equal(found, given)
+            assert isinstance(found, np.ndarray)
+            assert not np.may_share_memory(found, given)
+    (found,) = build(backend, Graph([x], [x]), CPU).run([np.ones(shape, np.float32)]).wait()
+    np.testing.assert_array_equal(found, np.ones(shape))
