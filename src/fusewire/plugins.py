@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from fusewire.backend import API, Backend, BackendInfo
 from fusewire.errors import EngineError, RegistryError
+from fusewire.process.codec import write_record
 from fusewire.process.guard import guarded
 
 Kind = TypeVar("Kind")
@@ -75,6 +76,10 @@ class Plugins(Generic[Kind]):
                 self._made[name] = self._load(self._point(name))
             return self._made[name]
 
+    def made(self, name: str) -> Kind | None:
+        """Give the plugin if somebody used it; imports nothing."""
+        return self._made.get(name)
+
     def working(self) -> list[Kind]:
         """Give every plugin that imports."""
         found = [(name, self.problem(name)) for name in self.names()]
@@ -115,6 +120,7 @@ class Plugins(Generic[Kind]):
         said = f"{point.name!r} ({point.value})"
         try:
             made = guarded(point.name, "import", "", lambda: point.load()())
+            info = guarded(point.name, "import", "", _info, made)
         except EngineError as error:
             if isinstance(cause := error.__cause__, ImportError):
                 raise RegistryError(
@@ -129,14 +135,17 @@ class Plugins(Generic[Kind]):
                 f"{said} is a {type(made).__name__}, "
                 f"not a {self._kind.__name__}: docs/add-a-backend.md says what one must be."
             )
-        if isinstance(made, Backend):
-            _check_info(point.name, made.info)
+        if info is not None and info.api[0] != API[0]:
+            raise RegistryError(
+                f"{point.name!r} speaks version {info.api} of the contract, this is {API}. "
+                "Install the release of it that fits."
+            )
         return made
 
 
-def _check_info(name: str, info: BackendInfo) -> None:
-    if info.api[0] != API[0]:
-        raise RegistryError(
-            f"{name!r} speaks version {info.api} of the contract, this is {API}. "
-            "Install the release of it that fits."
-        )
+def _info(made: object) -> BackendInfo | None:
+    """Ask a backend who it is; everybody who lists backends relies on the answer."""
+    if not isinstance(made, Backend):
+        return None
+    write_record(made.info, [])
+    return made.info

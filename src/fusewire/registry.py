@@ -71,6 +71,7 @@ class Registry:
         self.extensions: Plugins[Extension] = Plugins(GROUP, Extension)  # type: ignore[type-abstract]
         self._default: str | None = None
         self._met: dict[str, Met] = {}
+        self._failed: dict[str, tuple[Met, ChildLimits]] = {}
         self._started: dict[str, list[Extension]] = {}
         self._turns: dict[str, threading.RLock] = {}
 
@@ -105,16 +106,19 @@ class Registry:
     def _forget(self, name: str) -> None:
         """Let a backend be met anew, in a child that holds nothing of it."""
         met = self._met.pop(name, None)
+        self._failed.pop(name, None)
         for reference in {
             self.backends.describe(name).reference,
             *([met.reference] if met else []),
         }:
             shared_pool().release(reference)
 
-    def get(self, name: str, *, isolate: bool = CAN_ISOLATE) -> Backend:
+    def get(
+        self, name: str, *, isolate: bool = CAN_ISOLATE, limits: ChildLimits = ChildLimits()
+    ) -> Backend:
         """Give a backend, with its extensions; instances are shared."""
         if not self._is_ours(name) or self._extensions_of(name):
-            met = self.meet(name, isolate=isolate)
+            met = self.meet(name, isolate=isolate, limits=limits)
             if met.is_broken and not met.devices:
                 raise RegistryError(f"{name!r} cannot be used. {met.reasons}")
         return self._made(name)
@@ -122,13 +126,22 @@ class Registry:
     def meet(
         self, name: str, *, isolate: bool = CAN_ISOLATE, limits: ChildLimits = ChildLimits()
     ) -> Met:
-        """Find the devices of a backend and start its extensions; found once, it is remembered."""
+        """Find the devices of a backend and start its extensions; found once, it is remembered.
+
+        So is that something is wrong with it, until it is closed or given more time or memory:
+        one that hangs is waited for once.
+        """
         with self._turn(name):
-            met = self._met.get(name)
-            if met is None:
-                met = self._meeting(name, isolate, limits)
-                if met.devices:
-                    self._met[name] = met
+            if (met := self._met.get(name)) is not None:
+                return met
+            failed, given = self._failed.get(name, (None, limits))
+            if failed is not None and not _is_more(limits, given):
+                return failed
+            met = self._meeting(name, isolate, limits)
+            if met.devices:
+                self._met[name] = met
+            elif met.is_broken:
+                self._failed[name] = met, limits
             return met
 
     def _meeting(self, name: str, isolate: bool, limits: ChildLimits) -> Met:
@@ -196,13 +209,17 @@ class Registry:
         return self._turns.setdefault(name, threading.RLock())
 
     def close(self, name: str) -> None:
-        """Stop the extensions of a backend and close it; the next use makes it anew."""
+        """Stop the extensions of a backend and close it; the next use meets it anew."""
         with self._turn(name):
-            backend = self.backends.get(name)
-            for extension in reversed(self._started.pop(name, [])):
-                guarded(name, "import", "", detach, backend, extension)
-            guarded(name, "import", "", backend.close)
             self._forget(name)
+            backend = self.backends.made(name)
+            if backend is None:
+                return
+            with contextlib.ExitStack() as stack:
+                # In the other order, each whatever the others raise.
+                stack.callback(guarded, name, "import", "", backend.close)
+                for extension in self._started.pop(name, []):
+                    stack.callback(guarded, name, "import", "", detach, backend, extension)
 
     def frontend_for(self, source: object) -> Frontend:
         """Find the frontend that reads a source; ask each in the order of names."""
@@ -215,12 +232,15 @@ class Registry:
             f"{', '.join(self.frontends.names())}. Give a Python function or a Graph."
         )
 
-    def ranked(self, *, isolate: bool = CAN_ISOLATE) -> list[str]:
+    def ranked(
+        self, *, isolate: bool = CAN_ISOLATE, limits: ChildLimits = ChildLimits()
+    ) -> list[str]:
         """List backends that can be made, the most preferred first."""
         usable = []
         for name in self.backends.names():
             with contextlib.suppress(RegistryError):
-                usable.append((-self.get(name, isolate=isolate).info.priority, name))
+                backend = self.get(name, isolate=isolate, limits=limits)
+                usable.append((-backend.info.priority, name))
         return [name for _, name in sorted(usable)]
 
     def devices(self, *, isolate: bool = CAN_ISOLATE) -> list[Place]:
@@ -265,6 +285,11 @@ class Registry:
             answers = claim(self.meet(place.backend).reference, graph, place.device)
         offered = {node for x in answers if isinstance(x, Offer) for node in x.nodes}
         return offered >= set(range(len(graph.nodes)))
+
+
+def _is_more(limits: ChildLimits, than: ChildLimits) -> bool:
+    is_longer = limits.seconds > than.seconds
+    return is_longer or limits.memory_bytes != than.memory_bytes
 
 
 REGISTRY = Registry()

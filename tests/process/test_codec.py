@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusewire import dtypes
-from fusewire.backend import Artifact, Config, Device, Offer, Refusal, Slot, Unavailable
+from fusewire.backend import (
+    Artifact,
+    BackendInfo,
+    Config,
+    Device,
+    Offer,
+    Refusal,
+    Slot,
+    Unavailable,
+)
 from fusewire.errors import EngineGarbage
 from fusewire.ir.dims import Dim, dim_max, floordiv, symbol, unbacked
 from fusewire.ir.graph import Array
@@ -51,6 +60,15 @@ SLOTS = st.builds(
 )
 VALUES = st.one_of(
     SLOTS,
+    st.builds(
+        BackendInfo,
+        *[st.text()] * 4,
+        api=st.tuples(st.integers(), st.integers()),
+        extra=st.none() | st.text(),
+        trusted=st.booleans(),
+        priority=st.integers(),
+        metadata=st.dictionaries(st.text(), st.text()),
+    ),
     st.builds(Device, st.text(), st.text(), st.booleans(), FACTS),
     st.builds(Unavailable, st.text(), st.text(), st.text()),
     st.builds(

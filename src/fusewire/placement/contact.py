@@ -52,10 +52,11 @@ class Maker:
                 )  # fmt: skip
             else:
                 made, metrics = self._proven(backend, region, graph, config, inputs)
+            exchange = guarded(region.backend, "load", graph.name, _exchange, backend, made)
         except EngineError as error:
             return self.rescue(region, graph, error)
         self._note(region, graph, "ready", region.backend, metrics=metrics)
-        return made, backend.exchange
+        return made, exchange
 
     def _proven(
         self, backend: Backend, region: Region, graph: Graph, config: Config, inputs: Sequence[Held]
@@ -103,3 +104,13 @@ class Maker:
             region.graph.name, region.backend, inputs, outcome, runs_on, isolated, *said, metrics
         )
         self.contacts.append((region, contacted))
+
+
+def _exchange(backend: Backend, made: object) -> Exchange:
+    """Ask how tensors go into what was loaded, and see that it can be asked."""
+    exchange: object = backend.exchange
+    if not (isinstance(made, Executable) and isinstance(exchange, Exchange)):
+        kinds = f"{type(made).__name__} and {type(exchange).__name__}"
+        raise TypeError(f"expected Executable and Exchange, found {kinds}")
+    bool(made.is_reentrant)
+    return exchange

@@ -58,13 +58,13 @@ class Search:
         met = self.registry.meet(name, isolate=self.isolate, limits=self.limits)
         if not met.devices:
             raise UnavailableError(f"{name} has no device here. {met.reasons}".rstrip())
-        backend = self.registry.get(name, isolate=self.isolate)
+        backend = self.registry.get(name, isolate=self.isolate, limits=self.limits)
         asked = met.reference if self.isolate and not backend.info.trusted else None
         return [Home(backend, device, asked, self.limits) for device in met.devices]
 
     def all_homes(self) -> Iterator[Home]:
         """Yield every backend with each of its devices, the most preferred first, as it is met."""
-        for name in self.registry.ranked(isolate=self.isolate):
+        for name in self.registry.ranked(isolate=self.isolate, limits=self.limits):
             with contextlib.suppress(RegistryError):
                 yield from self.homes(name)
 
