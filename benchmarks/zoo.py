@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("--backends", default="")
     parser.add_argument("--first", action="store_true")
     parser.add_argument("--again", action="store_true", help="also what is kept already")
+    parser.add_argument("--runs", type=int, default=8, help="of the oracle, to see a spread")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_intermixed_args()
@@ -63,7 +64,7 @@ def main() -> None:
         (name,) = names
         backends = tuple(args.backends.split(",")) if args.backends else ()
         found = (
-            right(name, backends or ENGINES, args.first)
+            right(name, backends or ENGINES, args.first, args.runs)
             if args.part == "right"
             else speed(name, backends or ENGINES[1:3], args.seconds)
         )
@@ -81,7 +82,7 @@ def run_all(names: list[str], args: argparse.Namespace) -> None:
         start = time.perf_counter()
         command = [sys.executable, str(HERE), args.part, name, "--child"]
         command += ["--backends", args.backends, "--seconds", str(args.seconds)]
-        command += ["--first"] if args.first else []
+        command += ["--runs", str(args.runs), *(["--first"] if args.first else [])]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
         seconds = time.perf_counter() - start
         if done.returncode:

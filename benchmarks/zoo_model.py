@@ -22,7 +22,7 @@ zoo: Any = import_module("zoo")
 THREADS = len(os.sched_getaffinity(0))
 
 
-def right(name: str, engines: tuple[str, ...], first: bool) -> dict[str, Any]:
+def right(name: str, engines: tuple[str, ...], first: bool, runs: int) -> dict[str, Any]:
     """Judge every engine at every input set of a model."""
     warnings.simplefilter("ignore")
     path = str(zoo.path(name))
@@ -39,7 +39,7 @@ def right(name: str, engines: tuple[str, ...], first: bool) -> dict[str, Any]:
         given = _inputs(name, variant)
         model = graph if graph is not None else fw.trace(path, *given)
         start = time.perf_counter()
-        oracle = Oracle(model, given)
+        oracle = Oracle(model, given, runs=runs)
         _ = oracle.outputs
         row: dict[str, Any] = {"oracle": time.perf_counter() - start, "engines": {}}
         row["nodes"] = len(model.nodes)
