@@ -185,7 +185,7 @@ def mutate(count: int, processes: int, zoo: bool, first: int = 0) -> Row:
             time.sleep(0.5)
             for lane, child in list(running.items()):
                 at = _progress(folder, (first + lane) % processes)
-                if seen.get(lane, ("", 0.0))[0] != at:
+                if lane not in seen or seen[lane][0] != at:
                     seen[lane] = at, time.monotonic()
                 hangs = time.monotonic() - seen[lane][1] > PATIENCE
                 if child.poll() is None and not hangs:

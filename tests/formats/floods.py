@@ -209,7 +209,7 @@ OPEN: dict[str, Callable[[], bytes]] = {
     "3,000,000 tensors of two bytes": lambda: crowd(5),
     "3,000,000 infos of two bytes": lambda: crowd(13),
     "3,000,000 graphs of two bytes": lambda: crowd(1, 5, 11),
-    "3,000,000 empty strings": lambda: crowd(5, 6),
+    "1,000,000 empty strings": lambda: crowd(5, 6, times=1_000_000),
     "1,100,000 real nodes": lambda: many_nodes(1_100_000),
     "dims that wrap to 0": lambda: with_dims(2**32, 2**32, raw=b""),
     "dims that wrap to 1": lambda: with_dims(2**32 + 1, 2**32 - 1, raw=b"\0" * 4),
@@ -301,14 +301,14 @@ def pattern() -> bytes:
     )
 
 
-def scanned() -> bytes:
+def scanned(inputs: int = 1) -> bytes:
     body = helper.make_graph(
         [node("Add", ["v", "e"], ["r"]), node("Identity", ["e"], ["o"])],
         "body",
         [info("v", FLOAT, [1]), info("e", FLOAT, [1])],
         [info("r", FLOAT, [1]), info("o", FLOAT, [1])],
     )
-    step = node("Scan", ["w", "big"], ["last", "y"], body=body, num_scan_inputs=1)
+    step = node("Scan", ["w", "big"], ["last", "y"], body=body, num_scan_inputs=inputs)
     return model([*filled("big", 2**36, 1), step], [tensor("w", [1.0])])
 
 
@@ -357,6 +357,56 @@ WORK: dict[str, Callable[[], bytes]] = {
     "AveragePool with a wide window": lambda: work(
         "AveragePool", ["w"], PIXEL, kernel_shape=[N, N], pads=[N // 2] * 4
     ),
+    "Conv with wide edges and steps": lambda: work(
+        "Conv", ["w", "k"], PIXEL, tensor("k", [[[[1.0]]]]), pads=[2**20] * 4, strides=[2**20] * 2
+    ),
+    "AveragePool with few wide windows": lambda: work(
+        "AveragePool", ["w"], PIXEL, kernel_shape=[N, N], strides=[N, N], pads=[N // 2] * 4
+    ),
+    "LpPool with few wide windows": lambda: work(
+        "LpPool", ["w"], PIXEL, kernel_shape=[2**14] * 2, strides=[2**14] * 2, pads=[2**13] * 4
+    ),
+    "RoiAlign with many samples": lambda: work(
+        "RoiAlign",
+        ["w", "b", "i"],
+        PIXEL,
+        tensor("b", [[0, 0, 1, 1]]),
+        ints("i", 0),
+        sampling_ratio=2**30,
+    ),
+    "RoiAlign of a wide box": lambda: work(
+        "RoiAlign", ["w", "b", "i"], PIXEL, tensor("b", [[0, 0, 1e9, 1e9]]), ints("i", 0)
+    ),
+    "Resize to almost nothing": lambda: work(
+        "Resize",
+        ["w", "", "n"],
+        tensor("w", np.ones((1, 1, 64, 64))),
+        tensor("n", [1, 1, 1e-9, 1e-9]),
+        mode="cubic",
+        antialias=1,
+        opset=18,
+    ),
+    "Expand to nothing, 2^124 wide": lambda: work(
+        "Expand", ["w", "n"], ONE, ints("n", 0, 2**62, 2**62)
+    ),
+    "TfIdfVectorizer": lambda: model(
+        [
+            node(
+                "TfIdfVectorizer",
+                ["w"],
+                ["y"],
+                mode="TF",
+                min_gram_length=1,
+                max_gram_length=2,
+                max_skip_count=2**62,
+                ngram_counts=[0, 1],
+                ngram_indexes=[0, 2**40],
+                pool_int64s=[1, 2, 3],
+            )
+        ],
+        [ints("w", 1, 2, 3)],
+    ),
+    "Scan of 2^40 inputs": lambda: scanned(2**40),
     "RandomNormal": lambda: work("RandomNormal", [], shape=[N, N]),
     "HannWindow": lambda: model([node("HannWindow", ["n"], ["y"])], [tensor("n", 2**40, np.int64)]),
     "MelWeightMatrix": lambda: model(

@@ -129,7 +129,7 @@ def _damaged(data: bytes, sources: Sequence[bytes], rng: random.Random, times: i
 
 
 def _mended(data: bytes, sources: Sequence[bytes], rng: random.Random, times: int) -> bytes:
-    root = Part(0, 2, "onnx.ModelProto", data)
+    root = Part(0, 2, wire.model_kind(), data)
     for _ in range(times):
         messages = [part for part in root.walk() if part.parts]
         if not messages:
@@ -144,7 +144,7 @@ def _mended(data: bytes, sources: Sequence[bytes], rng: random.Random, times: in
         elif way == 2:
             parts.insert(place, rng.choice(rng.choice(messages).parts).copy())
         elif way == 3:
-            other = Part(0, 2, "onnx.ModelProto", rng.choice(sources))
+            other = Part(0, 2, wire.model_kind(), rng.choice(sources))
             parts[place] = rng.choice([part for part in other.walk() if part is not other])
         else:
             parts[place] = _changed(parts[place], sources, rng)
@@ -168,13 +168,13 @@ def _changed(part: Part, sources: Sequence[bytes], rng: random.Random) -> Part:
 class Part:
     """A field of a message, as Protocol Buffers write it; messages are taken apart."""
 
-    def __init__(self, number: int, form: int, kind: str | None, data: bytes) -> None:
+    def __init__(self, number: int, form: int, kind: wire.Kind | None, data: bytes) -> None:
         self.number, self.form, self._data = number, form, data
         self.parts: list[Part] = []
         if kind is not None:
-            children = wire._kinds()[kind].children
+            children = kind.children
             end = 0
-            for field, place, length in wire._fields(data, 0, len(data)):
+            for field, place, length in wire.fields(data, 0, len(data)):
                 form = _form(data, end)
                 held = (
                     data[place : place + length] if form == 2 else data[_after(data, end) : place]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,8 +11,8 @@ from typing import TypeAlias
 from fusewire.dtypes import DType, DTypeLike, dtype
 from fusewire.ir.dims import Dim, Shape, Symbol, evaluate, size, substitute, symbols
 
-# NumPy's arrays have no more dims.
-MOST_RANK = 64
+# NumPy's arrays have no more dims, and no more bytes even where a size is 0.
+MOST_RANK, MOST_BYTES = 64, 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,17 @@ def tensor_of(type_: Type) -> TensorType:
     while not isinstance(type_, TensorType):
         type_ = type_.element
     return type_
+
+
+def impossible(type_: Type) -> str | None:
+    """Say why no array has such a type, if none can."""
+    shape = tensor_of(type_).shape
+    if len(shape) > MOST_RANK:
+        return f"a tensor has at most {MOST_RANK} dims, found {len(shape):,}."
+    known = math.prod([dim for dim in shape if isinstance(dim, int) and dim])
+    if known * tensor_of(type_).dtype.itemsize > MOST_BYTES:
+        return f"{type_} has more elements than any memory."
+    return None
 
 
 def type_symbols(type_: Type) -> Iterator[Symbol]:

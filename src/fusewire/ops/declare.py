@@ -18,7 +18,7 @@ from fusewire.dtypes import DType
 from fusewire.errors import TypeRuleError
 from fusewire.ir.dims import Dim, unbacked
 from fusewire.ir.graph import Attr, Graph, Node, Value
-from fusewire.ir.types import MOST_RANK, OptionalType, SequenceType, TensorType, Type, tensor_of
+from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, impossible, tensor_of
 from fusewire.ops.operand import Operand, Traced, as_values, canonical
 from fusewire.ops.sample import Sample
 
@@ -146,8 +146,8 @@ class Op(Generic[R]):
             given = ", ".join("none" if t is None else str(t) for t in inputs)
             raise TypeRuleError(f"{self.name}({given}): {error}") from None
         found = types if isinstance(types, tuple) else (types,)
-        if any(isinstance(t, TensorType) and len(t.shape) > MOST_RANK for t in found):
-            raise TypeRuleError(f"{self.name}: a tensor has at most {MOST_RANK} dims.")
+        if why := next(filter(None, map(impossible, found)), None):
+            raise TypeRuleError(f"{self.name}: {why}")
         return found
 
     def _check_arity(self, inputs: Sequence[Type | None], attrs: Mapping[str, Attr]) -> None:

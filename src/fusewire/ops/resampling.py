@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fusewire.dtypes import FLOATS, INTEGERS, REAL, bool_
-from fusewire.ir.dims import Shape, unbacked
+from fusewire.ir.dims import Dim, Shape, size, unbacked
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Family, Tolerance, Trait
@@ -151,16 +151,16 @@ def resize_array(
     """Resize axis by axis; places are computed in float64."""
     bounds = np.repeat([0.0, 1.0], x.ndim) if coordinates != "crop" or roi is None else roi
     outside = np.zeros((), np.bool_)
-    for i, (size, count) in enumerate(zip(x.shape, sizes, strict=True)):
-        scale = count / max(size, 1) if scales is None else float(scales[i])
-        axis = Axis(size, count, scale, float(bounds[i]), float(bounds[x.ndim + i]))
+    for i, (length, count) in enumerate(zip(x.shape, sizes, strict=True)):
+        scale = count / max(length, 1) if scales is None else float(scales[i])
+        axis = Axis(length, count, scale, float(bounds[i]), float(bounds[x.ndim + i]))
         if axis.is_same or x.size == 0:
             x = x if axis.is_same else np.zeros((*x.shape[:i], count, *x.shape[i + 1 :]), x.dtype)
             continue
         at = COORDINATES[coordinates](axis, np.arange(count, dtype=np.float64))
         column = (-1,) + (1,) * (x.ndim - 1 - i)
         if coordinates == "crop":
-            outside = outside | ((at < 0) | (at > size - 1)).reshape(column)
+            outside = outside | ((at < 0) | (at > length - 1)).reshape(column)
         if mode == "nearest":
             x = np.take(x, ROUNDINGS[rounding](at).astype(np.int64), i, mode="clip")
             continue
@@ -196,10 +196,20 @@ def resize_samples() -> list[Sample]:
     ]  # fmt: skip
 
 
+def _resize_flops(inputs: Any, outputs: Any, attrs: Any) -> Dim:
+    before, after = inputs[0].shape, outputs[0].shape
+    if not (inputs[0].is_static and outputs[0].is_static and attrs["antialias"]):
+        return size(after) * 8
+    # Making smaller with antialias looks at all that becomes one element, and more.
+    scales = attrs["scales"] or [n / max(m, 1) for m, n in zip(before, after, strict=True)]
+    taps = sum(4 / min(scale, 1.0) for scale in scales if scale > 0)
+    return size(tuple(map(max, before, after))) * int(min(2 * taps + 8, 2**62))
+
+
 resize = FAMILY.declare(
     "resize", _resize_type,
     doc="Give axes other sizes, with elements in between computed from their neighbours.",
-    reference=resize_array, dtypes=(bool_, *REAL), tolerance=PLACES, flops=8,
+    reference=resize_array, dtypes=(bool_, *REAL), tolerance=PLACES, flops=_resize_flops,
     samples=resize_samples,
 )  # fmt: skip
 

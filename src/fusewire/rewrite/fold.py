@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +21,14 @@ from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Outcome, Rule, on
 
 # Ops that are left to engines even when they could be run now.
+_WITHIN = "inside, it may need far more than its operands and outputs have."
 KEPT = {
     "dequantize": "weights stay codes, which engines read faster and some multiply as they are.",
-}
+    **dict.fromkeys(
+        ("conv", "max_pool", "sum_pool", "average_pool", "max_pool_with_indices", "unfold",
+         "roi_align"), _WITHIN,
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,9 @@ class Folder:
         growth = max(0, made - read)
         if growth > budget.node_growth:
             return f"{made:,} bytes from {read:,}: a node may add {budget.node_growth:,}."
+        kept = next((KEPT[inner.op] for inner in _primitives(node) if inner.op in KEPT), None)
+        if kept is not None:
+            return kept
         work = flops_of(node)
         if not isinstance(work, int) or self._flops + work > budget.flops:
             return f"{work} flops, and {self._flops:,} of {budget.flops:,} are spent."
@@ -93,6 +101,17 @@ def _bytes(values: Iterable[Value]) -> Dim:
     for value in values:
         total = total + value.tensor.size * value.tensor.dtype.itemsize
     return total
+
+
+def _primitives(node: Node) -> Iterator[Node]:
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        op = get_op(current.op)
+        if op.expand is not None:
+            stack.extend(op.expansion(current).nodes)
+        else:
+            yield current
 
 
 def flops_of(node: Node, visit: int = 1) -> Dim:
