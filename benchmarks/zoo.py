@@ -32,7 +32,7 @@ ENGINES = ("reference", "onnxruntime", "openvino", "xla")
 
 def kept(part: str, name: str) -> Path:
     """Give the place of what was found of a model."""
-    folder = zoo.home() / "results"
+    folder: Path = zoo.home() / "results"
     folder.mkdir(parents=True, exist_ok=True)
     return folder / f"{part}.{name}.json"
 
