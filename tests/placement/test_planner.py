@@ -1,5 +1,7 @@
 """Claims to regions to answers: the same values wherever the cuts fall."""
 
+import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -101,6 +103,27 @@ X_TYPE = NETWORK.inputs[0].type
 
 def _pair(*refused: str, shapes: Any = "dynamic") -> tuple[PickyBackend, PickyBackend]:
     return PickyBackend("picky", refused, shapes), PickyBackend("rest", [])
+
+
+def _seconds(length: int) -> float:
+    def chain(x: Any) -> Any:
+        for _ in range(length):
+            x = np.sin(x) + x
+        return x
+
+    graph = fw.trace(chain, fw.Spec(("n",), "float32"))
+    homes = _homes(PickyBackend("first", ["sin"]), PickyBackend("second", []))
+    best = math.inf
+    for _ in range(3):
+        start = time.process_time()
+        planned = make_plan(graph, homes)
+        best = min(best, time.process_time() - start)
+        assert len(planned.plan.steps) == 2 * length
+    return best
+
+
+def test_time_to_plan_grows_with_the_length_and_not_with_its_square() -> None:
+    assert _seconds(800) < 16 * _seconds(100)
 
 
 def test_static_backend_is_specialised_once_per_size() -> None:

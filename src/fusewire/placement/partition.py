@@ -35,60 +35,64 @@ def partition(graph: Graph, homes: Mapping[Node, Hashable]) -> list[tuple[Hashab
     return [(home, nodes) for (_, _, home), nodes in ordered]
 
 
-def region(
-    graph: Graph, nodes: Sequence[Node], name: str
-) -> tuple[Graph, list[Value], list[Value]]:
-    """Cut nodes out as a graph of their own; also give the values it takes and makes.
+class Cutter:
+    """Cuts regions out of a graph; what is the same for all of them is found once."""
 
-    A size that its nodes mention and none of its inputs tells comes in through a further input,
-    a value of the graph that has this size as a dim.
-    """
-    inside = set(nodes)
-    taken = list(
-        dict.fromkeys(
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._wanted = set(graph.outputs)
+        self._makers = _makers(graph)
+
+    def region(self, nodes: Sequence[Node], name: str) -> tuple[Graph, list[Value], list[Value]]:
+        """Cut nodes out as a graph of their own; also give the values it takes and makes.
+
+        A size that its nodes mention and none of its inputs tells comes in through a further
+        input, a value of the graph that has this size as a dim.
+        """
+        inside = set(nodes)
+        taken = list(
+            dict.fromkeys(
+                value
+                for node in nodes
+                for value in node.operands
+                if value.constant is None and value.node not in inside
+            )
+        )
+        taken += self._carriers(nodes, taken)
+        users, wanted = self._graph.users, self._wanted
+        made = [
             value
             for node in nodes
-            for value in node.operands
-            if value.constant is None and value.node not in inside
-        )
-    )
-    taken += _carriers(graph, nodes, taken)
-    wanted = set(graph.outputs)
-    made = [
-        value
-        for node in nodes
-        for value in node.outputs
-        if value in wanted or any(user not in inside for user in graph.users.get(value, ()))
-    ]
-    inputs = [Value(value.type, f"input{i}") for i, value in enumerate(taken)]
-    rebuild = Rebuild(Graph([], made, nodes, name=name))
-    rebuild.stand_in(taken, inputs)
-    for node in nodes:
-        rebuild.replace(node, rebuild.copied(node).outputs)
-    outputs = [rebuild.value(value) for value in made]
-    names = [f"output{i}" for i in range(len(outputs))]
-    return Graph(inputs, outputs, name=name, output_names=names), taken, made
+            for value in node.outputs
+            if value in wanted or any(user not in inside for user in users.get(value, ()))
+        ]
+        inputs = [Value(value.type, f"input{i}") for i, value in enumerate(taken)]
+        rebuild = Rebuild(Graph([], made, nodes, name=name))
+        rebuild.stand_in(taken, inputs)
+        for node in nodes:
+            rebuild.replace(node, rebuild.copied(node).outputs)
+        outputs = [rebuild.value(value) for value in made]
+        names = [f"output{i}" for i in range(len(outputs))]
+        return Graph(inputs, outputs, name=name, output_names=names), taken, made
 
-
-def _carriers(graph: Graph, nodes: Sequence[Node], taken: Sequence[Value]) -> list[Value]:
-    """Find values whose shapes tell the sizes that the taken ones do not."""
-    inside = set(nodes)
-    makers = _makers(graph)
-    mentioned = {
-        symbol
-        for node in nodes
-        for found in (*map(attr_symbols, node.attrs.values()), *map(type_symbols, node.types))
-        for symbol in found
-    }
-    missing = {s for s in mentioned - _told(taken) if makers.get(s) not in inside}
-    carriers = []
-    for symbol in sorted(missing, key=lambda s: s.key):
-        maker = makers.get(symbol)
-        known = graph.inputs if maker is None else maker.outputs
-        tells = [value for value in known if symbol in _told([value])]
-        if tells and tells[0] not in carriers:
-            carriers.append(tells[0])
-    return carriers
+    def _carriers(self, nodes: Sequence[Node], taken: Sequence[Value]) -> list[Value]:
+        """Find values whose shapes tell the sizes that the taken ones do not."""
+        inside = set(nodes)
+        mentioned = {
+            symbol
+            for node in nodes
+            for found in (*map(attr_symbols, node.attrs.values()), *map(type_symbols, node.types))
+            for symbol in found
+        }
+        missing = {s for s in mentioned - _told(taken) if self._makers.get(s) not in inside}
+        carriers: list[Value] = []
+        for symbol in sorted(missing, key=lambda s: s.key):
+            maker = self._makers.get(symbol)
+            known = self._graph.inputs if maker is None else maker.outputs
+            tells = [value for value in known if symbol in _told([value])]
+            if tells and tells[0] not in carriers:
+                carriers.append(tells[0])
+        return carriers
 
 
 def _makers(graph: Graph) -> dict[Symbol, Node]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from fusewire.backend import Device, Shapes
 from fusewire.errors import RefusedError
@@ -11,11 +12,13 @@ from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.placement.claims import Claimed, Home, ask_calmly
-from fusewire.placement.partition import partition, region
+from fusewire.placement.partition import Cutter, partition
 from fusewire.placement.work import works
 from fusewire.runtime.plan import HOST, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
+# A region, what it takes and what it makes.
+Cut: TypeAlias = tuple[Region, list[Value], list[Value]]
 
 
 @dataclass(frozen=True)
@@ -132,22 +135,21 @@ class _Assembly:
             self._places[value] = len(self._places)
 
     def plan(self, bodies: Mapping[int, Mapping[str, Planned]]) -> Plan:
-        cuts: list[tuple[Region, list[Value], list[Value]]] = []
+        cuts: list[Cut] = []
+        cutter = Cutter(self._graph)
         for name, nodes in self._groups:
             assert name is None or isinstance(name, str)
-            cut, taken, made = region(self._graph, nodes, f"region{len(cuts)}")
+            cut, taken, made = cutter.region(nodes, f"region{len(cuts)}")
             for value in made:
                 self._places[value] = len(self._places)
             cuts.append((self._region(name, nodes, cut), taken, made))
-        last = {value: index for index, (_, taken, made) in enumerate(cuts) for value in
-                (*taken, *made)}  # fmt: skip
-        kept = {*self._graph.outputs, *self._graph.inputs}
+        frees = self._frees(cuts)
         steps = [
             Step(
                 cut,
                 tuple(self._places[v] for v in taken),
                 tuple(self._places[v] for v in made),
-                tuple(self._places[v] for v, at in last.items() if at == index and v not in kept),
+                tuple(self._places[v] for v in frees[index]),
                 {key: planned.plan for key, planned in bodies.get(index, {}).items()},
             )
             for index, (cut, taken, made) in enumerate(cuts)
@@ -155,6 +157,16 @@ class _Assembly:
         constants = tuple(v.constant for v in self._constants if v.constant is not None)
         outputs = tuple(self._places[v] for v in self._graph.outputs)
         return Plan(self._graph, tuple(steps), constants, outputs, len(self._places))
+
+    def _frees(self, cuts: Sequence[Cut]) -> list[list[Value]]:
+        """List for each step the values that nobody needs after it."""
+        last = {v: index for index, (_, taken, made) in enumerate(cuts) for v in (*taken, *made)}
+        kept = {*self._graph.outputs, *self._graph.inputs}
+        frees: list[list[Value]] = [[] for _ in cuts]
+        for value, index in last.items():
+            if value not in kept:
+                frees[index].append(value)
+        return frees
 
     def _region(self, name: str | None, nodes: Sequence[Node], cut: Graph) -> Region:
         if name is None:
