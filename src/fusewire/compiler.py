@@ -24,7 +24,7 @@ from fusewire.placement.claims import Home
 from fusewire.placement.contact import Fallback, Maker
 from fusewire.placement.explain import Explanation
 from fusewire.placement.planner import Planned, make_plan
-from fusewire.placement.select import Policy, Search, choose
+from fusewire.placement.select import FirstWith, ForDevice, Policy, Search, choose
 from fusewire.process.child import ChildLimits
 from fusewire.region import build, first_device
 from fusewire.registry import REGISTRY
@@ -42,6 +42,15 @@ LEVELS = {
     2: "splits a graph over engines",
     3: "tunes kernels",
 }
+
+
+# What the numbers among the options count, and the least of each that means something.
+_LEAST = (
+    ("deadline", 0.001, "seconds"),
+    ("memory_limit", 1, "bytes"),
+    ("max_crossings", 0, "a number of tensors"),
+    ("threads", 1, "a number of threads"),
+)
 
 
 @dataclass(frozen=True)
@@ -77,8 +86,12 @@ class Options:
             )
         if self.fallback not in ("error", "warn", "allow"):
             raise OptionsError(f"fallback={self.fallback!r}: give 'error', 'warn' or 'allow'.")
-        if not self.deadline > 0:
-            raise OptionsError(f"deadline={self.deadline}: give seconds, more than 0.")
+        if not (isinstance(self.backend, str | ForDevice | FirstWith) or callable(self.backend)):
+            raise OptionsError(f"backend={self.backend!r}: give a name, 'auto' or a policy.")
+        for name, least, unit in _LEAST:
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value >= least):
+                raise OptionsError(f"{name}={value!r}: give {unit}, at least {least}.")
 
     @property
     def limits(self) -> ChildLimits:

@@ -1,7 +1,7 @@
 """The guard: the one place that catches whatever an engine throws.
 
 Engine calls go through ``guarded``, in a child and in the parent alike. What comes out is the
-answer, a typed error, or the caller's own mistake: an OptionsError or a ShapeMismatchError.
+answer, a typed error, or the caller's own mistake, which is one of ``CALLERS``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from fusewire.backend import Event, Held, Refusal
 from fusewire.errors import (
     BackendCrashed,
     BackendHung,
+    CheckError,
     CompileTimeout,
     EngineError,
     EngineGarbage,
@@ -43,7 +44,7 @@ KINDS: dict[type[EngineError], tuple[str, str]] = {
     EngineRaised: ("failed", f"{_ELSEWHERE}, or mend what it names."),
 }
 # What the caller did wrong, and is told, whichever process found it.
-CALLERS: tuple[type[FusewireError], ...] = (OptionsError, ShapeMismatchError)
+CALLERS: tuple[type[FusewireError], ...] = (CheckError, OptionsError, ShapeMismatchError)
 # Not for the guard to say anything about.
 _PASSED: tuple[type[BaseException], ...] = (EngineError, KeyboardInterrupt, *CALLERS)
 BY_CODE = {kind.code: kind for kind in KINDS}

@@ -2,7 +2,8 @@
 
 Whatever an engine does there, the caller gets an answer that was checked, or a refusal that says
 what happened. Raised are only the OptionsError of a wrong option, the ShapeMismatchError of inputs
-that do not fit, and the IsolationError of a machine that starts no children: none is the engine's.
+that do not fit, the CheckError of those that the program does not allow, and the IsolationError of
+a machine that starts no children: none is the engine's.
 """
 
 from __future__ import annotations

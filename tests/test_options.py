@@ -1,0 +1,45 @@
+"""Options that mean nothing are refused by name, and checks of a program reach its caller."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire import ops
+from fusewire.errors import CheckError, OptionsError
+
+X = np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"backend": 3},
+        {"backend": None},
+        {"deadline": 0},
+        {"deadline": float("nan")},
+        {"deadline": "soon"},
+        {"memory_limit": 0},
+        {"max_crossings": -1},
+        {"threads": 0},
+        {"fallback": "perhaps"},
+        {"level": 7},
+    ],
+)
+def test_option_that_means_nothing_is_refused_by_name(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(OptionsError, match=f"^{name}="):
+        fw.Options(**option)
+
+
+@pytest.mark.parametrize("fallback", ["error", "allow"])
+@pytest.mark.parametrize("backend", ["reference", "onnxruntime"])
+def test_what_a_program_checks_reaches_its_caller(backend: str, fallback: Any) -> None:
+    graph = fw.trace(
+        lambda x: ops.check(x + x, np.sum(x) > 0, message="too small"), fw.Spec((3,), "float32")
+    )
+    program = fw.compile(graph, backend=backend, fallback=fallback)
+    np.testing.assert_array_equal(program(X), X + X)
+    with pytest.raises(CheckError, match="too small"):
+        program(-X)
