@@ -74,6 +74,15 @@ def _cond(s: Any, node: Node) -> list[Any]:
     return _grouped(s, node, [chosen.set_output(*pair) for pair in ends])
 
 
+def _refuses_cond(node: Node) -> str | None:
+    for value in node.outputs:
+        shape = value.tensor.shape
+        if 0 in shape and any(not isinstance(dim, int) for dim in shape):
+            # A Concat of pieces does, and a Reshape after it changes nothing (2026.4.1).
+            return f"OpenVINO forgets the sizes of {value.type}, which has no elements."
+    return None
+
+
 def _on_side(side: int, parameter: Ov) -> tuple[Ov | None, Ov | None]:
     return (parameter, None) if side == 0 else (None, parameter)
 
@@ -262,7 +271,7 @@ def _count(node: Node, name: str) -> int:
 
 
 TABLE: Table = {
-    "cond": Entry(_cond),
+    "cond": Entry(_cond, refuses=_refuses_cond),
     "loop": Entry(_loop),
     "while": Entry(_while),
     "scan": Entry(_scan),
