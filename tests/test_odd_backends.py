@@ -55,3 +55,17 @@ def test_who_hangs_is_waited_for_once() -> None:
         assert REGISTRY.meet("chaos", limits=limits) is not first
     finally:
         fw.unregister("chaos")
+
+
+def test_closed_program_closes_its_executables_when_nobody_runs_them(
+    register: Callable[[str], None],
+) -> None:
+    register("plain")
+    program = fw.compile(lambda x: x + x, X, backend="odd", isolate=False)
+    program(X)
+    closed = odd.OddExecutable.closed
+    runs = program.entry((X,)).run
+    program.close()
+    assert odd.OddExecutable.closed == closed + 1
+    # Whoever was about to call meets an executable of its own.
+    np.testing.assert_array_equal(runs((X,))[0], X + X)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -33,16 +35,23 @@ Replan = Callable[[Graph], Plan]
 class Loaded:
     """An executable, and what is to be known of it at every call."""
 
-    __slots__ = ("close", "exchange", "is_host", "is_plain", "run", "turn")
+    __slots__ = ("__weakref__", "exchange", "is_host", "is_plain", "run", "turn")
 
     def __init__(self, executable: Executable, exchange: Exchange) -> None:
         self.run = executable.run
-        self.close = executable.close
         self.exchange = exchange
         self.is_host = exchange.memory == "host"
         # All that such an engine asks of an array is that its elements lie in a row.
         self.is_plain = exchange.alignment <= 1 and not exchange.needs_writable
         self.turn = None if executable.is_reentrant else threading.Lock()
+        # Not before the last run has ended, which holds this object; nor at the end of all.
+        weakref.finalize(self, _close, executable).atexit = False
+
+
+def _close(executable: Executable) -> None:
+    """Have an engine let go; whoever is told of a problem then can do nothing about it."""
+    with contextlib.suppress(EngineError):
+        guarded("engine", "run", "a region", executable.close)
 
 
 @final
@@ -111,9 +120,7 @@ class RegionRunner:
         return bind_symbols(self._region.graph, known)
 
     def close(self) -> None:
-        """Let go of the executables."""
-        for loaded in self._made.values():
-            loaded.close()
+        """Let go of the executables; one at work is closed when it is done."""
         self._made.clear()
 
 

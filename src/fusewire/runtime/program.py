@@ -136,22 +136,27 @@ class Program:
             raise ShapeMismatchError(" ".join(problems))
         return None
 
+    def _made(self) -> list[Entry]:
+        """List what was made, each once."""
+        return list(dict.fromkeys([*self._given, *self._entries.values()]))
+
     @property
     def graph(self) -> Graph:
         """The graph; of the latest signature when there are several."""
-        entries = [*self._given, *self._entries.values()]
-        if not entries:
-            raise GraphError(
-                f"The program {self.name} has no graph yet: it has not been called. "
-                "Call it, or give example arrays or Specs to fw.compile."
-            )
-        return entries[-1].graph
+        return self._latest().graph
+
+    def _latest(self) -> Entry:
+        if entries := [*self._given, *self._entries.values()]:
+            return entries[-1]
+        raise GraphError(
+            f"The program {self.name} has no graph yet: it has not been called. "
+            "Call it, or give example arrays or Specs to fw.compile."
+        )
 
     @property
     def plan(self) -> Plan:
         """Which region runs where; of the latest signature when there are several."""
-        self.graph  # noqa: B018 - says what to do when there is none
-        return [*self._given, *self._entries.values()][-1].plan
+        return self._latest().plan
 
     @overload
     def why(self) -> Why: ...
@@ -165,18 +170,16 @@ class Program:
         Of the latest signature when there are several; regions that did not run yet have made no
         contact. In a body a place is that of the node around it, the body, and its own: "4.then.0".
         """
-        self.graph  # noqa: B018 - says what to do when there is none
-        found = [*self._given, *self._entries.values()][-1].explain()
+        found = self._latest().explain()
         return found if node is None else found.node(node)
 
     @property
     def signatures(self) -> list[str]:
         """The input types of every graph made so far."""
-        made = dict.fromkeys([*self._given, *self._entries.values()])
-        return [", ".join(str(v.type) for v in entry.graph.inputs) for entry in made]
+        return [", ".join(str(v.type) for v in entry.graph.inputs) for entry in self._made()]
 
     def __str__(self) -> str:
-        made = list(dict.fromkeys([*self._given, *self._entries.values()]))
+        made = self._made()
         if not made:
             return f"program {self.name}: not called yet"
         shown = (
@@ -188,6 +191,8 @@ class Program:
         """Let go of everything; calling the program is an error from then on."""
         with self._lock:
             self._closed = True
+            for entry in self._made():
+                entry.executable.close()
             self._entries.clear()
             self._given.clear()
 
