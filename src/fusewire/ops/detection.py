@@ -154,6 +154,8 @@ non_max_suppression = FAMILY.declare(
         sample(given(_CORNERS), given(_SCORES), given(9, "int64"), given(0.5, "float32"),
                given(0.45, "float32"), center=True),
         sample(given(_CORNERS), given(_SCORES)),
+        sample(given([[[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.5]]]), given([[[0.9, 0.8]]]),
+               given(2, "int64"), given(0.5, "float32")),
         sample(draw(1, 0, 4), draw(1, 2, 0), given(3, "int64")),
     ],
 )  # fmt: skip

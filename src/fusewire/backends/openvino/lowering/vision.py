@@ -53,7 +53,7 @@ def _nms(
 ) -> Ov:  # fmt: skip
     limits = [
         const(0) if most is None else _scalar(most),
-        const(0.0, "f32") if overlap is None else _scalar(overlap),
+        _beyond(const(0.0, "f32") if overlap is None else _scalar(overlap)),
         const(-3.4e38, "f32") if threshold is None else _scalar(threshold),
     ]
     encoding = "center" if attr(node, "center") else "corner"
@@ -61,6 +61,13 @@ def _nms(
         boxes, scores, *limits, const(0.0, "f32"), encoding, False, "i32"
     )
     return found.output(0)
+
+
+def _beyond(overlap: Ov) -> Ov:
+    """Give the next larger float32: the engine drops boxes that overlap by just so much too."""
+    # Three quarters of a unit in the last place, up to three halves: rounded, it is one.
+    more = ops.add(overlap, ops.multiply(overlap, const(0.75 * 2.0**-23, "f32")))
+    return ops.maximum(more, const(2.0**-126, "f32"))
 
 
 def _refuses_nms(node: Node) -> str | None:
