@@ -99,3 +99,14 @@ def test_any_array_may_go_in(engine: str, kind: str) -> None:
     program = fw.compile(lambda x: x + x, x, backend=engine, fallback="error", isolate=False)
     for _ in range(2):
         np.testing.assert_array_equal(program(x), x + x)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("size", [2, "n"])
+def test_what_becomes_an_array_may_go_in(engine: str, size: int | str) -> None:
+    spec = fw.Spec((size,), "int64")
+    program = fw.compile(lambda x: x + x, spec, backend=engine, fallback="allow", isolate=False)
+    for x in ([1, 2], np.array([1, 2], ">i8"), np.array([1, 2])):
+        for _ in range(2):
+            np.testing.assert_array_equal(program(x), [2, 4])
+    assert len(program.signatures) == 1

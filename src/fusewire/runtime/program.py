@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 from types import TracebackType
@@ -41,6 +41,8 @@ class Entry:
     backend: str
     plan: Plan
     explain: Callable[[], Why]
+    # Arguments are arrays as engines know them; otherwise every call makes such arrays of them.
+    is_plain: bool = True
 
     @cached_property
     def is_open(self) -> bool:
@@ -51,6 +53,9 @@ class Entry:
     def run(self) -> Callable[[tuple[Any, ...]], list[Any]]:
         """Run on arguments of a signature that was found to fit, and give outputs in a row."""
         call, flatten = self.executable.call, self.arguments.flatten
+        if not self.is_plain:
+            inputs = self.graph.inputs
+            return lambda arguments: call(list(map(_plain, inputs, flatten(arguments))))
         return call if _is_flat(self.arguments) else lambda arguments: call(flatten(arguments))
 
     @cached_property
@@ -115,6 +120,10 @@ class Program:
         if entry is None:
             with self._lock:
                 entry = self._entries.get(key) or self._fitting(arguments) or self._make(arguments)
+                given = entry.arguments.flatten(arguments)
+                plain = map(_plain, entry.graph.inputs, given)
+                if any(x is not y for x, y in zip(plain, given, strict=True)):
+                    entry = replace(entry, is_plain=False)
                 if self._given and len(self._entries) >= _KEPT:
                     # All of them are entries that were given: only who asked before is forgotten.
                     self._entries.clear()
@@ -138,7 +147,8 @@ class Program:
 
     def _made(self) -> list[Entry]:
         """List what was made, each once."""
-        return list(dict.fromkeys([*self._given, *self._entries.values()]))
+        entries = [*self._given, *self._entries.values()]
+        return list({entry.executable: entry for entry in entries}.values())
 
     @property
     def graph(self) -> Graph:
@@ -234,6 +244,16 @@ def _is_flat(structure: Structure) -> bool:
     """Tell whether it is a tuple of arrays and nothing else."""
     tree = structure.tree
     return type(tree) is tuple and all(item is Structure.LEAF for item in tree)
+
+
+def _plain(value: Value, given: Any) -> Any:
+    """Make an array in the byte order of this machine, unless it is one or may be none."""
+    if not isinstance(value.type, TensorType):
+        return given
+    if isinstance(given, np.ndarray | np.generic) and given.dtype.isnative:
+        return given
+    array = np.asarray(given)
+    return array.astype(array.dtype.newbyteorder("="))
 
 
 def _misfit(entry: Entry, arguments: tuple[Any, ...]) -> str | None:
