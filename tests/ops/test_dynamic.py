@@ -5,7 +5,7 @@ import pytest
 
 from fusewire.dtypes import float32, int64
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import symbol
+from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.dynamic import STATIC_TWINS, dynamic_slice, static_twin
@@ -56,3 +56,24 @@ def test_twin_takes_sizes_that_are_symbols() -> None:
     assert node is not None
     (found,) = static_twin(node, {"starts": (0,), "limits": (n,)}) or ()
     assert found.type == x.type
+
+
+@pytest.mark.parametrize("start", [-(2**63), -1, 0, 2**63 - 1])
+@pytest.mark.parametrize("limit", [-(2**63), -1, 0, 2**63 - 1])
+@pytest.mark.parametrize("stride", [1, -2])
+def test_bound_beyond_any_axis_is_its_end(start: int, limit: int, stride: int) -> None:
+    n = symbol("n")
+    x = Value(TensorType(float32, (n,)), "x")
+    operands = [constant(np.array([number])) for number in (start, limit, stride)]
+    node = dynamic_slice(x, *operands, axes=(0,), dims=(unbacked(),)).node
+    assert node is not None
+    found = static_twin(node, {"starts": (start,), "limits": (limit,), "strides": (stride,)})
+    assert found is not None
+    graph = Graph([x], found, output_names=["y"])
+    verify(graph)
+    for size in (0, 1, 5):
+        given = np.arange(size, dtype=np.float32)
+        wanted = given[slice(start, limit, stride)]
+        assert interpret(graph, [given])[0].tolist() == wanted.tolist()
+    if (start, limit, stride) in ((0, 2**63 - 1, 1), (-1, -(2**63), -2)):
+        assert "min" not in str(found[0].type)

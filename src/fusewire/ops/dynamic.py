@@ -34,6 +34,8 @@ from fusewire.ops.slicing import PAD_MODES, normalize_slice, pad, pad_array, sli
 from fusewire.ops.sorting import top_k
 from fusewire.ops.table import get_op
 
+# No axis has so many elements.
+_BEYOND = 2**62
 FAMILY = Family("dynamic")
 ROWS = unbacked("rows")
 
@@ -194,6 +196,14 @@ def _first(node: Node) -> Value:
     return value
 
 
+def _near(start: Dim, limit: Dim, stride: int) -> slice:
+    """Leave out bounds beyond any axis: programs say "to the end" by the largest number."""
+    before, beyond = (start, limit) if stride > 0 else (limit, start)
+    first = None if isinstance(before, int) and before <= -_BEYOND else before
+    last = None if isinstance(beyond, int) and beyond >= _BEYOND else beyond
+    return slice(first, last, stride) if stride > 0 else slice(last, first, stride)
+
+
 def _static_slice(node: Node, known: Known) -> Value | None:
     x, axes = _first(node), cast(Any, node.attrs["axes"])
     strides = known.get("strides", (1,) * len(known["starts"]))
@@ -202,7 +212,7 @@ def _static_slice(node: Node, known: Known) -> Value | None:
     bounds: list[tuple[Dim, Dim, int]] = [(0, dim, 1) for dim in x.tensor.shape]
     parts = zip(known["starts"], known["limits"], strides, strict=True)
     for axis, part in zip(range(len(bounds)) if axes is None else axes, parts, strict=True):
-        bounds[axis] = normalize_slice(slice(*part), x.tensor.shape[axis])
+        bounds[axis] = normalize_slice(_near(*part), x.tensor.shape[axis])
     starts, limits, steps = zip(*bounds, strict=True) if bounds else ((), (), ())
     return slice_(x, starts=starts, limits=limits, strides=steps)
 

@@ -74,7 +74,6 @@ def _periodic(op: str, shift: float) -> Write:
 
 # What the engine has beyond the standard, and what of the standard it has otherwise.
 OWN: Mapping[str, Write] = {
-    "det": plain("Det"),
     "inverse": plain("com.microsoft:Inverse"),
     "solve": _solved,
     "triangular_solve": _triangular,

@@ -105,16 +105,17 @@ class Emitter:
         """Convert as ONNX does, where what is out of range has no meaning."""
         if x.dtype is to:
             return x
-        known = self._casts.get((x.name, to))
-        if known is None:
-            self.target.require("Cast", x.dtype, 0)
-            self.target.require("Cast", to, -1)
-            # What was widened comes back: an infinity to what it was, not to the largest number.
-            saturate = 0 if to.is_float and to.is_narrow else None
-            attrs = {"to": element_of(to), "saturate": saturate}
-            (known,) = self.raw("Cast", [x], [to], attrs)
-            self._casts[(x.name, to)] = known
-        return known
+        if (x.name, to) not in self._casts:
+            self._casts[x.name, to] = self.cast_anew(x, to)
+        return self._casts[x.name, to]
+
+    def cast_anew(self, x: Ref, to: DType) -> Ref:
+        """Convert by a node of its own."""
+        self.target.require("Cast", x.dtype, 0)
+        self.target.require("Cast", to, -1)
+        # What was widened comes back: an infinity to what it was, not to the largest number.
+        saturate = 0 if to.is_float and to.is_narrow else None
+        return self.raw("Cast", [x], [to], {"to": element_of(to), "saturate": saturate})[0]
 
     def constant(self, array: Any, of: DType | None = None) -> Ref:
         """Give a constant, of an array or of a Constant that exists."""

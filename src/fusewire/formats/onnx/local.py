@@ -23,6 +23,9 @@ from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, symbol, symbols
 from fusewire.ir.graph import Attr, Graph, Node
 from fusewire.ir.text import format_attr
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, tensor_of, type_symbols
+from fusewire.ops.declare import Trait
+from fusewire.ops.slicing import normalize_slice
+from fusewire.ops.table import get_op
 
 OPERAND, SIZE = "operand", "size"
 # ONNX ops that say several ops of ours, and those that a reader takes them for.
@@ -30,6 +33,7 @@ MEANT = {
     "Abs": {"abs"}, "Cast": {"cast"}, "Einsum": {"einsum"}, "Gather": {"gather"}, "Gemm": {"gemm"},
     "Expand": {"broadcast_to", "dynamic_broadcast_to"}, "Log": {"log"}, "MatMul": {"matmul"},
     "Mul": {"multiply"}, "Pow": {"power"}, "TopK": {"top_k", "dynamic_top_k"}, "Identity": {""},
+    "ReduceMax": {"reduce_max"}, "ReduceMin": {"reduce_min"},
 }  # fmt: skip
 
 
@@ -83,9 +87,29 @@ def _reads_back(node: Node, step: Step, model: Model) -> bool:
         return False
     if node.attrs.get("ceil") and not step.attrs["ceil_mode"]:
         return False
-    dims: Any = node.attrs.get("dims", ())
-    # Only dims that the reader too has to name anew: it does not know what we know of the others.
+    # ONNX asks whether to saturate for floats of 8 bits alone; shorter ones always do.
+    if node.attrs.get("saturate") and tensor_of(node.types[0]).dtype.bits != 8:
+        return False
+    attrs: Any = node.attrs
+    if node.op == "slice" and not all(map(_is_found, *_bounds(node))):
+        return False
+    if not get_op(node.op).is_(Trait.UNBACKED):
+        return True
+    dims = (*attrs.get("dims", ()), *([attrs["count"]] if "count" in attrs else []))
+    # Only sizes that the reader too has to name anew: it does not know what we know of the others.
     return all((s := lone_symbol(dim)) is not None and s.unbacked for dim in dims)
+
+
+def _bounds(node: Node) -> tuple[Any, ...]:
+    attrs = node.attrs
+    return node.operands[0].tensor.shape, attrs["starts"], attrs["limits"], attrs["strides"]
+
+
+def _is_found(dim: Dim, start: Dim, limit: Dim, stride: int) -> bool:
+    """Tell whether a reader, who keeps a slice within its axis, finds the bounds that are meant."""
+    first, last = (0, dim) if stride > 0 else (dim - 1, -1)
+    said = slice(None if start == first else start, None if limit == last else limit, stride)
+    return normalize_slice(said, dim) == (start, limit, stride)
 
 
 class _Draft:

@@ -138,9 +138,13 @@ class Sizes:
         assert isinstance(atom, Apply)
         emit = self._emit
         left, right = self.size(atom.left), self.size(atom.right)
-        if atom.function in _OPS and emit.model.call is not None:
-            # Called by its name, which a reader knows: it reads on in sizes.
-            return emit.op(_OPS[atom.function], left, right)
+        if emit.model.call is not None:
+            # Said so that a reader reads on in sizes: an op by its name, a broadcast by doing it.
+            if atom.function in _OPS:
+                return emit.op(_OPS[atom.function], left, right)
+            nothing = emit.constant(np.array(False))
+            rows = [emit("Expand", nothing, n) for n in (left, right)]
+            return emit("Shape", emit("Or", *rows), dtype=int64)
         if atom.function in ("max", "min"):
             # Compared, because engines get Max and Min of int64 wrong.
             sides = (right, left) if atom.function == "max" else (left, right)

@@ -35,7 +35,8 @@ class Own:
         if not self._is_ours:
             return type_
         try:
-            return substitute_type(type_, {s: parse_dim(s.name) for s in type_symbols(type_)})
+            said = {s: parse_dim(s.name) for s in type_symbols(type_) if not s.unbacked}
+            return substitute_type(type_, said)
         except ParseError:
             return type_
 

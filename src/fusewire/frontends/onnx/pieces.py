@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fusewire import dtypes
-from fusewire.errors import FormatError, SizesNeededError
+from fusewire.errors import FormatError, SizesNeededError, TypeRuleError
 from fusewire.frontends.onnx.call import Call
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import Dim, Shape, symbol, symbols, unbacked
-from fusewire.ir.graph import Value, order
+from fusewire.ir.dims import Dim, Shape, lone_symbol, symbol, symbols, unbacked
+from fusewire.ir.graph import Graph, Value, order, uses
 from fusewire.ir.types import TensorType
 from fusewire.ops import control, conversion, creation, logic, movement
 from fusewire.ops.declare import Op
@@ -106,22 +106,44 @@ def chosen(
     call: Call, flag: Value, operands: Sequence[Value], then: Callable[..., Value], default: int = 0
 ) -> Value:
     """Apply a function where a flag holds, else give one of the operands."""
-    # The branches name sizes by symbols of their own, so that they need nothing from around them.
+    # Sizes that are computed get names in the branches, so that those need nothing around them.
     names: dict[Dim, Dim] = {}
-    types = [_renamed(call, v.tensor, names) for v in operands]
-    attrs: dict[str, Any] = {
-        "then": subgraph(lambda *xs: [then(*xs)], *types, name="chosen"),
-        "otherwise": subgraph(lambda *xs: [xs[default]], *types, name="kept"),
+    distinct = list(dict.fromkeys(operands))
+    places = [distinct.index(v) for v in operands]
+    types = [_renamed(call, v.tensor, names) for v in distinct]
+    whole = {
+        "then": subgraph(lambda *xs: [then(*(xs[p] for p in places))], *types, name="chosen"),
+        "otherwise": subgraph(lambda *xs: [xs[places[default]]], *types, name="kept"),
     }
-    every = [flag, *operands]
-    attrs["types"] = result_types(control.cond, [v.type for v in every], **attrs)
-    return control.cond.make(every, attrs).outputs[0]
+    kept = range(len(types)) if names else _read(whole.values())
+    attrs: dict[str, Any] = {key: _taking(body, kept) for key, body in whole.items()}
+    every = [flag, *(distinct[i] for i in kept)]
+    try:
+        return control.cond.make(every, attrs).outputs[0]
+    except TypeRuleError:
+        attrs["types"] = result_types(control.cond, [v.type for v in every], **attrs)
+        return control.cond.make(every, attrs).outputs[0]
+
+
+def _read(bodies: Iterable[Graph]) -> list[int]:
+    """List the inputs that branches read, in the order in which they do."""
+    found: dict[int, None] = {}
+    for body in bodies:
+        places = {v: i for i, v in enumerate(body.inputs)}
+        found.update((places[v], None) for v in uses(body) if v in places)
+    return list(found)
+
+
+def _taking(body: Graph, kept: Sequence[int]) -> Graph:
+    """Give a branch some of its inputs only."""
+    inputs = [body.inputs[i] for i in kept]
+    return Graph(inputs, body.outputs, name=body.name, output_names=body.output_names)
 
 
 def _renamed(call: Call, type_: TensorType, names: dict[Dim, Dim]) -> TensorType:
     dims: list[Dim] = []
     for dim in type_.shape:
-        if not isinstance(dim, int) and dim not in names:
+        if not isinstance(dim, int) and lone_symbol(dim) is None and dim not in names:
             names[dim] = symbol(call.importer.fresh("branch"))
         dims.append(names.get(dim, dim))
     return type_.with_shape(tuple(dims))

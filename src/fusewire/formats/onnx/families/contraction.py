@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.families.pieces import attrs_of, number, operand
+from fusewire.formats.onnx.families.pieces import attrs_of, number, operand, plain
 from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
@@ -72,10 +72,12 @@ def linear(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) -> Ref:
 
 
 def gemm(e: Emitter, node: Node, a: Ref, b: Ref, c: Ref | None) -> Ref:
-    """Write a Gemm; where beta is 0, c is not read."""
+    """Write a Gemm; where beta is 0, c is not read, and engines are not given it."""
     attrs = attrs_of(node)
+    if e.target.is_cautious and not attrs["beta"]:
+        c = None
     return e(
-        "Gemm", a, b, c if attrs["beta"] else None, alpha=attrs["alpha"], beta=attrs["beta"],
+        "Gemm", a, b, c, alpha=attrs["alpha"], beta=attrs["beta"],
         transA=int(attrs["transpose_a"]), transB=int(attrs["transpose_b"]),
     )  # fmt: skip
 
@@ -97,6 +99,7 @@ def einsum(e: Emitter, node: Node, *xs: Ref) -> Ref:
 
 
 WRITERS = {
+    "det": plain("Det"),
     "dot_general": dot_general,
     "matmul": matmul,
     "linear": linear,

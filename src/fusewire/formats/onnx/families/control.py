@@ -75,12 +75,13 @@ def loop(
     assert isinstance(carries, int)
     held = _inputs(e, body.inputs[: 2 + carries])
     outputs, steps = e.run(body, [*held, *operands[carries:]])
-    if condition is None:
+    if condition is None and e.target.is_cautious:
         steps.append(Step("Identity", [held[1].name], [e.model.fresh("going")], {}))
         outputs[0] = Ref(steps[-1].outputs[0], bool_)
     ports = _ports(held, body.inputs[: 2 + carries]), _ports(outputs, body.outputs)
-    goes = e.constant(np.array(True)) if condition is None else condition
-    start = [trips, goes, *operands[:carries]]
+    if condition is None and e.target.is_cautious:
+        condition = e.constant(np.array(True))
+    start = [trips, condition, *operands[:carries]]
     return e.raw("Loop", start, _made(node), {"body": Body(body.name, *ports, steps)})
 
 

@@ -28,7 +28,7 @@ def cast(e: Emitter, node: Node, x: Ref) -> Ref:
         e.target.require("Cast", x.dtype, 0)
         e.target.require("Cast", to, -1)
         return e.raw("Cast", [x], [to], {"to": element_of(to), "saturate": saturate})[0]
-    return e.cast(x, to)
+    return x if x.dtype is to else e.cast_anew(x, to)
 
 
 def to_integer(e: Emitter, x: Ref, to: DType) -> Ref:

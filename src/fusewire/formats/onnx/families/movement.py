@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from fusewire.dtypes import int64
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.families.pieces import attrs_of, indices, operand
+from fusewire.formats.onnx.families.pieces import attrs_of, indices, operand, spelled
 from fusewire.formats.onnx.model import Ref
-from fusewire.ir.dims import Dim, Shape
+from fusewire.ir.dims import Dim, Shape, floordiv, size
 from fusewire.ir.graph import Node
-from fusewire.ops.inference import axes_of
 
 
 def reshape(e: Emitter, node: Node, x: Ref) -> Ref:
@@ -26,7 +25,9 @@ def reshaped(e: Emitter, x: Ref, before: Shape, after: Shape) -> Ref:
     # A 0 copies the dim of x; what is 0 itself needs another form.
     if len(unknown) <= 1 and 0 not in after:
         told: list[Dim] = [-1 if axis in unknown else dim for axis, dim in enumerate(kept)]
-        if not (unknown and _may_be_empty(before, after, unknown[0])):
+        if not (unknown and _may_be_empty(before, after, unknown[0])) and (
+            e.target.is_cautious or _follows(before, after, unknown)
+        ):
             return e("Reshape", x, e.shape(tuple(told)))
     return e("Reshape", x, e.shape(after), allowzero=1)
 
@@ -34,6 +35,12 @@ def reshaped(e: Emitter, x: Ref, before: Shape, after: Shape) -> Ref:
 def _may_be_empty(before: Shape, after: Shape, axis: int) -> bool:
     """Tell whether what a -1 is divided by may be 0."""
     return any(not isinstance(dim, int) for i, dim in enumerate(after) if i != axis)
+
+
+def _follows(before: Shape, after: Shape, unknown: list[int]) -> bool:
+    """Tell whether whoever reads a -1 finds the dim that is meant."""
+    others = [dim for axis, dim in enumerate(after) if axis not in unknown]
+    return all(floordiv(size(before), size(others)) == after[axis] for axis in unknown)
 
 
 def transpose(e: Emitter, node: Node, x: Ref) -> Ref:
@@ -67,8 +74,8 @@ def concat(e: Emitter, node: Node, *xs: Ref) -> Ref:
 
 def expand_dims(e: Emitter, node: Node, x: Ref) -> Ref:
     """Insert axes of size 1."""
-    axes = attrs_of(node)["axes"]
-    return e("Unsqueeze", x, e.integers(*axes_of(axes, node.outputs[0].tensor.rank)))
+    axes, rank = attrs_of(node)["axes"], node.outputs[0].tensor.rank
+    return e("Unsqueeze", x, e.integers(*(spelled(e, axis, rank) for axis in axes)))
 
 
 def squeeze(e: Emitter, node: Node, x: Ref) -> Ref:

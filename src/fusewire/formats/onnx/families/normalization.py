@@ -9,7 +9,7 @@ import numpy as np
 from fusewire.errors import FormatError
 from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import require_filled
-from fusewire.formats.onnx.families.pieces import attrs_of, operand, with_attrs
+from fusewire.formats.onnx.families.pieces import attrs_of, operand, spelled, with_attrs
 from fusewire.formats.onnx.model import Ref
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
@@ -17,14 +17,14 @@ from fusewire.ops.inference import axis_of
 
 def layer_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None, bias: Ref | None) -> Ref:
     """Standardize the last axes, scale and shift."""
-    axis, shape = _last_axes(node)
+    axis, shape = _last_axes(e, node)
     if scale is None:
         scale = _ones(e, node, shape, x)
     attrs = attrs_of(node)
     return e("LayerNormalization", x, scale, bias, axis=axis, epsilon=attrs["epsilon"])
 
 
-def _last_axes(node: Node) -> tuple[int, tuple[Any, ...]]:
+def _last_axes(e: Emitter, node: Node) -> tuple[int, tuple[Any, ...]]:
     """Give the first normalized axis and the sizes from there on: those of scale and bias."""
     value = operand(node, 0).tensor
     axis = axis_of(attrs_of(node)["axis"], value.rank)
@@ -32,7 +32,7 @@ def _last_axes(node: Node) -> tuple[int, tuple[Any, ...]]:
     for given in node.inputs[1:]:
         if given is not None and given.tensor.shape != shape:
             raise FormatError(f"ONNX wants scale and bias of shape {list(shape)}.")
-    return axis, shape
+    return spelled(e, attrs_of(node)["axis"], value.rank), shape
 
 
 def _ones(e: Emitter, node: Node, shape: tuple[Any, ...], like: Ref) -> Ref:
@@ -43,7 +43,7 @@ def _ones(e: Emitter, node: Node, shape: tuple[Any, ...], like: Ref) -> Ref:
 
 def rms_norm(e: Emitter, node: Node, x: Ref, scale: Ref | None) -> Ref:
     """Divide by the root of the mean square; from opset 23 on."""
-    axis, shape = _last_axes(node)
+    axis, shape = _last_axes(e, node)
     if scale is None:
         scale = _ones(e, node, shape, x)
     attrs = attrs_of(node)

@@ -14,6 +14,7 @@ from fusewire.formats.onnx.model import Body, OnnxAttr, Port, Ref, Write
 from fusewire.formats.onnx.target import Target
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import tensor_of
+from fusewire.ops.inference import axis_of
 
 
 def plain(op: str) -> Write:
@@ -103,6 +104,11 @@ def operand(node: Node, place: int) -> Value:
     value = node.inputs[place]
     assert value is not None
     return value
+
+
+def spelled(e: Emitter, axis: int, rank: int) -> int:
+    """Count an axis from the front, as engines agree to; others get it as it is spelled."""
+    return axis_of(axis, rank) if e.target.is_cautious else axis
 
 
 def static_sizes(value: Value) -> tuple[int, ...] | None:

@@ -11,18 +11,17 @@ from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import require_filled, sliding
-from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.formats.onnx.families.pieces import attrs_of, operand, spelled
 from fusewire.formats.onnx.model import Ref
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
-from fusewire.ops.inference import axis_of
 
 
-def _places(node: Node) -> dict[str, Any]:
+def _places(e: Emitter, node: Node) -> dict[str, Any]:
     attrs = attrs_of(node)
     axis, block = attrs["axis"], attrs["block"]
     rank = operand(node, 0).tensor.rank
-    where = {} if axis is None else {"axis": axis_of(axis, rank)}
+    where = {} if axis is None else {"axis": spelled(e, axis, rank)}
     return where if block is None else {**where, "block_size": block}
 
 
@@ -31,12 +30,12 @@ def quantize(e: Emitter, node: Node, x: Ref, scale: Ref, zero: Ref | None) -> Re
     to = dtype(node.attrs["dtype"])  # type: ignore[arg-type]  # a DType
     e.target.require("QuantizeLinear", x.dtype, 0)
     e.target.require("QuantizeLinear", to, -1)
-    attrs = _places(node)
+    attrs = _places(e, node)
     if zero is None:
         shape = operand(node, 1).tensor.shape
         if all(isinstance(dim, int) for dim in shape):
             # ONNX Runtime 1.31 moves the node about and loses output_dtype on the way.
-            zero = e.constant(np.zeros(shape, to.numpy))  # type: ignore[arg-type]  # all are ints
+            zero = e.constant(np.zeros(shape, to.numpy))
         else:
             attrs["output_dtype"] = element_of(to)
     if to.is_float:
@@ -48,7 +47,7 @@ def dequantize(e: Emitter, node: Node, x: Ref, scale: Ref, zero: Ref | None) -> 
     """Subtract the zero point and multiply."""
     e.target.require("DequantizeLinear", x.dtype, 0)
     e.target.require("DequantizeLinear", scale.dtype, 1)
-    return e.raw("DequantizeLinear", [x, scale, zero], [scale.dtype], _places(node))[0]
+    return e.raw("DequantizeLinear", [x, scale, zero], [scale.dtype], _places(e, node))[0]
 
 
 def dynamic_quantize(e: Emitter, node: Node, x: Ref) -> list[Ref]:

@@ -14,6 +14,7 @@ from fusewire.formats.onnx.families.convolution import require_filled
 from fusewire.formats.onnx.families.pieces import attrs_of, either, operand
 from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.graph import Node
+from fusewire.ops.table import get_op
 
 # ONNX's name, and how many numbers it takes: (alpha, beta).
 ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -31,10 +32,13 @@ ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
 }
 
 
-def _activations(node: Node, count: int) -> dict[str, Any]:
+def _activations(e: Emitter, node: Node, count: int) -> dict[str, Any]:
     """Spell the activations of all directions; numbers are listed for those that take some."""
     attrs = attrs_of(node)
     given = attrs["activations"]
+    _, _, declared = get_op(node.op).parameters
+    if given == declared["activations"] and not e.target.is_cautious:
+        return {}
     if attrs["direction"] == "bidirectional" and len(given) == count:
         given = given * 2
     names, alphas, betas = [], [], []
@@ -60,7 +64,7 @@ def layer(op: str, count: int, states: int, **flags: str) -> Write:
         hidden = operand(node, 2).tensor.shape[2]
         if not isinstance(hidden, int):
             raise FormatError("ONNX wants the hidden size as a number.")
-        given = _activations(node, count)
+        given = _activations(e, node, count)
         given |= {"hidden_size": hidden, "direction": attrs["direction"], "clip": attrs["clip"]}
         given |= {theirs: int(attrs[ours]) for theirs, ours in flags.items()}
         ends = None if lengths is None else e.cast(lengths, int32)

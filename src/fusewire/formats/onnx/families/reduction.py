@@ -11,7 +11,7 @@ import numpy as np
 
 from fusewire.dtypes import DType, bool_, int32, int64
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.families.pieces import attrs_of, has_kernel, number, operand
+from fusewire.formats.onnx.families.pieces import attrs_of, has_kernel, number, operand, spelled
 from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, size
@@ -63,9 +63,17 @@ def reduced(
         if op in EXACT and x.dtype.is_integer and not has_kernel(e.target, op, x):
             found = EXACT[op](e, node, x)
             return found if keep else e("Squeeze", found, e.integers(*axes))
-        return e(op, x, e.integers(*axes), keepdims=keep)
+        return e(op, x, _spelled_axes(e, node), keepdims=keep)
 
     return write
+
+
+def _spelled_axes(e: Emitter, node: Node) -> Ref | None:
+    """List the axes; all of them go without saying, but for engines."""
+    given = attrs_of(node)["axes"]
+    if e.target.is_cautious:
+        return e.integers(*_axes(node))
+    return None if given is None else e.integers(*given)
 
 
 def _place_by_place(op: str) -> Callable[[Emitter, Node, Ref], Ref]:
@@ -155,7 +163,7 @@ def position(op: str) -> Write:
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
         value, attrs = operand(node, 0).tensor, attrs_of(node)
         # Not from the end: of an empty tensor, an engine then leaves the axis as it is.
-        axis = axis_of(attrs["axis"], value.rank)
+        axis = spelled(e, attrs["axis"], value.rank)
         if value.size == 0:
             zero = e.constant(np.int64(0))
             return e("Expand", zero, e.shape(node.outputs[0].tensor.shape))

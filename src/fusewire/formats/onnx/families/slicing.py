@@ -40,7 +40,10 @@ def slice_(e: Emitter, node: Node, x: Ref) -> Ref:
     made = node.outputs[0].tensor.shape
     axes, strides = [axis for axis, *_ in cut], [stride for *_, stride in cut]
     # Where nothing is left, bounds may be anything: they must not count from the end.
-    starts = tuple(0 if made[axis] == 0 else start for axis, start, _, _ in cut)
+    starts = tuple(
+        0 if made[axis] == 0 else -1 if stride < 0 and start == shape[axis] - 1 else start
+        for axis, start, _, stride in cut
+    )
     ends = [
         e.integers(0) if made[axis] == 0 else _end(e, limit, stride)
         for axis, _, limit, stride in cut

@@ -6,7 +6,14 @@ import numpy as np
 
 from fusewire.dtypes import bool_, int64, uint8
 from fusewire.formats.onnx.emitter import Emitter
-from fusewire.formats.onnx.families.pieces import attrs_of, choose, indices, number, operand
+from fusewire.formats.onnx.families.pieces import (
+    attrs_of,
+    choose,
+    indices,
+    number,
+    operand,
+    spelled,
+)
 from fusewire.formats.onnx.model import Ref
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Node, Value
@@ -51,7 +58,7 @@ def sort(e: Emitter, node: Node, x: Ref) -> Ref:
 def top_k(e: Emitter, node: Node, x: Ref, k: Ref | None = None) -> list[Ref]:
     """Take the largest or smallest few."""
     attrs = attrs_of(node)
-    axis = axis_of(attrs["axis"], operand(node, 0).tensor.rank)
+    axis = spelled(e, attrs["axis"], operand(node, 0).tensor.rank)
     count = e.size(attrs["k"]) if k is None else e("Reshape", indices(e, k), e.integers(1))
     return _top(e, x, count, axis, bool(attrs["largest"]))
 

@@ -9,7 +9,7 @@ from fusewire.errors import FormatError
 from fusewire.formats.onnx.elements import element_of
 from fusewire.formats.onnx.emitter import Emitter
 from fusewire.formats.onnx.families.convolution import require_filled
-from fusewire.formats.onnx.families.pieces import attrs_of, operand
+from fusewire.formats.onnx.families.pieces import attrs_of, operand, spelled
 from fusewire.formats.onnx.model import Ref, Write
 from fusewire.ir.graph import Node
 from fusewire.ops.inference import axis_of
@@ -25,7 +25,7 @@ def dft(e: Emitter, node: Node, x: Ref) -> Ref:
     if inverse and onesided:
         return _inverse_half(e, node, x, axis)
     told = None if length is None else e.scalar(length)
-    place = e.constant(np.int64(axis))
+    place = e.constant(np.int64(spelled(e, attrs["axis"], len(shape))))
     if inverse and x.dtype is float64:
         return _turned(e, x, told, place, e.scalar(node.outputs[0].tensor.shape[axis]))
     return e("DFT", x, told, place, inverse=int(inverse), onesided=int(onesided))
