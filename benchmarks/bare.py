@@ -27,7 +27,8 @@ from fusewire.runtime.program import Program
 Call = Callable[[Array], Any]
 # What a call takes, and the function; WebGPU has no matmul yet.
 MLPS = {"tiny": (1, (16, 32, 4)), "large": (64, (512, 1024, 1024, 64))}
-ELEMENTS = {"tiny": (1, 16), "large": (1024, 1024)}
+ELEMENTS = {"tiny": (1, 16), "large": (512, 512)}
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 # Microseconds of one batch: short, so that most run without the machine turning to others.
 BATCH = 300
 
@@ -60,7 +61,7 @@ def loaded(program: Program, x: Array) -> Any:
     """Dig out the one executable of a program that has run."""
     runner: Any = program.entry((x,)).executable._runners[0]
     (made,) = runner._made.values()
-    return made.run.__self__
+    return made.parts[0].__self__
 
 
 def reference(program: Program, x: Array) -> dict[str, Call]:
@@ -73,19 +74,26 @@ def xla(program: Program, x: Array) -> dict[str, Call]:
     import jax
 
     from fusewire.backend import Slot
+    from fusewire.backends.xla.engine import WEIGHT_BYTES
     from fusewire.backends.xla.program import program as lowered
     from fusewire.dtypes import float32
+    from fusewire.ir.text import constants_of
+    from fusewire.region import weight_slots
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     (step,) = program.plan.steps
-    made = lowered(step.region.graph, [Slot("input", "x", float32, x.shape)])
+    graph = step.region.graph
+    outside = list(weight_slots(graph, WEIGHT_BYTES))
+    made = lowered(graph, [*outside, Slot("input", "x", float32, x.shape)])
+    held = constants_of(graph)
+    weights = [jax.device_put(held[slot.digest or ""].array) for slot in outside]
     call = jax.jit(made.function)
-    compiled = call.lower(x).compile()
+    compiled = call.lower(*weights, x).compile()
     return {
-        "asarray(jit())": lambda x: np.asarray(call(x)[0]),
-        "array(jit())": lambda x: np.array(call(x)[0]),
-        "asarray(compiled())": lambda x: np.asarray(compiled(x)[0]),
-        "array(compiled())": lambda x: np.array(compiled(x)[0]),
+        "asarray(jit())": lambda x: np.asarray(call(*weights, x)[0]),
+        "array(jit())": lambda x: np.array(call(*weights, x)[0]),
+        "asarray(compiled())": lambda x: np.asarray(compiled(*weights, x)[0]),
+        "array(compiled())": lambda x: np.array(compiled(*weights, x)[0]),
     }
 
 
@@ -194,8 +202,11 @@ ENGINES: dict[str, Callable[[Program, Array], dict[str, Call]]] = {
 }
 
 
-def timed(ways: dict[str, Call], inputs: list[Array], rounds: int) -> dict[str, Array]:
+def timed(
+    ways: dict[str, Call], inputs: list[Array], rounds: int, clock: str = "wall"
+) -> dict[str, Array]:
     """Time ways in turns; microseconds a call, by round."""
+    now = CLOCKS[clock]
     times: dict[str, list[float]] = {name: [] for name in ways}
     names = list(ways)
     gc.disable()
@@ -203,30 +214,35 @@ def timed(ways: dict[str, Call], inputs: list[Array], rounds: int) -> dict[str, 
         # Whoever comes after one that leaves threads awake gains or pays: all do, in turn.
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             call = ways[name]
-            start = time.perf_counter()
+            start = now()
             for x in inputs:
                 call(x)
-            times[name].append((time.perf_counter() - start) / len(inputs) * 1e6)
+            times[name].append((now() - start) / len(inputs) * 1e6)
     gc.enable()
     return {name: np.array(found) for name, found in times.items()}
 
 
-def measure(engine: str, size: str, rounds: int) -> dict[str, Any]:
+def measure(
+    engine: str, size: str, rounds: int, clock: str = "wall", threads: int | None = None
+) -> dict[str, Any]:
     """Compile, check that all ways agree, find the fastest bare one, and time it against ours."""
     function, shape = model(engine, size)
     rng = np.random.default_rng(1)
     first = rng.normal(size=shape).astype(np.float32)
-    program = fw.compile(function, first, backend=engine, fallback="error", isolate=False)
+    program = fw.compile(
+        function, first, backend=engine, fallback="error", isolate=False, threads=threads
+    )
     program(first)
     ways = ENGINES[engine](program, first)
     for name, call in ways.items():
         assert np.allclose(call(first), function(first), atol=1e-3), name
-    once = min(timed({"ours": program}, [first] * 5, 20)["ours"])
+    once = min(timed({"ours": program}, [first] * 5, 20, clock)["ours"])
     count = int(np.clip(BATCH / once, 1, 100))
     inputs = [rng.normal(size=shape).astype(np.float32) for _ in range(count)]
-    tried = {n: float(np.median(t)) for n, t in timed(ways, inputs, max(rounds // 4, 5)).items()}
+    trials = timed(ways, inputs, max(rounds // 4, 5), clock)
+    tried = {name: float(np.median(found)) for name, found in trials.items()}
     best = min(tried, key=lambda name: tried[name])
-    found = timed({"bare": ways[best], "ours": program, "again": ways[best]}, inputs, rounds)
+    found = timed({"bare": ways[best], "ours": program, "again": ways[best]}, inputs, rounds, clock)
     bare = (found["bare"] + found["again"]) / 2
     return {
         "engine": engine,
@@ -238,6 +254,8 @@ def measure(engine: str, size: str, rounds: int) -> dict[str, Any]:
         "more_us": spread(found["ours"] - bare),
         "ratio": spread(found["ours"] / bare),
         "aa": spread(found["again"] / found["bare"]),
+        "clock": clock,
+        "threads": threads,
         "calls": count,
         "rounds": rounds,
     }
@@ -254,5 +272,6 @@ if __name__ == "__main__":
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("size", choices=MLPS)
     parser.add_argument("--rounds", type=int, default=200)
-    options = parser.parse_args()
-    print(json.dumps(measure(options.engine, options.size, options.rounds)))
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--threads", type=int)
+    print(json.dumps(measure(**vars(parser.parse_args()))))

@@ -98,6 +98,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--sizes", default=",".join(BARS))
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "cpu"),
+        default="wall",
+        help="cpu: for a machine that has other things to do, with --threads 1",
+    )
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--pairs", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -105,10 +112,16 @@ def main() -> int:
         rows = child("benchmarks.handover")
         print(json.dumps(rows) if options.json else f"{about()}\n\n{pairs_tables(rows)}")
         return 0
+    settings = ["--clock", options.clock]
+    if options.threads is not None:
+        settings += ["--threads", str(options.threads)]
+        # What numpy and jax's own client read when they start.
+        os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "NPROC"), str(options.threads))
     rows = [
-        child("benchmarks.bare", engine, size, "--rounds", str(options.rounds))
+        child("benchmarks.bare", engine, size, *settings, "--rounds", str(rounds))
         for engine in options.engines.split(",")
-        for size in options.sizes.split(",")
+        for size, rounds in (("tiny", options.rounds), ("large", max(options.rounds // 8, 5)))
+        if size in options.sizes.split(",")
     ]
     print(json.dumps(rows) if options.json else f"{about()}\n\n{calls_table(rows)}")
     missed = [f"{row['engine']}, {row['size']}" for row in rows if not meets(row)]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
+from numpy import ndarray
 
 from fusewire.backend import Buffer, Done, Event, Exchange, Executable, Held
 from fusewire.errors import EngineError
@@ -33,17 +34,20 @@ Replan = Callable[[Graph], Plan]
 
 @final
 class Loaded:
-    """An executable, and what is to be known of it at every call."""
+    """An executable; ``parts`` is what a call needs to know, in one place.
 
-    __slots__ = ("__weakref__", "exchange", "is_host", "is_plain", "run", "turn")
+    After a model that fills the caches, all that a call touches comes from far away.
+    """
+
+    __slots__ = ("__weakref__", "parts")
 
     def __init__(self, executable: Executable, exchange: Exchange) -> None:
-        self.run = executable.run
-        self.exchange = exchange
-        self.is_host = exchange.memory == "host"
+        run: Callable[[Sequence[Held]], Event] = executable.run
+        is_host = exchange.memory == "host"
         # All that such an engine asks of an array is that its elements lie in a row.
-        self.is_plain = exchange.alignment <= 1 and not exchange.needs_writable
-        self.turn = None if executable.is_reentrant else threading.Lock()
+        is_plain = exchange.alignment <= 1 and not exchange.needs_writable
+        turn = None if executable.is_reentrant else threading.Lock()
+        self.parts = (run, exchange, is_host, is_plain, turn)
         # Not before the last run has ended, which holds this object; nor at the end of all.
         weakref.finalize(self, _close, executable).atexit = False
 
@@ -75,22 +79,23 @@ class RegionRunner:
         # Every call of a program comes this way: loops that end early, and few calls.
         key = tuple(map(_shape, inputs)) if self._per_size else ()
         loaded = self._made.get(key) or self._make(key, inputs)
-        taken = inputs
+        run, exchange, is_host, is_plain, turn = loaded.parts
+        name, taken = self._name, inputs
         try:
             for value in inputs:
-                if type(value) is np.ndarray and loaded.is_plain and value.flags.c_contiguous:
+                if type(value) is ndarray and is_plain and value.flags.c_contiguous:
                     continue
-                taken = guarded(self._name, "run", "a region", _hand_over, inputs, loaded.exchange)
+                taken = guarded(name, "run", "a region", _hand_over, inputs, exchange)
                 break
-            if loaded.turn is None:
-                found = guarded_run(self._name, loaded.run, taken, loaded.is_host)
+            if turn is None:
+                found = guarded_run(name, run, taken, is_host)
             else:
-                with loaded.turn:
-                    found = guarded_run(self._name, loaded.run, taken, True)
+                with turn:
+                    found = guarded_run(name, run, taken, True)
             if self._is_last:
                 for value in found:
-                    if type(value) is not np.ndarray:
-                        return guarded(self._name, "run", "a region", _to_host, found)
+                    if type(value) is not ndarray:
+                        return guarded(name, "run", "a region", _to_host, found)
             return found
         except EngineError as error:
             if is_rescued:

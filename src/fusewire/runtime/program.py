@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, overload
 
 import numpy as np
+from numpy import ndarray
 
 from fusewire.dtypes import dtype
 from fusewire.errors import GraphError, ShapeMismatchError
@@ -26,6 +27,8 @@ from fusewire.runtime.why import NodeWhy, Why
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
 Signature = tuple[Any, ...]
+Run = Callable[[tuple[Any, ...]], list[Any]]
+Restore = Callable[[list[Any]], Any]
 # Signatures that a program remembers to have checked.
 _KEPT = 4096
 
@@ -50,7 +53,7 @@ class Entry:
         return any(True for v in self.graph.inputs for _ in type_symbols(v.type))
 
     @cached_property
-    def run(self) -> Callable[[tuple[Any, ...]], list[Any]]:
+    def run(self) -> Run:
         """Run on arguments of a signature that was found to fit, and give outputs in a row."""
         call, flatten = self.executable.call, self.arguments.flatten
         if not self.is_plain:
@@ -59,7 +62,7 @@ class Entry:
         return call if _is_flat(self.arguments) else lambda arguments: call(flatten(arguments))
 
     @cached_property
-    def restore(self) -> Callable[[list[Any]], Any]:
+    def restore(self) -> Restore:
         """Give outputs in a row the structure of the result."""
         if self.results.tree is Structure.LEAF:
             return itemgetter(0)
@@ -93,13 +96,21 @@ class Program:
         self._make = make
         self._given = list(entries)
         self._entries: dict[Signature, Entry] = {}
+        # What a call does, taken out of the entries.
+        self._calls: dict[Signature, tuple[Run, Restore]] = {}
         self._lock = threading.Lock()
         self._closed = False
 
     def __call__(self, *arguments: Any) -> Any:
         """Run on arrays; results are fresh arrays of the caller's."""
-        entry = self._entries.get(signature(arguments)) or self.entry(arguments)
-        return entry.restore(entry.run(arguments))
+        found = self._calls.get(
+            tuple([(x.shape, x.dtype) if type(x) is ndarray else _key(x) for x in arguments])
+        )
+        if found is None:
+            entry = self.entry(arguments)
+            found = entry.run, entry.restore
+        run, restore = found
+        return restore(run(arguments))
 
     def run(self, *arguments: Any) -> Result:
         """Run and tell time, bytes of the outputs, and what ran."""
@@ -127,7 +138,9 @@ class Program:
                 if self._given and len(self._entries) >= _KEPT:
                     # All of them are entries that were given: only who asked before is forgotten.
                     self._entries.clear()
+                    self._calls.clear()
                 self._entries[key] = entry
+                self._calls[key] = entry.run, entry.restore
         return entry
 
     def _fitting(self, arguments: tuple[Any, ...]) -> Entry | None:
@@ -201,10 +214,12 @@ class Program:
         """Let go of everything; calling the program is an error from then on."""
         with self._lock:
             self._closed = True
-            for entry in self._made():
-                entry.executable.close()
+            made = self._made()
+            self._calls.clear()
             self._entries.clear()
             self._given.clear()
+            for entry in made:
+                entry.executable.close()
 
     def __enter__(self) -> Self:
         return self
@@ -220,7 +235,7 @@ class Program:
 
 def signature(arguments: tuple[Any, ...]) -> Signature:
     """Key of arguments: arrays by shape and dtype, containers by their parts, the rest as is."""
-    return tuple([(x.shape, x.dtype) if type(x) is np.ndarray else _key(x) for x in arguments])
+    return tuple([_key(x) for x in arguments])
 
 
 def _key(argument: Any) -> Signature:
