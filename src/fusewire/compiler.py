@@ -162,7 +162,10 @@ def run(op: str, *arrays: Any, backend: str = FALLBACK, **attrs: Any) -> Any:
     """
     declared = get_op(op)
     graph, inputs = graph_of(declared, arrays, attrs)
-    runs = REGISTRY.backends.get(backend)
+    if backend != FALLBACK:
+        # As careful as with any program: an engine may crash over one op.
+        return compile(graph, backend=backend, fallback="error")(*inputs)
+    runs = REGISTRY.backends.get(FALLBACK)
     outputs = build(runs, graph, first_device(runs)).run(inputs).wait()
     return tuple(outputs) if declared.is_multiple else outputs[0]
 
