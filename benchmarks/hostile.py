@@ -47,8 +47,8 @@ from tests.formats import escapes, floods, mutations
 
 MOST_SECONDS = 2.0
 MOST_BYTES = 512 << 20
-# A mutant that takes longer hangs.
-PATIENCE = 30.0
+# A mutant hangs that takes longer: in time of its process, or without taking any.
+PATIENCE, SILENCE = 20.0, 300.0
 # No flood may come near this: it is there so that a failure does not take the machine down.
 ADDRESSES = 16 << 30
 START, END = "/fusewire-begins", "/fusewire-ends"
@@ -180,19 +180,19 @@ def mutate(count: int, processes: int, zoo: bool, first: int = 0) -> Row:
         folder = Path(made)
         running = {lane: _worker(first + lane, first + count, processes, folder, zoo)
                    for lane in range(processes)}  # fmt: skip
-        seen: dict[int, tuple[str, float]] = {}
+        seen: dict[int, tuple[str, float, float]] = {}
         while running:
             time.sleep(0.5)
             for lane, child in list(running.items()):
                 at = _progress(folder, (first + lane) % processes)
                 if lane not in seen or seen[lane][0] != at:
-                    seen[lane] = at, time.monotonic()
-                hangs = time.monotonic() - seen[lane][1] > PATIENCE
+                    seen[lane] = at, _spent(child.pid), time.monotonic()
+                _, spent, since = seen[lane]
+                hangs = _spent(child.pid) - spent > PATIENCE or time.monotonic() - since > SILENCE
                 if child.poll() is None and not hangs:
                     continue
                 running.pop(lane)
-                ended = _finish(child, at, hangs, total)
-                if not ended:
+                if not _finish(child, at, hangs, total):
                     start = int(at or first + lane) + processes
                     running[lane] = _worker(start, first + count, processes, folder, zoo)
                     seen.pop(lane)
@@ -204,6 +204,15 @@ def _worker(first: int, last: int, step: int, folder: Path, zoo: bool) -> subpro
     command = [sys.executable, __file__, "mutations", "--here", *numbers, f"--folder={folder}"]
     command += ["--zoo"] * zoo
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _spent(process: int) -> float:
+    """Give the seconds that a process has computed; 0 when it is gone."""
+    try:
+        parts = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _progress(folder: Path, lane: int) -> str:

@@ -239,6 +239,11 @@ def test_tensor_must_hold_its_elements_once(tensor: Any) -> None:
         open_model(_held(tensor))
 
 
+def test_two_homes_of_elements_are_named() -> None:
+    with pytest.raises(FormatError, match="twice, in float_data and raw_data"):
+        open_model(_held(_float(raw_data=b"\0" * 8, float_data=[1, 2])))
+
+
 def _two_nodes() -> Any:
     nodes = [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Neg", ["t"], ["y"])]
     made = onnx.ModelProto.FromString(floods.model(nodes))
