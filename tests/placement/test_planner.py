@@ -11,8 +11,11 @@ import pytest
 import fusewire as fw
 from fusewire import ops
 from fusewire.backend import Device, Exchange, Executable, Held
+from fusewire.dtypes import int64
 from fusewire.errors import EngineError, RefusedError
+from fusewire.ir.dims import unbacked
 from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
 from fusewire.placement.claims import Home
@@ -161,6 +164,17 @@ def _choice(x: Any) -> Any:
         return np.exp(v) / 2
 
     return ops.cond(np.sum(x) > 0, x, then=double, otherwise=halve)
+
+
+def test_size_that_no_operand_tells_comes_from_where_it_is_told() -> None:
+    shape = Value(TensorType(int64, (2,)), "shape")
+    dims = unbacked(), unbacked()
+    ones = ops.dynamic_full(np.float32(1), shape, dims=dims)
+    flat = ops.reshape(ones, shape=(dims[0] * dims[1],))
+    graph = Graph([shape], [ops.negative(flat)])
+    homes = _homes(PickyBackend("first", ["negative"]), PickyBackend("second", []))
+    planned = _same(graph, homes, np.array([2, 3]))
+    assert len(planned.plan.steps) == 2
 
 
 def test_host_drives_control_flow_and_bodies_run_by_plan() -> None:

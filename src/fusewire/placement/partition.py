@@ -6,7 +6,7 @@ make a region: whatever lies on a path between two of them has the same home and
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.dims import Symbol, lone_symbol
@@ -19,13 +19,15 @@ def partition(graph: Graph, homes: Mapping[Node, Hashable]) -> list[tuple[Hashab
     """Group nodes by home and depth; a home of None stands alone, one node a group."""
     depths: dict[Node, int] = {}
     groups: dict[tuple[int, int, Hashable], list[Node]] = {}
+    tellers = _makers(graph)
     alone = 0
     for node in graph.nodes:
         home = homes[node]
         depth = 0
-        for value in node.operands:
-            maker = value.node
-            if maker is not None:
+        # A size comes from who tells it, as an operand comes from who makes it.
+        told = [tellers[s] for s in _mentioned(node) if s in tellers] if tellers else []
+        for maker in (*(value.node for value in node.operands), *told):
+            if maker is not None and maker in depths:
                 apart = homes[maker] != home or home is None
                 depth = max(depth, depths[maker] + apart)
         depths[node] = depth
@@ -36,36 +38,23 @@ def partition(graph: Graph, homes: Mapping[Node, Hashable]) -> list[tuple[Hashab
 
 
 class Cutter:
-    """Cuts regions out of a graph; what is the same for all of them is found once."""
+    """Cuts groups of nodes out of a graph; what is the same for all of them is found once."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, groups: Sequence[Sequence[Node]]) -> None:
         self._graph = graph
-        self._wanted = set(graph.outputs)
         self._makers = _makers(graph)
+        self._groups = groups
+        self._taken = [self._takes(nodes) for nodes in groups]
+        self._wanted = {*graph.outputs, *(v for taken in self._taken for v in taken)}
 
-    def region(self, nodes: Sequence[Node], name: str) -> tuple[Graph, list[Value], list[Value]]:
-        """Cut nodes out as a graph of their own; also give the values it takes and makes.
+    def region(self, place: int, name: str) -> tuple[Graph, list[Value], list[Value]]:
+        """Cut a group out as a graph of its own; also give the values it takes and makes.
 
         A size that its nodes mention and none of its inputs tells comes in through a further
         input, a value of the graph that has this size as a dim.
         """
-        inside = set(nodes)
-        taken = list(
-            dict.fromkeys(
-                value
-                for node in nodes
-                for value in node.operands
-                if value.constant is None and value.node not in inside
-            )
-        )
-        taken += self._carriers(nodes, taken)
-        users, wanted = self._graph.users, self._wanted
-        made = [
-            value
-            for node in nodes
-            for value in node.outputs
-            if value in wanted or any(user not in inside for user in users.get(value, ()))
-        ]
+        nodes, taken = self._groups[place], self._taken[place]
+        made = [v for node in nodes for v in node.outputs if v in self._wanted]
         inputs = [Value(value.type, f"input{i}") for i, value in enumerate(taken)]
         rebuild = Rebuild(Graph([], made, nodes, name=name))
         rebuild.stand_in(taken, inputs)
@@ -75,15 +64,19 @@ class Cutter:
         names = [f"output{i}" for i in range(len(outputs))]
         return Graph(inputs, outputs, name=name, output_names=names), taken, made
 
-    def _carriers(self, nodes: Sequence[Node], taken: Sequence[Value]) -> list[Value]:
-        """Find values whose shapes tell the sizes that the taken ones do not."""
+    def _takes(self, nodes: Sequence[Node]) -> list[Value]:
+        """List what a group uses from around it, and what tells it sizes."""
         inside = set(nodes)
-        mentioned = {
-            symbol
-            for node in nodes
-            for found in (*map(attr_symbols, node.attrs.values()), *map(type_symbols, node.types))
-            for symbol in found
-        }
+        operands = (value for node in nodes for value in node.operands)
+        taken = [v for v in operands if v.constant is None and v.node not in inside]
+        taken = list(dict.fromkeys(taken))
+        return taken + self._carriers(nodes, inside, taken)
+
+    def _carriers(
+        self, nodes: Sequence[Node], inside: set[Node], taken: Sequence[Value]
+    ) -> list[Value]:
+        """Find values whose shapes tell the sizes that the taken ones do not."""
+        mentioned = {symbol for node in nodes for symbol in _mentioned(node)}
         missing = {s for s in mentioned - _told(taken) if self._makers.get(s) not in inside}
         carriers: list[Value] = []
         for symbol in sorted(missing, key=lambda s: s.key):
@@ -93,6 +86,14 @@ class Cutter:
             if tells and tells[0] not in carriers:
                 carriers.append(tells[0])
         return carriers
+
+
+def _mentioned(node: Node) -> Iterator[Symbol]:
+    """List the sizes that a node names."""
+    for attr in node.attrs.values():
+        yield from attr_symbols(attr)
+    for type_ in node.types:
+        yield from type_symbols(type_)
 
 
 def _makers(graph: Graph) -> dict[Symbol, Node]:

@@ -136,10 +136,10 @@ class _Assembly:
 
     def plan(self, bodies: Mapping[int, Mapping[str, Planned]]) -> Plan:
         cuts: list[Cut] = []
-        cutter = Cutter(self._graph)
-        for name, nodes in self._groups:
+        cutter = Cutter(self._graph, [nodes for _, nodes in self._groups])
+        for place, (name, nodes) in enumerate(self._groups):
             assert name is None or isinstance(name, str)
-            cut, taken, made = cutter.region(nodes, f"region{len(cuts)}")
+            cut, taken, made = cutter.region(place, f"region{place}")
             for value in made:
                 self._places[value] = len(self._places)
             cuts.append((self._region(name, nodes, cut), taken, made))
