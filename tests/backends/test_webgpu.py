@@ -16,6 +16,7 @@ from scipy import special
 
 import fusewire as fw
 import fusewire.backends.webgpu
+from fusewire import dtypes
 from fusewire.backend import Buffer, Config, Device, Offer, Refusal, Unavailable
 from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.program import Program
@@ -484,6 +485,16 @@ def test_program_runs_for_every_size_of_a_named_dim() -> None:
     for rows in (1, 4, 2):
         x = np.linspace(-2, 2, rows * 3, dtype=np.float32).reshape(rows, 3)
         assert np.allclose(program(x, y), f(x, y), rtol=1e-5)
+
+
+@pytest.mark.parametrize("of", [d.name for d in dtypes.STORED if d.bits >= 8])
+@pytest.mark.parametrize("count", [3, 4])
+def test_arrays_of_every_dtype_go_to_the_device(of: str, count: int) -> None:
+    array = np.arange(1, count + 1).astype(dtype(of).numpy)
+    graph = unary(lambda x: reshape(x, shape=array.shape), dtype(of), *array.shape)
+    if any(isinstance(said, Refusal) for said in BACKEND.claim(graph, GPU)):
+        pytest.skip(f"the adapter has no {of}")
+    assert held(array).read().tobytes() == array.tobytes()
 
 
 def test_constants_of_ml_dtypes_go_to_the_device() -> None:

@@ -141,7 +141,8 @@ def as_bytes(array: Array) -> Array:
 
 def whole_words(array: Array) -> Array:
     """View an array as bytes, with zeros up to the next word: devices copy whole words."""
-    if array.dtype.kind in "iufc" and array.nbytes % 4 == 0 and array.flags.c_contiguous:
+    is_plain = array.dtype.kind in "iufc" and array.dtype.isbuiltin == 1
+    if is_plain and array.nbytes % 4 == 0 and array.flags.c_contiguous:
         return array
     data = as_bytes(array)
     return np.append(data, np.zeros(-data.size % 4, np.uint8)) if data.size % 4 else data
