@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewire as fw
-from fusewire.errors import FormatError, RefusedError
+from fusewire.errors import CheckError, FormatError
 from fusewire.frontends.onnx import OnnxFrontend
 from tests.frontends.onnx_models import graph, model, run, single
 
@@ -206,7 +206,7 @@ def test_loop_fills_a_sequence_that_starts_without_elements(is_empty: bool) -> N
 
 
 def test_loop_refuses_elements_of_another_rank_when_it_runs() -> None:
-    with pytest.raises(RefusedError, match="A loop starts with elements"):
+    with pytest.raises(CheckError, match="A loop starts with elements"):
         run(_collecting(None), [np.float32(1.0)])
 
 
