@@ -7,7 +7,7 @@ import pytest
 from fusewire.backend import Device
 from fusewire.placement.claims import Home
 from fusewire.placement.facts import Measured, best, known, measure
-from fusewire.placement.measure import FIGURES, HINTS, Sizes
+from fusewire.placement.gauge import FIGURES, HINTS, Sizes
 from fusewire.placement.select import Search
 from fusewire.process.machine import machine, memory_latency
 from fusewire.registry import REGISTRY

@@ -17,7 +17,7 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.contraction import matmul
 from fusewire.ops.elementwise import add
 from fusewire.placement.claims import Home
-from fusewire.placement.measure import FIGURES, HINTS, Bench, Sizes
+from fusewire.placement.gauge import FIGURES, HINTS, Bench, Sizes
 from fusewire.process.machine import machine, memory_latency
 
 # What is preferred where several kinds of devices are there.
