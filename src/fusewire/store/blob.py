@@ -1,9 +1,11 @@
 """One entry as bytes: nothing of it is believed before all of it was checked.
 
-    magic (8) · length of the header (4) · header (JSON: key, payload's length and SHA-256)
-    · payload · HMAC-SHA256 (32) of everything before it under the user's key
+    magic (8) · length of the header (4) · header (JSON: kind, fields, size of the payload)
+    · payload · SHA-256 of each 4 MiB of it · HMAC-SHA256 (32), under the user's key, of all but
+    the payload
 
-A digest beside a payload proves nothing against someone who can write both; the HMAC does.
+A digest beside a payload proves nothing against someone who can write both; the HMAC covers the
+digests, so that one pass over the payload proves it, by as many threads as there are processors.
 """
 
 from __future__ import annotations
@@ -11,79 +13,160 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import os
 import struct
+import sys
+import threading
+from collections import deque
 from dataclasses import dataclass
+from typing import Protocol
 
 from fusewire.errors import StoreError
 from fusewire.store.key import Key
 
-MAGIC = b"FUSEWIR1"
+MAGIC = b"FUSEWIR2"
 _LENGTH = struct.Struct(">I")
-_MAC = 32
+_START = len(MAGIC) + _LENGTH.size
+_DIGEST = 32
+_PIECE = 2**22
 _MOST_HEADER = 2**16
-START = len(MAGIC) + _LENGTH.size
+# Enough for the header of nearly every entry.
+_GLANCE = 2**12
+# More threads than this find nothing to do: memory is read no faster.
+_MOST_THREADS = 4
+
+
+class Source(Protocol):
+    """Bytes of known size that may be read in parts."""
+
+    @property
+    def size(self) -> int: ...
+
+    def read(self, at: int, length: int) -> bytes:
+        """Give so many bytes from a place, fewer only where they end."""
+        ...
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes in memory as a source."""
+
+    held: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.held)
+
+    def read(self, at: int, length: int) -> bytes:
+        """Give so many bytes from a place."""
+        return self.held[at : at + length]
 
 
 @dataclass(frozen=True)
 class Header:
-    """What an entry says of itself."""
+    """What an entry says of itself; ``start`` is all that stands before its payload."""
 
     key: Key
     size: int
-    sha256: str
-    length: int
+    start: bytes
 
     @property
     def total(self) -> int:
         """Bytes of the whole entry."""
-        return START + self.length + self.size + _MAC
+        return len(self.start) + self.size + self.end
+
+    @property
+    def end(self) -> int:
+        """Bytes of all that stands after the payload."""
+        return _DIGEST * (-(-self.size // _PIECE) + 1)
 
 
-def pack(key: Key, payload: bytes, secret: bytes) -> bytes:
-    """Make an entry."""
-    held = {**key.to_json(), "size": len(payload), "sha256": hashlib.sha256(payload).hexdigest()}
+def pack(key: Key, payload: bytes, secret: bytes) -> tuple[bytes, bytes, bytes]:
+    """Make an entry, in three parts of which the payload is the second."""
+    held = {**key.to_json(), "size": len(payload)}
     header = json.dumps(held, separators=(",", ":")).encode()
     if len(header) > _MOST_HEADER:
         raise StoreError(f"A key of {len(header):,} bytes: {_MOST_HEADER:,} are allowed.")
-    body = b"".join((MAGIC, _LENGTH.pack(len(header)), header, payload))
-    return body + hmac.digest(secret, body, "sha256")
+    start = b"".join((MAGIC, _LENGTH.pack(len(header)), header))
+    digests = _digests(payload)
+    return start, payload, digests + _mac(secret, start, digests)
 
 
-def read_header(held: bytes) -> Header:
-    """Read the header of an entry, or of the beginning of one; StoreError when it is none."""
-    if len(held) < START or not held.startswith(MAGIC):
+def read_header(source: Source) -> Header:
+    """Read the header of an entry; StoreError when it is none."""
+    held = source.read(0, _GLANCE)
+    if len(held) < _START or not held.startswith(MAGIC):
         raise StoreError("It does not begin like an entry of this format.")
     (length,) = _LENGTH.unpack_from(held, len(MAGIC))
-    if length > _MOST_HEADER or len(held) < START + length:
-        raise StoreError("Its header is cut off.")
+    if length > _MOST_HEADER:
+        raise StoreError(f"Its header has {length:,} bytes, at most {_MOST_HEADER:,} are right.")
+    if len(held) < _START + length:
+        held = source.read(0, _START + length)
+    start = held[: _START + length]
     try:
-        found = json.loads(held[START : START + length])
+        found = json.loads(start[_START:])
     except (ValueError, RecursionError):
-        raise StoreError("Its header is not JSON.") from None
-    if not isinstance(found, dict):
-        raise StoreError("Its header is not an object.")
-    size, sha256 = found.get("size"), found.get("sha256")
+        raise StoreError("Its header is not JSON, or cut off.") from None
+    key = Key.from_json(found)
+    size = found.get("size")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise StoreError("Its header has no size.")
-    if not isinstance(sha256, str):
-        raise StoreError("Its header has no digest.")
-    return Header(Key.from_json(found), size, sha256, length)
+    return Header(key, size, start)
 
 
-def unpack(held: bytes, key: Key | None, secret: bytes) -> bytes:
+def unpack(
+    source: Source, key: Key | None, secret: bytes | None, most: int = sys.maxsize
+) -> tuple[Header, bytes]:
     """Check an entry from end to end and give its payload; StoreError says what is wrong.
 
     ``key`` is the one asked for: an entry put under another's name is refused. None takes any.
+    Without a ``secret`` the digests are checked, and nothing is known of who wrote it.
     """
-    header = read_header(held)
-    if len(held) != header.total:
-        raise StoreError(f"It has {len(held):,} bytes, and its header says {header.total:,}.")
-    body, mac = held[:-_MAC], held[-_MAC:]
-    if not hmac.compare_digest(hmac.digest(secret, body, "sha256"), mac):
-        raise StoreError("It was not written with this user's key, or was changed since.")
-    payload = body[START + header.length :]
-    if hashlib.sha256(payload).hexdigest() != header.sha256:
-        raise StoreError("Its payload is not what its digest says.")
+    header = read_header(source)
+    if source.size != header.total:
+        raise StoreError(f"It has {source.size:,} bytes, and its header says {header.total:,}.")
+    if header.total > most:
+        raise StoreError(f"It has {header.total:,} bytes, {most:,} are allowed.")
     if key is not None and header.key != key:
         raise StoreError("It is the entry of another key.")
-    return payload
+    end = source.read(len(header.start) + header.size, header.end)
+    digests, mac = end[:-_DIGEST], end[-_DIGEST:]
+    if secret is not None and not hmac.compare_digest(_mac(secret, header.start, digests), mac):
+        raise StoreError("It was not written with this user's key, or was changed since.")
+    payload = source.read(len(header.start), header.size)
+    if len(payload) != header.size or _digests(payload) != digests:
+        raise StoreError("Its payload is not what its digest says.")
+    return header, payload
+
+
+def _mac(secret: bytes, start: bytes, digests: bytes) -> bytes:
+    return hmac.digest(secret, start + digests, "sha256")
+
+
+def _digests(payload: bytes) -> bytes:
+    """Give the SHA-256 of each piece, one after the other."""
+    view = memoryview(payload)
+    todo = deque((at, view[at : at + _PIECE]) for at in range(0, len(view), _PIECE))
+    found: dict[int, bytes] = {}
+
+    def work() -> None:
+        while True:
+            try:
+                at, piece = todo.popleft()
+            except IndexError:
+                return
+            found[at] = hashlib.sha256(piece).digest()
+
+    threads = []
+    for _ in range(min(os.cpu_count() or 1, _MOST_THREADS, len(todo)) - 1):
+        thread = threading.Thread(target=work, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            # No thread is to be had: this one does it all.
+            break
+        threads.append(thread)
+    work()
+    for thread in threads:
+        thread.join()
+    return b"".join(found[at] for at in sorted(found))

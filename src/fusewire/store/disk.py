@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import threading
 import time
@@ -13,18 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fusewire.errors import StoreError, StoreWarning
-from fusewire.store.blob import START, Header, pack, read_header, unpack
-from fusewire.store.files import Folder, Found
+from fusewire.store.blob import pack, read_header, unpack
+from fusewire.store.files import LOCK, Folder, Found
 from fusewire.store.key import CODE, Key, nearest
 
 LIMIT = 4 * 2**30
 _SECRET = "key"
 _ENTRY = ".entry"
-_LOCK = ".lock"
-# Enough for every header.
-_HEAD = START + 2**16
 # How often the folder's size is looked at, in entries written.
 _LOOK = 32
+_LONGEST_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,11 @@ def default_path() -> Path:
     given = os.environ.get("FUSEWIRE_CACHE")
     if given:
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusewire"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusewire"
+    except RuntimeError:
+        # A user without a home: no folder, which a store says when it is opened.
+        return Path(os.devnull)
 
 
 class Store:
@@ -67,49 +68,50 @@ class Store:
         self._lock = threading.Lock()
         self._opened: tuple[Folder, bytes] | None = None
         self._off = False
-        self._written = 0
+        self._has_complained = False
+        # Entries and bytes that may be written before the folder is looked at.
+        self._left = (0, 0)
 
     @property
     def is_off(self) -> bool:
         """Whether the store gave up: its folder cannot be used."""
-        return self._open() is None
+        return self.opened() is None
 
     def get(self, key: Key) -> bytes | None:
         """Give the payload of an entry, checked; None when there is none that can be used."""
-        opened = self._open()
+        opened = self.opened()
         if opened is None:
             return None
         folder, secret = opened
         name = key.digest + _ENTRY
         try:
-            payload = unpack(folder.read(name), key, secret)
+            with folder.open(name) as file:
+                _, payload = unpack(file, key, secret, self.limit)
+                file.touch()
+                return payload
         except FileNotFoundError:
             return None
         except StoreError:
             folder.remove(name)
-            return None
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._complain("read", error)
-            return None
-        folder.touch(name)
-        return payload
+        return None
 
     def put(self, key: Key, payload: bytes) -> bool:
         """Keep a payload; tells whether it was kept."""
-        opened = self._open()
+        opened = self.opened()
         if opened is None:
             return False
-        folder, secret = opened
         try:
-            held = pack(key, payload, secret)
-            folder.write(key.digest + _ENTRY, held, durable=key.kind in CODE)
-            self._bound(folder, len(held))
-        except StoreError as error:
-            warnings.warn(f"Not kept: {error}", StoreWarning, stacklevel=2)
-            return False
-        except OSError as error:
+            parts = pack(key, payload, opened[1])
+            size = sum(map(len, parts))
+            if size > self.limit:
+                raise StoreError(f"An entry of {size:,} bytes, and {self.limit:,} are allowed.")
+            self._write(opened[0], key, parts)
+        except (OSError, StoreError) as error:
             self._complain("write", error)
             return False
+        self._bound(size)
         return True
 
     def once(self, key: Key, make: Callable[[], bytes], seconds: float = 600.0) -> bytes:
@@ -117,30 +119,35 @@ class Store:
 
         One that waits longer than ``seconds`` makes its own: a lock never decides what is right.
         """
-        held = self.get(key)
-        if held is not None:
-            return held
-        with self._single(key, seconds):
-            held = self.get(key)
-            if held is None:
-                held = make()
-                self.put(key, held)
-            return held
+        end, pause = time.monotonic() + seconds, 0.001
+        while (held := self.get(key)) is None:
+            with self._turn(key, is_last=time.monotonic() > end) as is_mine:
+                if is_mine:
+                    held = self.get(key)
+                    if held is None:
+                        held = make()
+                        self.put(key, held)
+                    return held
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return held
 
     def drop(self, key: Key) -> None:
         """Forget an entry."""
-        if (opened := self._open()) is not None:
+        if (opened := self.opened()) is not None:
             opened[0].remove(key.digest + _ENTRY)
 
     def entries(self, kind: str | None = None) -> Iterator[Entry]:
-        """List entries by their headers; those that have none are left out."""
-        opened = self._open()
+        """List entries by their headers; those that have none of their name are left out."""
+        opened = self.opened()
         if opened is None:
             return
         for found in self._files(opened[0]):
-            header = self._header(opened[0], found)
-            if header is not None and kind in (None, header.key.kind):
-                yield Entry(header.key, found.size, found.used, found.name)
+            with contextlib.suppress(OSError, StoreError):
+                with opened[0].open(found.name) as file:
+                    key = read_header(file).key
+                if key.digest + _ENTRY == found.name and kind in (None, key.kind):
+                    yield Entry(key, found.size, found.used, found.name)
 
     def why_missed(self, key: Key) -> str:
         """Say in a sentence what differs from the nearest entry."""
@@ -154,38 +161,39 @@ class Store:
 
     def verify(self) -> Checked:
         """Check every entry from end to end, and remove those that are not right."""
-        opened = self._open()
+        opened = self.opened()
         if opened is None:
             return Checked(0, (), 0)
         folder, secret = opened
         good, bad = 0, []
         for found in self._files(folder):
             try:
-                held = folder.read(found.name)
-                unpack(held, None, secret)
-                if read_header(held).key.digest + _ENTRY != found.name:
+                with folder.open(found.name) as file:
+                    header, _ = unpack(file, None, secret, self.limit)
+                if header.key.digest + _ENTRY != found.name:
                     raise StoreError("It has the name of another key.")
                 good += 1
             except StoreError as error:
                 bad.append(f"{found.name}: {error}")
                 folder.remove(found.name)
-            except OSError:
+            except (OSError, MemoryError):
                 continue
-        return Checked(good, tuple(bad), folder.sweep())
+        with contextlib.suppress(OSError):
+            return Checked(good, tuple(bad), folder.sweep())
+        return Checked(good, tuple(bad), 0)
 
     def prune(self, limit: int) -> int:
         """Remove entries that were used longest ago until so many bytes are left; count them."""
-        opened = self._open()
-        return 0 if opened is None else self._prune(opened[0], limit)
+        opened = self.opened()
+        return 0 if opened is None else self._prune(opened[0], limit)[0]
 
     def close(self) -> None:
         """Let go of the folder."""
         with self._lock:
-            if self._opened is not None:
-                self._opened[0].close()
             self._opened, self._off = None, True
 
-    def _open(self) -> tuple[Folder, bytes] | None:
+    def opened(self) -> tuple[Folder, bytes] | None:
+        """Give the folder and the user's key; None when the store is off."""
         with self._lock:
             if self._opened is None and not self._off:
                 try:
@@ -197,8 +205,23 @@ class Store:
             return self._opened
 
     def _complain(self, what: str, error: Exception) -> None:
-        said = f"The cache cannot {what} in {self.path}: {error} Everything works without it."
-        warnings.warn(said, StoreWarning, stacklevel=3)
+        if not self._has_complained:
+            self._has_complained = True
+            said = f"The cache cannot {what} in {self.path}: {error} Everything works without it."
+            warnings.warn(said, StoreWarning, stacklevel=3)
+
+    def _write(self, folder: Folder, key: Key, parts: tuple[bytes, ...]) -> None:
+        name, durable = key.digest + _ENTRY, key.kind in CODE
+        try:
+            folder.write(name, parts, durable=durable)
+        except FileNotFoundError:
+            # Somebody removed the folder: a new one, once, with a new key.
+            with self._lock:
+                self._opened = None
+            opened = self.opened()
+            if opened is None:
+                raise
+            opened[0].write(name, pack(key, parts[1], opened[1]), durable=durable)
 
     def _files(self, folder: Folder) -> list[Found]:
         try:
@@ -207,76 +230,63 @@ class Store:
             self._complain("list", error)
             return []
 
-    def _header(self, folder: Folder, found: Found) -> Header | None:
-        with contextlib.suppress(OSError, StoreError):
-            return read_header(folder.read(found.name, _HEAD))
-        return None
-
-    def _bound(self, folder: Folder, size: int) -> None:
-        """Keep the folder below its limit: looked at now and then, and for large entries."""
+    def _bound(self, size: int) -> None:
+        """Keep the folder below its limit, as far as we know what others write."""
         with self._lock:
-            self._written += 1
-            due = self._written % _LOOK == 1 or size > self.limit // 64
-        if due:
-            self._prune(folder, self.limit)
-            folder.sweep()
+            entries, room = self._left[0] - 1, self._left[1] - size
+            self._left = entries, room
+            opened = self._opened
+        if opened is None or (entries >= 0 and room >= 0):
+            return
+        total = self._prune(opened[0], self.limit)[1]
+        with self._lock:
+            self._left = _LOOK, self.limit - total
+        with contextlib.suppress(OSError):
+            opened[0].sweep()
 
-    def _prune(self, folder: Folder, limit: int) -> int:
-        files = sorted(self._files(folder), key=lambda found: found.used)
-        total = sum(found.size for found in files)
-        gone = 0
+    def _prune(self, folder: Folder, limit: int) -> tuple[int, int]:
+        """Remove what was used longest ago; give how many are gone and the bytes that stay."""
+        files, now = self._files(folder), time.time()
         for found in files:
+            # Left by a clock that was ahead: it counts as used now, and ages from here on.
+            if found.used > now:
+                folder.touch(found.name)
+        total, gone = sum(found.size for found in files), 0
+        for found in sorted(files, key=lambda found: min(found.used, now)):
             if total <= limit:
                 break
             folder.remove(found.name)
             total -= found.size
             gone += 1
-        return gone
+        return gone, total
 
     @contextlib.contextmanager
-    def _single(self, key: Key, seconds: float) -> Iterator[None]:
-        opened = self._open()
-        fd = -1
+    def _turn(self, key: Key, *, is_last: bool) -> Iterator[bool]:
+        """Tell whether it is ours to make an entry: alone, or because nobody can lock or wait."""
+        opened, name, fd = self.opened(), key.digest + LOCK, None
+        is_mine = True
         if opened is not None:
             with contextlib.suppress(OSError):
-                # A few files for all keys: two keys that share one wait for each other in vain.
-                fd = opened[0].lock_file(f"{key.digest[:2]}{_LOCK}")
+                fd = opened[0].lock(name)
+                is_mine = fd is not None or is_last
         try:
-            if fd >= 0:
-                _wait_for(fd, seconds)
-            yield
+            yield is_mine
         finally:
-            if fd >= 0:
-                os.close(fd)
-
-
-def _wait_for(fd: int, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    pause = 0.001
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > end:
-                return
-            time.sleep(pause)
-            pause = min(2 * pause, 0.05)
-        except OSError:
-            # A disk that cannot lock: everybody makes their own, and the last one stays.
-            return
-        else:
-            return
+            if opened is not None and fd is not None:
+                opened[0].unlock(name, fd)
 
 
 def _secret(folder: Folder) -> bytes:
-    """Read the user's key, made at first use."""
-    with contextlib.suppress(FileNotFoundError):
-        return _checked_secret(folder.read(_SECRET))
-    folder.write_once(_SECRET, os.urandom(32))
-    return _checked_secret(folder.read(_SECRET))
-
-
-def _checked_secret(held: bytes) -> bytes:
-    if len(held) != 32:
-        raise StoreError(f"The key of the cache has {len(held)} bytes, 32 are right. Remove it.")
-    return held
+    """Read the user's key; made at first use, and anew when it is not one."""
+    for _ in range(2):
+        with contextlib.suppress(FileNotFoundError):
+            try:
+                with folder.open(_SECRET) as file:
+                    held = file.read(0, 33)
+                if len(held) == 32:
+                    return held
+                folder.remove(_SECRET)
+            except StoreError:
+                folder.remove(_SECRET)
+        folder.write_once(_SECRET, os.urandom(32))
+    raise StoreError(f"There is no key in the cache, and none can be made: remove {_SECRET!r}.")
