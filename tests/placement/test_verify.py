@@ -1,0 +1,181 @@
+"""The jury: what it judges on, what it catches, and what it says when it cannot."""
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire import ops
+from fusewire.errors import StoreError
+from fusewire.ir.graph import Graph, Value
+from fusewire.ops.interpret import Interpreter, type_of
+from fusewire.placement.inputs import SPECIAL, input_sets
+from fusewire.placement.verify import Judged, Jury, Run
+
+X = np.linspace(-2.0, 3.0, 48, dtype=np.float32).reshape(6, 8)
+
+
+def softmax_graph() -> Graph:
+    return fw.trace(lambda x: np.exp(x) / np.exp(x).sum(1, keepdims=True), X)
+
+
+def honest(graph: Graph) -> Run:
+    return Interpreter(graph)
+
+
+Spoil = Callable[[int, list[Any], Sequence[Any]], list[Any]]
+
+
+def spoiled(graph: Graph, spoil: Spoil) -> Run:
+    """Run right, then let ``spoil(call, outputs, inputs)`` change what comes out."""
+    right, calls = Interpreter(graph), itertools.count()
+    return lambda inputs: spoil(next(calls), [np.array(x) for x in right(inputs)], inputs)
+
+
+def test_right_engine_is_right_on_every_set() -> None:
+    graph = softmax_graph()
+    judged = Jury(graph, [X]).judge(honest(graph))
+    assert (judged.status, judged.left_out, judged.repeats) == ("right", (), True)
+    assert judged.sets == ("given", "random", "edges", "zeros", "ones")
+    assert 0 < judged.error <= 1
+
+
+FAULTS: dict[str, tuple[Spoil, str]] = {
+    "always": (lambda call, y, x: [y[0] + np.float32(1e-3)], "given"),
+    "second call": (lambda call, y, x: [y[0] * (1 + (call == 2) * np.float32(0.1))], "given"),
+    "other inputs": (lambda call, y, x: [y[0] if x[0] is X else -y[0]], "random"),
+    "negative zero": (lambda call, y, x: [y[0] + np.any(np.signbit(x[0]) & (x[0] == 0))], "edges"),
+    "zeros": (lambda call, y, x: [y[0] * np.any(x[0])], "zeros"),
+    "no number": (lambda call, y, x: [np.full_like(y[0], np.nan)], "given"),
+}
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_wrong_engine_is_wrong_on_the_set_that_shows_it(name: str) -> None:
+    spoil, kind = FAULTS[name]
+    graph = softmax_graph()
+    judged = Jury(graph, [X]).judge(spoiled(graph, spoil))
+    assert (judged.status, judged.kind) == ("wrong", kind)
+    assert judged.error > 1
+    assert judged.reason
+
+
+def test_answer_of_the_call_before_is_caught_though_each_was_once_right() -> None:
+    graph = softmax_graph()
+    held: list[list[Any]] = []
+
+    def stale(call: int, outputs: list[Any], inputs: Sequence[Any]) -> list[Any]:
+        held.append(outputs)
+        return held[max(call - 1, 0)]
+
+    assert Jury(graph, [X]).judge(spoiled(graph, stale)).kind == "given"
+
+
+def test_answer_that_a_later_call_overwrites_is_caught() -> None:
+    graph = softmax_graph()
+    buffer = np.empty_like(X)
+
+    def reused(call: int, outputs: list[Any], inputs: Sequence[Any]) -> list[Any]:
+        buffer[...] = outputs[0]
+        return [buffer]
+
+    assert Jury(graph, [X]).judge(spoiled(graph, reused)).kind == "given"
+
+
+def test_noise_within_the_tolerance_is_right_and_told() -> None:
+    graph = softmax_graph()
+
+    def wobble(call: int, outputs: list[Any], inputs: Sequence[Any]) -> list[Any]:
+        return [np.nextafter(outputs[0], np.float32(call % 2))]
+
+    judged = Jury(graph, [X]).judge(spoiled(graph, wobble))
+    assert (judged.status, judged.repeats) == ("right", False)
+
+
+def test_indices_stay_valid_and_sizes_stay_themselves() -> None:
+    rows = np.arange(12, dtype=np.int64).reshape(3, 4)
+    graph = fw.trace(lambda table, rows: table[rows], X.repeat(2, 0), rows)
+    sets = {found.kind: found.values for found in input_sets(graph, [X.repeat(2, 0), rows])}
+    assert sorted(sets["random"][1].flat) == sorted(rows.flat)
+    assert (sets["random"][1] != rows).any()
+    assert sets["zeros"][1] is rows
+    few = fw.trace(lambda table, rows: table[rows], X, rows[0])
+    assert input_sets(few, [X, rows[0]])[1].values[1].tolist() == rows[0].tolist()
+
+
+def test_drawn_inputs_have_dtype_shape_and_range_of_the_given() -> None:
+    given: list[Any] = [
+        X.astype(np.float16),
+        np.array([[3, 9], [200, 4]], np.uint8),
+        np.array([True] * 3),
+        np.zeros((2, 2), np.float32),
+    ]
+    graph = fw.trace(lambda a, b, c, d: (a * 2, b + 1, ~c, d + 1), *given)
+    drawn = input_sets(graph, given, seed=3)[1].values
+    for x, y in zip(drawn, given, strict=True):
+        assert (x.dtype, x.shape) == (y.dtype, y.shape)
+    assert drawn[0].min() >= X.min()
+    assert drawn[0].max() <= X.max()
+    assert 3 <= drawn[1].min() <= drawn[1].max() <= 200
+    assert drawn[2].all()
+    assert 0 < np.abs(drawn[3]).max() <= 1
+
+
+def test_special_set_without_a_finite_answer_is_left_out_and_said_so() -> None:
+    graph = fw.trace(np.log, X + 3)
+    judged = Jury(graph, [X + 3]).judge(honest(graph))
+    assert judged.status == "right"
+    assert "zeros: the exact answer is not finite" in judged.left_out
+
+
+def test_set_that_the_graph_does_not_take_is_left_out() -> None:
+    x = Value(type_of(X), "x")
+    largest = ops.reduce_max(x, axes=(0, 1), keepdims=False)
+    graph = Graph([x], [ops.check(x, ops.equal(largest, 3.0), message="It is not 3.")])
+    judged = Jury(graph, [X]).judge(honest(graph))
+    assert (judged.status, judged.sets) == ("right", ("given",))
+    assert judged.left_out == tuple(
+        f"{kind}: the graph does not take it: It is not 3." for kind in ("random", *SPECIAL)
+    )
+
+
+def test_jury_without_time_says_what_it_left_out() -> None:
+    graph = softmax_graph()
+    late = Jury(graph, [X], deadline=time.monotonic() - 1).judge(honest(graph))
+    assert (late.status, late.sets) == ("not judged", ())
+    assert "given: no time was left" in late.reason
+    tight = Jury(graph, [X])
+    tight.prepare()
+    tight.deadline = time.monotonic()
+    judged = tight.judge(honest(graph))
+    assert (judged.status, judged.sets) == ("right", ("given",))
+    assert len(judged.left_out) == 4
+
+
+def test_oracles_are_shared_by_candidates() -> None:
+    graph = softmax_graph()
+    jury = Jury(graph, [X])
+    jury.judge(honest(graph))
+    found = [jury.oracle(inputs) for inputs in jury.sets]
+    jury.judge(honest(graph))
+    assert all(jury.oracle(i) is x for i, x in zip(jury.sets, found, strict=True))
+
+
+def test_verdict_goes_through_json() -> None:
+    judged = Judged("wrong", math.inf, 0.1, "why", ("given",), "given", ("ones: no",), False)
+    assert Judged.from_data(json.loads(json.dumps(judged.to_data()))) == judged
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"status": "fine"}, {"sets": 3}, {"sets": [1]}, {"error": "0"}, {"repeats": 1}, {"more": 1}],
+)
+def test_verdict_that_is_not_one_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(StoreError):
+        Judged.from_data({**Judged("right").to_data(), **change})
