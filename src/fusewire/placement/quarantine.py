@@ -33,8 +33,8 @@ class Keeper(Protocol):
 class Fact:
     """Why an artifact is not to be used; ``when`` is a time of UTC.
 
-    ``seconds`` is what a hang was given, ``place`` and ``op`` are of the first wrong node, where one
-    was found.
+    ``seconds`` is what a hang was given, ``place`` and ``op`` are of the first wrong node, where
+    one was found.
     """
 
     code: str
@@ -75,7 +75,7 @@ def quarantine(keeper: Keeper, artifact: Key, fact: Fact) -> bool:
 
 
 def quarantined(keeper: Keeper, artifact: Key, seconds: float = 0.0) -> Fact | None:
-    """Tell what is held against an artifact; a hang is not, where ``seconds`` are more than then."""
+    """Tell what is held against an artifact; a hang is not where ``seconds`` are more than then."""
     held = keeper.get(_key(artifact))
     if held is None:
         return None
