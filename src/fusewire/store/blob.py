@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import io
 import json
 import os
 import struct
@@ -37,13 +38,17 @@ _MOST_THREADS = 4
 
 
 class Source(Protocol):
-    """Bytes of known size that may be read in parts."""
+    """Bytes of known size that may be read in parts, by several threads at once."""
 
     @property
     def size(self) -> int: ...
 
     def read(self, at: int, length: int) -> bytes:
         """Give so many bytes from a place, fewer only where they end."""
+        ...
+
+    def fill(self, view: memoryview, at: int) -> int:
+        """Read from a place into memory, as far as there is something to read."""
         ...
 
 
@@ -60,6 +65,12 @@ class Bytes:
     def read(self, at: int, length: int) -> bytes:
         """Give so many bytes from a place."""
         return self.held[at : at + length]
+
+    def fill(self, view: memoryview, at: int) -> int:
+        """Copy from a place."""
+        found = self.read(at, len(view))
+        view[: len(found)] = found
+        return len(found)
 
 
 @dataclass(frozen=True)
@@ -88,7 +99,7 @@ def pack(key: Key, payload: bytes, secret: bytes) -> tuple[bytes, bytes, bytes]:
     if len(header) > _MOST_HEADER:
         raise StoreError(f"A key of {len(header):,} bytes: {_MOST_HEADER:,} are allowed.")
     start = b"".join((MAGIC, _LENGTH.pack(len(header)), header))
-    digests = _digests(payload)
+    digests = _digests(memoryview(payload))
     return start, payload, digests + _mac(secret, start, digests)
 
 
@@ -133,29 +144,35 @@ def unpack(
     digests, mac = end[:-_DIGEST], end[-_DIGEST:]
     if secret is not None and not hmac.compare_digest(_mac(secret, header.start, digests), mac):
         raise StoreError("It was not written with this user's key, or was changed since.")
-    payload = source.read(len(header.start), header.size)
-    if len(payload) != header.size or _digests(payload) != digests:
-        raise StoreError("Its payload is not what its digest says.")
-    return header, payload
+    # Whose buffer becomes the payload without a copy.
+    held = io.BytesIO(bytes(header.size))
+    with held.getbuffer() as view:
+        if _digests(view, source, len(header.start)) != digests:
+            raise StoreError("Its payload is not what its digest says.")
+    return header, held.getvalue()
 
 
 def _mac(secret: bytes, start: bytes, digests: bytes) -> bytes:
     return hmac.digest(secret, start + digests, "sha256")
 
 
-def _digests(payload: bytes) -> bytes:
-    """Give the SHA-256 of each piece, one after the other."""
-    view = memoryview(payload)
-    todo = deque((at, view[at : at + _PIECE]) for at in range(0, len(view), _PIECE))
+def _digests(view: memoryview, source: Source | None = None, at: int = 0) -> bytes:
+    """Give the SHA-256 of each piece, one after the other; read first if there is a source."""
+    todo = deque((place, view[place : place + _PIECE]) for place in range(0, len(view), _PIECE))
     found: dict[int, bytes] = {}
+    failed: list[OSError] = []
 
     def work() -> None:
-        while True:
+        while not failed:
             try:
-                at, piece = todo.popleft()
+                place, piece = todo.popleft()
+                if source is not None:
+                    source.fill(piece, at + place)
+                found[place] = hashlib.sha256(piece).digest()
             except IndexError:
                 return
-            found[at] = hashlib.sha256(piece).digest()
+            except OSError as error:
+                failed.append(error)
 
     threads = []
     for _ in range(min(os.cpu_count() or 1, _MOST_THREADS, len(todo)) - 1):
@@ -169,4 +186,6 @@ def _digests(payload: bytes) -> bytes:
     work()
     for thread in threads:
         thread.join()
-    return b"".join(found[at] for at in sorted(found))
+    if failed:
+        raise failed[0]
+    return b"".join(found[place] for place in sorted(found))

@@ -28,8 +28,6 @@ _TEMPORARY = ".part-"
 _OLD = 3600.0
 # A use is noted when the last one noted is as old as this.
 _RECENT = 60.0
-# A single read gives at most some 2 GiB.
-_MOST_READ = 2**30
 
 
 @dataclass(frozen=True)
@@ -51,15 +49,20 @@ class File:
     start: int = 0
 
     def read(self, at: int, length: int) -> bytes:
-        """Read from a place: fewer bytes than asked for only where the file ends."""
-        parts = []
-        while length > 0:
-            part = os.pread(self.fd, min(length, _MOST_READ), self.start + at)
-            if not part:
-                break
-            parts.append(part)
-            at, length = at + len(part), length - len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        """Read a little from a place: fewer bytes than asked for only where the file ends."""
+        held = bytearray(length)
+        with memoryview(held) as view:
+            size = self.fill(view, at)
+        return bytes(held[:size])
+
+    def fill(self, view: memoryview, at: int) -> int:
+        """Read from a place into memory, and count the bytes: all, or where the file ends."""
+        done = 0
+        while done < len(view) and (
+            count := os.preadv(self.fd, [view[done:]], self.start + at + done)
+        ):
+            done += count
+        return done
 
     def touch(self) -> None:
         """Note that it is used now, unless that was noted a moment ago."""
