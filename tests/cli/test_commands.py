@@ -21,6 +21,7 @@ def _run(*words: str) -> str:
 
 
 ARGUMENTS = {
+    "cache": ("ls",),
     "conform": ("reference", "--op", "gelu", "--op", "add", "--slice", "1/8"),
     "run": ("model.onnx", "--backend", "reference"),
     "show": ("model.onnx",),
@@ -33,6 +34,7 @@ def test_command_prints_a_table_and_json(
 ) -> None:
     fw.save_onnx(fw.trace(lambda x: x + x, fw.Spec((3,), "float32")), tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FUSEWIRE_CACHE", str(tmp_path / "cache"))
     words = (name, *ARGUMENTS.get(name, ()))
     assert "━" in _run(*words)
     assert json.loads(_run(*words, "--json"))

@@ -13,6 +13,7 @@ COMMANDS = {
     "backends": "List backends, installed and not, with versions and reasons.",
     "conform": "Run every op, sample and dtype on a backend, without fallback.",
     "devices": "List the devices of every backend, with what is known of them.",
+    "cache": "List, explain, check, shrink and carry what is remembered between runs.",
     "doctor": "Check the machine, the packages and every backend.",
 }
 

@@ -1,0 +1,236 @@
+"""``fusewire cache``: what is remembered, whether it is right, and how to carry it elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fusewire.errors import StoreError, StoreWarning
+from fusewire.store.disk import Entry, Store
+from fusewire.store.exchange import Moved, export, take
+from fusewire.store.key import CODE, DATA, KINDS, nearest
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
+_AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+_kind = click.Choice(sorted(KINDS))
+
+
+@click.group()
+def command() -> None:
+    """List, explain, check, shrink and carry what is remembered between runs."""
+
+
+@command.command()
+@click.argument("kind", type=_kind, required=False)
+@_json
+def ls(kind: str | None, as_json: bool) -> None:
+    """Count entries by kind, or list those of one KIND."""
+    store = _store()
+    entries = sorted(store.entries(kind), key=lambda entry: -entry.used)
+    if as_json:
+        rows = [_row(entry) for entry in entries]
+        about = {"folder": str(store.path), "limit": store.limit, "kinds": _kinds(entries)}
+        click.echo(json.dumps({**about, "entries": rows}, indent=1))
+        return
+    console = Console()
+    if kind is None:
+        _print(console, _kinds(entries), size=_size, used=_age)
+    else:
+        rows = [{**_row(entry), "digest": entry.key.digest[:12]} for entry in entries]
+        _print(console, [_without(row, "kind") for row in rows],
+               size=_size, used=_age, fields=_fields)  # fmt: skip
+    total = sum(entry.size for entry in entries)
+    console.print(f"{len(entries)} entries, {_size(total)} of {_size(store.limit)}")
+    console.print(str(store.path), soft_wrap=True, markup=False)
+
+
+@command.command()
+@click.argument("digest")
+@_json
+def why(digest: str, as_json: bool) -> None:
+    """Show what an entry was made of, and what differs from the one nearest to it.
+
+    DIGEST is the beginning of one, as `cache ls KIND` lists them.
+    """
+    store = _store()
+    entries = list(store.entries())
+    entry = _only(digest, entries)
+    is_right = store.get(entry.key) is not None
+    other = nearest(entry.key, (one.key for one in entries))
+    report = {**_row(entry), "is_right": is_right, "nearest": other and other.digest}
+    report["differs"] = [
+        {"field": name, "nearest": theirs, "this": ours}
+        for name, theirs, ours in (entry.key.differs(other) if other else ())
+    ]
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+        return
+    console = Console()
+    about = {k: report[k] for k in ("kind", "digest")} | {"size": _size(entry.size)}
+    about |= {"used": _age(entry.used), "checked": "right" if is_right else "bad, and removed"}
+    rows = [*about.items(), *entry.key.fields]
+    _print(console, [{"field": name, "this": value} for name, value in rows])
+    if other is None:
+        console.print(f"There is no other {entry.key.kind}.")
+        return
+    console.print(f"The nearest {other.kind} is {other.digest[:12]}. It differs in:")
+    _print(console, report["differs"])
+
+
+@command.command()
+@_json
+def verify(as_json: bool) -> None:
+    """Check every entry from end to end; bad ones are removed, and the exit code is 1."""
+    found = _store().verify()
+    _say(
+        {"good": found.good, "bad": list(found.bad), "swept": found.swept},
+        as_json,
+        f"{found.good} entries are right, {len(found.bad)} were not and are removed, "
+        f"{found.swept} left-over files swept.",
+        found.bad,
+    )
+    sys.exit(1 if found.bad else 0)
+
+
+@command.command()
+@click.option("--to", "limit", required=True, help="How many bytes may stay: 500MB, 2GiB, 0.")
+@_json
+def prune(limit: str, as_json: bool) -> None:
+    """Remove what was used longest ago until little enough is left."""
+    store, most = _store(), _bytes(limit)
+    gone = store.prune(most)
+    sizes = [entry.size for entry in store.entries()]
+    left = {"removed": gone, "entries": len(sizes), "size": sum(sizes)}
+    _say(left, as_json, f"{gone} entries removed, {len(sizes)} stay with {_size(sum(sizes))}.")
+
+
+@command.command("export")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--kind", "kinds", multiple=True, type=_kind, help="Only these; all data otherwise.")
+@click.option("--with-code", is_flag=True, help="Compiled code too, for yourself only.")
+@_json
+def export_(file: Path, kinds: tuple[str, ...], with_code: bool, as_json: bool) -> None:
+    """Write what is known into one FILE: measurements, quarantine, tuning, plans, verdicts."""
+    if not with_code and CODE & set(kinds):
+        raise click.UsageError("Code is exported with --with-code only.")
+    wanted = set(kinds) or (DATA | CODE if with_code else DATA)
+    _moved(lambda store: export(store, file, wanted), as_json, f"written to {file}")
+
+
+@command.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@_json
+def import_(file: Path, as_json: bool) -> None:
+    """Read such a FILE with all checks; what is here already stays as it is.
+
+    Code, plans and verdicts of another user are refused: they are made anew.
+    """
+    _moved(lambda store: take(store, file), as_json, f"taken from {file}")
+
+
+def _moved(move: Callable[[Store], Moved], as_json: bool, said: str) -> None:
+    """Move entries and tell of them; a failure is exit code 1."""
+    try:
+        moved = move(_store())
+    except (StoreError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    kept = ", ".join(f"{count} {kind}" for kind, count in sorted(moved.kept.items()))
+    _say(
+        {"kept": dict(moved.kept), "present": moved.present, "refused": moved.refused},
+        as_json,
+        f"{moved.kept.total()} entries {said}{f' ({kept})' if kept else ''}; "
+        f"{moved.present} were here already, {len(moved.refused)} refused.",
+        moved.refused,
+    )
+
+
+def _store() -> Store:
+    """Open the user's store; one that cannot be used ends the command, with the reason."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", StoreWarning)
+        store = Store()
+        if store.is_off:
+            raise click.ClickException(" ".join(str(one.message) for one in caught))
+    return store
+
+
+def _say(report: dict[str, Any], as_json: bool, said: str, lines: Iterable[str] = ()) -> None:
+    click.echo(json.dumps(report, indent=1) if as_json else "\n".join([said, *lines]))
+
+
+def _only(digest: str, entries: list[Entry]) -> Entry:
+    found = [entry for entry in entries if entry.key.digest.startswith(digest.lower())]
+    if len(found) != 1:
+        some = ", ".join(entry.key.digest[:12] for entry in found[:5])
+        said = f"{len(found)} entries begin so: {some}" if found else "No entry begins so"
+        raise click.UsageError(f"{digest!r}: {said}. `fusewire cache ls KIND` lists them.")
+    return found[0]
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    return {"digest": entry.key.digest, "kind": entry.key.kind, "size": entry.size,
+            "used": entry.used, "fields": dict(entry.key.fields)}  # fmt: skip
+
+
+def _without(row: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != name}
+
+
+def _kinds(entries: list[Entry]) -> list[dict[str, Any]]:
+    rows = []
+    for kind in sorted(KINDS):
+        found = [entry for entry in entries if entry.key.kind == kind]
+        used = max((entry.used for entry in found), default=None)
+        size = sum(entry.size for entry in found)
+        rows.append({"kind": kind, "entries": len(found), "size": size, "used": used})
+    return rows
+
+
+def _print(console: Console, rows: list[dict[str, Any]], **forms: Callable[[Any], str]) -> None:
+    table = Table(header_style="bold")
+    for name in rows[0] if rows else ("nothing here",):
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(_plain(forms.get(name, str)(value)) for name, value in row.items()))
+    console.print(table)
+
+
+def _plain(text: str) -> str:
+    """Show a text of unknown origin: nothing in it moves the cursor or colours the screen."""
+    return escape("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
+
+
+def _fields(fields: dict[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in fields.items())
+
+
+def _size(size: int) -> str:
+    unit = next((u for u in ("G", "M", "K") if size >= _UNITS[u]), "")
+    return f"{size / _UNITS[unit]:.1f} {unit.replace('K', 'k')}B" if unit else f"{size} B"
+
+
+def _age(used: float | None) -> str:
+    if used is None:
+        return "-"
+    seconds = max(time.time() - used, 0.0)
+    unit = next((u for u in ("d", "h", "min") if seconds >= _AGES[u]), "s")
+    return f"{seconds / _AGES[unit]:.0f} {unit} ago"
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]I?|)B?", text.strip().upper())
+    if found is None:
+        raise click.UsageError(f"{text!r} is no size. Sizes are like 500MB, 2GiB, 0.")
+    return int(float(found[1]) * _UNITS[found[2]])

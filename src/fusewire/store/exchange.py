@@ -1,0 +1,126 @@
+"""Entries in one file, to carry from machine to machine; what is read is a stranger's until proven.
+
+    magic (8) · entries, one after the other, each as `blob` writes it
+
+Data is checked for its digests, its size and being JSON, and whoever reads it checks what it says.
+What we would have to believe (code, plans, verdicts) is taken only under the same user's key.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fusewire.errors import StoreError
+from fusewire.store.blob import Header, pack, read_header, unpack
+from fusewire.store.disk import Store
+from fusewire.store.files import File, plain_file
+from fusewire.store.key import DATA, VOUCHED, Key
+
+_MAGIC = b"FUSEWIRX"
+# Data is small: what is larger is none. Read as JSON it takes up to twenty times as much memory.
+_MOST_DATA = 2**24
+_MOST_ENTRIES = 100_000
+
+
+@dataclass
+class Moved:
+    """What became of the entries: how many of each kind, and those refused with the reason."""
+
+    kept: Counter[str] = field(default_factory=Counter)
+    present: int = 0
+    refused: list[str] = field(default_factory=list)
+
+    def refuse(self, key: Key, error: StoreError) -> None:
+        """Note why an entry was left out."""
+        self.refused.append(f"{key.kind} {key.digest[:12]}: {error}")
+
+
+def export(store: Store, path: Path, kinds: Collection[str] = DATA) -> Moved:
+    """Write the entries of some kinds into one file, whole or not at all."""
+    opened = store.opened()
+    if opened is None:
+        raise StoreError(f"The cache {store.path} cannot be used, so nothing can be exported.")
+    moved = Moved()
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with temporary.open("xb") as file:
+            file.write(_MAGIC)
+            for entry in store.entries():
+                payload = store.get(entry.key) if entry.key.kind in kinds else None
+                if payload is None:
+                    continue
+                try:
+                    _check(entry.key, payload)
+                    file.writelines(pack(entry.key, payload, opened[1]))
+                    moved.kept[entry.key.kind] += 1
+                except StoreError as error:
+                    moved.refuse(entry.key, error)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return moved
+
+
+def take(store: Store, path: Path) -> Moved:
+    """Read such a file into the store; what the store has stays. StoreError if it is not one."""
+    opened = store.opened()
+    if opened is None:
+        raise StoreError(f"The cache {store.path} cannot be used, so nothing can be imported.")
+    moved = Moved()
+    with plain_file(path.resolve()) as file:
+        if file.read(0, len(_MAGIC)) != _MAGIC:
+            raise StoreError(f"{path} was not written by `fusewire cache export`.")
+        # The structure of all of it, before anything is kept.
+        for header, part in list(_parts(file)):
+            key = header.key
+            try:
+                # Before anything is read: a size is only a claim.
+                most = _MOST_DATA if key.kind in DATA else store.limit
+                vouched = opened[1] if key.kind in VOUCHED else None
+                _, payload = unpack(part, key, vouched, most)
+                _check(key, payload)
+            except StoreError as error:
+                moved.refuse(key, error)
+                continue
+            if store.get(key) is not None:
+                moved.present += 1
+            elif store.put(key, payload):
+                moved.kept[key.kind] += 1
+            else:
+                moved.refuse(key, StoreError("It could not be written."))
+    return moved
+
+
+def _parts(file: File) -> Iterator[tuple[Header, File]]:
+    at, count = len(_MAGIC), 0
+    while at < file.size:
+        rest = replace(file, size=file.size - at, start=at)
+        try:
+            header = read_header(rest)
+            if header.total > rest.size:
+                raise StoreError(f"It has {header.total:,} bytes, {rest.size:,} are left.")
+        except StoreError as error:
+            raise StoreError(f"Entry {count} of the file, at byte {at:,}: {error}") from None
+        if (count := count + 1) > _MOST_ENTRIES:
+            raise StoreError(f"The file has more than {_MOST_ENTRIES:,} entries.")
+        yield header, replace(rest, size=header.total)
+        at += header.total
+
+
+def _check(key: Key, payload: bytes) -> None:
+    """See that data is a JSON object of bounded size."""
+    if key.kind not in DATA:
+        return
+    if len(payload) > _MOST_DATA:
+        raise StoreError(f"{len(payload):,} bytes of data, {_MOST_DATA:,} are allowed.")
+    try:
+        found = json.loads(payload)
+    except (ValueError, RecursionError):
+        raise StoreError("Its data is not JSON.") from None
+    if not isinstance(found, dict):
+        raise StoreError("Its data is not a JSON object.")
