@@ -11,9 +11,10 @@ from typing import Any
 
 from fusewire.errors import StoreError
 
-# What kinds of entries there are. Code is loaded into the process; data is JSON, and checked.
-CODE = frozenset({"artifact", "module"})
-DATA = frozenset({"plan", "measurement", "verdict", "quarantine", "tuning"})
+# What kinds of entries there are. Code, and weights beside it, are used as they are; data is JSON,
+# and checked.
+CODE = frozenset({"artifact", "module", "weights"})
+DATA = frozenset({"plan", "measurement", "verdict", "quarantine", "tuning", "weights"})
 KINDS = CODE | DATA
 # Believed because this user wrote it. What else a stranger tells makes us slower at worst.
 VOUCHED = CODE | {"plan", "verdict"}
