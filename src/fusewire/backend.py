@@ -62,10 +62,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Unavailable:
-    """Why a backend cannot run here, and what would help.
-
-    Nothing is wrong with one that is "not-installed", or that finds "no-device".
-    """
+    """Why a backend cannot run here, and what would help."""
 
     code: str
     reason: str
@@ -73,6 +70,7 @@ class Unavailable:
 
     @property
     def is_fault(self) -> bool:
+        """Whether something is wrong: not with one that is missing, or that finds no device."""
         return self.code not in ("not-installed", "no-device")
 
 
@@ -115,10 +113,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled region: bytes without the weights, and all that is needed to load them.
+    """A compiled region: ``native`` bytes are code of the engine's own.
 
-    ``native`` bytes are code of the engine's own; ``rebuild`` bytes are a description from which
-    loading compiles again, because the engine cannot reload or gains nothing by it.
+    From ``rebuild`` bytes, loading compiles again: the engine cannot reload or gains nothing by it.
+    ``weights`` are what an engine made of the region's: loading reads them where they lie.
     """
 
     kind: Literal["native", "rebuild"]
@@ -128,6 +126,7 @@ class Artifact:
     launch: Mapping[str, Fact] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     key: Mapping[str, str] = field(default_factory=dict)
+    weights: memoryview | None = None
 
 
 @dataclass(frozen=True)
@@ -241,10 +240,8 @@ class Config:
         """Merge the options over a backend's defaults; an unknown one is an error."""
         unknown = sorted(set(self.options) - set(defaults))
         if unknown:
-            raise OptionsError(
-                f"{backend} has no option {', '.join(unknown)}. "
-                f"It has {', '.join(sorted(defaults)) or 'none'}."
-            )
+            known = ", ".join(sorted(defaults)) or "none"
+            raise OptionsError(f"{backend} has no option {', '.join(unknown)}. It has {known}.")
         return {**defaults, **self.options}
 
 
@@ -293,6 +290,10 @@ class Backend(abc.ABC):
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Name what an artifact depends on beyond the contract: versions, flags, drivers."""
         return {"engine": self.info.version}
+
+    def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
+        """List other options under which a region may be faster and is as right: they are timed."""
+        return ()
 
     def close(self) -> None:  # noqa: B027 - optional
         """Let go of devices; safe to repeat."""

@@ -89,6 +89,7 @@ VALUES = st.one_of(
         FACTS,
         st.dictionaries(st.text(), NUMBERS),
         st.dictionaries(st.text(), st.text()),
+        st.none() | st.binary(min_size=1).map(memoryview),
     ),
     st.builds(Config, st.none() | st.integers(), st.none() | st.integers(), st.booleans(), FACTS),
 )
@@ -244,6 +245,7 @@ def test_what_is_no_value_of_ours_is_not_sent(value: Any) -> None:
         Slot("door", "x", dtypes.float32, ()),  # type: ignore[arg-type]  # the fault
         Offer([0]),  # type: ignore[arg-type]  # the fault
         Artifact("native", "text", ()),  # type: ignore[arg-type]  # the fault
+        Artifact("native", b"", (), weights=memoryview(b"1234")[::2]),
         Config(options={"a": {}}),  # type: ignore[dict-item]  # the fault
         object(),
     ],

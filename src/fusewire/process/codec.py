@@ -123,6 +123,13 @@ def _write_bytes(value: Any, blobs: Blobs) -> Json:
     return len(raw)
 
 
+def _write_block(value: Any, blobs: Blobs) -> Json:
+    if not (type(value) is memoryview and value.contiguous):
+        _refuse("a memoryview in one piece", value)
+    blobs.append(np.frombuffer(value, np.uint8))
+    return value.nbytes
+
+
 def _next(size: Any, blobs: Blob) -> Array:
     """Take the next blob, which must have the size that is said."""
     blob = next(blobs, None)
@@ -253,6 +260,8 @@ TEXT = _plain(str)
 FLAG = _plain(bool)
 WHOLE = _plain(int)
 BYTES = Written(_write_bytes, lambda value, blobs: _next(value, blobs).tobytes())
+# Not copied on its way: it may be as large as all weights.
+BLOCK = Written(_write_block, lambda value, blobs: memoryview(_next(value, blobs)))
 DTYPE = Written(_write_dtype, _read_dtype)
 DIMS = _many(Written(_write_dim, _read_dim))
 FACTS = _table(_one_or_many(_plain(str, bool, int, float)))
@@ -277,7 +286,7 @@ RECORDS: dict[type, dict[str, Written]] = {
            "alias_of": _or_none(WHOLE), "donated": FLAG, "digest": _or_none(TEXT)},
     Artifact: {"kind": _word_of(Literal["native", "rebuild"]), "payload": BYTES,
                "slots": _many(SLOT), "workspace": WHOLE, "launch": FACTS, "metrics": NUMBERS,
-               "key": _table(TEXT)},
+               "key": _table(TEXT), "weights": _or_none(BLOCK)},
     Config: {"threads": _or_none(WHOLE), "memory_limit": _or_none(WHOLE), "deterministic": FLAG,
              "options": FACTS},
 }  # fmt: skip
