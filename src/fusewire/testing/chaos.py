@@ -2,7 +2,7 @@
 
 A reference names fault and phase, so that a child process, or an entry point, needs nothing else:
 ``fusewire.testing.chaos:segv_at_compile``. Otherwise it runs graphs as the reference does, so
-``none_at_run`` is a well-behaved backend.
+``none_at_run`` is a well-behaved backend, and ``stale_at_run`` one that answers wrongly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn, final
+from typing import NoReturn, final
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.ops.interpret import Interpreter
 from fusewire.region import claim_by_table, edge_slots, weight_slots
+from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, swapped
 
 # "recompile" is every compile but the first, "rerun" every run of an executable but the first.
 PHASES = ("import", "probe", "claim", "compile", "recompile", "load", "run", "rerun")
@@ -100,8 +101,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "none": lambda: None,
     "garbage": lambda: None,
     "alias": lambda: None,
-    "wrong": lambda: None,
-    "nan": lambda: None,
+    **dict.fromkeys((*KINDS, SWAPPED), lambda: None),
     "segv": lambda: ctypes.string_at(0),
     "abort": os.abort,
     "exit": lambda: os._exit(3),
@@ -124,29 +124,6 @@ FAULTS: dict[str, Callable[[], object]] = {
 }
 
 
-def _off(value: Any) -> Any:
-    """Change one element by a little more than any rounding would."""
-    flat = value.reshape(-1)
-    if flat.size and value.dtype.kind != "b":
-        flat[0] += np.asarray(abs(flat[0]) * 2e-2 + 1, value.dtype)
-    return value
-
-
-def _holed(value: Any) -> Any:
-    """Make one element no number, where the dtype has that."""
-    if value.size and value.dtype.kind in "fc":
-        value.reshape(-1)[0] = np.nan
-    return value
-
-
-# What becomes of outputs.
-SPOILED: dict[str, Callable[[Any], Any]] = {
-    "garbage": lambda x: x.astype(np.int8),
-    "wrong": _off,
-    "nan": _holed,
-}
-
-
 @final
 class ChaosExecutable(Executable):
     """An interpreter that has a fault."""
@@ -155,6 +132,9 @@ class ChaosExecutable(Executable):
         self._interpreter = Interpreter(graph)
         self._chaos = chaos
         self._phase = "run"
+        # Wrong answers are wrong from the phase on, not at it alone.
+        is_wrong = chaos.fault in KINDS and chaos.phase in ("run", "rerun")
+        self._spoiler = Spoiler(chaos.fault) if is_wrong else None
 
     @property
     def is_reentrant(self) -> bool:
@@ -167,13 +147,18 @@ class ChaosExecutable(Executable):
         outputs: Sequence[Held] | None = None,
         stream: object | None = None,
     ) -> Event:
-        """Run node by node; garbage is of another dtype, an alias is an input, wrong is off."""
+        """Run node by node; garbage is of another dtype, an alias is an input."""
         fault = self._chaos.strikes(self._phase)
+        is_early = (self._phase, self._chaos.phase) == ("run", "rerun")
         self._phase = "rerun"
         if fault == "alias":
             return Done(list(inputs))
         found = [x.copy() if isinstance(x, np.ndarray) else x for x in self._interpreter(inputs)]
-        return Done([SPOILED[fault](x) for x in found] if fault in SPOILED else found)
+        if fault == "garbage":
+            return Done([x.astype(np.int8) for x in found])
+        if self._spoiler is None or is_early:
+            return Done(found)
+        return Done(self._spoiler(found, inputs))
 
 
 @final
@@ -181,19 +166,19 @@ class ChaosBackend(Backend):
     """Runs every graph, until it is time."""
 
     def __init__(self, fault: str = "none", phase: str = "run") -> None:
-        self._fault = fault
-        self._phase = phase
+        self.fault = fault
+        self.phase = phase
         self._has_compiled = False
         self.strikes("import")
 
     def strikes(self, phase: str) -> str:
         """Misbehave if this is the phase; some faults are in what the phase gives."""
-        if phase != self._phase or self._fault == "none":
+        if phase != self.phase or self.fault == "none":
             return "none"
         # Clocks of this kind agree between processes: who reads it can tell how fast it heard.
         os.write(2, f"chaos strikes at {time.monotonic():.6f}\n".encode())
-        FAULTS[self._fault]()
-        return self._fault
+        FAULTS[self.fault]()
+        return self.fault
 
     @property
     def info(self) -> BackendInfo:
@@ -238,7 +223,9 @@ class ChaosBackend(Backend):
         if self.strikes("load") == "garbage":
             return object()  # type: ignore[return-value]  # garbage
         held = {digest: Constant.of(array) for digest, array in weights.items()}
-        return ChaosExecutable(parse_graph(artifact.payload.decode(), held), self)
+        graph = parse_graph(artifact.payload.decode(), held)
+        is_swapped = self.fault == SWAPPED
+        return ChaosExecutable((is_swapped and swapped(graph)) or graph, self)
 
 
 def __getattr__(name: str) -> Callable[[], ChaosBackend]:
