@@ -59,9 +59,10 @@ def model(engine: str, size: str) -> tuple[Callable[[Any], Any], tuple[int, ...]
 
 def loaded(program: Program, x: Array) -> Any:
     """Dig out the one executable of a program that has run."""
-    runner: Any = program.entry((x,)).executable._runners[0]
-    (made,) = runner._made.values()
-    return made.parts[0].__self__
+    made: Any = program.entry((x,)).executable
+    runner = made._runners[0]
+    (loaded_,) = runner._made.values()
+    return loaded_.parts[0].__self__
 
 
 def reference(program: Program, x: Array) -> dict[str, Call]:

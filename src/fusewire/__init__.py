@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusewire import ops
-    from fusewire.compiler import Options, compile, load, run, trace
+    from fusewire.compiler import compile, load, run, trace
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.formats.onnx.saving import save_onnx
     from fusewire.frontend import Limits, Spec
     from fusewire.ir.graph import Graph
+    from fusewire.options import Options
     from fusewire.registry import (
         Registry,
         devices,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "compile": "compiler", "load": "compiler", "trace": "compiler", "run": "compiler",
-    "Options": "compiler",
+    "Options": "options",
     "Program": "runtime.program", "Result": "runtime.program",
     "save_onnx": "formats.onnx.saving",
     "Spec": "frontend", "Limits": "frontend",

@@ -171,11 +171,15 @@ def plain_key(value: Any) -> tuple[type, Any]:
 
 @dataclass(frozen=True)
 class Reading:
-    """A graph with the structure of what the source takes and gives."""
+    """A graph with the structure of what the source takes and gives.
+
+    ``digest`` is the SHA-256 of the file, as hex, where one file is all that was read.
+    """
 
     graph: Graph
     arguments: Structure
     results: Structure
+    digest: str | None = None
 
 
 class Frontend(abc.ABC):

@@ -15,6 +15,8 @@ LAYERS = (
     "cli",
     "testing",
     "compiler",
+    "entries",
+    "options",
     "placement",
     "runtime",
     "store",

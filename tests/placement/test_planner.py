@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from fusewire.placement.claims import Home
 from fusewire.placement.planner import Planned, make_plan
 from fusewire.region import build
 from fusewire.runtime.execute import PlanRunner
-from fusewire.runtime.plan import HOST, Region
+from fusewire.runtime.plan import HOST, Outline
 from tests.placement.picky import PickyBackend
 
 CPU = Device("cpu", "test")
@@ -36,12 +36,14 @@ def _runner(graph: Graph, homes: Sequence[Home]) -> tuple[PlanRunner, Planned]:
     planned = make_plan(graph, homes)
     by_name = {home.name: home.backend for home in homes}
 
-    def make(region: Region, sized: Graph, inputs: Sequence[Held]) -> tuple[Executable, Exchange]:
-        verify(sized)
+    def make(
+        region: Outline, sized: Callable[[], Graph], inputs: Sequence[Held]
+    ) -> tuple[Executable, Exchange]:
+        verify(sized())
         backend = by_name[region.backend]
-        return build(backend, sized, region.device), backend.exchange
+        return build(backend, sized(), region.device), backend.exchange
 
-    def rescue(region: Region, sized: Graph, error: EngineError) -> tuple[Executable, Exchange]:
+    def rescue(region: Outline, sized: Graph, error: EngineError) -> tuple[Executable, Exchange]:
         raise error
 
     runner = PlanRunner(planned.plan, make, rescue, lambda body: make_plan(body, homes).plan)

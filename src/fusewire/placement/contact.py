@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fusewire.backend import Backend, Config, Exchange, Executable, Held, Refusal
+from fusewire.backend import Artifact, Backend, Config, Exchange, Executable, Held, Refusal
 from fusewire.errors import EngineError, FallbackWarning, RefusedError
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Array, Graph
 from fusewire.ir.text import constants_of
 from fusewire.placement.claims import Home
+from fusewire.placement.remember import Memory, artifact_key
 from fusewire.process.guard import BY_CODE, guarded
 from fusewire.process.isolate import first_contact
 from fusewire.region import build, weights_of
-from fusewire.runtime.plan import Region
+from fusewire.runtime.execute import shape_of
+from fusewire.runtime.plan import Outline
 from fusewire.runtime.transfer import to_host
 from fusewire.runtime.why import Contacted
+from fusewire.store.key import Key
 
 Fallback = Literal["error", "warn", "allow"]
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of a region, and the key under which its artifact is remembered, if any."""
+
+    outline: Outline
+    contacted: Contacted
+    key: Key | None = None
 
 
 @dataclass(frozen=True)
@@ -27,60 +40,98 @@ class Maker:
     """Builds executables for the regions of a program; ``spare`` runs what an engine cannot.
 
     ``contacts`` fills up with what became of each; regions are those of the plan, or of a body
-    that was planned anew.
+    that was planned anew. What is in ``memory`` has proved itself, and is loaded as it is.
     """
 
     home: Home
     spare: Home
     config: Config
     fallback: Fallback
-    contacts: list[tuple[Region, Contacted]] = field(default_factory=list)
+    memory: Memory | None = None
+    contacts: list[Made] = field(default_factory=list)
 
     def make(
-        self, region: Region, graph: Graph, inputs: Sequence[Held]
+        self, outline: Outline, graph: Callable[[], Graph], inputs: Sequence[Held]
     ) -> tuple[Executable, Exchange]:
         """Compile and load a region; what an engine does instead of answering is a refusal."""
-        is_home = region.backend == self.home.name
+        key = self._key(outline, inputs)
+        if key is not None and (found := self._recalled(outline, key, graph)) is not None:
+            return found
+        sized = graph()
+        is_home = outline.backend == self.home.name
         backend = self.home.backend if is_home else self.spare.backend
         config = self.config if is_home else Config()
         metrics: Mapping[str, float] = {}
         try:
-            if not is_home or self.home.reference is None:
-                made = guarded(
-                    region.backend, "compile", graph.name, build, backend, graph, region.device,
-                    config,
-                )  # fmt: skip
-            else:
-                made, metrics = self._proven(backend, region, graph, config, inputs)
-            exchange = guarded(region.backend, "load", graph.name, _exchange, backend, made)
+            artifact, metrics = self._compiled(backend, outline, sized, config, inputs)
+            weights = weights_of(artifact, constants_of(sized))
+            found = self._loaded(outline, backend, artifact, weights)
         except EngineError as error:
-            return self.rescue(region, graph, error)
-        self._note(region, graph, "ready", region.backend, metrics=metrics)
-        return made, exchange
+            return self.rescue(outline, sized, error)
+        if key is not None and self.memory is not None:
+            self.memory.keep_artifact(key, artifact, weights)
+        self._note(outline, "ready", outline.backend, metrics=metrics, key=key)
+        return found
 
-    def _proven(
-        self, backend: Backend, region: Region, graph: Graph, config: Config, inputs: Sequence[Held]
-    ) -> tuple[Executable, Mapping[str, float]]:
+    def _key(self, outline: Outline, inputs: Sequence[Held]) -> Key | None:
+        """Name what would be remembered; None where compiling costs nothing, or nobody keeps it."""
+        is_worth = outline.backend == self.home.name and not self.home.backend.info.trusted
+        if self.memory is None or not is_worth:
+            return None
+        return artifact_key(outline, [shape_of(x) for x in inputs], self.home.backend, self.config)
+
+    def _recalled(
+        self, outline: Outline, key: Key, graph: Callable[[], Graph]
+    ) -> tuple[Executable, Exchange] | None:
+        assert self.memory is not None, "there was a key"
+        start = time.perf_counter()
+        held = self.memory.artifact(key)
+        if held is None:
+            return None
+        artifact, weights = held
+        if any(slot.digest not in weights for slot in artifact.slots if slot.digest is not None):
+            weights = weights_of(artifact, constants_of(graph()))
+        try:
+            found = self._loaded(outline, self.home.backend, artifact, weights)
+        except EngineError:
+            # It loaded once: whatever changed, it is made anew.
+            self.memory.drop(key)
+            return None
+        metrics = {"load_seconds": time.perf_counter() - start}
+        self._note(outline, "ready", outline.backend, metrics=metrics, key=key, cache="hit")
+        return found
+
+    def _loaded(
+        self, outline: Outline, backend: Backend, artifact: Artifact, weights: Mapping[str, Array]
+    ) -> tuple[Executable, Exchange]:
+        name = outline.backend
+        made = guarded(name, "load", name, backend.load, artifact, outline.device, weights)
+        return made, guarded(name, "load", name, _exchange, backend, made)
+
+    def _compiled(
+        self, backend: Backend, outline: Outline, graph: Graph, config: Config,
+        inputs: Sequence[Held],
+    ) -> tuple[Artifact, Mapping[str, float]]:  # fmt: skip
+        """Compile: here, or with a first run in a child where the engine is not trusted."""
         home = self.home
-        assert home.reference is not None, "it is met in a child"
+        if outline.backend != home.name or home.reference is None:
+            compile_ = backend.compile
+            name = outline.backend
+            made = guarded(name, "compile", graph.name, compile_, graph, outline.device, config)
+            return made, {}
         given = [to_host(value) for value in inputs]
-        contact = first_contact(home.reference, graph, region.device, config, given, home.limits)
+        contact = first_contact(home.reference, graph, outline.device, config, given, home.limits)
         if isinstance(contact, Refusal):
             raise BY_CODE[contact.code](contact.reason, contact.suggestion)
-        weights = weights_of(contact.artifact, constants_of(graph))
-        made = guarded(
-            region.backend, "load", graph.name, backend.load, contact.artifact, region.device,
-            weights,
-        )  # fmt: skip
-        return made, contact.metrics
+        return contact.artifact, contact.metrics
 
     def rescue(
-        self, region: Region, graph: Graph, error: EngineError
+        self, outline: Outline, graph: Graph, error: EngineError
     ) -> tuple[Executable, Exchange]:
         """Run a region elsewhere, or raise where that is not allowed."""
         spare = self.spare
-        is_allowed = self.fallback != "error" and region.backend != spare.name
-        self._note(region, graph, error.code, spare.name if is_allowed else "", error)
+        is_allowed = self.fallback != "error" and outline.backend != spare.name
+        self._note(outline, error.code, spare.name if is_allowed else "", error)
         if not is_allowed:
             raise RefusedError(f"{error} Fallback is not allowed, so the program stops.") from error
         if self.fallback == "warn":
@@ -90,20 +141,22 @@ class Maker:
 
     def _note(
         self,
-        region: Region,
-        graph: Graph,
+        outline: Outline,
         outcome: str,
         runs_on: str,
         error: EngineError | None = None,
         metrics: Mapping[str, float] = {},
+        key: Key | None = None,
+        cache: str = "",
     ) -> None:
-        inputs = tuple(str(value.type) for value in graph.inputs)
-        isolated = region.backend == self.home.name and self.home.reference is not None
+        inputs = tuple(str(value.type) for value in outline.inputs)
+        isolated = outline.backend == self.home.name and self.home.reference is not None
         said = ("", "") if error is None else (error.reason, error.advice)
+        cache = cache or ("off" if key is None else "miss")
         contacted = Contacted(
-            region.graph.name, region.backend, inputs, outcome, runs_on, isolated, *said, metrics
+            "", outline.backend, inputs, outcome, runs_on, isolated, *said, metrics, cache
         )
-        self.contacts.append((region, contacted))
+        self.contacts.append(Made(outline, contacted, key))
 
 
 def _exchange(backend: Backend, made: object) -> Exchange:

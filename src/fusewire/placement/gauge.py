@@ -58,8 +58,8 @@ class Bench:
             raise RefusedError(next(iter(claimed.refusals.values())).reason)
         maker = Maker(home, home, config, "error")
         region = Region(claimed.graph, home.name, home.device, "static")
-        made, exchange = maker.make(region, claimed.graph, inputs)
-        self.metrics = maker.contacts[-1][1].metrics
+        made, exchange = maker.make(region.outline, lambda: claimed.graph, inputs)
+        self.metrics = maker.contacts[-1].contacted.metrics
         return made, [self._resident(x, exchange) for x in inputs]
 
     def _resident(self, array: Array, exchange: Exchange) -> Held:
@@ -69,9 +69,9 @@ class Bench:
             return given
         x = Value(type_of(array), "x")
         graph = Graph([x], [add(x, np.zeros((), array.dtype))], name="resident")
-        made, _ = Maker(self.home, self.home, Config(), "error").make(
-            Region(graph, self.home.name, self.home.device, "static"), graph, [array]
-        )
+        region = Region(graph, self.home.name, self.home.device, "static")
+        maker = Maker(self.home, self.home, Config(), "error")
+        made, _ = maker.make(region.outline, lambda: graph, [array])
         return made.run([given]).wait()[0]
 
     def seconds(self, graph: Graph, inputs: Sequence[Array], config: Config = Config()) -> float:

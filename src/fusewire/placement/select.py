@@ -53,6 +53,10 @@ class Search:
     isolate: bool = True
     limits: ChildLimits = field(default_factory=ChildLimits)
 
+    def reference_of(self, name: str) -> str:
+        """Give "module:Class" of a backend, with its extensions, for a child to find it."""
+        return self.registry.meet(name, isolate=self.isolate, limits=self.limits).reference
+
     def homes(self, name: str) -> list[Home]:
         """List a backend's devices; UnavailableError says why there is none."""
         met = self.registry.meet(name, isolate=self.isolate, limits=self.limits)
@@ -72,8 +76,23 @@ class Search:
 def choose(policy: Policy, device: str | None, graph: Graph, search: Search) -> Home:
     """Find the home that a policy wants for a graph; RegistryError says why there is none."""
     policy = search.registry.default if policy == "auto" else policy
+    homes = fitting(policy, device, graph, search)
+    if callable(policy):
+        found = list(homes)
+        chosen = policy(found, graph) if found else None
+    elif isinstance(policy, str) and policy != "auto":
+        chosen = next(homes)
+    else:
+        chosen = _fewest_regions(homes, graph)
+    if chosen is None:
+        raise RegistryError(f"No backend here fits {policy!r}. `fusewire devices` lists all.")
+    return chosen
+
+
+def fitting(policy: Policy, device: str | None, graph: Graph, search: Search) -> Iterator[Home]:
+    """Yield the homes among which a policy lets choose, the most preferred first."""
     if isinstance(policy, str) and policy != "auto":
-        return _named(search.homes(policy), policy, device)
+        return iter([_named(search.homes(policy), policy, device)])
     homes = search.all_homes()
     if device is not None or isinstance(policy, ForDevice):
         wanted = policy.device if isinstance(policy, ForDevice) else device
@@ -81,14 +100,7 @@ def choose(policy: Policy, device: str | None, graph: Graph, search: Search) -> 
     if isinstance(policy, FirstWith):
         ops, flags, holds = policy.ops, policy.capabilities, search.registry.holds
         homes = (x for x in homes if holds(x.name, *flags) and _takes(x, graph, ops))
-    if callable(policy):
-        found = list(homes)
-        chosen = policy(found, graph) if found else None
-    else:
-        chosen = _fewest_regions(homes, graph)
-    if chosen is None:
-        raise RegistryError(f"No backend here fits {policy!r}. `fusewire devices` lists all.")
-    return chosen
+    return homes
 
 
 def _named(homes: Sequence[Home], name: str, device: str | None) -> Home:

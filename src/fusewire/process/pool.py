@@ -129,6 +129,12 @@ class Pool:
             child = self._fill(seat, reference)
             yield seat, child.greet(self._start_seconds)
 
+    def pid(self, reference: str) -> int | None:
+        """Give the process of a backend's child, if there is one."""
+        seat = self._seats.get(reference)
+        child = None if seat is None else seat.child
+        return None if child is None else child.pid
+
     def release(self, reference: str) -> None:
         """End a backend's child that nobody will ask again."""
         with self._lock:

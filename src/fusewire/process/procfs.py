@@ -1,9 +1,10 @@
-"""What the kernel tells about processes: memory in use, descendants."""
+"""What the kernel tells about processes: memory in use, time on and off a core, descendants."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
@@ -38,3 +39,22 @@ def available() -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return os.sysconf("SC_AVPHYS_PAGES") * _PAGE
+
+
+class Scheduled(NamedTuple):
+    """Seconds that the threads of a process ran, and that they waited for a core."""
+
+    ran: float
+    waited: float
+
+
+def scheduled(pid: int | None) -> Scheduled:
+    """Sum up over the threads of a process; zeros where nobody tells."""
+    ran = waited = 0
+    for listed in (_PROC / str(pid) / "task").glob("*/schedstat") if pid is not None else ():
+        try:
+            words = listed.read_text().split()
+            ran, waited = ran + int(words[0]), waited + int(words[1])
+        except (OSError, IndexError, ValueError):
+            continue
+    return Scheduled(ran * 1e-9, waited * 1e-9)

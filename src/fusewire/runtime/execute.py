@@ -21,13 +21,13 @@ from fusewire.ir.verify import attr_symbols
 from fusewire.ops.interpret import Interpreter, bind
 from fusewire.ops.sample import HostValue
 from fusewire.process.guard import guarded, guarded_run
-from fusewire.runtime.plan import HOST, Plan, Region, Step
+from fusewire.runtime.plan import HOST, Outline, Plan, Step
 from fusewire.runtime.transfer import hand_over, to_host
 
 # Makes a region ready to run: given it, its graph for these sizes, and inputs to try it on.
-Build = Callable[[Region, Graph, Sequence[Held]], tuple[Executable, Exchange]]
+Build = Callable[[Outline, Callable[[], Graph], Sequence[Held]], tuple[Executable, Exchange]]
 # Finds another home for a region whose engine failed while running; raises where none is allowed.
-Rescue = Callable[[Region, Graph, EngineError], tuple[Executable, Exchange]]
+Rescue = Callable[[Outline, Graph, EngineError], tuple[Executable, Exchange]]
 # Plans a body of control flow once sizes of the graph around it are known.
 Replan = Callable[[Graph], Plan]
 
@@ -62,14 +62,16 @@ def _close(executable: Executable) -> None:
 class RegionRunner:
     """A region and its executables: one, or one per size for an engine that needs sizes."""
 
-    def __init__(self, region: Region, build: Build, rescue: Rescue, is_last: bool = False) -> None:
+    def __init__(
+        self, region: Outline, build: Build, rescue: Rescue, is_last: bool = False
+    ) -> None:
         """``is_last``: the caller gets what it gives, on the host."""
         self._region = region
         self._is_last = is_last
         self._name = region.backend
         self._build = build
         self._rescue = rescue
-        self._symbols = {s for v in region.graph.inputs for s in type_symbols(v.type)}
+        self._symbols = {s for v in region.inputs for s in type_symbols(v.type)}
         self._per_size = region.shapes != "dynamic" and bool(self._symbols)
         self._made: dict[tuple[tuple[int, ...], ...], Loaded] = {}
         self._lock = threading.RLock()
@@ -77,7 +79,7 @@ class RegionRunner:
     def run(self, inputs: Sequence[Held], is_rescued: bool = False) -> list[Held]:
         """Run on values from anywhere. What stays on a device is not waited for."""
         # Every call of a program comes this way: loops that end early, and few calls.
-        key = tuple(map(_shape, inputs)) if self._per_size else ()
+        key = tuple(map(shape_of, inputs)) if self._per_size else ()
         loaded = self._made.get(key) or self._make(key, inputs)
         run, exchange, is_host, is_plain, turn = loaded.parts
         name, taken = self._name, inputs
@@ -105,24 +107,28 @@ class RegionRunner:
                 self._made[key] = Loaded(*made)
             return self.run(inputs, is_rescued=True)
 
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run as the last of a program."""
+        return self.run(inputs)
+
     def _make(self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]) -> Loaded:
         with self._lock:
             found = self._made.get(key)
             if found is None:
-                made = self._build(self._region, self._graph(inputs), inputs)
+                made = self._build(self._region, lambda: self._graph(inputs), inputs)
                 found = self._made[key] = Loaded(*made)
         return found
 
     def _graph(self, inputs: Sequence[Held]) -> Graph:
-        return self._sized(inputs) if self._per_size else self._region.graph
+        return self._sized(inputs) if self._per_size else self._region.region.graph
 
     def _sized(self, inputs: Sequence[Held]) -> Graph:
         sizes: dict[Symbol, int] = {}
-        for value, given in zip(self._region.graph.inputs, inputs, strict=True):
+        for value, given in zip(self._region.inputs, inputs, strict=True):
             assert isinstance(value.type, TensorType)
-            bind(value.type, _shape(given), sizes, f"The input {value.name}")
+            bind(value.type, shape_of(given), sizes, f"The input {value.name}")
         known: dict[Symbol, Dim] = dict(sizes)
-        return bind_symbols(self._region.graph, known)
+        return bind_symbols(self._region.region.graph, known)
 
     def close(self) -> None:
         """Let go of the executables; one at work is closed when it is done."""
@@ -137,10 +143,12 @@ def _to_host(values: Sequence[Held]) -> list[Held]:
     return [to_host(value) for value in values]
 
 
-def _shape(value: Held) -> tuple[int, ...]:
+def shape_of(value: Held) -> tuple[int, ...]:
+    """Give the shape of an array or a buffer; other values have none."""
     if isinstance(value, np.ndarray | np.generic):
         return tuple(value.shape)
-    assert isinstance(value, Buffer), "sizes are read off arrays and buffers"
+    if not isinstance(value, Buffer):
+        return ()
     return tuple(dim for dim in value.type.shape if isinstance(dim, int))
 
 
@@ -195,11 +203,11 @@ class PlanRunner(Executable):
 
     def __init__(self, plan: Plan, build: Build, rescue: Rescue, replan: Replan) -> None:
         self._plan = plan
-        whole = _whole(plan)
+        whole = plan.is_whole
         self._runners = [
             HostRunner(step, build, rescue, replan)
             if step.region.backend == HOST
-            else RegionRunner(step.region, build, rescue, whole)
+            else RegionRunner(step.region.outline, build, rescue, whole)
             for step in plan.steps
         ]
         # Runs to the end and gives what the caller gets: values on the host.
@@ -245,11 +253,3 @@ class PlanRunner(Executable):
         """Let go of everything."""
         for runner in self._runners:
             runner.close()
-
-
-def _whole(plan: Plan) -> bool:
-    """Tell whether a plan is one region that takes and gives exactly what the plan does."""
-    if len(plan.steps) != 1:
-        return False
-    (step,) = plan.steps
-    return step.inputs == tuple(range(len(plan.graph.inputs))) and step.outputs == plan.outputs

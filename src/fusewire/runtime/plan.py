@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from fusewire.backend import Device, Shapes
-from fusewire.ir.graph import Constant, Graph
+from fusewire.ir.graph import Constant, Graph, Value
+from fusewire.ir.hash import exact_hash
 
 # The home of control-flow nodes that no backend takes whole: their bodies run by plan.
 HOST = "host"
@@ -20,6 +22,35 @@ class Region:
     backend: str
     device: Device
     shapes: Shapes
+
+    @cached_property
+    def outline(self) -> Outline:
+        """What of it a run has to know."""
+        return Outline(self.graph.inputs, self.backend, self.device, self.shapes, lambda: self)
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """What running a region takes to know; the region itself is looked for when it is built.
+
+    ``told`` is the digest of one that was not looked for yet.
+    """
+
+    inputs: tuple[Value, ...]
+    backend: str
+    device: Device
+    shapes: Shapes
+    find: Callable[[], Region]
+    told: str = ""
+
+    @cached_property
+    def region(self) -> Region:
+        return self.find()
+
+    @cached_property
+    def digest(self) -> str:
+        """The exact hash of its graph, sizes left open."""
+        return self.told or exact_hash(self.region.graph)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +73,14 @@ class Plan:
     constants: tuple[Constant, ...]
     outputs: tuple[int, ...]
     places: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one region that takes and gives exactly what the plan does."""
+        if len(self.steps) != 1:
+            return False
+        (step,) = self.steps
+        return step.inputs == tuple(range(len(self.graph.inputs))) and step.outputs == self.outputs
 
     def regions(self) -> list[Region]:
         """List the regions, those of bodies included."""

@@ -6,67 +6,23 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from operator import itemgetter
 from types import TracebackType
 from typing import Any, Self, overload
 
 import numpy as np
 from numpy import ndarray
 
-from fusewire.dtypes import dtype
 from fusewire.errors import GraphError, ShapeMismatchError
-from fusewire.frontend import Structure, plain_key
-from fusewire.ir.dims import lone_symbol
-from fusewire.ir.graph import Graph, Value
-from fusewire.ir.types import TensorType, type_symbols
-from fusewire.ops.sample import HostValue
-from fusewire.runtime.execute import PlanRunner
+from fusewire.frontend import plain_key
+from fusewire.ir.graph import Graph
+from fusewire.runtime.entry import Entry, Restore, Run, misfit, plain
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import NodeWhy, Why
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
 Signature = tuple[Any, ...]
-Run = Callable[[tuple[Any, ...]], list[Any]]
-Restore = Callable[[list[Any]], Any]
 # Signatures that a program remembers to have checked.
 _KEPT = 4096
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """A graph made ready to run, and how arguments and results lie in it."""
-
-    graph: Graph
-    executable: PlanRunner
-    arguments: Structure
-    results: Structure
-    backend: str
-    plan: Plan
-    explain: Callable[[], Why]
-    # Arguments are arrays as engines know them; otherwise every call makes such arrays of them.
-    is_plain: bool = True
-
-    @cached_property
-    def is_open(self) -> bool:
-        """Whether arguments of several shapes fit."""
-        return any(True for v in self.graph.inputs for _ in type_symbols(v.type))
-
-    @cached_property
-    def run(self) -> Run:
-        """Run on arguments of a signature that was found to fit, and give outputs in a row."""
-        call, flatten = self.executable.call, self.arguments.flatten
-        if not self.is_plain:
-            inputs = self.graph.inputs
-            return lambda arguments: call(list(map(_plain, inputs, flatten(arguments))))
-        return call if _is_flat(self.arguments) else lambda arguments: call(flatten(arguments))
-
-    @cached_property
-    def restore(self) -> Restore:
-        """Give outputs in a row the structure of the result."""
-        if self.results.tree is Structure.LEAF:
-            return itemgetter(0)
-        return tuple if _is_flat(self.results) else self.results.restore
 
 
 @dataclass(frozen=True)
@@ -119,7 +75,7 @@ class Program:
         outputs = entry.run(arguments)
         seconds = time.perf_counter() - start
         size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray))
-        about = {"backend": entry.backend, "nodes": len(entry.graph.nodes)}
+        about = {"backend": entry.backend, "nodes": entry.nodes}
         return Result(entry.restore(outputs), seconds, size, about)
 
     def entry(self, arguments: tuple[Any, ...]) -> Entry:
@@ -131,9 +87,11 @@ class Program:
         if entry is None:
             with self._lock:
                 entry = self._entries.get(key) or self._fitting(arguments) or self._make(arguments)
+                if entry.decide is not None:
+                    entry = self._decided(entry, entry.decide(arguments))
                 given = entry.arguments.flatten(arguments)
-                plain = map(_plain, entry.graph.inputs, given)
-                if any(x is not y for x, y in zip(plain, given, strict=True)):
+                made = map(plain, entry.inputs, given)
+                if any(x is not y for x, y in zip(made, given, strict=True)):
                     entry = replace(entry, is_plain=False)
                 if self._given and len(self._entries) >= _KEPT:
                     # All of them are entries that were given: only who asked before is forgotten.
@@ -143,17 +101,23 @@ class Program:
                 self._calls[key] = entry.run, entry.restore
         return entry
 
+    def _decided(self, entry: Entry, decided: Entry) -> Entry:
+        """Put an entry in the place of one that was open."""
+        self._given = [decided if given is entry else given for given in self._given]
+        entry.executable.close()
+        return decided
+
     def _fitting(self, arguments: tuple[Any, ...]) -> Entry | None:
         """Find an entry whose types these arguments fit; where some were given, one must."""
         for entry in dict.fromkeys(self._entries.values()):
-            if not self._given and entry.is_open and _misfit(entry, arguments) is None:
+            if not self._given and entry.is_open and misfit(entry, arguments) is None:
                 return entry
         problems = []
         for entry in self._given:
-            misfit = _misfit(entry, arguments)
-            if misfit is None:
+            problem = misfit(entry, arguments)
+            if problem is None:
                 return entry
-            problems.append(misfit)
+            problems.append(problem)
         if problems:
             raise ShapeMismatchError(" ".join(problems))
         return None
@@ -179,7 +143,7 @@ class Program:
     @property
     def plan(self) -> Plan:
         """Which region runs where; of the latest signature when there are several."""
-        return self._latest().plan
+        return self._latest().details.plan
 
     @overload
     def why(self) -> Why: ...
@@ -193,13 +157,13 @@ class Program:
         Of the latest signature when there are several; regions that did not run yet have made no
         contact. In a body a place is that of the node around it, the body, and its own: "4.then.0".
         """
-        found = self._latest().explain()
+        found = self._latest().details.explain()
         return found if node is None else found.node(node)
 
     @property
     def signatures(self) -> list[str]:
         """The input types of every graph made so far."""
-        return [", ".join(str(v.type) for v in entry.graph.inputs) for entry in self._made()]
+        return [", ".join(str(v.type) for v in entry.inputs) for entry in self._made()]
 
     def __str__(self) -> str:
         made = self._made()
@@ -253,48 +217,3 @@ def _key(argument: Any) -> Signature:
             "that can be part of a program. Give arrays, numbers, strings, or containers of them."
         ) from None
     return plain_key(argument)
-
-
-def _is_flat(structure: Structure) -> bool:
-    """Tell whether it is a tuple of arrays and nothing else."""
-    tree = structure.tree
-    return type(tree) is tuple and all(item is Structure.LEAF for item in tree)
-
-
-def _plain(value: Value, given: Any) -> Any:
-    """Make an array in the byte order of this machine, unless it is one or may be none."""
-    if not isinstance(value.type, TensorType):
-        return given
-    if isinstance(given, np.ndarray | np.generic) and given.dtype.isnative:
-        return given
-    array = np.asarray(given)
-    return array.astype(array.dtype.newbyteorder("="))
-
-
-def _misfit(entry: Entry, arguments: tuple[Any, ...]) -> str | None:
-    """Say why arguments do not fit an entry, in a sentence; None when they do."""
-    try:
-        given = entry.arguments.flatten(arguments)
-    except ShapeMismatchError as error:
-        return str(error)
-    sizes: dict[object, int] = {}
-    for value, found in zip(entry.graph.inputs, given, strict=True):
-        if not _fits(value, found, sizes):
-            shown = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else found
-            return f"The input {value.name} is {value.type}, found {shown}."
-    return None
-
-
-def _fits(value: Value, found: HostValue, sizes: dict[object, int]) -> bool:
-    if not isinstance(value.type, TensorType):
-        return True
-    array = np.asarray(found)
-    if dtype(array.dtype) is not value.type.dtype or array.ndim != value.type.rank:
-        return False
-    for dim, size in zip(value.type.shape, array.shape, strict=True):
-        symbol = lone_symbol(dim)
-        if symbol is not None and sizes.setdefault(symbol, size) != size:
-            return False
-        if isinstance(dim, int) and dim != size:
-            return False
-    return True

@@ -19,13 +19,21 @@ Work = Literal["data", "control", "shape"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one backend said of one node; a refusal has a code and a reason."""
+    """What one backend said of one node, and what came of it where it was tried.
+
+    A refusal has a code and a reason. ``seconds`` are those of the whole region that the node
+    would be in, ``error`` its worst error over the tolerance, ``cache`` where both are from.
+    """
 
     backend: str
     is_offered: bool
     code: str = ""
     reason: str = ""
     suggestion: str = ""
+    status: str = ""
+    seconds: float | None = None
+    error: float | None = None
+    cache: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class Contacted:
 
     ``outcome`` is "ready", or the code of what the engine did instead; then another backend runs
     it. ``metrics`` has the seconds of each phase and the bytes of memory, where a child met it.
+    ``cache`` is "hit", "off", or what differs from what is remembered.
     """
 
     region: str
@@ -74,6 +83,39 @@ class Contacted:
     reason: str = ""
     suggestion: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    cache: str = ""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One way to run all of a graph, as it was found when ways were compared.
+
+    ``status`` is "right", "wrong", "cannot say" or "not judged" of what ran, and "refused" of what
+    did not; ``seconds`` is the median, which lies between ``low`` and ``high`` with 95%
+    confidence. ``error`` is the worst error over the tolerance. ``cache``: "hit" for what an
+    earlier comparison found.
+    """
+
+    name: str
+    backend: str
+    device: str
+    form: str
+    status: str
+    reason: str = ""
+    seconds: float | None = None
+    low: float | None = None
+    high: float | None = None
+    error: float | None = None
+    unjudged: float | None = None
+    judged_on: tuple[str, ...] = ()
+    compile_seconds: float | None = None
+    memory_bytes: int | None = None
+    regions: int = 1
+    elsewhere: int = 0
+    is_software: bool = False
+    is_chosen: bool = False
+    cache: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,6 +139,8 @@ class Why:
     expanded: tuple[Expanded, ...]
     contacts: tuple[Contacted, ...]
     notes: tuple[str, ...] = ()
+    # Ways that were compared, the chosen one first; none where a backend was asked for by name.
+    tried: tuple[Tried, ...] = ()
 
     def node(self, place: int | str) -> NodeWhy:
         """Find a node by its place; GraphError when there is none."""

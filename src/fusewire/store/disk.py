@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from fusewire.errors import StoreError, StoreWarning
@@ -43,10 +44,19 @@ class Checked:
     swept: int
 
 
+@cache
+def shared_store() -> Store | None:
+    """Give the store of this user, for all programs of this process; None where it is off."""
+    return None if os.environ.get("FUSEWIRE_CACHE") == "off" else Store()
+
+
 def default_path() -> Path:
-    """Give the folder of this user: FUSEWIRE_CACHE, or fusewire in the user's cache folder."""
+    """Give the folder of this user: FUSEWIRE_CACHE, or fusewire in the user's cache folder.
+
+    FUSEWIRE_CACHE=off means none; who opens a store all the same opens it in the usual folder.
+    """
     given = os.environ.get("FUSEWIRE_CACHE")
-    if given:
+    if given and given != "off":
         return Path(given)
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusewire"

@@ -51,7 +51,9 @@ class OnnxFrontend(Frontend):
         graph = make(opened, limits, types)
         verify(graph)
         tree = dict.fromkeys(names, Structure.LEAF)
-        return Reading(graph, Structure(tree, tuple(names)), _results(graph))
+        is_one_file = isinstance(source, str | os.PathLike) and not opened.states
+        digest = opened.file_digest if is_one_file and not is_open else None
+        return Reading(graph, Structure(tree, tuple(names)), _results(graph), digest)
 
 
 def _types(graph: Any, given: Mapping[str, Any]) -> dict[str, Type]:

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusewire import compiler
+from fusewire.entries import FALLBACK
 from fusewire.runtime.program import Program
 from fusewire.testing.onnx_suite.cases import Prepare, Run
 
-WITH_FALLBACK = f"+{compiler.FALLBACK}"
+WITH_FALLBACK = f"+{FALLBACK}"
 
 
 def backend_of(side: str) -> str | None:

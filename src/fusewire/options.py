@@ -1,0 +1,103 @@
+"""How to compile: the one frozen object that says it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from fusewire.backend import Config, Fact
+from fusewire.errors import OptionsError
+from fusewire.placement.contact import Fallback
+from fusewire.placement.select import FirstWith, ForDevice, Policy
+from fusewire.process.child import ChildLimits
+
+# What is not built yet, by level.
+LATER = {2: "splits a graph over engines", 3: "tunes kernels"}
+
+# What the numbers among the options count, and the least of each that means something.
+_LEAST = (
+    ("budget_seconds", 0, "seconds"),
+    ("canary", 0, "a number of calls"),
+    ("deadline", 0.001, "seconds"),
+    ("memory_limit", 1, "bytes"),
+    ("max_crossings", 0, "a number of tensors"),
+    ("seed", 0, "a number"),
+    ("threads", 1, "a number of threads"),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to compile.
+
+    ``backend`` is a name, "auto", or a policy of placement.select. ``level`` 0 measures nothing;
+    1 compares the engines, within ``budget_seconds``, and takes the fastest that is right: that is
+    what "auto" does, and a named backend does not unless it is asked for. ``fallback`` says what
+    becomes of nodes that a backend refuses: "error" raises, "warn" and "allow" run them on the
+    reference, unless more than ``max_crossings`` tensors would change hands: then all of it runs
+    there. An engine meets each region first in a child process, unless ``isolate`` is off; what
+    crashes there, takes more than ``deadline`` seconds, or more memory than ``memory_limit``
+    bytes, counts as refused. What was compiled and found out is remembered, unless ``cache`` is
+    off. One call in ``canary`` is checked again while the program runs; 0 checks none. ``seed`` is
+    what made-up inputs begin from. ``backend_config`` holds options of the backend's own.
+    ``progress`` is told what is being done, and which share of the budget is used.
+    """
+
+    backend: Policy = "auto"
+    device: str | None = None
+    level: int | None = None
+    fallback: Fallback = "warn"
+    max_crossings: int | None = None
+    budget_seconds: float = 20.0
+    threads: int | None = None
+    memory_limit: int | None = None
+    deadline: float = 60.0
+    isolate: bool = True
+    cache: bool = True
+    deterministic: bool = False
+    canary: int = 0
+    seed: int = 0
+    backend_config: Mapping[str, Fact] = field(default_factory=dict)
+    progress: Callable[[str, float], None] | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.level not in (None, 0, 1, *LATER):
+            raise OptionsError(f"level={self.level}: levels are 0, 1, 2 and 3.")
+        if self.level in LATER:
+            raise OptionsError(
+                f"level={self.level} {LATER[self.level]}, and that is not built yet. Use level=1."
+            )
+        if self.fallback not in ("error", "warn", "allow"):
+            raise OptionsError(f"fallback={self.fallback!r}: give 'error', 'warn' or 'allow'.")
+        if not (isinstance(self.backend, str | ForDevice | FirstWith) or callable(self.backend)):
+            raise OptionsError(f"backend={self.backend!r}: give a name, 'auto' or a policy.")
+        for name, least, unit in _LEAST:
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and value >= least):
+                raise OptionsError(f"{name}={value!r}: give {unit}, at least {least}.")
+
+    @staticmethod
+    def of(options: Options | None, given: Mapping[str, Any]) -> Options:
+        """Take options and change some; OptionsError for one that there is not."""
+        known = [field.name for field in fields(Options)]
+        if unknown := sorted(set(given) - set(known)):
+            raise OptionsError(
+                f"No option is called {', '.join(unknown)}. There are {', '.join(known)}."
+            )
+        return replace(options or Options(), **given)
+
+    @property
+    def limits(self) -> ChildLimits:
+        """What first contact may take."""
+        return ChildLimits(self.deadline, self.memory_limit)
+
+    @property
+    def config(self) -> Config:
+        """What of this a backend is told."""
+        return Config(self.threads, self.memory_limit, self.deterministic, self.backend_config)
+
+    def tell(self, what: str, share: float) -> None:
+        """Say what is being done."""
+        if self.progress is not None:
+            self.progress(what, min(max(share, 0.0), 1.0))

@@ -1,0 +1,171 @@
+"""Decide how a graph runs, once: what was found out before is recalled, what was not is kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from fusewire.backend import Config, Fact, Form
+from fusewire.errors import RegistryError, StoreError
+from fusewire.ir.graph import Graph
+from fusewire.ops.sample import HostValue
+from fusewire.placement.candidates import Candidate, candidates, expanded
+from fusewire.placement.claims import Home
+from fusewire.placement.ledger import Ledger
+from fusewire.placement.planner import Planned, make_plan
+from fusewire.placement.remember import Memory
+from fusewire.placement.search import Contest, Decision, Tell
+from fusewire.placement.select import Search
+from fusewire.placement.stage import Stage
+from fusewire.placement.verify import Jury
+from fusewire.runtime.why import Tried
+from fusewire.store.key import Key
+
+# Runs of the reference that show how far answers may be apart; judging must fit the budget.
+_RUNS = 4
+# The share of the budget after which no more is judged.
+_JUDGING = 0.7
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A way to run a graph, as what can be written down."""
+
+    backend: str
+    device: str
+    form: Form = "native"
+    options: Mapping[str, Fact] = field(default_factory=dict)
+
+    @staticmethod
+    def of(found: Candidate) -> Choice:
+        """Name a candidate."""
+        return Choice(found.home.name, found.home.device.id, found.form, found.options)
+
+    def to_data(self) -> dict[str, Any]:
+        """Give it as what JSON has."""
+        return {**asdict(self), "options": dict(self.options)}
+
+    @staticmethod
+    def from_data(held: Any) -> Choice:
+        """Read it back; StoreError when it is none."""
+        if not isinstance(held, Mapping) or set(held) != set(Choice.__dataclass_fields__):
+            raise StoreError("A choice has other fields than those known.")
+        texts = [held["backend"], held["device"]]
+        is_good = all(isinstance(x, str) for x in texts) and isinstance(held["options"], dict)
+        if not is_good or held["form"] not in ("native", "expanded"):
+            raise StoreError("A choice holds what is not of its kind.")
+        return Choice(**held)
+
+    def config(self, given: Config) -> Config:
+        """Give its options on top of those that were asked for."""
+        return replace(given, options={**given.options, **self.options})
+
+    def planned(self, graph: Graph, home: Home, spare: Home, fallback: bool) -> Planned:
+        """Plan a graph as it was chosen."""
+        graph = expanded(graph) if self.form == "expanded" else graph
+        homes = [home, spare] if fallback and home.name != spare.name else [home]
+        return make_plan(graph, homes, spare)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The way that was chosen, and all that was tried."""
+
+    candidate: Candidate
+    tried: tuple[Tried, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be decided, and what it may cost.
+
+    ``homes`` gives those among which to choose, and is asked only where nothing is remembered;
+    ``fields`` name what the answer depends on beside the graph, None if it is not to be kept.
+    """
+
+    graph: Graph
+    inputs: Sequence[HostValue]
+    homes: Callable[[], Iterator[Home]]
+    spare: Home
+    config: Config
+    fields: Mapping[str, object] | None
+    fallback: bool = True
+    budget: float = 20.0
+    seed: int = 0
+    tell: Tell = lambda what, share: None
+    is_thorough: bool = False
+
+
+def decide(question: Question, memory: Memory, search: Search) -> Decided:
+    """Recall what was decided for such a graph and such inputs, or compare and decide."""
+    limits = search.limits
+    ledger = Ledger(question.graph, question.inputs, memory, question.config, limits.seconds)
+    key = None
+    if question.fields is not None:
+        sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
+        key = Key.of("plan", graph=ledger.exact, sizes=sizes, **question.fields)
+        if (found := _recalled(question, key, memory, search)) is not None:
+            return found
+    decision = _contested(question, ledger, search)
+    if key is not None:
+        memory.put(key, json.dumps(_written(decision)).encode())
+    return Decided(decision.chosen, decision.tried, decision.notes)
+
+
+def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
+    stage = Stage(question.config, search.limits, search.reference_of, search.isolate)
+    deadline = time.monotonic() + _JUDGING * question.budget
+    jury = Jury(question.graph, question.inputs, seed=question.seed, runs=_RUNS, deadline=deadline)
+    contest = Contest(
+        question.inputs, stage, jury, ledger, question.budget, question.tell,
+        is_thorough=question.is_thorough,
+    )  # fmt: skip
+    found = candidates(question.graph, question.homes(), question.spare, fallback=question.fallback)
+    try:
+        decision = contest.run(found)
+        ledger.keep_artifact(decision.staged[decision.chosen.name])
+        return decision
+    finally:
+        stage.close()
+
+
+def _written(decision: Decision) -> dict[str, Any]:
+    return {
+        "choice": Choice.of(decision.chosen).to_data(),
+        "tried": [asdict(row) for row in decision.tried],
+        "notes": list(decision.notes),
+    }
+
+
+def _recalled(question: Question, key: Key, memory: Memory, search: Search) -> Decided | None:
+    held = memory.get(key)
+    if held is None:
+        return None
+    try:
+        row = json.loads(held)
+        choice = Choice.from_data(row["choice"])
+        tried = tuple(_read_tried(x) for x in row["tried"])
+        notes = tuple(map(str, row["notes"]))
+    except (StoreError, ValueError, KeyError, TypeError):
+        memory.drop(key)
+        return None
+    try:
+        homes = search.homes(choice.backend)
+    except RegistryError:
+        return None
+    home = next((home for home in homes if home.device.id == choice.device), None)
+    if home is None:
+        return None
+    planned = choice.planned(question.graph, home, question.spare, question.fallback)
+    found = Candidate(home, planned, choice.form, choice.options)
+    return Decided(found, tried, notes)
+
+
+def _read_tried(row: Any) -> Tried:
+    """Read a row back: shown to people, and decides nothing."""
+    found = Tried(**row)
+    return replace(found, judged_on=tuple(found.judged_on), cache="hit")

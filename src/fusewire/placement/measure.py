@@ -1,0 +1,226 @@
+"""Time ways of doing the same thing honestly, and say which is fastest or that nobody can tell.
+
+Every round runs every way once, in an order that turns, so that what disturbs a round disturbs
+all. A way starts when the one before has gone quiet: engines spin on after a call, and the next
+would pay for it. The best of many measurements flatters itself, so finalists are timed anew, the
+leader against itself as well: that is the noise, and a lead within it is none.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fusewire.errors import StoreError
+from fusewire.process.procfs import scheduled
+
+# A sample is the median of so many seconds of calls, or of one call that is longer.
+_BATCH = 0.01
+_MOST_CALLS = 200
+# Threads that spin after a call end within this; those of ONNX Runtime take 50 ms.
+_SETTLES, _TICK = 0.25, 0.004
+# A sample during which threads waited this share of the time for a core is taken again.
+_STOLEN, _RETAKES = 0.1, 2
+# Ways that are this much slower leave after three rounds; any lead that is clear, after seven.
+_HOPELESS, _LEAD = 1.5, 1.02
+_FIRST, _CLEAR, _MOST_ROUNDS = 3, 7, 25
+# Who is this close to the leader comes to the final, at most so many.
+_CLOSE, _FINALISTS = 1.15, 3
+AGAIN = "again"
+
+
+@dataclass(frozen=True)
+class Way:
+    """Runs a number of times and gives the seconds of each; ``pid`` is the process that works."""
+
+    run: Callable[[int], Sequence[float]]
+    pid: int | None = None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of a call: one sample for each round, and how many were taken again."""
+
+    samples: tuple[float, ...]
+    disturbed: int = 0
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.samples)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Where the median lies, with 95% confidence."""
+        return interval(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Half of that interval, over the median."""
+        low, high = self.interval
+        return (high - low) / 2 / self.median if self.median else 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was found: the fastest, who cannot be told from it, and the noise.
+
+    ``noise`` is how far the ratio of a way to itself may be from 1.
+    """
+
+    timings: Mapping[str, Timing]
+    fastest: str
+    ties: tuple[str, ...]
+    noise: float
+    rounds: int
+
+    def to_data(self) -> dict[str, Any]:
+        """Give it as what JSON has."""
+        return asdict(self)
+
+    @staticmethod
+    def from_data(held: Any) -> Comparison:
+        """Read it back; StoreError when it is none."""
+        try:
+            timings = {
+                str(name): Timing(tuple(map(float, row["samples"])), int(row["disturbed"]))
+                for name, row in held["timings"].items()
+            }
+            found = Comparison(
+                timings, str(held["fastest"]), tuple(map(str, held["ties"])),
+                float(held["noise"]), int(held["rounds"]),
+            )  # fmt: skip
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise StoreError(f"A comparison holds what is not of its kind: {error}.") from error
+        samples = [x for timing in timings.values() for x in timing.samples]
+        is_good = samples and all(math.isfinite(x) and x > 0 for x in samples)
+        if found.fastest not in timings or not set(found.ties) <= set(timings) or not is_good:
+            raise StoreError("A comparison names ways that it does not have.")
+        return found
+
+
+def interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Give the order statistics between which the median lies with 95% confidence."""
+    ordered = sorted(samples)
+    count = len(ordered)
+    below = max(0, math.floor(count / 2 - 0.98 * math.sqrt(count)))
+    return ordered[below], ordered[count - 1 - below]
+
+
+def compare(
+    ways: Mapping[str, Way], seconds: float, tell: Callable[[str], None] = lambda said: None
+) -> Comparison:
+    """Time ways, given in the order of preference, for about so many seconds."""
+    assert ways, "there is something to time"
+    end = time.monotonic() + seconds
+    names = list(ways)
+    heats = _Rounds(ways)
+    # A third is kept for the final.
+    heats.go(names, _CLEAR, time.monotonic() + seconds * 0.6, tell)
+    found = heats.timings()
+    best = min(names, key=lambda name: found[name].median)
+    limit = _CLOSE * found[best].median
+    close = sorted((n for n in names if found[n].median <= limit), key=lambda n: found[n].median)
+    finalists = [name for name in names if name in close[:_FINALISTS]]
+    final = _Rounds({**{n: ways[n] for n in finalists}, AGAIN: ways[best]}, heats.calls)
+    final.go([*finalists, AGAIN], _FIRST, end, tell, keep=(best, AGAIN))
+    anew = final.timings()
+    fastest = min(finalists, key=lambda name: anew[name].median)
+    noise = final.noise(best)
+    ties = [n for n in finalists if n != fastest and not final.is_slower(n, fastest, 1 + noise)]
+    anew.pop(AGAIN)
+    # Who cannot be told apart from the fastest, and is preferred, is taken.
+    chosen = next(name for name in names if name == fastest or name in ties)
+    others = tuple(name for name in finalists if name != chosen and name in (fastest, *ties))
+    return Comparison({**found, **anew}, chosen, others, noise, final.rounds)
+
+
+class _Rounds:
+    """Samples of ways, by round; a way that has left has fewer."""
+
+    def __init__(self, ways: Mapping[str, Way], calls: Mapping[str, int] | None = None) -> None:
+        self._ways = ways
+        self._samples: dict[str, list[float]] = {name: [] for name in ways}
+        self._disturbed = dict.fromkeys(ways, 0)
+        self.calls = dict(calls or {})
+        self.rounds = 0
+
+    def go(
+        self,
+        names: Sequence[str],
+        least: int,
+        end: float,
+        tell: Callable[[str], None],
+        keep: tuple[str, ...] = (),
+    ) -> None:
+        """Run rounds until all but one have left, the time is over, or enough was seen."""
+        active = list(names)
+        while self.rounds < _MOST_ROUNDS:
+            turn = self.rounds % len(active)
+            for name in active[turn:] + active[:turn]:
+                tell(name)
+                self._samples[name].append(self._sample(name))
+            self.rounds += 1
+            if time.monotonic() > end and self.rounds >= _FIRST:
+                return
+            active = self._left(active, keep)
+            if self.rounds >= max(least, _CLEAR) and len(active) <= max(1, len(keep)):
+                return
+
+    def _left(self, active: list[str], keep: tuple[str, ...]) -> list[str]:
+        """Let those go that cannot win."""
+        if self.rounds < _FIRST:
+            return active
+        best = min(active, key=lambda name: statistics.median(self._samples[name]))
+        lead = _HOPELESS if self.rounds < _CLEAR else _LEAD
+        return [n for n in active if n in (best, *keep) or not self.is_slower(n, best, lead)]
+
+    def is_slower(self, name: str, than: str, lead: float) -> bool:
+        """Tell whether one is slower by this factor, as far as the rounds of both show."""
+        low, _ = interval(self._ratios(name, than))
+        return low > lead
+
+    def noise(self, name: str) -> float:
+        """Tell how far the ratio of a way to itself is from 1."""
+        return max(abs(end - 1) for end in interval(self._ratios(AGAIN, name)))
+
+    def _ratios(self, name: str, than: str) -> list[float]:
+        pairs = zip(self._samples[name], self._samples[than], strict=False)
+        return [left / right for left, right in pairs]
+
+    def timings(self) -> dict[str, Timing]:
+        """Give what was found so far."""
+        return {n: Timing(tuple(x), self._disturbed[n]) for n, x in self._samples.items() if x}
+
+    def _sample(self, name: str) -> float:
+        way = self._ways[name]
+        if name not in self.calls:
+            # The first runs warm up, and tell how many make a sample.
+            once = min(*way.run(1), *way.run(1))
+            self.calls[name] = round(min(max(_BATCH / max(once, 1e-9), 1), _MOST_CALLS))
+        attempt = 0
+        while True:
+            self._settle()
+            before, start = scheduled(way.pid), time.perf_counter()
+            found = way.run(self.calls[name])
+            wall = time.perf_counter() - start
+            waited = scheduled(way.pid).waited - before.waited
+            if waited <= _STOLEN * wall or attempt == _RETAKES:
+                return statistics.median(found)
+            attempt += 1
+            self._disturbed[name] += 1
+
+    def _settle(self) -> None:
+        """Wait until none of the processes works any more."""
+        pids = {way.pid for way in self._ways.values() if way.pid is not None}
+        end = time.monotonic() + _SETTLES
+        before = [scheduled(pid).ran for pid in pids]
+        while time.monotonic() < end:
+            time.sleep(_TICK)
+            now = [scheduled(pid).ran for pid in pids]
+            if all(b - a < _TICK / 8 for a, b in zip(before, now, strict=True)):
+                return
+            before = now

@@ -1,0 +1,242 @@
+"""Level 1: try the candidates in children, judge them, time those that are right, take the best.
+
+What is known from an earlier comparison is not found out again. What is left over when the budget
+is used up says so; a wrong engine is never taken, and the fact is remembered.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from fusewire.errors import EngineError, RefusedError
+from fusewire.ops.sample import HostValue
+from fusewire.placement.candidates import Candidate, Unfit
+from fusewire.placement.ledger import Ledger
+from fusewire.placement.measure import Comparison, Way, compare
+from fusewire.placement.stage import Stage, Staged
+from fusewire.placement.verify import Jury
+from fusewire.runtime.why import Tried
+
+# The share of the budget after which no more candidates are tried: it takes time to compare them.
+_TRYING = 0.5
+# The reference is there to be right: it is compared where a run takes less than this elsewhere.
+_TINY_SECONDS = 1e-3
+# Less than this is no comparison.
+_LEAST_SECONDS = 1.5
+# An answer that was judged comes before one that was not.
+_ORDER = {"right": 0, "cannot say": 0, "not judged": 1}
+Tell = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The ways that were tried, the chosen one first, and what is to be said about it.
+
+    ``noise`` is that of the comparison: by so much a way may differ from itself.
+    """
+
+    tried: tuple[Tried, ...]
+    chosen: Candidate
+    noise: float | None = None
+    notes: tuple[str, ...] = ()
+    staged: Mapping[str, Staged] = field(default_factory=dict)
+
+
+class Contest:
+    """One comparison of candidates on one set of inputs.
+
+    With ``is_thorough`` all are tried, whatever the chances; otherwise the reference and software
+    devices only where nothing better runs.
+    """
+
+    def __init__(
+        self, inputs: Sequence[HostValue], stage: Stage, jury: Jury, ledger: Ledger, budget: float,
+        tell: Tell = lambda what, share: None, *, is_thorough: bool = False,
+    ) -> None:  # fmt: skip
+        self._inputs = inputs
+        self._stage = stage
+        self._jury = jury
+        self._ledger = ledger
+        self._budget = max(budget, 1e-3)
+        self._start = time.monotonic()
+        self._say = tell
+        self._is_thorough = is_thorough
+        self._rows: dict[str, Tried] = {}
+        self._staged: dict[str, Staged] = {}
+        self._timing = ""
+
+    @property
+    def _used(self) -> float:
+        return (time.monotonic() - self._start) / self._budget
+
+    def _tell(self, what: str) -> None:
+        self._say(what, self._used)
+
+    def run(self, found: Iterable[Candidate | Unfit]) -> Decision:
+        """Try, judge, compare, choose."""
+        # The reference works out what is right while engines compile.
+        learning = threading.Thread(target=self._jury.prepare, daemon=True)
+        learning.start()
+        fit: list[Candidate] = []
+        for candidate in found:
+            if isinstance(candidate, Unfit):
+                self._rows[candidate.name] = unfit(candidate)
+            else:
+                fit.append(candidate)
+                self._try(candidate)
+        learning.join()
+        for name, staged in list(self._staged.items()):
+            self._judge(name, staged)
+        if not self._eligible():
+            self._last_resort(fit)
+        return self._decided(fit, self._compared())
+
+    def _try(self, candidate: Candidate, is_last: bool = False) -> None:
+        name, row = candidate.name, described(candidate)
+        fault = self._ledger.fault(candidate)
+        reason = fault or (None if is_last else self._hopeless(candidate))
+        if reason is not None:
+            status = "quarantined" if fault else "not tried"
+            self._rows[name] = replace(row, status=status, reason=reason)
+            return
+        self._tell(f"trying {name}")
+        try:
+            staged = self._stage.place(candidate, self._inputs)
+        except EngineError as error:
+            self._ledger.blame(candidate, error.code, error.reason)
+            self._rows[name] = replace(row, status="refused", reason=str(error))
+            return
+        self._staged[name] = staged
+        metrics = staged.contact.metrics
+        took = sum(metrics.get(f"{phase}_seconds", 0.0) for phase in ("compile", "load"))
+        memory = int(metrics["peak_bytes"]) if "peak_bytes" in metrics else None
+        self._rows[name] = replace(row, compile_seconds=took, memory_bytes=memory)
+
+    def _hopeless(self, candidate: Candidate) -> str | None:
+        """Say why a candidate is not worth the time, or None."""
+        if not self._staged or self._is_thorough:
+            return None
+        if self._used > _TRYING:
+            return "The budget was used up before its turn. Raise budget_seconds."
+        device, info = candidate.home.device, candidate.home.backend.info
+        others = ", ".join(self._staged)
+        if device.is_software:
+            return f"{device.name} is emulated by the processor, and {others} runs there."
+        quickest = min(x.contact.metrics.get("run_seconds", 0.0) for x in self._staged.values())
+        if info.trusted and quickest > _TINY_SECONDS:
+            return f"It is there to be right; {others} is there to be fast."
+        return None
+
+    def _last_resort(self, fit: Sequence[Candidate]) -> None:
+        """Try those that were passed over: none of the others is right."""
+        for candidate in fit:
+            if candidate.name not in self._staged:
+                self._try(candidate, is_last=True)
+                if candidate.name in self._staged:
+                    name = candidate.name
+                    self._judge(name, self._staged[name])
+
+    def _judge(self, name: str, staged: Staged) -> None:
+        self._tell(f"checking {name}")
+        known = self._ledger.verdict(staged.candidate)
+        try:
+            judged = known or self._jury.judge(staged.run)
+        except EngineError as error:
+            self._rows[name] = replace(self._rows[name], status="refused", reason=str(error))
+            return
+        if known is None:
+            self._ledger.keep_verdict(staged.candidate, judged)
+        self._rows[name] = replace(
+            self._rows[name],
+            status=judged.status,
+            reason=judged.reason,
+            error=judged.error if math.isfinite(judged.error) else None,
+            unjudged=judged.unjudged,
+            judged_on=judged.sets,
+            cache="" if known is None else "hit",
+        )
+
+    def _eligible(self) -> dict[str, Staged]:
+        """Keep those that may be taken: judged ones, or, if there is none, those that ran."""
+        ranks = {
+            name: _ORDER[row.status]
+            for name, row in self._rows.items()
+            if name in self._staged and row.status in _ORDER
+        }
+        best = min(ranks.values(), default=0)
+        return {name: self._staged[name] for name, rank in ranks.items() if rank == best}
+
+    def _compared(self) -> Comparison | None:
+        while fit := self._eligible():
+            contestants = [staged.candidate for staged in fit.values()]
+            if (known := self._ledger.times(contestants)) is not None:
+                return known
+            ways = {n: Way(partial(self._timed, x), x.pid) for n, x in fit.items()}
+            seconds = max(_LEAST_SECONDS, self._budget * (1 - self._used))
+            try:
+                found = compare(ways, seconds, lambda name: self._tell(f"timing {name}"))
+                self._ledger.keep_times(contestants, found)
+                return found
+            except EngineError as error:
+                # It ran before, and does no longer: the others are compared without it.
+                name = self._timing
+                self._rows[name] = replace(self._rows[name], status="refused", reason=str(error))
+        return None
+
+    def _timed(self, staged: Staged, count: int) -> Sequence[float]:
+        self._timing = staged.candidate.name
+        return staged.seconds(self._inputs, count)
+
+    def _decided(self, fit: Sequence[Candidate], found: Comparison | None) -> Decision:
+        if found is None:
+            reasons = " ".join(f"{name}: {row.reason}" for name, row in self._rows.items())
+            raise RefusedError(f"No engine here gives a right answer. {reasons}")
+        for name, timing in found.timings.items():
+            low, high = timing.interval
+            self._rows[name] = replace(
+                self._rows[name], seconds=timing.median, low=low, high=high,
+                is_chosen=name == found.fastest,
+            )  # fmt: skip
+        chosen = next(candidate for candidate in fit if candidate.name == found.fastest)
+        rows = sorted(self._rows.values(), key=_worth)
+        return Decision(tuple(rows), chosen, found.noise, tuple(self._notes(found)), self._staged)
+
+    def _notes(self, found: Comparison) -> Iterable[str]:
+        if found.ties:
+            names = ", ".join((found.fastest, *found.ties))
+            yield f"{names} cannot be told apart: the noise is {found.noise:.0%}."
+        if self._rows[found.fastest].status != "right":
+            status = self._rows[found.fastest].status
+            yield f"Nobody knows whether {found.fastest} is right ({status})."
+        for row in self._rows.values():
+            if row.status == "wrong":
+                yield f"{row.name} is wrong, and is not used: {row.reason}"
+
+
+def _worth(row: Tried) -> tuple[bool, bool, float, str]:
+    is_out = row.status not in _ORDER
+    return not row.is_chosen, is_out, row.seconds if row.seconds is not None else math.inf, row.name
+
+
+def described(candidate: Candidate) -> Tried:
+    """Say what a candidate is, before anything is known about it."""
+    home, plan = candidate.home, candidate.planned.plan
+    return Tried(
+        candidate.name, home.name, home.device.id, candidate.form, "not judged",
+        regions=len(plan.regions()), elsewhere=candidate.elsewhere,
+        is_software=home.device.is_software, options=dict(candidate.options),
+    )  # fmt: skip
+
+
+def unfit(found: Unfit) -> Tried:
+    """Say why a backend is no candidate."""
+    home = found.home
+    return Tried(
+        found.name, home.name, home.device.id, "native", "refused", found.reason,
+        is_software=home.device.is_software,
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""Where candidates are tried: in children, a region as it is, a plan of several as a rehearsal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from fusewire.backend import Config, Refusal
+from fusewire.ops.sample import HostValue
+from fusewire.placement.candidates import Candidate
+from fusewire.placement.rehearsal import REFERENCE, rehearsed
+from fusewire.process.child import ChildLimits
+from fusewire.process.guard import BY_CODE
+from fusewire.process.isolate import Contact, first_contact, rerun
+from fusewire.process.pool import Pool, shared_pool
+
+# Runs what a backend refuses.
+SPARE = "reference"
+
+
+@dataclass(frozen=True, eq=False)
+class Staged:
+    """A candidate that ran in a child."""
+
+    candidate: Candidate
+    contact: Contact
+    pool: Pool
+    limits: ChildLimits
+
+    def run(self, inputs: Sequence[HostValue]) -> list[HostValue]:
+        """Run once more; EngineError if it does not."""
+        return self._again(inputs, 1)[0]
+
+    def seconds(self, inputs: Sequence[HostValue], count: int) -> Sequence[float]:
+        """Run several times and give the seconds of each."""
+        return self._again(inputs, count)[1]
+
+    def _again(
+        self, inputs: Sequence[HostValue], count: int
+    ) -> tuple[list[HostValue], Sequence[float]]:
+        found = rerun(self.contact, inputs, self.limits, repeat=count, pool=self.pool)
+        if isinstance(found, Refusal):
+            raise BY_CODE[found.code](found.reason, found.suggestion)
+        return found.outputs, found.seconds
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs it."""
+        return self.pool.pid(self.contact.source.reference)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where candidates are tried, and with which settings."""
+
+    config: Config
+    limits: ChildLimits
+    reference_of: Callable[[str], str]
+    isolate: bool = True
+    pools: dict[str, Pool] = field(default_factory=dict)
+
+    def place(self, candidate: Candidate, inputs: Sequence[HostValue]) -> Staged:
+        """Have a candidate compiled, loaded and run once; EngineError says why it was not."""
+        home, plan = candidate.home, candidate.planned.plan
+        config = candidate.config(self.config)
+        reference, pool = self.reference_of(home.name), shared_pool()
+        region = plan.steps[0].region.graph if plan.is_whole else plan.graph
+        if not plan.is_whole:
+            config = rehearsed(config, home, reference, self.reference_of(SPARE))
+            # Engines that meet in one process fight for its cores: each plan has its own.
+            pool = self.pools.setdefault(candidate.name, Pool())
+            reference = REFERENCE
+        made = first_contact(
+            reference, region, home.device, config, inputs, self.limits,
+            isolate=self.isolate, pool=pool,
+        )  # fmt: skip
+        if isinstance(made, Refusal):
+            raise BY_CODE[made.code](made.reason, made.suggestion)
+        return Staged(candidate, made, pool, self.limits)
+
+    def close(self) -> None:
+        """End what was started for plans."""
+        for pool in self.pools.values():
+            pool.close()
