@@ -15,7 +15,7 @@ from fusewire import ops
 from fusewire.errors import StoreError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.interpret import Interpreter, type_of
-from fusewire.placement.inputs import SPECIAL, input_sets
+from fusewire.placement.inputs import FURTHER, SPECIAL, input_sets
 from fusewire.placement.verify import Judged, Jury, Run
 
 X = np.linspace(-2.0, 3.0, 48, dtype=np.float32).reshape(6, 8)
@@ -42,7 +42,7 @@ def test_right_engine_is_right_on_every_set() -> None:
     graph = softmax_graph()
     judged = Jury(graph, [X]).judge(honest(graph))
     assert (judged.status, judged.left_out, judged.repeats) == ("right", (), True)
-    assert judged.sets == ("given", "random", "edges", "zeros", "ones")
+    assert judged.sets == ("given", "random", *SPECIAL, *FURTHER)
     assert 0 < judged.error <= 1
 
 
@@ -115,8 +115,9 @@ def test_drawn_inputs_have_dtype_shape_and_range_of_the_given() -> None:
         np.array([[3, 9], [200, 4]], np.uint8),
         np.array([True] * 3),
         np.zeros((2, 2), np.float32),
+        np.array(2.5, np.float32),
     ]
-    graph = fw.trace(lambda a, b, c, d: (a * 2, b + 1, ~c, d + 1), *given)
+    graph = fw.trace(lambda a, b, c, d, e: (a * 2, b + 1, ~c, d + 1, e), *given)
     drawn = input_sets(graph, given, seed=3)[1].values
     for x, y in zip(drawn, given, strict=True):
         assert (x.dtype, x.shape) == (y.dtype, y.shape)
@@ -141,7 +142,8 @@ def test_set_that_the_graph_does_not_take_is_left_out() -> None:
     judged = Jury(graph, [X]).judge(honest(graph))
     assert (judged.status, judged.sets) == ("right", ("given",))
     assert judged.left_out == tuple(
-        f"{kind}: the graph does not take it: It is not 3." for kind in ("random", *SPECIAL)
+        f"{kind}: the graph does not take it: It is not 3."
+        for kind in ("random", *SPECIAL, *FURTHER)
     )
 
 
@@ -155,7 +157,7 @@ def test_jury_without_time_says_what_it_left_out() -> None:
     tight.deadline = time.monotonic()
     judged = tight.judge(honest(graph))
     assert (judged.status, judged.sets) == ("right", ("given",))
-    assert len(judged.left_out) == 4
+    assert len(judged.left_out) == 4 + len(FURTHER)
 
 
 def test_oracles_are_shared_by_candidates() -> None:

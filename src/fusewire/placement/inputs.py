@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -14,9 +15,11 @@ from fusewire.ir.types import TensorType, Type
 from fusewire.ops.sample import HostValue
 from fusewire.rewrite.roles import Role, roles
 
-Kind = Literal["given", "random", "edges", "zeros", "ones"]
+Kind = Literal["given", "random", "edges", "zeros", "ones", "random-2", "random-3"]
 # Where engines take short cuts.
 SPECIAL: tuple[Kind, ...] = ("edges", "zeros", "ones")
+# Drawn anew, for graphs whose answers are cheap to know: what one draw hides another shows.
+FURTHER: tuple[Kind, ...] = ("random-2", "random-3")
 # Integers as few as these may be the size of something, which no other number is.
 _SIZES = 8
 
@@ -38,11 +41,13 @@ def input_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> list[
     rng = np.random.default_rng([seed, 5])
     pairs = [(v.type, role_of[v], x) for v, x in zip(graph.inputs, given, strict=True)]
     sets = [InputSet("given", tuple(given))]
-    drawn = [_mapped(t, x, lambda of, a, r=role: _drawn(of, a, r, rng)) for t, role, x in pairs]
-    if any(x is not y for x, y in zip(drawn, given, strict=True)):
-        sets.append(InputSet("random", tuple(drawn)))
-    for kind in SPECIAL:
-        made = [_mapped(t, x, lambda of, a, k=kind: _special(of, a, k, rng)) for t, _, x in pairs]
+    for kind in ("random", *SPECIAL, *FURTHER):
+
+        def change(of: DType, array: Array, role: Role, kind: Kind = kind) -> Array:
+            is_special = kind in SPECIAL
+            return _special(of, array, kind, rng) if is_special else _drawn(of, array, role, rng)
+
+        made = [_mapped(t, x, partial(change, role=role)) for t, role, x in pairs]
         if any(x is not y for x, y in zip(made, given, strict=True)):
             sets.append(InputSet(kind, tuple(made)))
     return sets
@@ -52,7 +57,8 @@ def _mapped(type_: Type, value: HostValue, change: Callable[[DType, Array], Arra
     """Change the tensors in a value; the same object where nothing changes."""
     if isinstance(type_, TensorType):
         array = np.asarray(value)
-        made = change(type_.dtype, array) if array.size else array
+        # Arithmetic on arrays without axes gives scalars.
+        made = np.asarray(change(type_.dtype, array)) if array.size else array
         return value if made is array else made
     if isinstance(value, list):
         parts = [_mapped(type_.element, item, change) for item in value]
@@ -67,7 +73,7 @@ def _drawn(of: DType, array: Array, role: Role, rng: np.random.Generator) -> Arr
     if of.kind == "string" or (of.is_integer and role == "index"):
         return array if array.size <= _SIZES else np.roll(array, 1 + array.size // 3)
     if of.kind == "bool":
-        return rng.random(shape) < array.mean()
+        return np.asarray(rng.random(shape) < array.mean())
     if of.is_complex:
         parts = [_uniform(part.astype(np.float64), rng) for part in (array.real, array.imag)]
         return (parts[0] + 1j * parts[1]).astype(of.numpy)
@@ -92,7 +98,7 @@ def _uniform(array: Array, rng: np.random.Generator) -> Array:
     if low == high == 0.0 and array.size > 1:
         # A state before the first step: later it is something.
         low, high = -1.0, 1.0
-    return low + (high - low) * rng.random(array.shape)
+    return np.asarray(low + (high - low) * rng.random(array.shape))
 
 
 def _special(of: DType, array: Array, kind: Kind, rng: np.random.Generator) -> Array:
