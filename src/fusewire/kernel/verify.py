@@ -26,7 +26,7 @@ from fusewire.kernel.form import (
     Statement,
     Store,
 )
-from fusewire.kernel.index import Axis, Held, Index, atoms_of
+from fusewire.kernel.index import Axis, Held, Index, Quotient, atoms_of
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 
@@ -45,12 +45,13 @@ def verify_lowered(region: Lowered) -> None:
             for buffer in (*kernel.reads, *kernel.writes):
                 known = region.buffers.get(buffer.name) == buffer
                 _require("buffers", known, f"{kernel.name} names {buffer}, which is not there")
-            unread = [b.name for b in kernel.reads if b.name not in stored]
+            unread = [b.name for b in kernel.reads if b.name not in stored and 0 not in b.shape]
             _require("order", not unread, f"{kernel.name} reads {unread} before it is stored")
             _require("steps", given >= {*kernel.steps}, f"{kernel.name} is in no such repeat")
             verify_kernel(kernel)
             stored |= {b.name for b in kernel.writes}
-    missing = [name for name in region.outputs if name not in stored]
+    full = [name for name in region.outputs if 0 not in region.buffers[name].shape]
+    missing = [name for name in full if name not in stored]
     _require("outputs", not missing, f"nothing stores {missing}")
 
 
@@ -201,7 +202,15 @@ def range_under(index: Index, guard: Guard) -> tuple[int, int]:
 
     A bound on b says as much of c * b + rest.
     """
-    low, high = index.range
+    if not guard:
+        return index.range
+    low = high = index.constant
+    for atom, factor in index.terms:
+        least, most = atom.range
+        if isinstance(atom, Quotient):
+            least, most = (end // atom.by for end in range_under(atom.of, guard))
+        ends = (least * factor, most * factor)
+        low, high = low + min(ends), high + max(ends)
     for bound in guard:
         if not bound.index.terms:
             continue
