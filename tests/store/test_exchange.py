@@ -128,7 +128,7 @@ def test_claim_of_size_costs_no_memory(empty: Store, tmp_path: Path) -> None:
     size = 2**40
     with (tmp_path / "file").open("wb") as file:
         file.write(_entry({"kind": "tuning", "fields": [], "size": size}))
-        file.truncate(file.tell() + size + 32 * (size // 2**22 + 1))
+        file.truncate(file.tell() + size + 32 * (size // 2**20 + 1))
     (refused,) = take(empty, tmp_path / "file").refused
     assert "are allowed" in refused
 

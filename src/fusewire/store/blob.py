@@ -1,7 +1,7 @@
 """One entry as bytes: nothing of it is believed before all of it was checked.
 
     magic (8) · length of the header (4) · header (JSON: kind, fields, size of the payload)
-    · payload · SHA-256 of each 4 MiB of it · HMAC-SHA256 (32), under the user's key, of all but
+    · payload · SHA-256 of each MiB of it · HMAC-SHA256 (32), under the user's key, of all but
     the payload
 
 A digest beside a payload proves nothing against someone who can write both; the HMAC covers the
@@ -29,11 +29,12 @@ MAGIC = b"FUSEWIR2"
 _LENGTH = struct.Struct(">I")
 _START = len(MAGIC) + _LENGTH.size
 _DIGEST = 32
-_PIECE = 2**22
+_PIECE = 2**20
 _MOST_HEADER = 2**16
 # Enough for the header of nearly every entry.
 _GLANCE = 2**12
-# More threads than this find nothing to do: memory is read no faster.
+# Fewer pieces are not worth a thread; more threads find nothing to do, memory is read no faster.
+_LEAST_PIECES = 2
 _MOST_THREADS = 4
 
 
@@ -175,7 +176,7 @@ def _digests(view: memoryview, source: Source | None = None, at: int = 0) -> byt
                 failed.append(error)
 
     threads = []
-    for _ in range(min(os.cpu_count() or 1, _MOST_THREADS, len(todo)) - 1):
+    for _ in range(min(os.cpu_count() or 1, _MOST_THREADS, len(todo) // _LEAST_PIECES) - 1):
         thread = threading.Thread(target=work, daemon=True)
         try:
             thread.start()

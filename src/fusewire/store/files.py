@@ -98,7 +98,8 @@ class Folder:
 
     def __del__(self) -> None:
         if self._fd >= 0:
-            os.close(self._fd)
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[File]:
