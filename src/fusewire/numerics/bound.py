@@ -15,7 +15,8 @@ from fusewire.dtypes import DType, dtype, float64
 from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, Type, tensor_of
-from fusewire.numerics.noise import MOVED_IN_OP, Noise, alone, felt_inputs, is_exact, rms, terms_of
+from fusewire.numerics.noise import MOVED_IN_OP, Noise, alone, felt_inputs, is_exact
+from fusewire.numerics.scale import Scales, rms, terms_of
 from fusewire.numerics.spread import SCOUT, Expected, Runs, expect, expect_exact, floor_of
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.interpret import Interpreter, bind
@@ -25,7 +26,7 @@ RUNS = 8
 SCOUTS = 2
 MULTIPLE = 8.0
 # Any number will do, but always the same.
-SEED = 12
+SEED = 13
 Bindings = Mapping[Symbol, int]
 Leaf = tuple[str, DType, Array]
 
@@ -87,8 +88,11 @@ def expect_region(
     """Tell what is expected of a small graph by runs with noise; its inputs are exact."""
     felt = felt_inputs(graph)
     stored = [_stored(x, v.type) for x, v in zip(inputs, graph.inputs, strict=True)]
-    noise = Noise(SEED, bindings, MOVED_IN_OP)
-    interpreter = Interpreter(graph, observe=noise.observe)
+    scales = Scales(graph, bindings)
+    noise = Noise(SEED, scales, MOVED_IN_OP)
+    expansions: dict[Node, Graph] = {}
+    Interpreter(graph, wide=True, before=scales.learn, expansions=expansions)(inputs, bindings)
+    interpreter = Interpreter(graph, observe=noise.observe, expansions=expansions)
     runs: list[list[Leaf]] = []
     for run in range(RUNS + SCOUTS):
         noise.start(run, SCOUT if run >= RUNS else 1.0)
@@ -145,16 +149,18 @@ def _sizes(
     if kind == "linear":
         found = leaves(graph, run([_magnitude(x) for x in inputs], bindings))
         return [np.maximum(s, _size(x)) for s, (_, _, x) in zip(sizes, found, strict=True)]
+    if kind == "ranged":
+        return [np.maximum(s, 1.0) for s in sizes]
     if kind == "scaled":
         # A stable algorithm is right for operands that differ in the last place of the largest.
         types = [tensor_of(v.type).dtype for v in graph.inputs]
         eps = max(of.eps for of in types)
         largest = [float(s.max(initial=0.0)) for s in sizes]
         changes = [0.0] * len(sizes)
-        noise = Noise(SEED)
+        noise = Noise(SEED, Scales(graph))
         for seed in range(4):
             noise.start(seed)
-            near = [noise.moved(x, of, 1.0, 1.0) for x, of in zip(inputs, types, strict=True)]
+            near = [noise.moved(x, of, 1.0, rms(x)) for x, of in zip(inputs, types, strict=True)]
             for i, (_, _, x) in enumerate(leaves(graph, run(near, bindings))):
                 changes[i] = max(changes[i], float(_size(x - outputs64[i]).max(initial=0.0)))
         return [

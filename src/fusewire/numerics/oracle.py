@@ -15,6 +15,7 @@ from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.numerics.bound import Leaf, bindings_of, value_leaves
 from fusewire.numerics.judge import Verdict, judge_leaves, summary
 from fusewire.numerics.noise import Noise, felt_inputs
+from fusewire.numerics.scale import Scales
 from fusewire.numerics.spread import SCOUT, Expected, Runs, expect
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
@@ -100,12 +101,18 @@ class Oracle:
             return outputs
 
         fixed = self._fixed(wanted)
-        Interpreter(self.graph, wide=True, observe=catch)(self._inputs)
+        scales = Scales(self.graph, self._bindings)
+        expansions: dict[Node, Graph] = {}
+        Interpreter(
+            self.graph, wide=True, observe=catch, before=scales.learn, expansions=expansions
+        )(self._inputs)
         wide = self._collect(wanted, caught | fixed)
-        noise = Noise(self._seed, self._bindings)
+        noise = Noise(self._seed, scales)
         felt = felt_inputs(self.graph)
         noisy = Interpreter(
-            self.graph, observe=lambda node, outputs: catch(node, noise.observe(node, outputs))
+            self.graph,
+            observe=lambda node, outputs: catch(node, noise.observe(node, outputs)),
+            expansions=expansions,
         )
         runs = []
         for run in range(self._runs + SCOUTS):

@@ -15,7 +15,7 @@ import numpy as np
 
 from fusewire.dtypes import DType, dtype
 from fusewire.ir.graph import Array
-from fusewire.numerics.noise import rms
+from fusewire.numerics.scale import rms
 
 # Runs with so much more noise show jumps that are near, though no run with plain noise met them.
 SCOUT = 4.0

@@ -26,6 +26,8 @@ from fusewire.ops.table import get_op
 # Sees a node's outputs before anyone uses them, and may give others in their place.
 Observe = Callable[[Node, list[HostValue]], list[HostValue]]
 Bindings = dict[Symbol, int]
+# Sees a node's operands before it runs.
+Before = Callable[[Node, list[HostValue], Bindings], None]
 # Runs a subgraph elsewhere, given its inputs and the symbols of the graph around it.
 RunBody = Callable[[Graph, Sequence[HostValue], Bindings], list[HostValue]]
 
@@ -48,11 +50,16 @@ class Interpreter:
         *,
         wide: bool = False,
         observe: Observe | None = None,
+        before: Before | None = None,
         run_body: RunBody | None = None,
+        expansions: dict[Node, Graph] | None = None,
     ) -> None:
         self.graph = graph
         self._wide = wide
         self._observe = observe
+        self._before = before
+        # Given, so that several interpreters of one graph see the same nodes inside composites.
+        self._expansions: dict[Node, Graph] = {} if expansions is None else expansions
         self._run_body = run_body
         self._bodies: dict[Node | Graph, Interpreter] = {}
         self._last_use = _last_uses(graph)
@@ -76,6 +83,8 @@ class Interpreter:
         with np.errstate(all="ignore"):
             for position, node in enumerate(graph.nodes):
                 operands = [None if v is None else self.read(values, v) for v in node.inputs]
+                if self._before is not None:
+                    self._before(node, operands, bound)
                 outputs = self.node(node, operands, bound)
                 if self._observe is not None:
                     outputs = self._observe(node, outputs)
@@ -129,7 +138,9 @@ class Interpreter:
         if op.expand is not None:
             body = self._bodies.get(node)
             if body is None:
-                body = self._bodies[node] = self.inside(op.expansion(node))
+                if node not in self._expansions:
+                    self._expansions[node] = op.expansion(node)
+                body = self._bodies[node] = self.inside(self._expansions[node])
             outputs = body([x for x in operands if x is not None], bound)
         else:
             outputs = self.primitive(op, node, operands, bound)
@@ -139,7 +150,10 @@ class Interpreter:
         return outputs
 
     def inside(self, graph: Graph) -> Interpreter:
-        return Interpreter(graph, wide=self._wide, observe=self._observe)
+        return Interpreter(
+            graph, wide=self._wide, observe=self._observe, before=self._before,
+            expansions=self._expansions,
+        )  # fmt: skip
 
     def primitive(
         self, op: Op[Any], node: Node, operands: list[HostValue], bound: Bindings
