@@ -15,10 +15,9 @@ from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from fusewire.backend import Config, Device, Offer, Refusal
-from fusewire.backends.onnxruntime.engine import WEIGHT_BYTES, OnnxRuntimeBackend
+from fusewire.backends.onnxruntime.engine import OnnxRuntimeBackend
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
 from fusewire.backends.onnxruntime.lowering import LOWERING, OPSETS, lower, refuses
-from fusewire.backends.onnxruntime.session import open_session
 from fusewire.dtypes import (
     DType,
     bfloat16,
@@ -37,7 +36,6 @@ from fusewire.formats.onnx.target import LEADS
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Array, Graph, Value
-from fusewire.ir.text import constants_of
 from fusewire.ir.types import TensorType
 from fusewire.ops.activation import relu
 from fusewire.ops.contraction import linear, matmul
@@ -111,22 +109,31 @@ import sys
 import fusewire.backends.onnxruntime.engine as engine
 assert "onnxruntime" not in sys.modules, "importing the backend imports the engine"
 import numpy as np
+from pathlib import Path
 from fusewire.backend import Artifact, Device, Slot
 from fusewire.dtypes import float32
-payload = open(sys.argv[1], "rb").read()
-slots = (Slot("input", "x", float32, (2,)), Slot("output", "output0", float32, (2,)))
-backend = engine.OnnxRuntimeBackend()
-found = backend.load(Artifact("rebuild", payload, slots), Device("cpu", "cpu"), {})
-assert found.run([np.ones(2, np.float32)]).wait()[0].tolist() == [2.0, 2.0]
-assert "onnx" not in sys.modules, "loading an artifact imports onnx"
+kind, folder = sys.argv[1], Path(sys.argv[2])
+payload, weights = ((folder / name).read_bytes() for name in ("payload", "weights"))
+slots = (Slot("input", "x", float32, (2, 64)), Slot("output", "output0", float32, (2, 64)))
+key = {"onnxruntime": engine.INFO.version}
+artifact = Artifact(kind, payload, slots, key=key, weights=memoryview(weights) if weights else None)
+found = engine.OnnxRuntimeBackend().load(artifact, Device("cpu", "cpu"), {})
+assert found.run([np.ones((2, 64), np.float32)]).wait()[0].tolist() == [[2.0] * 64] * 2
+for name in ("onnx", "tempfile", "fusewire.ir.text", "fusewire.ops.table", "importlib.metadata"):
+    assert name not in sys.modules, f"loading an artifact imports {name}"
 """
 
 
-def test_loading_an_artifact_imports_no_onnx(tmp_path: Any) -> None:
-    x = value(float32, 2)
-    artifact = BACKEND.compile(graph_of([x], add(x, x)), CPU, Config())
-    (tmp_path / "model").write_bytes(artifact.payload)
-    command = [sys.executable, "-c", LOADED, str(tmp_path / "model")]
+@pytest.mark.parametrize("kind", ["rebuild", "native"])
+def test_loading_an_artifact_imports_little(kind: str, tmp_path: Any) -> None:
+    x = value(float32, 2, 64)
+    twice = constant(np.eye(64, dtype=np.float32) * 2)
+    graph = graph_of([x], add(x, x) if kind == "rebuild" else matmul(x, twice))
+    artifact = BACKEND.compile(graph, CPU, Config())
+    assert artifact.kind == kind
+    (tmp_path / "payload").write_bytes(artifact.payload)
+    (tmp_path / "weights").write_bytes(artifact.weights or b"")
+    command = [sys.executable, "-c", LOADED, kind, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -238,16 +245,6 @@ def test_size_that_only_a_node_tells_is_used_after_it() -> None:
     assert run(np.array([0.0, 3.0, 0.0, 5.0], np.float32))[0].tolist() == [3.0, 5.0]
 
 
-def test_large_constants_stay_out_of_the_artifact() -> None:
-    graph, weight = layer()
-    artifact = BACKEND.compile(graph, CPU, Config())
-    digests = [slot.digest for slot in artifact.slots if slot.role == "weight"]
-    assert weight.nbytes >= WEIGHT_BYTES
-    assert digests == [digest for digest, held in constants_of(graph).items()
-                       if held.array.nbytes >= WEIGHT_BYTES]  # fmt: skip
-    assert len(artifact.payload) < WEIGHT_BYTES
-
-
 def test_outputs_are_fresh_and_the_callers() -> None:
     x = value(float32, N)
     small, large = constant(np.ones(3, np.float32)), constant(np.ones(512, np.float32))
@@ -355,8 +352,7 @@ def test_threads_are_taken_from_the_configuration() -> None:
     graph, _ = layer()
     artifact = BACKEND.compile(graph, CPU, Config(threads=1))
     assert artifact.launch["threads"] == 1
-    held = {digest: found.array for digest, found in constants_of(graph).items()}
-    session: Any = open_session(artifact, held)
+    session: Any = BACKEND.load(artifact, CPU, {})
     assert session._held[0].get_session_options().intra_op_num_threads == 1
 
 

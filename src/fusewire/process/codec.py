@@ -261,7 +261,7 @@ FLAG = _plain(bool)
 WHOLE = _plain(int)
 BYTES = Written(_write_bytes, lambda value, blobs: _next(value, blobs).tobytes())
 # Not copied on its way: it may be as large as all weights.
-BLOCK = Written(_write_block, lambda value, blobs: memoryview(_next(value, blobs)))
+BLOCK = Written(_write_block, lambda value, blobs: _next(value, blobs).data)
 DTYPE = Written(_write_dtype, _read_dtype)
 DIMS = _many(Written(_write_dim, _read_dim))
 FACTS = _table(_one_or_many(_plain(str, bool, int, float)))

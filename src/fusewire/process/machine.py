@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import platform
@@ -20,6 +21,8 @@ _VECTORS = (
     "avx512_fp16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16",
     "asimd", "asimddp", "asimdhp", "sve", "sve2", "i8mm", "bf16",
 )  # fmt: skip
+# What /proc calls the list of it, by architecture.
+_CAN_DO = ("flags", "Features")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -27,6 +30,14 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 def machine() -> dict[str, Fact]:
     """Tell what the host is: processor, cores, caches, memory."""
     return {**_fixed(), "memory_free_bytes": available()}
+
+
+@cache
+def processor() -> str:
+    """Tell processors apart that compile to other code: by name and by all that they can do."""
+    said = _processor()
+    told = [platform.machine(), *(said.get(key, "") for key in ("model name", *_CAN_DO))]
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
 
 
 @cache
@@ -53,7 +64,7 @@ def _walk(count: int, steps: int) -> float:
 @cache
 def _fixed() -> dict[str, Fact]:
     said = _processor()
-    flags = set(said.get("flags", said.get("Features", "")).split())
+    flags = {flag for key in _CAN_DO for flag in said.get(key, "").split()}
     facts: dict[str, Fact] = {
         "processor": said.get("model name", platform.processor() or platform.machine()),
         "compute_units": len(os.sched_getaffinity(0)),

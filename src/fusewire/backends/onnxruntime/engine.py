@@ -1,13 +1,10 @@
-"""ONNX Runtime behind the contract."""
+"""ONNX Runtime behind the contract. What only compiling needs is imported then."""
 
 from __future__ import annotations
 
 import importlib.util
-import platform
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, final
-
-import numpy as np
 
 from fusewire.backend import (
     Artifact,
@@ -26,17 +23,16 @@ from fusewire.backend import (
 from fusewire.backends.onnxruntime.copies import Copies
 from fusewire.backends.onnxruntime.gaps import GAPS
 from fusewire.backends.onnxruntime.info import INFO
-from fusewire.dtypes import float32
 from fusewire.errors import OptionsError
-from fusewire.ir.dims import symbol
-from fusewire.ir.graph import Array, Graph, Value
-from fusewire.ir.types import TensorType
-from fusewire.ops.elementwise import add
-from fusewire.region import build, claim_by_table, edge_slots, weight_slots
+from fusewire.ir.graph import Array, Graph
+from fusewire.process.machine import processor
+from fusewire.process.wheels import native_libraries
 
 INSTALL = "pip install 'fusewire[onnxruntime]'"
-# Constants of so many bytes are weights: bound by digest, never in the model.
+# Constants of so many bytes are weights: bound by digest, never in the model that is written.
 WEIGHT_BYTES = 1024
+# Fewer nodes, without weights, are optimised as quickly as they are read.
+FEW_NODES = 16
 
 
 @final
@@ -77,24 +73,26 @@ class OnnxRuntimeBackend(Backend):
     def _tried(self) -> Device | Unavailable:
         if importlib.util.find_spec("onnxruntime") is None:
             return Unavailable("not-installed", "ONNX Runtime is not installed.", INSTALL)
-        device = Device("cpu", platform.processor() or platform.machine())
-        x = Value(TensorType(float32, (symbol("n"),)), "x")
-        twice = build(self, Graph([x], [add(x, x)]), device)
-        (found,) = twice.run([np.ones(3, np.float32)]).wait()
-        if isinstance(found, np.ndarray) and found.tolist() == [2.0, 2.0, 2.0]:
-            return device
+        from fusewire.backends.onnxruntime.probe import device, doubled
+
+        found = doubled(self, device())
+        if found == [2.0, 2.0, 2.0]:
+            return device()
         return Unavailable("wrong", f"ONNX Runtime added 1 and 1 to {found}.", INSTALL)
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what the ONNX writer can write for the kernels there are."""
         from fusewire.backends.onnxruntime.lowering import opsets, refuses
+        from fusewire.region import claim_by_table
 
         versions = opsets(graph)
         return claim_by_table(graph, lambda node: refuses(node, versions), shapes="dynamic")
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
-        """Write the model; the engine compiles when it is loaded."""
+        """Write the model, and have the engine optimise it where a reload gains by it."""
         from fusewire.backends.onnxruntime.lowering import lower
+        from fusewire.ir.text import constants_of
+        from fusewire.region import edge_slots, weight_slots, weights_of
 
         config.checked(INFO.name, {})
         if config.threads is not None and config.threads < 1:
@@ -109,13 +107,31 @@ class OnnxRuntimeBackend(Backend):
         if config.threads is not None:
             launch["threads"] = config.threads
         slots = (*edge_slots(region), *weights)
-        return Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
+        made = Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
+        if not weights and len(region.nodes) < FEW_NODES:
+            return made
+        from fusewire.backends.onnxruntime.stored import optimised
+
+        return optimised(made, weights_of(made, constants_of(region)))
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
-        """Make a session; the weights stay where they are."""
+        """Make a session; weights that are lent stay where they are."""
         if "copies" in artifact.launch:
             places: Any = artifact.launch["copies"]
             return Copies(places)
+        if artifact.kind == "native":
+            from fusewire.backends.onnxruntime.stored import open_stored
+
+            return open_stored(artifact)
         from fusewire.backends.onnxruntime.session import open_session
 
         return open_session(artifact, weights)
+
+    def fingerprint(self, device: Device) -> Mapping[str, str]:
+        """What is optimised depends on the processor, beside the engine."""
+        return {
+            "engine": INFO.version,
+            "library": native_libraries("onnxruntime", "capi"),
+            "cpu": processor(),
+            "providers": "CPUExecutionProvider",
+        }

@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime. The one file that imports it, and the only one with private names.
+"""Sessions of ONNX Runtime. The only file with private names of it.
 
 Private, and why: ``InferenceSession._sess.run`` is ``run`` without checks of arguments that cost
 as much as a small model does (1.2 of 6.8 us on an MLP 16-32-4, 1.31.1). ``OrtValue`` of the C
@@ -19,6 +19,7 @@ from fusewire.backend import (
     Done,
     Event,
     Executable,
+    Fact,
     Held,
     Slot,
 )
@@ -153,6 +154,11 @@ def lent(array: Any, of: DType) -> Any:
     return native.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element_of(of))
 
 
+def initializer(array: Array, element: int) -> Any:
+    """Show a weight to the engine, of an element type of ONNX's, in the form that options take."""
+    return onnxruntime.OrtValue(native.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element))
+
+
 def _taken(value: Any, of: DType) -> Array:
     """Take an output; for a dtype that NumPy lacks, look at the engine's memory."""
     if not _is_foreign(of):
@@ -166,19 +172,34 @@ DISABLED = ("QDQPropagationTransformer",)
 
 
 def open_session(artifact: Artifact, weights: Mapping[str, Array]) -> Executable:
-    """Make a session of an artifact; weights are read where they lie."""
+    """Make a session of a model that is not optimised yet; weights are read where they lie."""
+    options = settings(artifact.launch)
+    slots = [slot for slot in artifact.slots if slot.role == "weight"]
+    held = bound(options, [(slot, weights[slot.digest or ""]) for slot in slots])
+    return wrapped(session_of(artifact.payload, options), artifact.slots, held)
+
+
+def settings(launch: Mapping[str, Fact]) -> Any:
+    """Give the options under which an artifact is optimised and run."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL
-    options.use_deterministic_compute = bool(artifact.launch.get("deterministic", False))
-    threads = artifact.launch.get("threads")
+    options.use_deterministic_compute = bool(launch.get("deterministic", False))
+    threads = launch.get("threads")
     if isinstance(threads, int):
         options.intra_op_num_threads = options.inter_op_num_threads = threads
-    slots = [slot for slot in artifact.slots if slot.role == "weight"]
-    held = _bind(options, [(slot, weights[slot.digest or ""]) for slot in slots])
-    session = onnxruntime.InferenceSession(
-        artifact.payload, options, providers=PROVIDERS, disabled_optimizers=DISABLED
+    return options
+
+
+def session_of(model: bytes, options: Any) -> Any:
+    """Have the engine read a model."""
+    return onnxruntime.InferenceSession(
+        model, options, providers=PROVIDERS, disabled_optimizers=DISABLED
     )
-    edges = [slot for slot in artifact.slots if slot.role != "weight"]
+
+
+def wrapped(session: Any, slots: Sequence[Slot], held: Sequence[Any]) -> Executable:
+    """Choose the way to call a session; ``held`` is what it reads where it lies."""
+    edges = [slot for slot in slots if slot.role != "weight"]
     return _kind(edges)(session, edges, held)
 
 
@@ -199,7 +220,7 @@ def _is_small(slot: Slot) -> bool:
     return 0 < size <= SMALL and slot.dtype.numpy.kind in "biuf"
 
 
-def _bind(options: Any, weights: Sequence[tuple[Slot, Array]]) -> list[Any]:
+def bound(options: Any, weights: Sequence[tuple[Slot, Array]]) -> list[Any]:
     """Show weights to a session as files in memory, and give what must stay alive.
 
     Never by add_initializer, which would not copy them: the optimizer of 1.31.1 transposes a

@@ -47,6 +47,13 @@ def model_proto(
     return model
 
 
+def parsed(data: bytes) -> Any:
+    """Read a model that we had made; what strangers made is read by ``reading``."""
+    from onnx import ModelProto
+
+    return ModelProto.FromString(data)
+
+
 def _external(name: str, constant: Constant) -> Any:
     """Describe a tensor whose elements are elsewhere, under their digest."""
     from onnx import TensorProto

@@ -1,0 +1,150 @@
+"""The engine's optimised model, and the weights it made, as bytes; and sessions opened on them.
+
+The quickest way that the engine has from bytes to a session (1.31.1): its own optimised model,
+optimised no more, with initializers lent to it (``add_initializer``), which alone copies nothing.
+It insists that the file is there that the model says they are in, and does not read it: that is a
+file of this folder, too short for any of them. What the engine reads before it is lent any memory,
+shapes, stays in the model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from fusewire.backend import Artifact, Executable
+from fusewire.backends.onnxruntime.info import INFO
+from fusewire.backends.onnxruntime.session import (
+    bound,
+    initializer,
+    session_of,
+    settings,
+    wrapped,
+)
+from fusewire.errors import FormatError
+from fusewire.host import ALIGNMENT, aligned_copy, aligned_empty
+from fusewire.ir.graph import Array
+
+# Smaller tensors stay in the model.
+LENT_BYTES = 4096
+# Above this, writing and keeping all weights again costs more than it saves.
+MOST_BYTES = 1 << 30
+_HERE, _FILE = str(Path(__file__).parent), "__init__.py"
+_FOLDER = "session.model_external_initializers_file_folder_path"
+_SAVED_FILE = "weights"
+_SAVED = {
+    "session.optimized_model_external_initializers_file_name": _SAVED_FILE,
+    "session.optimized_model_external_initializers_min_size_in_bytes": str(LENT_BYTES),
+}
+_INT64 = 7
+
+
+def optimised(artifact: Artifact, weights: Mapping[str, Array]) -> Artifact:
+    """Have the engine optimise the model of an artifact, and give what it makes of it."""
+    held = [(slot, weights[slot.digest or ""]) for slot in artifact.slots if slot.role == "weight"]
+    if sum(array.nbytes for _, array in held) > MOST_BYTES:
+        return artifact
+    from tempfile import TemporaryDirectory
+
+    edges = tuple(slot for slot in artifact.slots if slot.role != "weight")
+    options = settings(artifact.launch)
+    kept = bound(options, held)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model")
+        options.optimized_model_filepath = str(path)
+        for name, value in _SAVED.items():
+            options.add_session_config_entry(name, value)
+        session_of(artifact.payload, options)
+        del kept
+        payload, block = _read(path)
+    key = {"onnxruntime": INFO.version}
+    return Artifact("native", payload, edges, launch=artifact.launch, key=key, weights=block)
+
+
+def _read(path: Path) -> tuple[bytes, memoryview | None]:
+    """Read an optimised model: a table of what will be lent, a line, and the model; its weights."""
+    from fusewire.formats.onnx.proto import parsed
+
+    model = parsed(path.read_bytes())
+    found = _external(model.graph)
+    names = [tensor.name for tensor in found]
+    table: list[tuple[str, int, list[int], int, int]] = []
+    pieces: list[Array] = []
+    at = 0
+    for tensor in found:
+        piece = _piece(path, tensor)
+        count = int(np.prod(tensor.dims, dtype=np.int64))
+        # A name may be another tensor's in the body of a loop; half bytes have no memory to lend.
+        if tensor.data_type == _INT64 or names.count(tensor.name) > 1 or piece.size % count:
+            tensor.data_location = tensor.DEFAULT
+            tensor.raw_data = piece.tobytes()
+            continue
+        for name, value in (("location", _FILE), ("offset", at), ("length", piece.size)):
+            tensor.external_data.add(key=name, value=str(value))
+        table.append((tensor.name, tensor.data_type, [*tensor.dims], at, piece.size // count))
+        pieces.append(piece)
+        at += piece.size + -piece.size % ALIGNMENT
+    payload = json.dumps(table).encode() + b"\n" + model.SerializeToString()
+    if not pieces:
+        return payload, None
+    block = aligned_empty((at,), np.dtype(np.uint8))
+    for (*_, start, _), piece in zip(table, pieces, strict=True):
+        block[start : start + piece.size] = piece
+    return payload, block.data
+
+
+def _piece(path: Path, tensor: Any) -> Array:
+    """Map the elements of a tensor that is in the file beside a model, and forget where it was."""
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    del tensor.external_data[:]
+    file, size = path.with_name(_SAVED_FILE), int(where["length"])
+    return np.memmap(file, np.uint8, "r", int(where.get("offset", 0)), (size,))
+
+
+def _external(graph: Any) -> list[Any]:
+    """List the initializers that are outside, in bodies too."""
+    found = [tensor for tensor in graph.initializer if tensor.data_location == tensor.EXTERNAL]
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (attribute.g, *attribute.graphs):
+                found += _external(body)
+    return found
+
+
+def open_stored(artifact: Artifact) -> Executable:
+    """Make a session of an optimised model; its weights are read where they lie."""
+    found = artifact.key.get("onnxruntime")
+    if found != INFO.version:
+        raise FormatError(
+            f"This model was optimised by ONNX Runtime {found}, and {INFO.version} is installed. "
+            "Compile it again."
+        )
+    table, model = artifact.payload.split(b"\n", 1)
+    options = settings(artifact.launch)
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    held: list[Any] = []
+    rows = json.loads(table)
+    if not rows:
+        return wrapped(session_of(model, options), artifact.slots, held)
+    options.add_session_config_entry(_FOLDER, _HERE)
+    block = _block(artifact.weights)
+    for name, element, dims, at, size in rows:
+        count = int(np.prod(dims, dtype=np.int64))
+        array = block[at : at + count * size].view(f"u{size}").reshape(dims)
+        held.append(initializer(array, element))
+        options.add_initializer(name, held[-1])
+    session = session_of(model, options)
+    return wrapped(session, artifact.slots, (held, block))
+
+
+def _block(weights: memoryview | None) -> Array:
+    """Show weights as bytes, where kernels read them without splitting lines of the cache."""
+    if weights is None:
+        raise FormatError("The model's weights are missing. Compile it again.")
+    block: Array = np.frombuffer(weights, np.uint8)
+    return aligned_copy(block) if block.ctypes.data % ALIGNMENT else block
