@@ -30,7 +30,7 @@ SIZES = {"1 kB": 1000, "64 kB": 64_000, "1 MB": 10**6, "16 MB": 16 * 10**6, "64 
 
 
 def _milliseconds(work: Callable[[], Any], seconds: float) -> dict[str, float]:
-    times = []
+    times: list[float] = []
     end = time.perf_counter() + seconds
     while len(times) < 5 or (time.perf_counter() < end and len(times) < 2000):
         start = time.perf_counter()

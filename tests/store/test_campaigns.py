@@ -1,0 +1,53 @@
+"""The campaigns of benchmarks/store_*.py, small."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def campaign(name: str, *words: str) -> dict[str, Any]:
+    """Run a campaign in a process of its own, which forks: it must have one thread."""
+    command = [sys.executable, str(BENCHMARKS / f"store_{name}.py"), "--json", *words]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300)
+    row: dict[str, Any] = json.loads(done.stdout)
+    assert row["problems"] == []
+    assert done.returncode == 0
+    return row
+
+
+@pytest.mark.parametrize(("size", "count"), [("2000000", "20"), ("64000", "60")])
+def test_killed_writers_leave_nothing_torn(size: str, count: str) -> None:
+    row = campaign("kills", "--size", size, "--count", count)
+    assert row["killed_while_writing"] > 0
+    assert row["left_after_sweep"] == 0
+
+
+def test_mutants_are_found_and_healed() -> None:
+    row = campaign("mutations", "--count", "2000")
+    assert row["found"] == row["mutants"] >= 1900
+    assert len(row["kinds"]) == 12
+
+
+@pytest.mark.parametrize("killed", ["0", "0.2"])
+def test_processes_make_each_entry_once(killed: str) -> None:
+    row = campaign("processes", "--processes", "40", "--killed", killed)
+    assert row["entries"] == 5
+    assert killed != "0" or set(row["makes"].values()) == {1}
+
+
+def test_failing_disks_change_no_answer() -> None:
+    row = campaign("faults", "--step", "20", "--first", "5")
+    assert row["reached"] > 100
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_failing_system_calls_change_no_answer() -> None:
+    row = campaign("faults", "--strace", "--step", "17", "--most", "60")
+    assert row["reached"] > 50
