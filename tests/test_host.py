@@ -1,14 +1,17 @@
 """Memory of the host: where it lies, and how long it lives."""
 
 import gc
+import os
+import threading
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from fusewire.host import ALIGNMENT, aligned_empty, lender
+from fusewire.host import ALIGNMENT, LARGE, POOL, Pool, aligned_empty, lender
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 5), (7, 11), (1000, 257)])
@@ -54,3 +57,162 @@ def test_lent_memory_is_the_same_and_lives_as_long_as_a_view_of_it(
 
 def test_nothing_is_lent_of_a_tensor_without_elements() -> None:
     assert lender((3, 0), np.dtype(np.float32))(object(), 0).shape == (3, 0)
+
+
+# The pool
+
+FLOAT = np.dtype(np.float32)
+MANY = LARGE // FLOAT.itemsize
+
+
+@pytest.fixture
+def empty_pool() -> Iterator[None]:
+    POOL.clear()
+    yield
+    POOL.clear()
+
+
+def place(array: Any) -> int:
+    return int(array.ctypes.data)
+
+
+# What a caller may keep of an array, so that its memory stays as it is.
+HOLDS: dict[str, Callable[[Any], Any]] = {
+    "itself": lambda x: x,
+    "slice": lambda x: x[5:7],
+    "view of a view": lambda x: x.reshape(2, -1).view(np.uint8).T[1:],
+    "memoryview": lambda x: x.data,
+    "part of a memoryview": lambda x: x.data[3:4],
+    "dlpack": lambda x: np.from_dlpack(x)[:1],
+    "capsule": lambda x: x.__dlpack__(),
+    "base": lambda x: x[3:].base,
+    "interface": lambda x: np.asarray(Shown(x)),
+    "iterator": lambda x: x.flat,
+    "cycle": lambda x: tied(x),
+}
+
+
+class Shown:
+    """Gives an array on by its address, and holds it."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.__array_interface__ = array.__array_interface__
+
+
+def tied(array: Any) -> list[Any]:
+    made: list[Any] = [array]
+    made.append(made)
+    return made
+
+
+@pytest.mark.parametrize("kind", HOLDS)
+def test_memory_is_used_again_only_when_nobody_holds_any_of_it(kind: str, empty_pool: None) -> None:
+    first = aligned_empty((MANY,), FLOAT)
+    start = place(first)
+    held = HOLDS[kind](first)
+    del first
+    gc.collect()
+    second = aligned_empty((MANY,), FLOAT)
+    assert place(second) != start
+    del held
+    gc.collect()
+    third = aligned_empty((MANY,), FLOAT)
+    assert place(third) == start
+
+
+def test_small_arrays_do_not_come_from_the_pool(empty_pool: None) -> None:
+    del [aligned_empty((MANY - 1,), FLOAT)][:]
+    assert POOL.idle_bytes == 0
+    del [aligned_empty((MANY,), FLOAT)][:]
+    assert POOL.idle_bytes == LARGE
+
+
+def test_sizes_nearby_share_memory(empty_pool: None) -> None:
+    whole = aligned_empty((MANY * 8,), FLOAT)
+    start = place(whole)
+    del whole
+    near = aligned_empty((MANY * 8 - 1000,), np.dtype(np.int32))
+    assert place(near) == start
+    far = aligned_empty((MANY * 6,), FLOAT)
+    assert place(far) != start
+    near[...] = 1
+    assert (near == 1).all()
+
+
+def test_what_is_idle_is_bounded_in_bytes_number_and_age() -> None:
+    pool = Pool(limit=100, count=4, seconds=30.0)
+    for size in (60, 50, 30):
+        pool.give("key", size, size)
+    assert pool.idle_bytes == 80
+    for _ in range(9):
+        pool.give("key", 1, 1)
+    assert pool.idle_bytes == 4
+    pool.give("key", 101, 101)
+    assert pool.idle_bytes == 0
+    old = Pool(limit=100, seconds=-1.0)
+    old.give("key", 1, 1)
+    assert old.idle_bytes == 0
+
+
+def test_latest_of_a_kind_is_used_first_and_once() -> None:
+    pool = Pool(limit=100)
+    for number in range(3):
+        pool.give("key", 1, number)
+        pool.give("other", 1, -number)
+    assert [pool.take("key") for _ in range(4)] == [2, 1, 0, None]
+    pool.clear()
+    assert pool.take("other") is None
+
+
+def test_garbage_that_comes_back_in_the_midst_of_a_take_is_no_trouble() -> None:
+    pool = Pool(limit=1000, count=8)
+
+    class Odd:
+        """A key whose comparison gives back to the pool, as the garbage collector might."""
+
+        def __eq__(self, other: object) -> bool:
+            pool.give("fresh", 1, 1)
+            pool.clear()
+            return True
+
+        def __hash__(self) -> int:
+            return 0
+
+    for number in range(4):
+        pool.give("key", 1, number)
+    assert pool.take(Odd()) is None
+
+
+def test_threads_never_get_the_same_thing() -> None:
+    pool = Pool(limit=1000)
+    taken: list[int] = []
+    for number in range(50):
+        pool.give("key", 1, number)
+
+    def work() -> None:
+        while (thing := pool.take("key")) is not None:
+            taken.append(thing)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(taken) == list(range(50))
+
+
+# Whoever has threads is warned of forks: by Python from 3.12 on, and by jax.
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:.*fork:RuntimeWarning")
+def test_forked_process_has_memory_of_its_own(empty_pool: None) -> None:
+    del [aligned_empty((MANY,), FLOAT)][:]
+    mine = aligned_empty((MANY,), FLOAT)
+    mine[...] = 1
+    child = os.fork()
+    if child == 0:
+        mine[...] = 2
+        del mine
+        aligned_empty((MANY,), FLOAT)[...] = 3
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (mine == 1).all()

@@ -76,13 +76,14 @@ class OpenvinoExecutable(Executable):
             request = self._free.pop()
         except IndexError:
             request = self._request()
-        found = request.run(inputs)
+        found = request.run(inputs, outputs)
         self._free.append(request)
         if outputs is None:
             return Done(found)
         for target, value in zip(outputs, found, strict=True):
             assert isinstance(target, np.ndarray), "outputs are written into host arrays"
-            target[...] = value
+            if target is not value:
+                target[...] = value
         return Done(list(outputs))
 
     def close(self) -> None:
@@ -110,7 +111,7 @@ class _Bound:
             request.set_output_tensor(place, _tensor(edge.storage, array))
             self._made.append((array, edge.show))
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         """Copy in, infer, copy out."""
         for place, (target, show) in enumerate(self._taken):
             target[...] = inputs[place] if show is None else show(inputs[place])
@@ -129,7 +130,7 @@ class _Request:
         # Which outputs are large, as far as is known: those get memory of their own.
         self._large = [edge.bytes > SMALL for edge in outputs]
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         """Bind what is new, infer, and take the outputs."""
         bound = self._bound
         for place, edge in enumerate(self._inputs):
@@ -141,7 +142,7 @@ class _Request:
                 held[...] = x
             elif held is not x:
                 self._bind(place, edge, x)
-        fresh = self._fresh() if True in self._large else {}
+        fresh = self._fresh(inputs, outputs) if True in self._large else {}
         values = self._request.infer(share_outputs=True).values()
         found = [self._taken(place, value, fresh.get(place)) for place, value in enumerate(values)]
         for place, value in enumerate(found):
@@ -155,18 +156,24 @@ class _Request:
         self._request.set_input_tensor(place, _tensor(edge.storage, x))
         self._bound[place] = x
 
-    def _fresh(self) -> dict[int, Any]:
-        """Bind memory that will be the caller's: an array, or a tensor where the run sizes it."""
+    def _fresh(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> dict[int, Any]:
+        """Bind memory that will be the caller's: an array, or a tensor where the run sizes it.
+
+        The engine holds it until the next run: what it writes to is in no other hand.
+        """
         found: dict[int, Any] = {}
         for place, edge in enumerate(self._outputs):
             if not self._large[place]:
                 continue
-            if edge.is_static:
-                found[place] = aligned_empty(edge.shape, edge.storage.carrier)
-                tensor = _tensor(edge.storage, found[place])
-            else:
+            shape = edge.shape if edge.is_static else self._sized(edge, inputs)
+            if shape is None:
                 shape = openvino.Shape(edge.shape)
                 found[place] = tensor = openvino.Tensor(type_of(edge.storage.edge), shape)
+            else:
+                given = None if outputs is None else outputs[place]
+                is_given = edge.show is None and _takes(given, shape, edge, inputs)
+                found[place] = given if is_given else aligned_empty(shape, edge.storage.carrier)
+                tensor = _tensor(edge.storage, found[place])
             self._request.set_output_tensor(place, tensor)
         return found
 
@@ -175,24 +182,47 @@ class _Request:
         if fresh is None:
             value = value.copy()
             self._large[place] = value.nbytes > SMALL
+        elif isinstance(fresh, openvino.Tensor):
+            value = fresh.data
         else:
-            value = fresh if edge.is_static else fresh.data
+            value = fresh if fresh.shape == value.shape else value.copy()
         return value if edge.show is None else edge.show(value)
+
+    def _sized(self, edge: Edge, inputs: Sequence[Array]) -> tuple[int, ...] | None:
+        """Tell the shape of an output before the run, where the inputs tell all of it."""
+        bound = self._bound_symbols(inputs)
+        if not all(s in bound for dim in edge.dims for s in symbols(dim)):
+            return None
+        shape = tuple(evaluate(dim, bound) for dim in edge.dims)
+        return (*shape, edge.storage.parts) if edge.storage.parts > 1 else shape
 
     def _emptied(self, place: int, value: Array, inputs: Sequence[Array]) -> Array:
         """Give an empty output its other dims: a Loop without a run has forgotten them."""
-        bound: dict[Symbol, int] = {}
-        for edge, x in zip(self._inputs, inputs, strict=True):
-            for dim, size in zip(edge.dims, x.shape, strict=True):
-                alone = lone_symbol(dim)
-                if alone is not None:
-                    bound[alone] = size
+        bound = self._bound_symbols(inputs)
         dims = self._outputs[place].dims
         shape = [
             evaluate(dim, bound) if all(s in bound for s in symbols(dim)) else found
             for dim, found in zip(dims, value.shape, strict=True)
         ]
         return value.reshape(shape) if 0 in shape else value
+
+    def _bound_symbols(self, inputs: Sequence[Array]) -> dict[Symbol, int]:
+        bound: dict[Symbol, int] = {}
+        for edge, x in zip(self._inputs, inputs, strict=True):
+            for dim, size in zip(edge.dims, x.shape, strict=True):
+                alone = lone_symbol(dim)
+                if alone is not None:
+                    bound[alone] = size
+        return bound
+
+
+def _takes(given: Any, shape: tuple[int, ...], edge: Edge, inputs: Sequence[Any]) -> bool:
+    """Tell whether the engine can write into an array that was given; it must not read it too."""
+    if not isinstance(given, np.ndarray):
+        return False
+    is_same = given.shape == shape and given.dtype == edge.storage.carrier
+    is_plain = given.flags.c_contiguous and given.flags.writeable
+    return is_same and is_plain and not any(np.may_share_memory(given, x) for x in inputs)
 
 
 def _tensor(storage: Storage, array: Array) -> Any:

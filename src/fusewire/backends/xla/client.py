@@ -5,26 +5,32 @@ calling thread (jax's way to that is a flag for the whole process), its pool has
 are asked for, and no other platform is started for our sake. Its executables can be written to
 bytes and read back without pickle. And calling one through the entry that jitted functions use
 takes about half of what the public road takes.
+
+Large outputs are written where earlier ones were. XLA cannot write into memory that is ours: what
+it does not own it copies before it is donated. But it writes into its own that is donated to it, so
+arrays of its own wait in the pool, each for a program with an output of that type.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import jax
+import numpy as np
 from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
 from fusewire.backend import Slot
 from fusewire.backends.xla.info import installed
-from fusewire.backends.xla.program import OPTIONS, Program, settings
+from fusewire.backends.xla.program import OPTIONS, Program, argument, settings
 from fusewire.backends.xla.storage import edge
 from fusewire.errors import ShapeMismatchError
-from fusewire.host import lender
+from fusewire.host import POOL, lender
 from fusewire.ir.graph import Array
 
 # The series of jaxlib on which everything here was tried.
@@ -56,13 +62,33 @@ class Client:
         put = self._put(of, self.sharding, [array], [self.device], enable_x64=True)
         return put.block_until_ready()
 
-    def compile(self, program: Program) -> tuple[bytes, str]:
-        """Compile, and give the bytes of the executable and the text it was compiled from."""
+    def fresh(self, shape: tuple[int, ...], of: Any) -> Any:
+        """Make an array of XLA's own, of zeros: it has none that is not written to."""
+        size = math.prod(shape) * of.itemsize
+        array = _zeros(1 << max(size.bit_length(), 26))[:size].view(of).reshape(shape)
+        put = self._put(
+            ShapedArray(shape, of), self.sharding, [array], [self.device], force_copy=True,
+            enable_x64=True,
+        )  # fmt: skip
+        return put.block_until_ready()
+
+    def compile(self, program: Program, spares: Sequence[Slot]) -> tuple[bytes, str]:
+        """Compile, and give the bytes of the executable and the text it was compiled from.
+
+        ``spares`` are outputs: for each, an argument is added whose memory the program may have.
+        """
         from jax._src import config
+
+        count = len(program.arguments)
+        given = (*program.arguments, *map(argument, spares))
+
+        def function(*arguments: Any) -> Any:
+            return program.function(*arguments[:count])
 
         # Constants stay in the program, and are not made arguments behind our back.
         with settings(self.device), config.use_simplified_jaxpr_constants(False):
-            lowered = jax.jit(program.function, keep_unused=True).lower(*program.arguments)
+            jitted = jax.jit(function, keep_unused=True, donate_argnums=range(count, len(given)))
+            lowered = jitted.lower(*given)
             compiled = lowered.compile(compiler_options=OPTIONS)
         executable = compiled.runtime_executable()
         return self.client.serialize_executable(executable), lowered.as_text()
@@ -75,6 +101,12 @@ class Client:
             # Compiled code finds these by name, and nobody has lowered anything here yet.
             lapack._lapack.initialize()
         return self.client.deserialize_executable(payload, self.devices)
+
+
+@lru_cache(maxsize=4)
+def _zeros(size: int) -> Array:
+    """Give zeros that are only ever read: so many that they are mapped, and none takes memory."""
+    return np.zeros(size, np.uint8)
 
 
 class _threads:  # noqa: N801 - used like a function
@@ -105,16 +137,18 @@ def client(threads: int | None = None) -> Client:
 
 def bind(
     owner: Client, executable: Any, weights: Sequence[Any], inputs: Sequence[Slot],
-    outputs: Sequence[Slot], waits: bool,
+    outputs: Sequence[Slot], spares: Sequence[int], waits: bool,
 ) -> Callable[..., list[Array]]:  # fmt: skip
     """Give a function from host arrays to host arrays, with the weights bound.
 
-    ``waits``: a copy of an input may still be going on, and makes even this client go on later.
+    ``spares`` are the places of outputs that are written where earlier ones were. ``waits``: a copy
+    of an input may still be going on, and makes even this client go on later.
     """
     from jax._src import config
 
-    call = _entry(owner, executable, weights, inputs, outputs)
-    readers = [_reader(slot, waits) for slot in outputs]
+    call = _entry(owner, executable, weights, inputs, outputs, [outputs[i] for i in spares])
+    readers = [_reader(owner, x, i in spares, waits) for i, x in enumerate(outputs)]
+    takers = [_taker(owner, outputs[i]) for i in spares]
     only = readers[0] if len(readers) == 1 else None
     wide = config.enable_x64
 
@@ -122,7 +156,7 @@ def bind(
         # Without this, jax would cut 64 bits to 32 on the way in. Only this thread sees it.
         before = wide.swap_local(True)
         try:
-            results = call(*arguments)
+            results = call(*arguments, *[take() for take in takers] if takers else ())
         finally:
             wide.set_local(before)
         if only is not None:
@@ -134,7 +168,7 @@ def bind(
 
 def _entry(
     owner: Client, executable: Any, weights: Sequence[Any], inputs: Sequence[Slot],
-    outputs: Sequence[Slot],
+    outputs: Sequence[Slot], spares: Sequence[Slot],
 ) -> Callable[..., list[Any]]:  # fmt: skip
     """Make what a jitted function is inside: a call from host arrays to jax arrays, in C++."""
     from jax._src import tree_util
@@ -142,7 +176,7 @@ def _entry(
     from jaxlib import _jax
 
     registry = tree_util.dispatch_registry
-    count = len(weights) + len(inputs)
+    count = len(weights) + len(inputs) + len(spares)
     found = [ShapedArray(slot.dims, edge(slot.dtype)) for slot in outputs]
     fast = pxla.MeshExecutableFastpathData(
         executable, registry.flatten([0] * len(outputs), None)[1], [owner.sharding] * count,
@@ -150,10 +184,11 @@ def _entry(
         [None] * count, tuple(weights),
     )  # fmt: skip
 
-    def slowly(*arguments: Array) -> list[Any]:
+    def slowly(*arguments: Any) -> list[Any]:
         """Run a signature that was not seen yet, or under ``jax.disable_jit``."""
-        _check(inputs, arguments)
-        given = [*weights, *(owner.put(x) for x in arguments)]
+        taken, donated = arguments[: len(inputs)], arguments[len(inputs) :]
+        _check(inputs, taken)
+        given = [*weights, *(owner.put(x) for x in taken), *donated]
         results = executable.execute_sharded(given).disassemble_into_single_device_arrays()
         return [arrays[0] for arrays in results]
 
@@ -173,14 +208,33 @@ def _check(slots: Sequence[Slot], arguments: Sequence[Array]) -> None:
             )
 
 
-def _reader(slot: Slot, waits: bool) -> Callable[[Any], Array]:
+def _reader(owner: Client, slot: Slot, is_spare: bool, waits: bool) -> Callable[[Any], Array]:
     """Give a function from a jax array to a host array of the caller's, over the same memory.
 
     It may be written to, because jax, which counts on arrays that never change, has no other
     reference to this one.
     """
-    shape = tuple(int(dim) for dim in slot.dims)  # type: ignore[arg-type] # static here
-    lend = lender(shape, slot.dtype.numpy)
+    shape, of = _shape(slot), slot.dtype.numpy
+    lend = partial(POOL.lend, shape, of, _key(owner, slot)) if is_spare else lender(shape, of)
     if waits:
         return lambda array: lend(array, array.block_until_ready().unsafe_buffer_pointer())
     return lambda array: lend(array, array.unsafe_buffer_pointer())
+
+
+def _taker(owner: Client, slot: Slot) -> Callable[[], Any]:
+    """Give a function to an array that a program may write an output into."""
+    key, shape, of = _key(owner, slot), _shape(slot), edge(slot.dtype)
+
+    def take() -> Any:
+        found = POOL.take(key)
+        return owner.fresh(shape, of) if found is None else found
+
+    return take
+
+
+def _key(owner: Client, slot: Slot) -> Hashable:
+    return (owner, _shape(slot), edge(slot.dtype))
+
+
+def _shape(slot: Slot) -> tuple[int, ...]:
+    return tuple(int(dim) for dim in slot.dims)  # type: ignore[arg-type] # static here

@@ -25,6 +25,7 @@ from fusewire.backend import (
     Event,
     Exchange,
     Executable,
+    Fact,
     Gap,
     Held,
     Offer,
@@ -48,6 +49,10 @@ WEIGHT_BYTES = 4096
 # Inputs of at least so many bytes that are not aligned are copied here: above 100 KiB XLA would
 # have another thread do it, and wait for it (a call with 256 KiB: 94 us, not 59).
 LARGE = 96 << 10
+# Outputs of so many bytes, where all such together have that many, are written where earlier ones
+# were. The C library keeps less mapped by itself; and one that is made for the purpose, because the
+# caller still has the earlier ones, costs a fifth more than XLA's own would.
+SPARE_BYTES = (4 << 20, 32 << 20)
 
 
 @final
@@ -154,9 +159,12 @@ class XlaBackend(Backend):
                     f"process. Leave threads out, or install a jaxlib {client.KNOWN[0]}x."
                 )
             return Artifact("rebuild", portable.save(made), slots, key=key)
-        payload, text = client.client(threads).compile(made)
+        spares = _spares(slots)
+        outputs = [slot for slot in slots if slot.role == "output"]
+        payload, text = client.client(threads).compile(made, [outputs[i] for i in spares])
         seconds = time.perf_counter() - start
-        launch = {"threads": threads or 0, "lapack": "lapack_" in text}
+        launch: dict[str, Fact] = {"threads": threads or 0, "lapack": "lapack_" in text}
+        launch["spares"] = spares
         metrics = {"compile_seconds": seconds}
         return Artifact("native", payload, slots, launch=launch, metrics=metrics, key=key)
 
@@ -182,7 +190,8 @@ class XlaBackend(Backend):
         executable = owner.load(artifact.payload, bool(artifact.launch["lapack"]))
         ready = [owner.put(array) for array in held]
         waits = any(map(_is_large, roles["input"]))
-        call = client.bind(owner, executable, ready, roles["input"], roles["output"], waits)
+        spares: Any = artifact.launch.get("spares", ())
+        call = client.bind(owner, executable, ready, roles["input"], roles["output"], spares, waits)
         return XlaExecutable(call, roles["input"])
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
@@ -191,11 +200,20 @@ class XlaBackend(Backend):
         return {"engine": INFO.version, **INFO.metadata, "cpu": _processor(), "flags": flags}
 
 
+def _bytes(slot: Slot) -> int:
+    return math.prod([slot.dtype.itemsize, *(dim for dim in slot.dims if isinstance(dim, int))])
+
+
 def _is_large(slot: Slot) -> bool:
-    return (
-        math.prod([slot.dtype.itemsize, *(dim for dim in slot.dims if isinstance(dim, int))])
-        >= LARGE
-    )
+    return _bytes(slot) >= LARGE
+
+
+def _spares(slots: Sequence[Slot]) -> tuple[int, ...]:
+    """List the places of outputs that are written into spare memory."""
+    each, together = SPARE_BYTES
+    sizes = [_bytes(slot) for slot in slots if slot.role == "output"]
+    found = tuple(place for place, size in enumerate(sizes) if size >= each)
+    return found if sum(sizes[place] for place in found) >= together else ()
 
 
 def _threads(config: Config) -> int | None:
