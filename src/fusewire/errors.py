@@ -15,6 +15,7 @@ FusewireError
 ├── RegistryError (LookupError)        no such backend or frontend, or a name taken twice
 │   └── UnavailableError               a backend that is there and cannot run here
 ├── RefusedError (RuntimeError)        nodes that no allowed backend runs
+│   └── NoneRightError                 engines were compared, and none gives a right answer
 ├── SourceError (TypeError)            something that no frontend reads
 ├── EngineError (RuntimeError)         what an engine did instead of answering
 │   ├── BackendCrashed                 its process died: a signal, an exit
@@ -39,6 +40,7 @@ A message says what was asked, what was found, and what can be done.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class FusewireError(Exception):
@@ -108,6 +110,14 @@ class UnavailableError(RegistryError):
 
 class RefusedError(FusewireError, RuntimeError):
     """Nodes that no allowed backend runs."""
+
+
+class NoneRightError(RefusedError):
+    """Engines were compared, and none gives a right answer; ``tried`` has what each did."""
+
+    def __init__(self, message: str, tried: Iterable[Any] = ()) -> None:
+        super().__init__(message)
+        self.tried = tuple(tried)
 
 
 class SourceError(FusewireError, TypeError):

@@ -35,11 +35,6 @@ class Candidate:
         options = (f"{key}={value}" for key, value in self.options.items())
         return " ".join([_shown(self.home), *form, *options])
 
-    @property
-    def elsewhere(self) -> int:
-        """Count the nodes on data that another backend runs."""
-        return len(self.planned.left_over())
-
     def config(self, given: Config) -> Config:
         """Give the options of this way on top of those that were asked for."""
         return replace(given, options={**given.options, **self.options})

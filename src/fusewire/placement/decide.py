@@ -72,11 +72,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Decided:
-    """The way that was chosen, and all that was tried."""
+    """The way that was chosen, all that was tried, and the noise of the comparison.
+
+    Of one that is recalled the noise is not known any more.
+    """
 
     candidate: Candidate
     tried: tuple[Tried, ...]
     notes: tuple[str, ...]
+    noise: float | None = None
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def decide(question: Question, memory: Memory, search: Search) -> Decided:
     decision = _contested(question, ledger, search)
     if key is not None:
         memory.put(key, json.dumps(_written(decision)).encode())
-    return Decided(decision.chosen, decision.tried, decision.notes)
+    return Decided(decision.chosen, decision.tried, decision.notes, decision.noise)
 
 
 def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:

@@ -11,7 +11,7 @@ import json
 import os
 import struct
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -59,14 +59,20 @@ class Sketch:
 
 
 class Memory:
-    """Keeps artifacts and plans; safe to share between threads."""
+    """Keeps artifacts and plans; safe to share between threads.
 
-    def __init__(self, store: Store | None) -> None:
+    With ``recalls`` only entries of these kinds are given back: what is new is kept all the same.
+    """
+
+    def __init__(self, store: Store | None, recalls: Collection[str] | None = None) -> None:
         self.store = store
+        self._recalls = recalls
         self._held: dict[str, bytes] = {}
 
     def get(self, key: Key) -> bytes | None:
         """Give what was kept under a key."""
+        if self._recalls is not None and key.kind not in self._recalls:
+            return None
         if self.store is None:
             return self._held.get(key.digest)
         return self.store.get(key)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from fusewire.errors import EngineError, RefusedError
+from fusewire.errors import EngineError, NoneRightError
 from fusewire.ops.sample import HostValue
 from fusewire.placement.candidates import Candidate, Unfit
 from fusewire.placement.ledger import Ledger
@@ -195,7 +195,8 @@ class Contest:
     def _decided(self, fit: Sequence[Candidate], found: Comparison | None) -> Decision:
         if found is None:
             reasons = " ".join(f"{name}: {row.reason}" for name, row in self._rows.items())
-            raise RefusedError(f"No engine here gives a right answer. {reasons}")
+            rows = sorted(self._rows.values(), key=_worth)
+            raise NoneRightError(f"No engine here gives a right answer. {reasons}", rows)
         for name, timing in found.timings.items():
             low, high = timing.interval
             self._rows[name] = replace(
@@ -226,9 +227,11 @@ def _worth(row: Tried) -> tuple[bool, bool, float, str]:
 def described(candidate: Candidate) -> Tried:
     """Say what a candidate is, before anything is known about it."""
     home, plan = candidate.home, candidate.planned.plan
+    left = candidate.planned.left_over()
+    first = next((f"{node!r}: {reason}" for node, reason in left.items()), "")
     return Tried(
         candidate.name, home.name, home.device.id, candidate.form, "not judged",
-        regions=len(plan.regions()), elsewhere=candidate.elsewhere,
+        regions=len(plan.regions()), elsewhere=len(left), elsewhere_why=first,
         is_software=home.device.is_software, options=dict(candidate.options),
     )  # fmt: skip
 

@@ -92,8 +92,9 @@ class Tried:
 
     ``status`` is "right", "wrong", "cannot say" or "not judged" of what ran, and "refused" of what
     did not; ``seconds`` is the median, which lies between ``low`` and ``high`` with 95%
-    confidence. ``error`` is the worst error over the tolerance. ``cache``: "hit" for what an
-    earlier comparison found.
+    confidence. ``error`` is the worst error over the tolerance. ``elsewhere`` counts the nodes on
+    data that another backend runs, for a reason that is given of the first. ``cache``: "hit" for
+    what an earlier comparison found.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Tried:
     memory_bytes: int | None = None
     regions: int = 1
     elsewhere: int = 0
+    elsewhere_why: str = ""
     is_software: bool = False
     is_chosen: bool = False
     cache: str = ""
