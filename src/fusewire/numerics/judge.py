@@ -39,23 +39,34 @@ class Verdict:
     codes_differ: int = 0
 
 
+class Alone:
+    """Knows the answers of one node, or of a small region, on inputs as stored."""
+
+    def __init__(self, graph: Graph, inputs: Sequence[HostValue]) -> None:
+        wide = Interpreter(graph, wide=True)
+        outputs64 = wide(inputs)
+        known = bindings_of(graph, inputs)
+        self.graph = graph
+        if len(graph.nodes) == 1 and graph.outputs == graph.nodes[0].outputs:
+            (node,) = graph.nodes
+            fed = dict(zip(graph.inputs, inputs, strict=True))
+            operands = [
+                None if v is None
+                else wide.store(fed[v] if v.constant is None else v.constant.array, v.type)
+                for v in node.inputs
+            ]  # fmt: skip
+            self.expected = expect_op(get_op(node.op), node, operands, outputs64, known)
+        else:
+            self.expected = expect_region(graph, inputs, outputs64, known)
+
+    def judge(self, got: Sequence[HostValue]) -> Verdict:
+        """Judge the outputs of a run."""
+        return judge_leaves(self.expected, leaves(self.graph, got))
+
+
 def judge_op(graph: Graph, inputs: Sequence[HostValue], got: Sequence[HostValue]) -> Verdict:
     """Judge one node, or a small region, on inputs as stored."""
-    wide = Interpreter(graph, wide=True)
-    outputs64 = wide(inputs)
-    known = bindings_of(graph, inputs)
-    if len(graph.nodes) == 1 and graph.outputs == graph.nodes[0].outputs:
-        (node,) = graph.nodes
-        fed = dict(zip(graph.inputs, inputs, strict=True))
-        operands = [
-            None if v is None
-            else wide.store(fed[v] if v.constant is None else v.constant.array, v.type)
-            for v in node.inputs
-        ]  # fmt: skip
-        expected = expect_op(get_op(node.op), node, operands, outputs64, known)
-    else:
-        expected = expect_region(graph, inputs, outputs64, known)
-    return judge_leaves(expected, leaves(graph, got))
+    return Alone(graph, inputs).judge(got)
 
 
 def judge_leaves(expected: Sequence[Expected], got: Sequence[Leaf]) -> Verdict:

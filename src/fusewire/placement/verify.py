@@ -18,7 +18,7 @@ import numpy as np
 
 from fusewire.errors import FusewireError, StoreError
 from fusewire.ir.graph import Array, Graph
-from fusewire.numerics.judge import Verdict, summary
+from fusewire.numerics.judge import Alone, Verdict, summary
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
@@ -83,6 +83,8 @@ class Jury:
 
     ``deadline`` is a time of ``time.monotonic()``: the given inputs are judged if it is not past,
     further sets where they will be done before it. Oracles are made when they are first needed.
+    ``only`` names the sets to judge on, if not all; ``alone``: the graph is one node, or a few,
+    and is judged as strictly as these allow.
 
     >>> import numpy as np
     >>> from fusewire import ops
@@ -102,13 +104,17 @@ class Jury:
         seed: int = 0,
         runs: int = 8,
         deadline: float | None = None,
+        only: Sequence[Kind] = (),
+        alone: bool = False,
     ) -> None:
         self.graph = graph
         self.sets = input_sets(graph, given, seed)
         self.deadline = math.inf if deadline is None else deadline
         self._runs = runs
         self._seed = seed
-        self._oracles: dict[Kind, Oracle | str] = {}
+        self._only = only
+        self._alone = alone
+        self._oracles: dict[Kind, Oracle | Alone | str] = {}
         self._unfits: dict[Kind, str] = {}
         self._lock = threading.Lock()
         # Seconds that the dearest oracle took; nothing is known before the first.
@@ -118,7 +124,7 @@ class Jury:
         """Make the oracle of the given inputs, as judging would: while engines compile, say."""
         self.oracle(self.sets[0])
 
-    def oracle(self, inputs: InputSet) -> Oracle | str:
+    def oracle(self, inputs: InputSet) -> Oracle | Alone | str:
         """Give what knows the answers for a set, or why it is left out."""
         with self._lock:
             found = self._oracles.get(inputs.kind)
@@ -133,9 +139,11 @@ class Jury:
             self.cost = max(self.cost, time.monotonic() - start)
             return found
 
-    def _made(self, inputs: InputSet) -> Oracle | str:
+    def _made(self, inputs: InputSet) -> Oracle | Alone | str:
         if said := self._unfit(inputs):
             return said
+        if self._alone:
+            return Alone(self.graph, inputs.values)
         oracle = Oracle(self.graph, inputs.values, runs=self._runs, seed=self._seed)
         oracle.values(self.graph.outputs)
         return oracle
@@ -164,6 +172,8 @@ class Jury:
         left_out: list[str] = []
         repeats = True
         for inputs in self.sets:
+            if self._only and inputs.kind not in self._only:
+                continue
             if inputs.kind in FURTHER and self.cost > FURTHER_SECONDS:
                 continue
             oracle = self.oracle(inputs)

@@ -133,7 +133,8 @@ def _drop(flat: Array, rng: Rng) -> None:
 def _saturated(x: Array, amount: Array, rng: Rng) -> Array:
     top = np.nan_to_num(np.abs(x.astype(np.float64))).max() / 2
     bottom = 0 if x.dtype.kind == "u" else -top
-    return np.clip(x.astype(np.float64), bottom, top).astype(x.dtype)
+    with np.errstate(all="ignore"):
+        return np.clip(x.astype(np.float64), bottom, top).astype(x.dtype)
 
 
 def _has_special(call: int, x: Array, inputs: Sequence[HostValue]) -> bool:
