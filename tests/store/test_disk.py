@@ -136,6 +136,13 @@ def test_miss_names_the_field_that_differs(store: Store) -> None:
     assert said == "The nearest artifact differs in engine: openvino 2026.3 -> openvino 2026.4."
 
 
+def test_of_entries_as_near_the_one_used_last_is_named(store: Store) -> None:
+    for version, used in (("2026.2", 200), ("2026.3", 300), ("2026.1", 100)):
+        store.put(key(engine=version), b"x")
+        os.utime(store.path / f"{key(engine=version).digest}.entry", (used, used))
+    assert "engine: 2026.3 -> 2026.4." in store.why_missed(key(engine="2026.4"))
+
+
 def test_least_recently_used_go_first(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache", limit=2**20)
     for number in range(4):

@@ -65,7 +65,7 @@ def why(digest: str, as_json: bool) -> None:
     DIGEST is the beginning of one, as `cache ls KIND` lists them.
     """
     store = _store()
-    entries = list(store.entries())
+    entries = sorted(store.entries(), key=lambda entry: -entry.used)
     entry = _only(digest, entries)
     is_right = store.get(entry.key) is not None
     other = nearest(entry.key, (one.key for one in entries))

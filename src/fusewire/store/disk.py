@@ -18,7 +18,6 @@ from fusewire.store.files import LOCK, Folder, Found
 from fusewire.store.key import CODE, Key, nearest
 
 LIMIT = 4 * 2**30
-_SECRET = "key"
 _ENTRY = ".entry"
 # How often the folder's size is looked at, in entries written.
 _LOOK = 32
@@ -163,7 +162,9 @@ class Store:
         """Say in a sentence what differs from the nearest entry."""
         if self.is_off:
             return f"The cache {self.path} cannot be used."
-        other = nearest(key, (entry.key for entry in self.entries(key.kind)))
+        # Of those as near, the one used last.
+        others = sorted(self.entries(key.kind), key=lambda entry: -entry.used)
+        other = nearest(key, (entry.key for entry in others))
         if other is None:
             return f"There is no {key.kind} in {self.path} yet."
         parts = [f"{name}: {theirs} -> {mine}" for name, theirs, mine in key.differs(other)]
@@ -208,7 +209,7 @@ class Store:
             if self._opened is None and not self._off:
                 try:
                     folder = Folder(self.path)
-                    self._opened = folder, _secret(folder)
+                    self._opened = folder, folder.secret()
                 except (OSError, StoreError) as error:
                     self._off = True
                     self._complain("open", error)
@@ -284,19 +285,3 @@ class Store:
         finally:
             if opened is not None and fd is not None:
                 opened[0].unlock(name, fd)
-
-
-def _secret(folder: Folder) -> bytes:
-    """Read the user's key; made at first use, and anew when it is not one."""
-    for _ in range(2):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                with folder.open(_SECRET) as file:
-                    held = file.read(0, 33)
-                if len(held) == 32:
-                    return held
-                folder.remove(_SECRET)
-            except StoreError:
-                folder.remove(_SECRET)
-        folder.write_once(_SECRET, os.urandom(32))
-    raise StoreError(f"There is no key in the cache, and none can be made: remove {_SECRET!r}.")

@@ -22,6 +22,8 @@ with contextlib.suppress(ImportError):  # Windows has none, and a Folder is refu
     import fcntl
 
 LOCK = ".lock"
+_SECRET = "key"
+_SECRET_SIZE = 32
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _TEMPORARY = ".part-"
 # What is as old as this belongs to nobody any more.
@@ -108,6 +110,22 @@ class Folder:
             if os.fstat(file.fd).st_uid != os.geteuid():
                 raise StoreError(f"{name} is not yours.")
             yield file
+
+    def secret(self) -> bytes:
+        """Read the user's key; made at first use, and anew when it is not one."""
+        for _ in range(2):
+            try:
+                with self.open(_SECRET) as file:
+                    held = file.read(0, _SECRET_SIZE + 1)
+                if len(held) == _SECRET_SIZE:
+                    return held
+                self.remove(_SECRET)
+            except StoreError:
+                self.remove(_SECRET)
+            except FileNotFoundError:
+                pass
+            self.write_once(_SECRET, os.urandom(_SECRET_SIZE))
+        raise StoreError(f"The cache has no key, and none can be made: remove {_SECRET!r} there.")
 
     def write(self, name: str, parts: Iterable[bytes], *, durable: bool) -> None:
         """Put a file in place whole: others see the old one or the new one, never a part."""
