@@ -47,9 +47,9 @@ class Scales:
         # The terms of a sum are products: those of squares are the squares of them.
         squares = [_square(x) for x in operands]
         (found,) = self._wide.primitive(op, node, squares, bound)
-        size = np.sqrt(np.abs(found)).astype(np.float32)
+        size = np.sqrt(np.abs(np.reshape(found, -1))).astype(np.float32)
         size[~np.isfinite(size)] = 0.0
-        halves = (size.reshape(-1).view(np.uint32) >> 16).astype(np.uint16)
+        halves = (size.view(np.uint32) >> 16).astype(np.uint16)
         self._halves.setdefault(node, []).append(halves)
 
     def walk(self, node: Node) -> float | None:
