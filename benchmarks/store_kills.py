@@ -4,10 +4,10 @@
     python benchmarks/store_kills.py --count 10000 --size 64000
     python benchmarks/store_kills.py --count 300 --size 2000000 --writer jax
 
-Each time a child puts entries one after the other, and is killed (SIGKILL) at a random time within
-the first few. Then every file that is visible under an entry's name is read and compared with what
-was put. `jax` is the file cache of jax (`jax._src.lru_cache`), in the same harness. Exit 1 if an
-entry was torn or wrong, or if files of dead writers stay.
+Each time a child puts entries one after the other, and is killed (SIGKILL) after a random part of
+the time that one takes. Then every file that is visible under an entry's name is read and compared
+with what was put. `jax` is the file cache of jax (`jax._src.lru_cache`), in the same harness. Exit 1
+if an entry was torn or wrong, or if files of dead writers stay.
 """
 
 from __future__ import annotations
@@ -124,18 +124,18 @@ def _number(payload: bytes) -> int:
     return int.from_bytes(payload[:_NUMBER], "big")
 
 
-def _put_on(writer: Writer, body: bytes, fd: int) -> None:
+def _put_on(writer: Writer, payloads: list[bytes], fd: int) -> None:
     os.write(fd, b"!")
     for number in count():
-        writer.put(number, number.to_bytes(_NUMBER, "big") + body)
+        writer.put(number, payloads[number % SLOTS])
 
 
-def _seconds(writer: Writer, body: bytes) -> float:
+def _seconds(writer: Writer, payloads: list[bytes]) -> float:
     """Time a put."""
     times = []
-    for number in range(SLOTS + 3):
+    for number in range(7):
         start = time.perf_counter()
-        writer.put(number, number.to_bytes(_NUMBER, "big") + body)
+        writer.put(number, payloads[number % SLOTS])
         times.append(time.perf_counter() - start)
     return statistics.median(times)
 
@@ -144,18 +144,18 @@ def measure(given: argparse.Namespace) -> Row:
     """Kill writers."""
     draw = random.Random(given.seed)
     body = draw.randbytes(given.size - _NUMBER)
+    payloads = [number.to_bytes(_NUMBER, "big") + body for number in range(SLOTS)]
     problems: list[str] = []
     rounds_torn = caught = 0
     folder = Path(tempfile.mkdtemp(prefix="store-kills-", dir=given.folder))
     try:
         writer = Jax(folder) if given.writer == "jax" else Ours(folder, given.kind)
-        # Timed by itself: what a put takes says when to kill.
-        put = _seconds(writer, body)
+        put = _seconds(writer, payloads)
         writer.torn(body)
         for _ in range(given.count):
-            child = fork(lambda fd: _put_on(writer, body, fd))
+            child = fork(lambda fd: _put_on(writer, payloads, fd))
             os.read(child.fd, 1)
-            time.sleep(draw.uniform(0, 1.5 * put))
+            time.sleep(draw.uniform(0, put))
             os.kill(child.pid, signal.SIGKILL)
             os.close(child.fd)
             os.waitpid(child.pid, 0)

@@ -42,6 +42,10 @@ def test_processes_make_each_entry_once(killed: str) -> None:
     assert killed != "0" or set(row["makes"].values()) == {1}
 
 
+def test_power_that_fails_leaves_what_was_put_or_less() -> None:
+    assert campaign("power", "--count", "1000")["distinct"] > 300
+
+
 def test_failing_disks_change_no_answer() -> None:
     row = campaign("faults", "--step", "20", "--first", "5")
     assert row["reached"] > 100

@@ -1,0 +1,208 @@
+"""What does the cache look like after the power failed?
+
+    python benchmarks/store_power.py --count 50000
+
+A model, not real power cuts: all that a run does to the disk is recorded where all of it is, in
+`fusewire.store.files`. Then states are drawn that a disk may be in if the power fails after any of
+these operations: data that was not synced is there, lost, zeros, or cut at a multiple of 512 bytes;
+names that were not synced are there or not, each by itself. In each state the cache must give what
+was put once, or miss; what was written through (code) must be there once `put` has returned; and
+the next process must be able to use it. Exit 1 if it is not so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import tempfile
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from benchmarks.forked import QUICK, Row, report
+from fusewire.store import files
+from fusewire.store.disk import Store
+from fusewire.store.key import Key
+
+A, B, C = Key.of("artifact", name="a"), Key.of("artifact", name="b"), Key.of("plan", name="c")
+# What a run does: a payload is put, or the entry dropped.
+STEPS: list[tuple[Key, bytes | None]] = [
+    (A, b"a1" * 900), (C, b"c1" * 700), (B, b"b1" * 1200), (A, b"a2" * 1100), (C, b"c2" * 100),
+    (C, None), (B, b"b2" * 300), (C, b"c3" * 2000), (A, b"a3" * 50),
+]  # fmt: skip
+_SECTOR = 512
+
+
+@dataclass(eq=False)
+class Inode:
+    """A file: its bytes as they grew, and how many operations came before each."""
+
+    states: list[tuple[int, bytes]] = field(default_factory=list)
+    synced: list[int] = field(default_factory=list)
+
+    def after(self, time_: int, draw: random.Random) -> bytes:
+        """Draw what is on the disk of it."""
+        held = [data for at, data in self.states if at <= time_][-1]
+        # All that was written before the last sync is there.
+        last = max((at for at in self.synced if at <= time_), default=-1)
+        least = next((data for at, data in reversed(self.states) if at <= last), b"")
+        if least == held:
+            return held
+        cut = draw.randrange(len(least), len(held) + 1) // _SECTOR * _SECTOR
+        whole = held[: max(cut, len(least))]
+        return draw.choice((held, least, whole, whole + bytes(len(held) - len(whole))))
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change to the folder: names that go, and one that is set."""
+
+    time: int
+    removed: str | None
+    name: str | None = None
+    inode: Inode | None = None
+
+
+class Recorder:
+    """The module os, whose changes to the disk are done and noted."""
+
+    def __init__(self) -> None:
+        self.time = 0
+        self.changes: list[Change] = []
+        self.folder_synced: list[int] = []
+        self._open: dict[int, Inode] = {}
+        self._names: dict[str, Inode] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def open(self, name: Any, flags: int, *given: Any, **named: Any) -> int:
+        fd = os.open(name, flags, *given, **named)
+        self._open.pop(fd, None)
+        if flags & os.O_CREAT:
+            inode = self._open[fd] = self._names[name] = Inode()
+            inode.states.append((self._tick(), b""))
+            self.changes.append(Change(self.time, None, name, inode))
+        return fd
+
+    def write(self, fd: int, data: bytes) -> int:
+        count = os.write(fd, data)
+        inode = self._open[fd]
+        inode.states.append((self._tick(), inode.states[-1][1] + bytes(data[:count])))
+        return count
+
+    def fsync(self, fd: int) -> None:
+        os.fsync(fd)
+        at = self._tick()
+        (self._open[fd].synced if fd in self._open else self.folder_synced).append(at)
+
+    def rename(self, old: str, new: str, **named: Any) -> None:
+        os.rename(old, new, **named)  # noqa: PTH104 # a name in a folder that is open
+        self._names[new] = self._names.pop(old)
+        self.changes.append(Change(self._tick(), old, new, self._names[new]))
+
+    def link(self, old: str, new: str, **named: Any) -> None:
+        os.link(old, new, **named)
+        self._names[new] = self._names[old]
+        self.changes.append(Change(self._tick(), None, new, self._names[new]))
+
+    def unlink(self, name: str, **named: Any) -> None:
+        os.unlink(name, **named)
+        self._names.pop(name, None)
+        self.changes.append(Change(self._tick(), name))
+
+    def _tick(self) -> int:
+        self.time += 1
+        return self.time
+
+    def state(self, at: int, draw: random.Random) -> dict[str, bytes]:
+        """Draw a state of the folder after the power failed at a time."""
+        synced = max((when for when in self.folder_synced if when <= at), default=-1)
+        names: dict[str, Inode] = {}
+        for change in self.changes:
+            if change.time > at or (change.time > synced and draw.random() < 0.5):
+                continue
+            if change.removed is not None:
+                names.pop(change.removed, None)
+            if change.name is not None and change.inode is not None:
+                names[change.name] = change.inode
+        drawn: dict[Inode, bytes] = {}
+        for inode in names.values():
+            if inode not in drawn:
+                drawn[inode] = inode.after(at, draw)
+        return {name: drawn[inode] for name, inode in names.items()}
+
+
+def record(folder: Path) -> tuple[Recorder, list[int]]:
+    """Do all steps; give what was recorded, and when each of them was done."""
+    recorder = Recorder()
+    vars(files)["os"] = recorder
+    done = []
+    try:
+        store = Store(folder)
+        for key, payload in STEPS:
+            if payload is None:
+                store.drop(key)
+            else:
+                assert store.put(key, payload)
+            done.append(recorder.time)
+    finally:
+        vars(files)["os"] = os
+    return recorder, done
+
+
+def check(folder: Path, done: list[int], at: int) -> list[str]:
+    """Say what is wrong with a cache in which the power failed at a time."""
+    store, problems = Store(folder), []
+    for key in (A, B, C):
+        past = [when <= at for (of, _), when in zip(STEPS, done, strict=True) if of == key]
+        put = [payload for of, payload in STEPS if of == key]
+        held = store.get(key)
+        if held is not None and held not in put:
+            problems.append(f"{key.fields} was never put")
+        # Of code, what was put last before the power failed, or what was being put then.
+        count = sum(past)
+        if key.kind == "artifact" and count and held not in put[count - 1 : count + 1]:
+            problems.append(f"{key.fields} is lost or old")
+        if not store.put(key, b"new") or store.get(key) != b"new":
+            problems.append(f"{key.fields} cannot be kept")
+    return problems
+
+
+def measure(given: argparse.Namespace) -> Row:
+    """Draw states and look at each."""
+    warnings.simplefilter("error")
+    draw = random.Random(given.seed)
+    parent = Path(tempfile.mkdtemp(prefix="store-power-", dir=QUICK))
+    recorder, done = record(parent / "recorded")
+    problems: list[str] = []
+    seen: Counter[int] = Counter()
+    for _ in range(given.count):
+        at = draw.randint(0, recorder.time)
+        state = recorder.state(at, draw)
+        seen[hash((at, tuple(sorted(state.items()))))] += 1
+        folder = parent / "cache"
+        folder.mkdir(mode=0o700)
+        for name, data in state.items():
+            (folder / name).write_bytes(data)
+        problems += [f"after {at} of {recorder.time}: {said}" for said in check(folder, done, at)]
+        shutil.rmtree(folder)
+    shutil.rmtree(parent)
+    return {"operations": recorder.time, "states": given.count, "distinct": len(seen),
+            "problems": problems[:10]}  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=50_000)
+    parser.add_argument("--seed", type=int, default=0)
+    report(measure, parser)
