@@ -180,7 +180,7 @@ class Jury:
             if isinstance(oracle, str):
                 left_out.append(f"{inputs.kind}: {oracle}")
                 continue
-            answers = list(self._answers(run, inputs))
+            answers = list(self.answers(run, inputs))
             repeats &= all(_same(answers[0], other) for other in answers[1:])
             verdicts = [oracle.judge(answers[0])]
             verdicts += [oracle.judge(x) for x in answers[1:] if not _same(answers[0], x)]
@@ -193,7 +193,7 @@ class Jury:
                 break
         return _summary(judged, tuple(left_out), repeats)
 
-    def _answers(self, run: Run, inputs: InputSet) -> Iterator[list[HostValue]]:
+    def answers(self, run: Run, inputs: InputSet) -> Iterator[list[HostValue]]:
         """Run once, and again where that is quick; an answer is looked at again after the next."""
         start = time.monotonic()
         first = run(inputs.values)
