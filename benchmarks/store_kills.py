@@ -6,8 +6,8 @@
 
 Each time a child puts entries one after the other, and is killed (SIGKILL) after a random part of
 the time that one takes. Then every file that is visible under an entry's name is read and compared
-with what was put. `jax` is the file cache of jax (`jax._src.lru_cache`), in the same harness. Exit 1
-if an entry was torn or wrong, or if files of dead writers stay.
+with what was put. `jax` is the file cache of jax (`jax._src.lru_cache`), in the same harness. Exit
+1 if an entry was torn or wrong, or if files of dead writers stay.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -142,6 +143,19 @@ def test_disk_that_cannot_lock_is_used_without(
 
 def test_disk_without_hard_links_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "os", Failing(os, errno.EPERM, "link"))
+    assert works(Store(tmp_path / "cache"))
+
+
+def test_disk_that_cannot_sync_folders_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Network(Failing):
+        def fail(self, *given: object, **named: object) -> object:
+            (fd,) = given
+            assert isinstance(fd, int)
+            return super().fail() if stat.S_ISDIR(os.fstat(fd).st_mode) else None
+
+    monkeypatch.setattr(files, "os", Network(os, errno.EINVAL, "fsync"))
     assert works(Store(tmp_path / "cache"))
 
 

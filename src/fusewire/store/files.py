@@ -136,7 +136,9 @@ class Folder:
             self.remove(temporary)
             raise
         if durable:
-            os.fsync(self._fd)
+            # Some network disks cannot. It is in place; at worst it is gone when the power fails.
+            with contextlib.suppress(OSError):
+                os.fsync(self._fd)
 
     def write_once(self, name: str, held: bytes) -> None:
         """Put a file in place unless there is one already."""
