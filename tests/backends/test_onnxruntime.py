@@ -1,7 +1,5 @@
 """ONNX Runtime behind the contract: what declarations cannot show, and a slice of the suite."""
 
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from fractions import Fraction
@@ -102,40 +100,6 @@ def test_backend_is_found_by_its_entry_point() -> None:
 
 def test_probe_gives_a_device_that_ran_something() -> None:
     assert [type(found) for found in BACKEND.probe()] == [Device]
-
-
-LOADED = """
-import sys
-import fusewire.backends.onnxruntime.engine as engine
-assert "onnxruntime" not in sys.modules, "importing the backend imports the engine"
-import numpy as np
-from pathlib import Path
-from fusewire.backend import Artifact, Device, Slot
-from fusewire.dtypes import float32
-kind, folder = sys.argv[1], Path(sys.argv[2])
-payload, weights = ((folder / name).read_bytes() for name in ("payload", "weights"))
-slots = (Slot("input", "x", float32, (2, 64)), Slot("output", "output0", float32, (2, 64)))
-key = {"onnxruntime": engine.INFO.version}
-artifact = Artifact(kind, payload, slots, key=key, weights=memoryview(weights) if weights else None)
-found = engine.OnnxRuntimeBackend().load(artifact, Device("cpu", "cpu"), {})
-assert found.run([np.ones((2, 64), np.float32)]).wait()[0].tolist() == [[2.0] * 64] * 2
-for name in ("onnx", "tempfile", "fusewire.ir.text", "fusewire.ops.table", "importlib.metadata"):
-    assert name not in sys.modules, f"loading an artifact imports {name}"
-"""
-
-
-@pytest.mark.parametrize("kind", ["rebuild", "native"])
-def test_loading_an_artifact_imports_little(kind: str, tmp_path: Any) -> None:
-    x = value(float32, 2, 64)
-    twice = constant(np.eye(64, dtype=np.float32) * 2)
-    graph = graph_of([x], add(x, x) if kind == "rebuild" else matmul(x, twice))
-    artifact = BACKEND.compile(graph, CPU, Config())
-    assert artifact.kind == kind
-    (tmp_path / "payload").write_bytes(artifact.payload)
-    (tmp_path / "weights").write_bytes(artifact.weights or b"")
-    command = [sys.executable, "-c", LOADED, kind, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 # What it claims

@@ -1,4 +1,7 @@
-"""What crosses the border between NumPy and the engine: arrays, shown as the engine holds them."""
+"""What crosses the border between NumPy and the engine: arrays, shown as the engine holds them.
+
+Needs no graph: what was told of it once is enough.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,11 @@ from typing import Any
 import numpy as np
 
 from fusewire import dtypes
-from fusewire.backends.openvino.holding import Holding, index_operands
+from fusewire.backend import Slot
 from fusewire.backends.openvino.storage import LONG, Storage
 from fusewire.errors import EngineRaised
 from fusewire.ir.dims import Shape
-from fusewire.ir.graph import Array, Value
-from fusewire.rewrite.roles import ENTERING
+from fusewire.ir.graph import Array
 
 Show = Callable[[Array], Array]
 
@@ -46,27 +48,36 @@ class Edge:
         return int(np.prod(self.shape, dtype=np.int64)) * self.storage.carrier.itemsize
 
 
-def input_edge(holding: Holding, value: Value) -> Edge:
+@dataclass(frozen=True)
+class Told:
+    """What the graph around an input or output tells of it; ``reach`` is that of a narrowed one."""
+
+    storage: Storage
+    is_direct: bool = False
+    reach: tuple[int, int] = (0, 0)
+
+
+def input_edge(slot: Slot, told: Told) -> Edge:
     """Say how arrays go in."""
-    storage, of = holding.storage(value), value.tensor.dtype
+    storage, of = told.storage, slot.dtype
     show: Show | None
     if of in LONG and storage.parts == 1:
-        show = _narrowing(value.name or "", _is_direct(holding, value))
+        show = _narrowing(slot.name, told)
     elif storage.parts > 1:
         show = _splitting(storage)
     else:
         show = _showing(of.numpy, storage.carrier)
-    return Edge(storage, value.tensor.shape, show)
+    return Edge(storage, slot.dims, show)
 
 
-def output_edge(holding: Holding, value: Value) -> Edge:
+def output_edge(slot: Slot, told: Told) -> Edge:
     """Say how arrays come out."""
-    storage, of = holding.storage(value), value.tensor.dtype
+    storage, of = told.storage, slot.dtype
     if of in LONG and storage.parts == 1:
         storage = Storage("i64", "i64", np.dtype(np.int64))
     if storage.parts > 1:
-        return Edge(storage, value.tensor.shape, _joining(of.numpy))
-    return Edge(storage, value.tensor.shape, _showing(storage.carrier, of.numpy))
+        return Edge(storage, slot.dims, _joining(of.numpy))
+    return Edge(storage, slot.dims, _showing(storage.carrier, of.numpy))
 
 
 def _showing(of: np.dtype[Any], to: np.dtype[Any]) -> Show | None:
@@ -90,15 +101,15 @@ def _joining(dtype: np.dtype[Any]) -> Show:
     return lambda x: x.reshape(-1).view(dtype).reshape(x.shape[:-1])
 
 
-def _narrowing(name: str, is_direct: bool) -> Show:
+def _narrowing(name: str, told: Told) -> Show:
     """Convert to int32; what does not fit is clipped where only its being out of reach counts."""
 
-    low, high = ENTERING.low, ENTERING.high
+    low, high = told.reach
 
     def show(x: Array) -> Array:
         if x.size == 0 or (low <= x.min() and x.max() <= high):
             return x.astype(np.int32)
-        if not is_direct:
+        if not told.is_direct:
             raise EngineRaised(
                 f"The input {name} has numbers from {x.min()} to {x.max()}, and OpenVINO computes "
                 "places in 32 bits.",
@@ -107,9 +118,3 @@ def _narrowing(name: str, is_direct: bool) -> Show:
         return np.asarray(np.clip(x, -(2**31), 2**31 - 1)).astype(np.int32)
 
     return show
-
-
-def _is_direct(holding: Holding, value: Value) -> bool:
-    """Tell whether all that uses an input uses it as an index."""
-    users = holding.graph.users.get(value, ())
-    return all(is_index for node in users for v, is_index in index_operands(node) if v is value)

@@ -1,4 +1,4 @@
-"""OpenVINO behind the contract. Imports the engine only when something is asked of it."""
+"""OpenVINO behind the contract. Imports the engine, and what only compiling needs, when asked."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from fusewire.backend import (
     Unavailable,
 )
 from fusewire.backends.openvino.gaps import GAPS
-from fusewire.backends.openvino.holding import Holding
 from fusewire.backends.openvino.info import INFO
-from fusewire.errors import EngineRaised
-from fusewire.ir.builder import Rebuild
-from fusewire.ir.graph import Array, Attr, Constant, Graph, Node
-from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
-from fusewire.region import claim_by_table, edge_slots, weight_slots
-from fusewire.rewrite.legalize import legalize
+from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.process.machine import processor
+from fusewire.process.wheels import native_libraries
 
 INSTALL = "Install it with: pip install 'fusewire[openvino]'"
+# Fewer nodes, without weights, are compiled nearly as quickly as they are read.
+FEW_NODES = 16
+# Above this, writing and keeping all weights again costs more than it saves.
+MOST_BYTES = 1 << 30
 
 
 @cache
@@ -72,7 +72,7 @@ class OpenvinoBackend(Backend):
             import openvino
         except ImportError as error:
             return [Unavailable("not-installed", f"openvino cannot be imported: {error}.", INSTALL)]
-        from fusewire.backends.openvino.executable import proves
+        from fusewire.backends.openvino.building import proves
 
         if not proves(_core()):
             return [Unavailable("wrong", "OpenVINO's CPU plugin gave a wrong sum.", INSTALL)]
@@ -85,75 +85,58 @@ class OpenvinoBackend(Backend):
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what the lowering table has, in the dtypes that it takes."""
+        from fusewire.backends.openvino.holding import Holding
+        from fusewire.backends.openvino.refusal import refusal, with_plain_bodies
+        from fusewire.region import claim_by_table
+
         graph = with_plain_bodies(graph)
         holding = Holding(graph)
         return claim_by_table(graph, lambda node: refusal(holding, node), shapes="dynamic")
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
-        """Print the region.
+        """Print the region, or compile it where a reload gains by it."""
+        from fusewire.backends.openvino.refusal import held, with_plain_bodies
+        from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
+        from fusewire.region import edge_slots, weight_slots
 
-        The engine's own blob is no better: it holds all weights again (46.8 MB for 46.8 MB), per
-        signature, while building anew from nodes and weights that are mapped takes
-        as long as reading one (see benchmarks).
-        """
         config.checked(INFO.name, {})
         region = with_plain_bodies(region)
-        slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
+        weights = list(weight_slots(region, INLINE_BYTES + 1))
         launch = {} if config.threads is None else {"threads": config.threads}
-        return Artifact("rebuild", print_graph(region).encode(), slots, launch=launch)
+        slots = (*edge_slots(region), *weights)
+        made = Artifact("rebuild", print_graph(region).encode(), slots, launch=launch)
+        size = sum(constant.array.nbytes for constant in constants_of(region).values())
+        if size > MOST_BYTES or (not weights and len(region.nodes) < FEW_NODES):
+            return made
+        from fusewire.backends.openvino.building import compiled_model, told
+        from fusewire.backends.openvino.stored import exported
+
+        holding = held(region)
+        # What the engine reads where it lies must be there until all is written.
+        compiled, _kept = compiled_model(_core(), holding, launch)
+        return exported(made, compiled, told(holding))
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
-        """Build the engine's graph over the weights, which are shared, and compile it."""
+        """Have the engine read its blob, or build a graph over the weights, and compile it."""
+        if artifact.kind == "native":
+            from fusewire.backends.openvino.stored import imported
+
+            return imported(artifact, _core())
+        from fusewire.backends.openvino.building import compiled_model, told
         from fusewire.backends.openvino.executable import OpenvinoExecutable
+        from fusewire.backends.openvino.refusal import held
+        from fusewire.ir.text import parse_graph
 
-        held = {digest: Constant.of(array) for digest, array in weights.items()}
-        graph = parse_graph(artifact.payload.decode(), held)
-        holding = Holding(graph)
-        if any(refusal(holding, node) for node in graph.nodes):
-            # Offered as part of a graph that tells more of what enters here than the region does.
-            holding = Holding(graph, guarded=True)
-            for node in graph.nodes:
-                reason = refusal(holding, node)
-                if reason is not None:
-                    raise EngineRaised(f"Without the graph around it: {reason}")
-        threads = artifact.launch.get("threads")
-        return OpenvinoExecutable(_core(), holding, threads if isinstance(threads, int) else None)
+        constants = {digest: Constant.of(array) for digest, array in weights.items()}
+        holding = held(parse_graph(artifact.payload.decode(), constants))
+        compiled, kept = compiled_model(_core(), holding, artifact.launch)
+        return OpenvinoExecutable(compiled, artifact.slots, told(holding), kept)
 
-
-def with_plain_bodies(graph: Graph) -> Graph:
-    """Expand the composites in bodies that are refused: nobody else does it inside of a node."""
-    if not any(True for node in graph.nodes for _ in node.graphs()):
-        return graph
-    holding, rebuild, nodes = Holding(graph), Rebuild(graph), []
-    for node in graph.nodes:
-        new = rebuild.copied(node)
-        bodies: dict[str, Attr] = {
-            key: legalize(body, lambda inner: refusal(holding, inner)).graph
-            for key, body in node.graphs()
+    def fingerprint(self, device: Device) -> Mapping[str, str]:
+        """A blob depends on the processor, beside the engine."""
+        return {
+            "engine": INFO.version,
+            "library": native_libraries("openvino", "libs"),
+            "cpu": processor(),
+            "precision": "f32",
         }
-        if bodies:
-            new = new.copy(new.inputs, {**new.attrs, **bodies})
-        rebuild.replace(node, new.outputs)
-        nodes.append(new)
-    outputs = [rebuild.value(value) for value in graph.outputs]
-    return Graph(graph.inputs, outputs, nodes, name=graph.name, output_names=graph.output_names)
-
-
-def refusal(holding: Holding, node: Node) -> str | None:
-    """Say why a node is refused, or None."""
-    from fusewire.backends.openvino.lowering import LOWERINGS
-
-    row = LOWERINGS.get(node.op)
-    if row is None:
-        return f"OpenVINO has no {node.op}, and no nodes to make it of."
-    found = holding.refuses(node, row)
-    if found is None and row.refuses is not None:
-        found = row.refuses(node)
-    if found is not None:
-        return found
-    for _, body in node.graphs():
-        for inner in body.nodes:
-            reason = refusal(holding, inner)
-            if reason is not None:
-                return f"In the body of {node.op}: {reason}"
-    return None

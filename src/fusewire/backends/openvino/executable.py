@@ -6,18 +6,14 @@ ones are bound where they lie, and large outputs are written where the caller wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
 import openvino
-from openvino import opset16 as ops
 
-from fusewire.backend import Done, Event, Executable, Held
-from fusewire.backends.openvino.edges import Edge, input_edge, output_edge
-from fusewire.backends.openvino.holding import Holding
-from fusewire.backends.openvino.memory import type_of
-from fusewire.backends.openvino.scope import Scope
+from fusewire.backend import Done, Event, Executable, Fact, Held, Role, Slot
+from fusewire.backends.openvino.edges import Edge, Told, input_edge, output_edge
 from fusewire.backends.openvino.storage import Storage
 from fusewire.host import aligned_empty
 from fusewire.ir.dims import Symbol, evaluate, lone_symbol, symbols
@@ -28,32 +24,28 @@ SMALL = 1 << 15
 SETTINGS = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
 
 
-def proves(core: Any) -> bool:
-    """Run something tiny."""
-    x = ops.parameter([2], openvino.Type.f32)
-    model = openvino.Model([ops.result(ops.add(x, x))], [x])
-    request = core.compile_model(model, "CPU", SETTINGS).create_infer_request()
-    (found,) = request.infer([np.array([1.0, 2.0], np.float32)]).values()
-    return list(found) == [2.0, 4.0]
+def settings(launch: Mapping[str, Fact]) -> dict[str, Any]:
+    """Give the properties under which an artifact is compiled and run."""
+    threads = launch.get("threads")
+    return {**SETTINGS, **({} if threads is None else {"INFERENCE_NUM_THREADS": threads})}
 
 
 @final
 class OpenvinoExecutable(Executable):
     """A compiled model; every thread that runs it has a request of its own."""
 
-    def __init__(self, core: Any, holding: Holding, threads: int | None) -> None:
-        graph = holding.graph
-        scope = Scope(holding)
-        results = [ops.result(x) for x in scope.run(graph)]
-        model = openvino.Model(results, scope.parameters, graph.name)
-        settings: dict[str, Any] = dict(SETTINGS)
-        if threads is not None:
-            settings["INFERENCE_NUM_THREADS"] = threads
-        # The engine reads these where they lie.
-        self._kept = scope.kept
-        self._compiled = core.compile_model(model, "CPU", settings)
-        self._inputs = [input_edge(holding, value) for value in graph.inputs]
-        self._outputs = [output_edge(holding, value) for value in graph.outputs]
+    def __init__(
+        self, compiled: Any, slots: Sequence[Slot], told: Mapping[Role, Sequence[Told]], kept: Any
+    ) -> None:
+        """``kept`` is what the engine reads where it lies."""
+        self._kept = kept
+        self._compiled = compiled
+        edges: dict[Role, list[Slot]] = {"input": [], "output": []}
+        for slot in slots:
+            if slot.role in edges:
+                edges[slot.role].append(slot)
+        self._inputs = list(map(input_edge, edges["input"], told["input"]))
+        self._outputs = list(map(output_edge, edges["output"], told["output"]))
         self._kind = _Bound if all(map(_is_small, (*self._inputs, *self._outputs))) else _Request
         self._free: list[_Bound | _Request] = [self._request()]
 
@@ -168,7 +160,9 @@ class _Request:
             shape = edge.shape if edge.is_static else self._sized(edge, inputs)
             if shape is None:
                 shape = openvino.Shape(edge.shape)
-                found[place] = tensor = openvino.Tensor(type_of(edge.storage.edge), shape)
+                found[place] = tensor = openvino.Tensor(
+                    getattr(openvino.Type, edge.storage.edge), shape
+                )
             else:
                 given = None if outputs is None else outputs[place]
                 is_given = edge.show is None and _takes(given, shape, edge, inputs)

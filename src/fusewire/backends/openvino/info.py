@@ -3,7 +3,6 @@
 from fusewire.backend import BackendInfo
 from fusewire.process.wheels import installed
 
-
 INFO = BackendInfo(
     name="openvino",
     version=installed("openvino") or "none",

@@ -9,7 +9,7 @@ import openvino
 from openvino import opset16 as ops
 
 from fusewire.backends.openvino.lowering.entry import Ov, concat, const, convert
-from fusewire.backends.openvino.storage import LONG, Storage
+from fusewire.backends.openvino.storage import LONG, Storage, writable
 from fusewire.ir.graph import Array, Constant
 from fusewire.ir.types import TensorType
 
@@ -56,19 +56,6 @@ def constant_pieces(constant: Constant, storage: Storage, kept: list[Array]) -> 
     array = array.astype(storage.carrier) if small else array.view(storage.carrier)
     # The engine keeps no hold of this memory, and reads it for as long as it runs.
     kept.append(array)
-    tensor = openvino.Tensor(_writable(array), list(array.shape), type_of(storage.edge))
+    tensor = openvino.Tensor(writable(array), list(array.shape), type_of(storage.edge))
     made = ops.constant(tensor, shared_memory=array.nbytes >= SHARED_BYTES)
     return (convert(made, storage.inner),)
-
-
-class _Shown:
-    """Memory of an array, shown as writable: the engine insists, and never writes constants."""
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-        pointer, _ = array.__array_interface__["data"]
-        self.__array_interface__ = {**array.__array_interface__, "data": (pointer, False)}
-
-
-def _writable(array: Array) -> Array:
-    return array if array.flags.writeable else np.asarray(_Shown(array))

@@ -16,6 +16,7 @@ import numpy as np
 
 from fusewire import dtypes
 from fusewire.dtypes import DType
+from fusewire.ir.graph import Array
 
 
 @dataclass(frozen=True)
@@ -67,3 +68,17 @@ SHORT = frozenset(d for d in dtypes.ALL if d.is_integer and d not in LONG) - {dt
 MOVED_ONLY = frozenset(STORAGE) - FLOATS - LONG - SHORT - {
     dtypes.bool_, dtypes.uint32, dtypes.complex64,
 }  # fmt: skip
+
+
+class _Shown:
+    """Memory of an array, shown as writable: the engine insists, and never writes constants."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        pointer, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {**array.__array_interface__, "data": (pointer, False)}
+
+
+def writable(array: Array) -> Array:
+    """Show memory that the engine will only read as it wants it."""
+    return array if array.flags.writeable else np.asarray(_Shown(array))

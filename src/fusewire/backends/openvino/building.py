@@ -1,0 +1,50 @@
+"""A region as a model of the engine, compiled; and what its borders must be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import openvino
+from openvino import opset16 as ops
+
+from fusewire.backend import Fact, Role
+from fusewire.backends.openvino.edges import Told
+from fusewire.backends.openvino.executable import SETTINGS, settings
+from fusewire.backends.openvino.holding import Holding, index_operands
+from fusewire.backends.openvino.scope import Scope
+from fusewire.ir.graph import Array, Value
+from fusewire.rewrite.roles import ENTERING
+
+
+def proves(core: Any) -> bool:
+    """Run something tiny."""
+    x = ops.parameter([2], openvino.Type.f32)
+    model = openvino.Model([ops.result(ops.add(x, x))], [x])
+    request = core.compile_model(model, "CPU", SETTINGS).create_infer_request()
+    (found,) = request.infer([np.array([1.0, 2.0], np.float32)]).values()
+    return list(found) == [2.0, 4.0]
+
+
+def compiled_model(
+    core: Any, holding: Holding, launch: Mapping[str, Fact]
+) -> tuple[Any, Sequence[Array]]:
+    """Compile a region; give that, and the arrays that the engine reads where they lie."""
+    scope = Scope(holding)
+    results = [ops.result(x) for x in scope.run(holding.graph)]
+    model = openvino.Model(results, scope.parameters, holding.graph.name)
+    return core.compile_model(model, "CPU", settings(launch)), scope.kept
+
+
+def told(holding: Holding) -> dict[Role, list[Told]]:
+    """Write down what the graph tells of its inputs and outputs."""
+    graph, reach = holding.graph, (ENTERING.low, ENTERING.high)
+    inputs = [Told(holding.storage(v), _is_direct(holding, v), reach) for v in graph.inputs]
+    return {"input": inputs, "output": [Told(holding.storage(v)) for v in graph.outputs]}
+
+
+def _is_direct(holding: Holding, value: Value) -> bool:
+    """Tell whether all that uses an input uses it as an index."""
+    users = holding.graph.users.get(value, ())
+    return all(is_index for node in users for v, is_index in index_operands(node) if v is value)

@@ -1,0 +1,61 @@
+"""What is refused, and why; and what a region looks like once nothing in it is."""
+
+from __future__ import annotations
+
+from fusewire.backends.openvino.holding import Holding
+from fusewire.errors import EngineRaised
+from fusewire.ir.builder import Rebuild
+from fusewire.ir.graph import Attr, Graph, Node
+from fusewire.rewrite.legalize import legalize
+
+
+def held(graph: Graph) -> Holding:
+    """Say how the values of a region are held, of which every node was offered."""
+    holding = Holding(graph)
+    if any(refusal(holding, node) for node in graph.nodes):
+        # Offered as part of a graph that tells more of what enters here than the region does.
+        holding = Holding(graph, guarded=True)
+        for node in graph.nodes:
+            reason = refusal(holding, node)
+            if reason is not None:
+                raise EngineRaised(f"Without the graph around it: {reason}")
+    return holding
+
+
+def with_plain_bodies(graph: Graph) -> Graph:
+    """Expand the composites in bodies that are refused: nobody else does it inside of a node."""
+    if not any(True for node in graph.nodes for _ in node.graphs()):
+        return graph
+    holding, rebuild, nodes = Holding(graph), Rebuild(graph), []
+    for node in graph.nodes:
+        new = rebuild.copied(node)
+        bodies: dict[str, Attr] = {
+            key: legalize(body, lambda inner: refusal(holding, inner)).graph
+            for key, body in node.graphs()
+        }
+        if bodies:
+            new = new.copy(new.inputs, {**new.attrs, **bodies})
+        rebuild.replace(node, new.outputs)
+        nodes.append(new)
+    outputs = [rebuild.value(value) for value in graph.outputs]
+    return Graph(graph.inputs, outputs, nodes, name=graph.name, output_names=graph.output_names)
+
+
+def refusal(holding: Holding, node: Node) -> str | None:
+    """Say why a node is refused, or None."""
+    from fusewire.backends.openvino.lowering import LOWERINGS
+
+    row = LOWERINGS.get(node.op)
+    if row is None:
+        return f"OpenVINO has no {node.op}, and no nodes to make it of."
+    found = holding.refuses(node, row)
+    if found is None and row.refuses is not None:
+        found = row.refuses(node)
+    if found is not None:
+        return found
+    for _, body in node.graphs():
+        for inner in body.nodes:
+            reason = refusal(holding, inner)
+            if reason is not None:
+                return f"In the body of {node.op}: {reason}"
+    return None

@@ -1,0 +1,65 @@
+"""The engine's own blob of a compiled model, with the weights in it; and executables made of it.
+
+The blob is imported as a tensor over the memory that it came in, which alone copies no weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import openvino
+
+from fusewire.backend import Artifact, Executable, Role
+from fusewire.backends.openvino.edges import Told
+from fusewire.backends.openvino.executable import OpenvinoExecutable, settings
+from fusewire.backends.openvino.info import INFO
+from fusewire.backends.openvino.storage import Storage, writable
+from fusewire.errors import FormatError
+from fusewire.host import aligned_copy
+from fusewire.ir.graph import Array
+
+# Elements of the blob are read as they lie.
+_ALIGNMENT = 16
+
+
+def exported(artifact: Artifact, compiled: Any, told: Mapping[Role, Sequence[Told]]) -> Artifact:
+    """Give an artifact of a compiled model in place of the one that it was made of."""
+    payload = json.dumps({role: [_row(x) for x in found] for role, found in told.items()})
+    edges = tuple(slot for slot in artifact.slots if slot.role != "weight")
+    blob = memoryview(compiled.export_model().getvalue())
+    key = {"openvino": INFO.version}
+    return Artifact(
+        "native", payload.encode(), edges, launch=artifact.launch, key=key, weights=blob
+    )
+
+
+def imported(artifact: Artifact, core: Any) -> Executable:
+    """Have the engine read its blob."""
+    found = artifact.key.get("openvino")
+    if found != INFO.version or artifact.weights is None:
+        raise FormatError(
+            f"This model was compiled by OpenVINO {found}, and {INFO.version} is installed, or its "
+            "blob is missing. Compile it again."
+        )
+    blob: Array = np.frombuffer(artifact.weights, np.uint8)
+    if blob.ctypes.data % _ALIGNMENT:
+        blob = aligned_copy(blob)
+    tensor = openvino.Tensor(writable(blob), shared_memory=True)
+    compiled = core.import_model(tensor, "CPU", settings(artifact.launch))
+    told: dict[Role, list[Told]] = {
+        role: [_told(row) for row in rows] for role, rows in json.loads(artifact.payload).items()
+    }
+    return OpenvinoExecutable(compiled, artifact.slots, told, (blob, tensor))
+
+
+def _row(told: Told) -> list[Any]:
+    held = told.storage
+    return [held.edge, held.inner, held.carrier.str, held.parts, told.is_direct, *told.reach]
+
+
+def _told(row: Sequence[Any]) -> Told:
+    edge, inner, carrier, parts, is_direct, low, high = row
+    return Told(Storage(edge, inner, np.dtype(carrier), parts), is_direct, (low, high))
