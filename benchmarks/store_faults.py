@@ -156,6 +156,8 @@ def _strace(parent: Path, k: int, error: str, call: str) -> tuple[list[str], int
                f"inject={call}:{fault}:when={k}"]  # fmt: skip
     tracer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while "TracerPid:\t0" in Path(f"/proc/{child.pid}/status").read_text():
+        if tracer.poll() is not None:
+            raise SystemExit("strace cannot attach to a process here; run it without --strace")
         time.sleep(0.002)
     os.kill(child.pid, signal.SIGUSR1)
     said, status = child.read()
