@@ -1,0 +1,206 @@
+"""Grow groups over a graph, from its outputs back to its inputs.
+
+A node is looked at once all that use it have groups. If one group holds all its users it may be
+computed there; else it starts a group of its own, or is stored beside what one of them stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.rewrite.fusion_cost import Cost, Limits
+from fusewire.rewrite.fusion_group import Growing, elements, reads_of
+from fusewire.rewrite.kinds import Kind, kind_of
+
+# How far a chain is followed to find the product that it finishes, and groups to find a cycle.
+LONGEST_CHAIN, MOST_VISITS = 16, 256
+
+
+@dataclass(frozen=True)
+class Unfused:
+    """A node that stayed out of the kernel of one that uses it, and why."""
+
+    node: Node
+    user: Node
+    reason: str
+
+
+@dataclass
+class Growth:
+    """Groups of a graph while they grow."""
+
+    graph: Graph
+    cost: Cost
+    limits: Limits
+    refused: list[Unfused] = field(default_factory=list)
+    group_of: dict[Node, Growing] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._stored = set(self.graph.outputs)
+        self._users = self._through_views()
+        self._finishes: dict[Node, bool] = {}
+
+    def _through_views(self) -> Mapping[Value, list[Node]]:
+        """List who uses a value, looking through ops that cost nothing."""
+        users: dict[Value, dict[Node, None]] = {}
+        for node in reversed(self.graph.nodes):
+            free = self.kind(node) is Kind.FREE
+            for operand in node.operands:
+                found = users.setdefault(operand, {})
+                found.update(users.get(node.outputs[0], {}) if free else {node: None})
+        return {value: list(found) for value, found in users.items()}
+
+    def kind(self, node: Node) -> Kind:
+        """Tell the kind of a node; a view that is an output must be stored."""
+        found = kind_of(node)
+        if found is Kind.FREE and any(v in self._stored for v in node.outputs):
+            return Kind.MAP
+        return found
+
+    def users(self, node: Node) -> list[Node]:
+        """List the nodes that use what a node makes."""
+        return list(dict.fromkeys(u for v in node.outputs for u in self._users.get(v, ())))
+
+    def run(self, ready: Mapping[Node, Growing]) -> None:
+        """Give every node a group; some may have one already."""
+        for node in reversed(self.graph.nodes):
+            kind = self.kind(node)
+            if node in ready:
+                self.group_of[node] = ready[node]
+            elif kind is not Kind.FREE:
+                self._place(node, kind)
+
+    def _place(self, node: Node, kind: Kind) -> None:
+        users = self.users(node)
+        groups = dict.fromkeys(self.group_of[u] for u in users)
+        stored = [v for v in node.outputs if v in self._stored]
+        if len(groups) == 1 and not stored:
+            (group,) = groups
+            reason = self._refusal(node, kind, users, group)
+            if reason is None:
+                group.absorb(node, kind, users, [])
+                self.group_of[node] = group
+                return
+            self.refused.append(Unfused(node, users[0], reason))
+        elif groups and self._joins(node, kind, users, list(groups)):
+            return
+        group = self.group_of[node] = Growing()
+        group.start(node, kind)
+
+    def _refusal(self, node: Node, kind: Kind, users: list[Node], group: Growing) -> str | None:
+        reason = group.refusal(node, kind, users, self.limits)
+        if reason is not None:
+            return reason
+        heavy = group.has(Kind.FOLD, Kind.CONTRACT, Kind.WINDOW)
+        if heavy and kind is Kind.MAP and self.finishes(node):
+            return "it finishes the product before it"
+        return self._loss(node, kind, users, group)
+
+    def _loss(self, node: Node, kind: Kind, users: list[Node], group: Growing) -> str | None:
+        """Say so where one kernel would cost more than two."""
+        alone, joined = Growing(), Growing()
+        alone.start(node, kind)
+        joined.nodes, joined.points = dict(group.nodes), dict(group.points)
+        joined.reads, joined.outputs = dict(group.reads), dict(group.outputs)
+        joined.factors = set(group.factors)
+        stored = [v for v in node.outputs if {*self._users.get(v, ())} - {*group.nodes}]
+        joined.absorb(node, kind, users, stored)
+        apart = self.cost(alone.work + group.work)
+        together = self.cost(joined.work)
+        if together <= apart:
+            return None
+        return f"one kernel would cost {together:,.0f}, two cost {apart:,.0f}"
+
+    def finishes(self, node: Node) -> bool:
+        """Tell whether a node is what is done last to a product or pooling before it."""
+        chain = [node]
+        found = False
+        for _ in range(LONGEST_CHAIN):
+            if (known := self._finishes.get(chain[-1])) is not None:
+                found = known
+                break
+            maker = self._only_maker(chain[-1])
+            if maker is None:
+                break
+            if self.kind(maker) in (Kind.CONTRACT, Kind.WINDOW):
+                found = True
+                break
+            chain.append(maker)
+        self._finishes.update(dict.fromkeys(chain, found))
+        return found
+
+    def _only_maker(self, node: Node) -> Node | None:
+        """Find the one maker of an operand of the same size that only this node uses."""
+        size = elements(node.outputs[0])
+        for value in reads_of(node):
+            maker = value.node
+            if maker is None or elements(value) != size or value in self._stored:
+                continue
+            if self.users(maker) == [node] and self.kind(maker) in (
+                Kind.MAP, Kind.CONTRACT, Kind.WINDOW,
+            ):  # fmt: skip
+                return maker
+        return None
+
+    def _joins(self, node: Node, kind: Kind, users: list[Node], groups: list[Growing]) -> bool:
+        """Store a node beside what a group stores that uses it, if one may."""
+        if kind is not Kind.MAP or self.finishes(node):
+            return False
+        reason, user = "", users[0]
+        for group in groups:
+            inside = [u for u in users if self.group_of[u] is group]
+            others = [g for g in groups if g is not group]
+            if any(v.tensor.shape != group.shape for v in node.outputs):
+                found: str | None = "it is needed elsewhere too, and has another shape"
+            elif group.has(Kind.CONTRACT, Kind.WINDOW, Kind.WHOLE) or group.kept:
+                found = "it is needed elsewhere too, and a kernel of products stores its result"
+            elif self._reaches(others, group):
+                found = "what it is needed for elsewhere is needed here"
+            else:
+                found = self._refusal(node, kind, inside, group)
+            if found is None:
+                group.absorb(node, kind, inside, list(node.outputs))
+                self.group_of[node] = group
+                return True
+            reason, user = found, inside[0]
+        self.refused.append(Unfused(node, user, reason))
+        return False
+
+    def _reaches(self, starts: Iterable[Growing], goal: Growing) -> bool:
+        """Tell whether a group needs what others make; also when that takes too long to find."""
+        stack, seen = list(starts), set(starts)
+        while stack:
+            group = stack.pop()
+            if group is goal or len(seen) > MOST_VISITS:
+                return True
+            for value in group.outputs:
+                for user in self._users.get(value, ()):
+                    found = self.group_of[user]
+                    if found not in seen:
+                        seen.add(found)
+                        stack.append(found)
+        return False
+
+
+def ordered(groups: Iterable[Growing]) -> list[Growing]:
+    """Put groups in an order in which each comes after what it reads."""
+    listed = list(groups)
+    maker = {value: group for group in listed for value in group.outputs}
+    done: set[Growing] = set()
+    found: list[Growing] = []
+    for start in listed:
+        stack = [start]
+        while stack:
+            group = stack[-1]
+            needs = [maker[v] for v in group.reads if v in maker]
+            waiting = [g for g in needs if g not in done and g is not group]
+            if waiting and group not in done:
+                stack.extend(waiting)
+                continue
+            stack.pop()
+            if group not in done:
+                done.add(group)
+                found.append(group)
+    return found

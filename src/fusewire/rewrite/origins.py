@@ -1,0 +1,86 @@
+"""Expand composites, and remember which node each primitive comes from.
+
+Fusion works on primitives, and people think in layers: a group is called a softmax because what is
+in it comes from one. Equal nodes of one expansion become one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from fusewire.ir.graph import Attr, Graph, Node, Value
+from fusewire.ops.table import get_op
+from fusewire.rewrite.legalize import Refuses
+
+# Constants of this many elements are compared by what they hold.
+SMALL = 16
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """A graph in ops that are taken, and of each of its nodes the one that it was made for."""
+
+    graph: Graph
+    origin: Mapping[Node, Node]
+
+
+def expand(graph: Graph, refuses: Refuses) -> Expanded:
+    """Replace refused composites by their expansions until none is left, in subgraphs too."""
+    return _Expansion(refuses).run(graph)
+
+
+class _Expansion:
+    def __init__(self, refuses: Refuses) -> None:
+        self._refuses = refuses
+        self._origin: dict[Node, Node] = {}
+        self._made: dict[Hashable, Node] = {}
+
+    def run(self, graph: Graph) -> Expanded:
+        new: dict[Value, Value] = {}
+        for node in graph.nodes:
+            self._made.clear()
+            self._place(node, node, new)
+        outputs = [new.get(v, v) for v in graph.outputs]
+        found = Graph(graph.inputs, outputs, name=graph.name, output_names=graph.output_names)
+        return Expanded(found, {n: self._origin[n] for n in found.nodes})
+
+    def _place(self, node: Node, origin: Node, new: dict[Value, Value]) -> None:
+        """Put a node, or what it expands to, over the new values."""
+        inputs = tuple(None if v is None else new.get(v, v) for v in node.inputs)
+        same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+        current = node if same else node.copy(inputs)
+        op = get_op(node.op)
+        if op.is_composite and self._refuses(current) is not None:
+            meaning = op.expansion(current)
+            inner = dict(zip(meaning.inputs, current.operands, strict=True))
+            for part in meaning.nodes:
+                self._place(part, origin, inner)
+            new.update((old, inner.get(v, v)) for old, v in _pairs(node, meaning))
+            return
+        kept = self._kept(current, origin, expanded=node is not origin)
+        new.update(zip(node.outputs, kept.outputs, strict=True))
+
+    def _kept(self, node: Node, origin: Node, *, expanded: bool) -> Node:
+        bodies: dict[str, Attr] = {
+            key: _Expansion(self._refuses).run(body).graph for key, body in node.graphs()
+        }
+        if bodies:
+            node = node.copy(node.inputs, {**node.attrs, **bodies})
+        elif expanded:
+            key = (node.op, tuple(map(_seen, node.inputs)), tuple(node.attrs.items()))
+            node = self._made.setdefault(key, node)
+        self._origin.setdefault(node, origin)
+        return node
+
+
+def _pairs(node: Node, meaning: Graph) -> list[tuple[Value, Value]]:
+    return list(zip(node.outputs, meaning.outputs, strict=True))
+
+
+def _seen(value: Value | None) -> Hashable:
+    """Tell values apart: small constants by what they hold, all else by what it is."""
+    if value is None or value.constant is None:
+        return value
+    size = value.tensor.size
+    return value.constant.digest if isinstance(size, int) and size <= SMALL else value
