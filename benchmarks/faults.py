@@ -30,7 +30,7 @@ from fusewire.backend import Config, Device, Refusal
 from fusewire.dtypes import float32
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.process.child import ChildLimits
+from fusewire.process.limits import ChildLimits
 from fusewire.process.isolate import Contact, Rerun, first_contact, probe, rerun
 from fusewire.process.pool import Pool
 from fusewire.process.procfs import resident

@@ -10,7 +10,7 @@ from fusewire.capability import FILE, FLAGS, OPS, Record, Shown, capabilities, r
 from fusewire.errors import FormatError, RegistryError
 from fusewire.ops.table import all_ops
 from fusewire.placement.claims import Home, ask
-from fusewire.placement.select import FirstWith
+from fusewire.policy import FirstWith
 from fusewire.region import first_device
 from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases

@@ -7,7 +7,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.errors import FusewireError
-from fusewire.process.child import ChildLimits
+from fusewire.process.limits import ChildLimits
 from fusewire.registry import REGISTRY
 from tests import odd
 

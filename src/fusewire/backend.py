@@ -32,7 +32,7 @@ class BackendInfo:
     """Who a backend is. Plain data: making it imports no engine.
 
     Where nothing else decides, the higher ``priority`` comes first. One that is ``trusted`` runs in
-    the caller's process from the start: it cannot crash or hang it.
+    the caller's process from the start. ``environment`` names variables that its engine listens to.
     """
 
     name: str
@@ -44,6 +44,7 @@ class BackendInfo:
     trusted: bool = False
     priority: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
+    environment: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,16 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from fusewire.entries import FALLBACK, Recipe
 from fusewire.errors import SizesNeededError
 from fusewire.frontend import Limits, Reading, Structure
 from fusewire.ir.graph import Graph
-from fusewire.ops.interpret import graph_of
-from fusewire.ops.table import get_op
 from fusewire.options import Options
-from fusewire.region import build, first_device
-from fusewire.registry import REGISTRY
+from fusewire.recall import recalled
 from fusewire.runtime.entry import Entry
 from fusewire.runtime.program import Program
+
+# What compiles is imported when something is compiled: a file that was compiled before does
+# without, and should not wait for it.
 
 
 def compile(source: Any, *example: Any, options: Options | None = None, **fields_: Any) -> Program:
@@ -30,19 +29,22 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     >>> double(np.ones(3, np.float32))
     array([2., 2., 2.], dtype=float32)
     """
-    recipe = Recipe(Options.of(options, fields_))
+    chosen = Options.of(options, fields_)
+    name = source.name if isinstance(source, Graph) else getattr(source, "__name__", "program")
 
     def make(arguments: tuple[Any, ...], is_open: bool = False) -> Entry:
-        reading = _read(source, arguments, is_open)
+        from fusewire.entries import Recipe
+
+        recipe, reading = Recipe(chosen), _read(source, arguments, is_open)
         return recipe.entry(reading, arguments, recipe.key(reading, arguments))
 
-    name = source.name if isinstance(source, Graph) else getattr(source, "__name__", "program")
-    if not isinstance(source, Graph):
-        found = recipe.recalled(source, example, lambda: _read(source, example))
-        if found is not None:
-            return Program(name, make, [found])
+    found = recalled(source, example, chosen, lambda: _read(source, example))
+    if found is not None:
+        return Program(name, make, [found])
     if isinstance(source, Graph) or example:
         return Program(name, make, [make(example)])
+    from fusewire.registry import REGISTRY
+
     if REGISTRY.frontend_for(source).needs_example:
         return Program(name, make)
     try:
@@ -57,6 +59,8 @@ def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
 
     Raises FormatError for what cannot be read, naming the node, BudgetError past the limits.
     """
+    from fusewire.registry import REGISTRY
+
     return REGISTRY.frontend_for(path).read(path, (), limits)
 
 
@@ -73,20 +77,25 @@ def trace(source: Any, *example: Any) -> Graph:
     return _read(source, example).graph
 
 
-def run(op: str, *arrays: Any, backend: str = FALLBACK, **attrs: Any) -> Any:
+def run(op: str, *arrays: Any, backend: str = "reference", **attrs: Any) -> Any:
     """Run one op on arrays; a tuple when it has several outputs.
 
     >>> import numpy as np
     >>> run("reduce_sum", np.ones((2, 3), np.float32), axes=(1,))
     array([3., 3.], dtype=float32)
     """
+    from fusewire.entries import FALLBACK, reference
+    from fusewire.ops.interpret import graph_of
+    from fusewire.ops.table import get_op
+    from fusewire.region import build
+
     declared = get_op(op)
     graph, inputs = graph_of(declared, arrays, attrs)
     if backend != FALLBACK:
         # As careful as with any program: an engine may crash over one op.
         return compile(graph, backend=backend, fallback="error")(*inputs)
-    runs = REGISTRY.backends.get(FALLBACK)
-    outputs = build(runs, graph, first_device(runs)).run(inputs).wait()
+    home = reference()
+    outputs = build(home.backend, graph, home.device).run(inputs).wait()
     return tuple(outputs) if declared.is_multiple else outputs[0]
 
 
@@ -95,6 +104,8 @@ def _read(source: Any, example: tuple[Any, ...], is_open: bool = False) -> Readi
         names = tuple(v.name or "" for v in source.inputs)
         arguments = Structure((Structure.LEAF,) * len(names), names)
         return Reading(source, arguments, _results(source))
+    from fusewire.registry import REGISTRY
+
     frontend = REGISTRY.frontend_for(source)
     found = frontend.convert(source, example, Limits(), is_open=is_open)
     # Arguments are named after parameters, and a program is called with them in order.

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
-from fusewire.backend import Held
-from fusewire.errors import FallbackWarning, RefusedError, RegistryError, UnavailableError
+from fusewire.backend import Config
+from fusewire.errors import FallbackWarning, RefusedError, UnavailableError
 from fusewire.frontend import Reading, Structure
-from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.graph import Graph, Node
 from fusewire.ops.table import verify
 from fusewire.options import Options
 from fusewire.placement.candidates import Candidate
@@ -25,15 +24,17 @@ from fusewire.placement.claims import Home
 from fusewire.placement.contact import Maker
 from fusewire.placement.decide import Choice, Question, decide
 from fusewire.placement.explain import Explanation
+from fusewire.placement.keys import backend_fields, host_fields, settings, state_of_code
 from fusewire.placement.planner import Planned, make_plan
-from fusewire.placement.remember import Memory, Sketch, host_fields, settings, state_of_code
+from fusewire.placement.remember import Made, Memory, Sketch
 from fusewire.placement.select import Search, choose, fitting
+from fusewire.recall import file_key
 from fusewire.region import first_device
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
-from fusewire.runtime.entry import Details, Entry
-from fusewire.runtime.execute import PlanRunner, RegionRunner
-from fusewire.runtime.plan import Outline, Plan
+from fusewire.runtime.entry import Details, Entry, Undecided
+from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import Tried
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
@@ -47,18 +48,6 @@ def reference() -> Home:
     """Give the home that runs everything."""
     backend = REGISTRY.backends.get(FALLBACK)
     return Home(backend, first_device(backend))
-
-
-@final
-class Undecided:
-    """Stands where a runner will be once it is decided which."""
-
-    def call(self, inputs: Sequence[Held]) -> list[Any]:
-        """Nobody calls it: a program decides first."""
-        raise AssertionError("it was not decided")
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 @dataclass(frozen=True)
@@ -178,8 +167,9 @@ class Recipe:
             plan, maker.make, maker.rescue, lambda body: make_plan(body, homes, spare).plan
         )
         details = Details(graph, plan, Explanation(planned, maker, tuple(notes), tried).why)
-        if key is not None and plan.is_whole and plan.steps[0].region.backend == home.name:
-            self.memory.keep_sketch(key, _sketch(reading, found))
+        is_ours = REGISTRY.backends.describe(home.name).distribution == "fusewire"
+        if key is not None and is_ours and plan.is_whole:
+            self.memory.keep_sketch(key, _sketch(reading, found, config))
         return Entry(
             graph.inputs, runner, reading.arguments, reading.results, home.name,
             len(graph.nodes), lambda: details,
@@ -201,80 +191,40 @@ class Recipe:
 
     def key(self, reading: Reading, example: Sequence[Any]) -> Key | None:
         """Name what is remembered of a file that was read; None where nothing is."""
-        return None if reading.digest is None else self._key(reading.digest, example)
+        if reading.digest is None or self.memory.store is None or REGISTRY.extensions.names():
+            return None
+        return file_key(reading.digest, example, self.options)
 
-    def _key(self, digest: str, example: Sequence[Any]) -> Key | None:
-        fields = self.fields()
-        is_plain = self.memory.store is not None and not REGISTRY.extensions.names()
-        if fields is None or not is_plain:
-            return None
-        return Key.of("plan", file=digest, example=" ".join(map(_typed, example)), **fields)
-
-    def recalled(
-        self, source: object, example: Sequence[Any], read: Callable[[], Reading]
-    ) -> Entry | None:
-        """Make an entry of a file that an earlier process compiled, without reading it."""
-        if not isinstance(source, str | os.PathLike) or self.memory.store is None:
-            return None
-        try:
-            with Path(source).open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError:
-            return None
-        key = self._key(digest, example)
-        sketch = None if key is None else self.memory.sketch(key)
-        if sketch is None:
-            return None
-        try:
-            return self._again(sketch, read)
-        except RegistryError:
-            return None
-
-    def _again(self, sketch: Sketch, read: Callable[[], Reading]) -> Entry:
+    def maker(self, sketch: Sketch, contacts: list[Made]) -> Maker:
+        """Make what makes the region of a plan that was recalled."""
         options = self.options
-        plugin = REGISTRY.backends.describe(sketch.backend)
         backend = REGISTRY.get(sketch.backend, isolate=options.isolate, limits=options.limits)
-        isolated = plugin.reference if options.isolate and not backend.info.trusted else None
+        isolated = sketch.reference if options.isolate and not backend.info.trusted else None
         home = Home(backend, sketch.device, isolated, options.limits)
-        choice = Choice.from_data(sketch.choice)
-        config = choice.config(options.config)
-        maker = Maker(home, reference(), config, options.fallback, self.memory)
+        config = Choice.from_data(sketch.choice).config(options.config)
+        return Maker(home, reference(), config, options.fallback, self.memory, contacts)
 
-        def find() -> Details:
-            graph = run_pipeline(read().graph).graph
-            planned = choice.planned(graph, home, reference(), options.fallback != "error")
-            return Details(graph, planned.plan, Explanation(planned, maker).why)
-
-        inputs = tuple(Value(type_, name) for name, type_ in sketch.inputs)
-        outline = Outline(
-            inputs, sketch.backend, sketch.device, sketch.shapes,
-            lambda: entry.details.plan.steps[0].region, sketch.region,
-        )  # fmt: skip
-        names = tuple(name for name, _ in sketch.inputs)
-        tree: Any = Structure.LEAF if sketch.is_alone else (Structure.LEAF,) * len(sketch.outputs)
-        entry = Entry(
-            inputs, RegionRunner(outline, maker.make, maker.rescue, True),
-            Structure((Structure.LEAF,) * len(names), names), Structure(tree, sketch.outputs),
-            sketch.backend, sketch.nodes, find,
-        )  # fmt: skip
-        return entry
+    def details(self, sketch: Sketch, reading: Reading, maker: Maker) -> Details:
+        """Plan again what was recalled, as it was chosen."""
+        graph = run_pipeline(reading.graph).graph
+        choice, may_fall_back = Choice.from_data(sketch.choice), self.options.fallback != "error"
+        planned = choice.planned(graph, maker.home, maker.spare, may_fall_back)
+        plan = planned.plan
+        return Details(plan.graph, plan, Explanation(planned, maker).why)
 
 
-def _sketch(reading: Reading, found: Candidate) -> Sketch:
+def _sketch(reading: Reading, found: Candidate, config: Config) -> Sketch:
     (step,) = found.planned.plan.steps
-    region, graph = step.region, found.planned.plan.graph
+    region, graph, backend = step.region, found.planned.plan.graph, found.home.backend
+    plugin = REGISTRY.backends.describe(found.home.name)
     return Sketch(
         tuple((v.name or "", v.type) for v in graph.inputs), reading.results.names,
         reading.results.tree is Structure.LEAF, region.backend, region.device, region.shapes,
-        region.outline.digest, len(graph.nodes), Choice.of(found).to_data(),
+        region.outline.digest, len(graph.nodes), plugin.reference,
+        backend_fields(backend, region.device, config),
+        {name: os.environ.get(name) for name in backend.info.environment},
+        Choice.of(found).to_data(),
     )  # fmt: skip
-
-
-def _typed(example: Any) -> str:
-    """Name the type of an example: what a graph is specialised to."""
-    if isinstance(example, np.ndarray | np.generic):
-        return f"{example.dtype}{list(example.shape)}"
-    return repr(example)
 
 
 def _version(name: str) -> str:

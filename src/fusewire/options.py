@@ -8,9 +8,8 @@ from typing import Any
 
 from fusewire.backend import Config, Fact
 from fusewire.errors import OptionsError
-from fusewire.placement.contact import Fallback
-from fusewire.placement.select import FirstWith, ForDevice, Policy
-from fusewire.process.child import ChildLimits
+from fusewire.policy import Fallback, FirstWith, ForDevice, Policy
+from fusewire.process.limits import ChildLimits
 
 # What is not built yet, by level.
 LATER = {2: "splits a graph over engines", 3: "tunes kernels"}

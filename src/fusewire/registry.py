@@ -17,9 +17,10 @@ from fusewire.extension import GROUP, Extended, Extension, attach, detach
 from fusewire.frontend import Frontend
 from fusewire.ir.graph import Graph
 from fusewire.plugins import Plugins
-from fusewire.process.child import CAN_ISOLATE, ChildLimits
+from fusewire.process.child import CAN_ISOLATE
 from fusewire.process.guard import guarded
 from fusewire.process.isolate import claim, probe
+from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import shared_pool
 from fusewire.process.trial import backend_of
 
@@ -288,8 +289,7 @@ class Registry:
 
 
 def _is_more(limits: ChildLimits, than: ChildLimits) -> bool:
-    is_longer = limits.seconds > than.seconds
-    return is_longer or limits.memory_bytes != than.memory_bytes
+    return limits.seconds > than.seconds or limits.memory_bytes != than.memory_bytes
 
 
 REGISTRY = Registry()

@@ -17,7 +17,7 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.process.child import ChildLimits
+from fusewire.process.limits import ChildLimits
 from fusewire.process.isolate import Contact, first_contact
 from fusewire.process.pool import Pool
 

@@ -16,7 +16,8 @@ import pytest
 from fusewire.backend import Config
 from fusewire.errors import IsolationError
 from fusewire.process import isolate
-from fusewire.process.child import Child, ChildLimits
+from fusewire.process.child import Child
+from fusewire.process.limits import ChildLimits
 from fusewire.process.frames import Blobs, Frame
 from fusewire.process.isolate import Rerun, first_contact, rerun
 from fusewire.process.pool import Pool

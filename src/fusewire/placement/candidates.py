@@ -12,8 +12,8 @@ from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.placement.claims import Home, expand
+from fusewire.placement.keys import code_of, settings
 from fusewire.placement.planner import Planned, make_plan
-from fusewire.placement.remember import code_of, settings
 
 # Plans in more pieces than this are hopeless, and take long to try.
 _MOST_REGIONS = 32

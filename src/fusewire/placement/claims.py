@@ -11,8 +11,8 @@ from fusewire.ir.builder import Rebuild, inline
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.table import get_op
 from fusewire.process import isolate
-from fusewire.process.child import ChildLimits
 from fusewire.process.guard import BY_CODE, described, guarded, refusal
+from fusewire.process.limits import ChildLimits
 
 
 @dataclass(frozen=True)

@@ -6,33 +6,23 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from fusewire.backend import Artifact, Backend, Config, Exchange, Executable, Held, Refusal
 from fusewire.errors import EngineError, FallbackWarning, RefusedError
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.text import constants_of
 from fusewire.placement.claims import Home
-from fusewire.placement.remember import Memory, artifact_key
+from fusewire.placement.keys import artifact_key
+from fusewire.placement.remember import Made, Memory
+from fusewire.policy import Fallback
 from fusewire.process.guard import BY_CODE, guarded
 from fusewire.process.isolate import first_contact
 from fusewire.region import build, weights_of
-from fusewire.runtime.execute import shape_of
 from fusewire.runtime.plan import Outline
+from fusewire.runtime.regions import shape_of
 from fusewire.runtime.transfer import to_host
 from fusewire.runtime.why import Contacted
 from fusewire.store.key import Key
-
-Fallback = Literal["error", "warn", "allow"]
-
-
-@dataclass(frozen=True)
-class Made:
-    """What became of a region, and the key under which its artifact is remembered, if any."""
-
-    outline: Outline
-    contacted: Contacted
-    key: Key | None = None
 
 
 @dataclass(frozen=True)

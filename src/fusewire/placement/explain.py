@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusewire.ir.graph import Node
-from fusewire.placement.contact import Made, Maker
+from fusewire.placement.contact import Maker
 from fusewire.placement.planner import Planned
+from fusewire.placement.remember import Made
 from fusewire.placement.work import works
 from fusewire.runtime.plan import Region
 from fusewire.runtime.why import Contacted, Expanded, NodeWhy, RegionWhy, Tried, Verdict, Why

@@ -17,13 +17,14 @@ from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ir.text import constants_of
 from fusewire.ops.sample import HostValue
 from fusewire.placement.candidates import Candidate
+from fusewire.placement.keys import artifact_key, host_fields
 from fusewire.placement.measure import Comparison
 from fusewire.placement.quarantine import Fact, quarantine, quarantined
-from fusewire.placement.remember import Memory, artifact_key, host_fields
+from fusewire.placement.remember import Memory
 from fusewire.placement.stage import Staged
 from fusewire.placement.verify import Judged
 from fusewire.region import weights_of
-from fusewire.runtime.execute import shape_of
+from fusewire.runtime.regions import shape_of
 from fusewire.store.key import Key
 
 

@@ -6,29 +6,23 @@ process made is kept for this process alone. Whatever cannot be read back is a m
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import struct
-import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fusewire.backend import Artifact, Backend, Config, Device, Shapes
+from fusewire.backend import Artifact, Device, Shapes
 from fusewire.errors import FusewireError, StoreError
 from fusewire.ir.graph import Array
 from fusewire.ir.parse import parse_type
 from fusewire.ir.types import Type
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import Blobs
-from fusewire.process.machine import machine
 from fusewire.runtime.plan import Outline
+from fusewire.runtime.why import Contacted
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
@@ -44,7 +38,9 @@ _HELD = 16
 class Sketch:
     """A plan of one region, as far as a call must know it; the rest is read when it is asked for.
 
-    ``choice`` is what level 1 chose: a form and options of the backend.
+    ``reference`` is "module:Class" of the backend, ``fields`` are what its artifacts depend on
+    beside region and sizes, ``environment`` the variables that it listens to, as they were.
+    ``choice`` is the form and the options of the backend.
     """
 
     inputs: tuple[tuple[str, Type], ...]
@@ -55,7 +51,19 @@ class Sketch:
     shapes: Shapes
     region: str
     nodes: int
+    reference: str
+    fields: tuple[tuple[str, str], ...]
+    environment: Mapping[str, str | None] = field(default_factory=dict)
     choice: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Made:
+    """What became of a region, and the key under which its artifact is remembered, if any."""
+
+    outline: Outline
+    contacted: Contacted
+    key: Key | None = None
 
 
 class Memory:
@@ -152,7 +160,8 @@ class Memory:
             "outputs": list(sketch.outputs), "is_alone": sketch.is_alone,
             "backend": sketch.backend, "device": write_record(sketch.device, []),
             "shapes": sketch.shapes, "region": sketch.region, "nodes": sketch.nodes,
-            "choice": dict(sketch.choice),
+            "reference": sketch.reference, "fields": [list(pair) for pair in sketch.fields],
+            "environment": dict(sketch.environment), "choice": dict(sketch.choice),
         }  # fmt: skip
         self.put(key, json.dumps(row).encode())
 
@@ -161,14 +170,15 @@ def _read_sketch(row: Any) -> Sketch:
     shapes: Shapes = row["shapes"]
     if shapes not in ("static", "dynamic") or type(row["nodes"]) is not int:
         raise StoreError("A plan holds what is not of its kind.")
-    texts = (row["backend"], row["region"], *row["outputs"])
+    pairs = [(name, text) for name, text in row["fields"]]
+    texts = (row["backend"], row["region"], row["reference"], *row["outputs"], *sum(pairs, ()))
     if not all(isinstance(text, str) for text in texts) or not isinstance(row["choice"], dict):
         raise StoreError("A plan holds what is not of its kind.")
     return Sketch(
         tuple((str(name), parse_type(of)) for name, of in row["inputs"]),
         tuple(row["outputs"]), bool(row["is_alone"]), row["backend"],
         read_record(row["device"], iter(()), Device), shapes, row["region"], row["nodes"],
-        row["choice"],
+        row["reference"], tuple(pairs), dict(row["environment"]), row["choice"],
     )  # fmt: skip
 
 
@@ -206,73 +216,3 @@ def _needs(artifact: Artifact) -> list[str]:
 def _beside(key: Key) -> Key:
     fields = dict(key.fields)
     return Key.of("weights", region=fields["region"], backend=fields["backend"])
-
-
-def artifact_key(
-    outline: Outline, shapes: Sequence[tuple[int, ...]], backend: Backend, config: Config
-) -> Key:
-    """Name what an artifact depends on; one that takes any size is kept once."""
-    sizes = " ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
-    return Key.of(
-        "artifact",
-        region=outline.digest,
-        shapes="any" if outline.shapes == "dynamic" else sizes,
-        backend=backend.info.name,
-        device=outline.device.id,
-        **settings(config),
-        **{f"its_{name}": text for name, text in backend.fingerprint(outline.device).items()},
-        **code_of(backend),
-    )
-
-
-def settings(config: Config) -> dict[str, object]:
-    """Give as fields what a backend is told."""
-    return {
-        "threads": config.threads or "default",
-        "memory_limit": config.memory_limit or "none",
-        "deterministic": config.deterministic,
-        "options": json.dumps(dict(config.options), sort_keys=True),
-    }
-
-
-def code_of(backend: Backend) -> dict[str, str]:
-    """Give as fields who translates: our version and the state of the code, and the backend's."""
-    found = getattr(sys.modules.get(type(backend).__module__), "__file__", None)
-    own = _PACKAGE if found is None else str(Path(found).parent)
-    return {"fusewire": version("fusewire"), "code": state_of_code(), "lowering": state_of(own)}
-
-
-_PACKAGE = str(Path(__file__).parent.parent)
-
-
-def state_of_code() -> str:
-    """Tell our own code from other versions of it, also where it is worked on."""
-    return state_of(_PACKAGE)
-
-
-@cache
-def state_of(folder: str) -> str:
-    """Tell code from other code: names, sizes and times of its files."""
-    sha = hashlib.sha256()
-    waiting = [folder]
-    while waiting:
-        with os.scandir(waiting.pop()) as found:
-            for entry in sorted(found, key=lambda entry: entry.name):
-                if entry.name.startswith(("__pycache__", ".")):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif entry.name.endswith((".py", ".json", ".wgsl")):
-                    state = entry.stat()
-                    sha.update(f"{entry.name} {state.st_size} {state.st_mtime_ns}\n".encode())
-    return sha.hexdigest()[:16]
-
-
-@cache
-def host_fields() -> tuple[tuple[str, str], ...]:
-    """Name what timings depend on beside the engine."""
-    about = machine()
-    features: Any = about.get("features", ())
-    named = {"processor": about.get("processor"), "cores": about.get("compute_units")}
-    named["features"] = " ".join(features)
-    return tuple((name, str(text)) for name, text in named.items())

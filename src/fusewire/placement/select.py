@@ -7,9 +7,8 @@ in the fewest regions; measuring takes its place when there is something to meas
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 from fusewire.backend import Offer
 from fusewire.errors import EngineError, RegistryError, UnavailableError
@@ -18,31 +17,9 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.placement.claims import Home, ask_calmly
 from fusewire.placement.partition import partition
-from fusewire.process.child import ChildLimits
+from fusewire.policy import FirstWith, ForDevice, Policy
+from fusewire.process.limits import ChildLimits
 from fusewire.registry import Registry
-
-
-@dataclass(frozen=True)
-class ForDevice:
-    """Prefer backends that run on a device: ``ForDevice("webgpu:0")`` or a kind of device."""
-
-    device: str
-
-
-@dataclass(frozen=True)
-class FirstWith:
-    """Prefer the first backend that takes every one of these ops whole.
-
-    With ``capabilities`` it must also have been shown to hold these flags of ``capability.FLAGS``.
-    """
-
-    ops: tuple[str, ...] = ()
-    capabilities: tuple[str, ...] = ()
-
-
-# A name, "auto", one of the policies above, or a function from homes and graph to the chosen home.
-Chooser: TypeAlias = Callable[[Sequence[Home], Graph], Home]
-Policy: TypeAlias = "str | ForDevice | FirstWith | Chooser"
 
 
 @dataclass(frozen=True)
@@ -79,7 +56,7 @@ def choose(policy: Policy, device: str | None, graph: Graph, search: Search) -> 
     homes = fitting(policy, device, graph, search)
     if callable(policy):
         found = list(homes)
-        chosen = policy(found, graph) if found else None
+        chosen: Home | None = policy(found, graph) if found else None
     elif isinstance(policy, str) and policy != "auto":
         chosen = next(homes)
     else:

@@ -9,9 +9,9 @@ from fusewire.backend import Config, Refusal
 from fusewire.ops.sample import HostValue
 from fusewire.placement.candidates import Candidate
 from fusewire.placement.rehearsal import REFERENCE, rehearsed
-from fusewire.process.child import ChildLimits
 from fusewire.process.guard import BY_CODE
 from fusewire.process.isolate import Contact, first_contact, rerun
+from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool, shared_pool
 
 # Runs what a backend refuses.

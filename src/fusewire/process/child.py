@@ -15,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -29,6 +28,7 @@ from fusewire.errors import (
 )
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import Phase, failure
+from fusewire.process.limits import ChildLimits
 from fusewire.process.noise import Noise
 from fusewire.process.procfs import available, descendants, resident
 
@@ -42,14 +42,6 @@ _LONGEST_NAME = 200
 CAN_ISOLATE = sys.platform == "linux" and bool(sys.executable)
 # What happened instead of an answer, and what was found.
 Mishap: TypeAlias = tuple[type[EngineError], str]
-
-
-@dataclass(frozen=True)
-class ChildLimits:
-    """What one job may take: seconds, and resident memory (None: what the machine has free)."""
-
-    seconds: float = 60.0
-    memory_bytes: int | None = None
 
 
 class Child:

@@ -275,7 +275,7 @@ SLOT = Written(write_record, lambda value, blobs: read_record(value, blobs, Slot
 RECORDS: dict[type, dict[str, Written]] = {
     BackendInfo: {"name": TEXT, "version": TEXT, "description": TEXT, "vendor": TEXT,
                   "api": _many(WHOLE), "extra": _or_none(TEXT), "trusted": FLAG,
-                  "priority": WHOLE, "metadata": _table(TEXT)},
+                  "priority": WHOLE, "metadata": _table(TEXT), "environment": _many(TEXT)},
     Device: {"id": TEXT, "name": TEXT, "is_software": FLAG, "facts": FACTS},
     Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT},
     Offer: {"nodes": _many(WHOLE), "form": _word_of(Form), "shapes": _word_of(Shapes),

@@ -29,7 +29,6 @@ from fusewire.ir.graph import Array, Graph
 from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
 from fusewire.ops.interpret import Bindings
 from fusewire.ops.sample import HostValue
-from fusewire.process.child import ChildLimits
 from fusewire.process.codec import (
     LIST,
     NUMBERS,
@@ -42,6 +41,7 @@ from fusewire.process.codec import (
 )
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import blaming, described, refusal
+from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool, Seat, shared_pool
 from fusewire.process.trial import (
     artifact_problem,

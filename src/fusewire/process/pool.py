@@ -14,10 +14,11 @@ from typing import Any, Self, TypeVar
 
 from fusewire.errors import EngineGarbage, IsolationError
 from fusewire.ir.graph import Array
-from fusewire.process.child import Child, ChildLimits
+from fusewire.process.child import Child
 from fusewire.process.codec import TEXT
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import BY_CODE, CALLERS
+from fusewire.process.limits import ChildLimits
 
 Answer = TypeVar("Answer")
 

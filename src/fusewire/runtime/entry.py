@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -32,6 +32,18 @@ class Runner(Protocol):
     def call(self) -> Callable[[Sequence[Held]], list[Any]]: ...
 
     def close(self) -> None: ...
+
+
+@final
+class Undecided:
+    """Stands where a runner will be once it is decided which."""
+
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Nobody calls it: a program decides first."""
+        raise AssertionError("it was not decided")
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,155 +1,24 @@
-"""Run plans. The fast road is one region: a call of its executable and little else."""
+"""Run plans: steps in order, bodies of control flow by plans of their own."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
-import numpy as np
-from numpy import ndarray
-
-from fusewire.backend import Buffer, Done, Event, Exchange, Executable, Held
-from fusewire.errors import EngineError
+from fusewire.backend import Done, Event, Executable, Held
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
-from fusewire.ir.types import TensorType, type_symbols
+from fusewire.ir.types import type_symbols
 from fusewire.ir.verify import attr_symbols
-from fusewire.ops.interpret import Interpreter, bind
+from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
-from fusewire.process.guard import guarded, guarded_run
-from fusewire.runtime.plan import HOST, Outline, Plan, Step
-from fusewire.runtime.transfer import hand_over, to_host
+from fusewire.runtime.plan import HOST, Plan, Step
+from fusewire.runtime.regions import Build, RegionRunner, Rescue
+from fusewire.runtime.transfer import to_host
 
-# Makes a region ready to run: given it, its graph for these sizes, and inputs to try it on.
-Build = Callable[[Outline, Callable[[], Graph], Sequence[Held]], tuple[Executable, Exchange]]
-# Finds another home for a region whose engine failed while running; raises where none is allowed.
-Rescue = Callable[[Outline, Graph, EngineError], tuple[Executable, Exchange]]
 # Plans a body of control flow once sizes of the graph around it are known.
 Replan = Callable[[Graph], Plan]
-
-
-@final
-class Loaded:
-    """An executable; ``parts`` is what a call needs to know, in one place.
-
-    After a model that fills the caches, all that a call touches comes from far away.
-    """
-
-    __slots__ = ("__weakref__", "parts")
-
-    def __init__(self, executable: Executable, exchange: Exchange) -> None:
-        run: Callable[[Sequence[Held]], Event] = executable.run
-        is_host = exchange.memory == "host"
-        # All that such an engine asks of an array is that its elements lie in a row.
-        is_plain = exchange.alignment <= 1 and not exchange.needs_writable
-        turn = None if executable.is_reentrant else threading.Lock()
-        self.parts = (run, exchange, is_host, is_plain, turn)
-        # Not before the last run has ended, which holds this object; nor at the end of all.
-        weakref.finalize(self, _close, executable).atexit = False
-
-
-def _close(executable: Executable) -> None:
-    """Have an engine let go; whoever is told of a problem then can do nothing about it."""
-    with contextlib.suppress(EngineError):
-        guarded("engine", "run", "a region", executable.close)
-
-
-@final
-class RegionRunner:
-    """A region and its executables: one, or one per size for an engine that needs sizes."""
-
-    def __init__(
-        self, region: Outline, build: Build, rescue: Rescue, is_last: bool = False
-    ) -> None:
-        """``is_last``: the caller gets what it gives, on the host."""
-        self._region = region
-        self._is_last = is_last
-        self._name = region.backend
-        self._build = build
-        self._rescue = rescue
-        self._symbols = {s for v in region.inputs for s in type_symbols(v.type)}
-        self._per_size = region.shapes != "dynamic" and bool(self._symbols)
-        self._made: dict[tuple[tuple[int, ...], ...], Loaded] = {}
-        self._lock = threading.RLock()
-
-    def run(self, inputs: Sequence[Held], is_rescued: bool = False) -> list[Held]:
-        """Run on values from anywhere. What stays on a device is not waited for."""
-        # Every call of a program comes this way: loops that end early, and few calls.
-        key = tuple(map(shape_of, inputs)) if self._per_size else ()
-        loaded = self._made.get(key) or self._make(key, inputs)
-        run, exchange, is_host, is_plain, turn = loaded.parts
-        name, taken = self._name, inputs
-        try:
-            for value in inputs:
-                if type(value) is ndarray and is_plain and value.flags.c_contiguous:
-                    continue
-                taken = guarded(name, "run", "a region", _hand_over, inputs, exchange)
-                break
-            if turn is None:
-                found = guarded_run(name, run, taken, is_host)
-            else:
-                with turn:
-                    found = guarded_run(name, run, taken, True)
-            if self._is_last:
-                for value in found:
-                    if type(value) is not ndarray:
-                        return guarded(name, "run", "a region", _to_host, found)
-            return found
-        except EngineError as error:
-            if is_rescued:
-                raise
-            with self._lock:
-                made = self._rescue(self._region, self._graph(inputs), error)
-                self._made[key] = Loaded(*made)
-            return self.run(inputs, is_rescued=True)
-
-    def call(self, inputs: Sequence[Held]) -> list[Any]:
-        """Run as the last of a program."""
-        return self.run(inputs)
-
-    def _make(self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]) -> Loaded:
-        with self._lock:
-            found = self._made.get(key)
-            if found is None:
-                made = self._build(self._region, lambda: self._graph(inputs), inputs)
-                found = self._made[key] = Loaded(*made)
-        return found
-
-    def _graph(self, inputs: Sequence[Held]) -> Graph:
-        return self._sized(inputs) if self._per_size else self._region.region.graph
-
-    def _sized(self, inputs: Sequence[Held]) -> Graph:
-        sizes: dict[Symbol, int] = {}
-        for value, given in zip(self._region.inputs, inputs, strict=True):
-            assert isinstance(value.type, TensorType)
-            bind(value.type, shape_of(given), sizes, f"The input {value.name}")
-        known: dict[Symbol, Dim] = dict(sizes)
-        return bind_symbols(self._region.region.graph, known)
-
-    def close(self) -> None:
-        """Let go of the executables; one at work is closed when it is done."""
-        self._made.clear()
-
-
-def _hand_over(values: Sequence[Held], exchange: Exchange) -> list[Held]:
-    return [hand_over(value, exchange) for value in values]
-
-
-def _to_host(values: Sequence[Held]) -> list[Held]:
-    return [to_host(value) for value in values]
-
-
-def shape_of(value: Held) -> tuple[int, ...]:
-    """Give the shape of an array or a buffer; other values have none."""
-    if isinstance(value, np.ndarray | np.generic):
-        return tuple(value.shape)
-    if not isinstance(value, Buffer):
-        return ()
-    return tuple(dim for dim in value.type.shape if isinstance(dim, int))
 
 
 class HostRunner:

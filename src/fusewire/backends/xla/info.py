@@ -22,4 +22,5 @@ INFO = BackendInfo(
     vendor="OpenXLA",
     extra="xla",
     metadata={"jaxlib": installed("jaxlib")},
+    environment=("XLA_FLAGS",),
 )

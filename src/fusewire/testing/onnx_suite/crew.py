@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 from fusewire.errors import EngineError, EngineGarbage
-from fusewire.process.child import Child, ChildLimits
+from fusewire.process.child import Child
+from fusewire.process.limits import ChildLimits
 
 WORKER = "fusewire.testing.onnx_suite.worker"
 # A refusal is a failure whose reason is that the backend does not take a node.
