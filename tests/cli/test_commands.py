@@ -21,8 +21,10 @@ def _run(*words: str) -> str:
 
 
 ARGUMENTS = {
+    "bench": ("model.onnx", "--backends", "reference,onnxruntime", "--budget", "1"),
     "cache": ("ls",),
     "conform": ("reference", "--op", "gelu", "--op", "add", "--slice", "1/8"),
+    "explain": ("model.onnx", "--backend", "onnxruntime"),
     "run": ("model.onnx", "--backend", "reference"),
     "show": ("model.onnx",),
 }

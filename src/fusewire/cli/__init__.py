@@ -7,6 +7,8 @@ from importlib import import_module
 import click
 
 COMMANDS = {
+    "bench": "Time and judge a model on every engine that is installed, and show which is best.",
+    "explain": "Show how a model is run, and why: by region, node and engine.",
     "run": "Run a model on inputs that are given or made up.",
     "show": "Show inputs, outputs, ops, parameters, flops and dynamic dims of a model.",
     "ops": "List every op by family, with its dtypes and cases.",

@@ -1,4 +1,4 @@
-"""What commands about a model share: its options, inputs given or made up, and how it fails."""
+"""What commands about a model share: its options and how to compile, inputs, and how it fails."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fusewire.errors import FusewireError, OptionsError, RegistryError, SizesNeededError
 from fusewire.frontend import Limits
@@ -19,6 +21,7 @@ from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.ops.sample import Draw
+from fusewire.options import Options
 from fusewire.registry import REGISTRY
 
 # Sizes of dims that nobody specified: a batch of one, an image, and anything else.
@@ -42,6 +45,61 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+_BACKEND = click.option("--backend", default="auto",
+                        help="The engine; `fusewire backends` lists them.")  # fmt: skip
+_COMPILING = (
+    click.option("--device", help="The device of the engine, such as cpu."),
+    click.option("--level", type=int,
+                 help="0 measures nothing; 1 compares the engines, as backend auto does."),
+    click.option("--budget", type=float, default=20.0, show_default=True,
+                 help="The seconds that a comparison may take, more or less."),
+    click.option("--threads", type=int, help="How many an engine may use."),
+    click.option("--no-isolate", is_flag=True, help="Meet engines in this process."),
+)  # fmt: skip
+
+
+def compile_options(
+    *, fallback: str = "warn", has_backend: bool = True
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add how to compile to a command of a model, which gets it as ``options``."""
+    falling = click.option(
+        "--fallback", type=click.Choice(["error", "warn", "allow"]), default=fallback,
+        show_default=True, help="What becomes of nodes that an engine refuses.",
+    )  # fmt: skip
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def called(
+            *, device: str | None, level: int | None, fallback: Any, budget: float,
+            threads: int | None, no_isolate: bool, seed: int, backend: str = "auto", **rest: Any,
+        ) -> None:  # fmt: skip
+            with failing():
+                options = Options(
+                    backend, device, level, fallback, budget_seconds=budget, threads=threads,
+                    isolate=not no_isolate, seed=seed,
+                )  # fmt: skip
+            command(options=options, **rest)
+
+        for option in (*reversed(_COMPILING), falling, *([_BACKEND] if has_backend else [])):
+            called = option(called)
+        return called
+
+    return add
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str, float], None]]:
+    """Show what is being done, while it is, to whoever looks at a terminal."""
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description:32}", markup=False), BarColumn(),
+               TimeElapsedColumn())  # fmt: skip
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as shown:
+        task = shown.add_task("reading the model", total=1.0)
+        yield lambda what, share: shown.update(task, description=what, completed=share)
+
+
 @contextmanager
 def failing() -> Iterator[None]:
     """End with 2 for a wrong option and with 1 for whatever else is refused, and say why."""
@@ -62,10 +120,24 @@ def loudly(sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a model by name, and the sizes that were made up for dims."""
+    """Inputs of a model by name, which of them are given, and sizes that were made up for dims."""
 
     values: Mapping[str, Any]
-    assumed: Mapping[str, int]
+    given: frozenset[str]
+    sizes: Mapping[str, Mapping[str, int]]
+
+    @property
+    def assumed(self) -> dict[str, int]:
+        """Sizes that were made up, whichever input they are of."""
+        return {dim: size for sizes in self.sizes.values() for dim, size in sizes.items()}
+
+    def described(self) -> list[dict[str, Any]]:
+        """Tell of each what it is, and what of it was made up."""
+        return [
+            {"name": name, "type": _typed(value), "is_given": name in self.given,
+             "assumed": dict(self.sizes.get(name, {}))}
+            for name, value in self.values.items()
+        ]  # fmt: skip
 
     @staticmethod
     def of(model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int) -> Inputs:
@@ -88,7 +160,7 @@ class Inputs:
         values = {name: _made(type_, known, rng) for name, type_ in types.items()}
         for name, array in arrays.items():
             values[name] = _checked(name, array, types[name])
-        return Inputs(values, {d: n for sizes in assumed.values() for d, n in sizes.items()})
+        return Inputs(values, frozenset(arrays), assumed)
 
 
 def read_graph(model: Path, shapes: tuple[str, ...], files: tuple[str, ...]) -> Graph:
@@ -101,6 +173,17 @@ def read_graph(model: Path, shapes: tuple[str, ...], files: tuple[str, ...]) -> 
             loudly(f"{error} Sizes are made up.")
     values = Inputs.of(model, shapes, files, 0).values
     return frontend.convert(model, values, Limits()).graph
+
+
+def read_open(model: Path, inputs: Inputs) -> tuple[Graph, list[Any]]:
+    """Read a model as ``fw.compile`` does, dims open, and give its inputs in their order."""
+    frontend = REGISTRY.frontend_for(model)
+    values = dict(inputs.values)
+    try:
+        found = frontend.convert(model, (), Limits())
+    except SizesNeededError:
+        found = frontend.convert(model, values, Limits(), is_open=True)
+    return found.graph, found.arguments.flatten(values)
 
 
 def _named(texts: tuple[str, ...], types: Mapping[str, Type], option: str) -> dict[str, str]:
@@ -173,6 +256,13 @@ def _made(type_: Type, known: Mapping[Symbol, int], rng: np.random.Generator) ->
 
 def _evaluated(dim: Dim, known: Mapping[Symbol, int]) -> int:
     return max(evaluate(dim, known), 0)
+
+
+def _typed(value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        return type(value).__name__
+    of = "string" if value.dtype == object else str(value.dtype)
+    return f"{of}[{', '.join(map(str, value.shape))}]"
 
 
 def _checked(name: str, array: Any, type_: Type) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +14,25 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fusewire.cli.model import Inputs, failing, loudly, model_options, plain
+from fusewire.cli.model import (
+    Inputs,
+    compile_options,
+    failing,
+    loudly,
+    model_options,
+    plain,
+    progress,
+)
 from fusewire.compiler import compile as compile_model
 from fusewire.errors import FallbackWarning
+from fusewire.options import Options
 
 _FIGURES = ("min", "mean", "max")
 
 
 @click.command()
 @model_options
-@click.option("--backend", default="auto", help="The engine; `fusewire backends` lists them.")
-@click.option("--device", help="The device of the engine, such as cpu.")
-@click.option(
-    "--fallback",
-    type=click.Choice(["error", "warn", "allow"]),
-    default="warn",
-    help="What becomes of nodes that the engine refuses.",
-)
-@click.option("--threads", type=int, help="How many the engine may use.")
-@click.option("--no-isolate", is_flag=True, help="Meet the engine in this process.")
+@compile_options()
 @click.option(
     "-o",
     "--output",
@@ -39,19 +40,15 @@ _FIGURES = ("min", "mean", "max")
     help="Write the outputs to an .npz file.",
 )
 def command(
-    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int, as_json: bool,
-    backend: str, device: str | None, fallback: Any, threads: int | None, no_isolate: bool,
+    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], as_json: bool, options: Options,
     output: Path | None,
 ) -> None:  # fmt: skip
     """Run a model on inputs that are given or made up."""
     with failing():
-        inputs = Inputs.of(model, shapes, files, seed)
-        with warnings.catch_warnings(record=True) as caught:
+        inputs = Inputs.of(model, shapes, files, options.seed)
+        with warnings.catch_warnings(record=True) as caught, progress() as tell:
             warnings.simplefilter("always", FallbackWarning)
-            program = compile_model(
-                str(model), backend=backend, device=device, fallback=fallback, threads=threads,
-                isolate=not no_isolate,
-            )  # fmt: skip
+            program = compile_model(str(model), options=replace(options, progress=tell))
             values = tuple(inputs.values.values())
             start = time.perf_counter()
             program.run(*values)

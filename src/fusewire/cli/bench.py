@@ -1,0 +1,164 @@
+"""``fusewire bench MODEL``: every engine that is installed, timed and judged, and the choice."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from fusewire.cli.model import (
+    Inputs,
+    compile_options,
+    failing,
+    model_options,
+    progress,
+    read_open,
+)
+from fusewire.cli.plot import plot
+from fusewire.cli.ways import markdown, sheet
+from fusewire.entries import Recipe, reference
+from fusewire.errors import NoneRightError, OptionsError, RegistryError
+from fusewire.ir.graph import Graph
+from fusewire.ops.table import verify
+from fusewire.options import Options
+from fusewire.placement.claims import Home
+from fusewire.placement.decide import Decided, Question, decide
+from fusewire.placement.remember import Memory
+from fusewire.placement.select import Search
+from fusewire.process.machine import machine
+from fusewire.registry import REGISTRY
+from fusewire.rewrite.pipeline import run_pipeline
+from fusewire.runtime.why import Tried
+
+
+@click.command()
+@model_options
+@compile_options(fallback="allow", has_backend=False)
+@click.option("--backends", metavar="A,B", help="Only these engines.")
+@click.option("--plot", "picture", type=click.Path(dir_okay=False, path_type=Path),
+              help="Draw the times, as SVG.")  # fmt: skip
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown instead of a table.")
+def command(
+    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], as_json: bool, options: Options,
+    backends: str | None, picture: Path | None, as_markdown: bool,
+) -> None:  # fmt: skip
+    """Time and judge a model on every engine that is installed, and show which is best.
+
+    Nothing is recalled from earlier runs, but what is in quarantine. Ends with 1 if no engine is
+    right.
+    """
+    with failing(), progress() as tell:
+        if options.level not in (None, 1):
+            raise OptionsError(f"--level {options.level}: bench compares, and that is level 1.")
+        inputs = Inputs.of(model, shapes, files, options.seed)
+        options = replace(options, progress=tell)
+        report = measured(model, inputs, options, _names(backends))
+    if picture is not None:
+        picture.write_text(plot(report), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+    elif as_markdown:
+        click.echo(markdown(report))
+    else:
+        Console().print(sheet(report))
+    sys.exit(0 if report["chosen"] is not None else 1)
+
+
+def _names(text: str | None) -> list[str]:
+    """Take names apart; RegistryError for one that there is not."""
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    for name in names:
+        REGISTRY.backends.describe(name)
+    return names or REGISTRY.backends.names()
+
+
+def measured(model: Path, inputs: Inputs, options: Options, names: list[str]) -> dict[str, Any]:
+    """Compare engines on a model, and tell all about it as plain data."""
+    start = time.monotonic()
+    recipe = Recipe(options)
+    graph, values = read_open(model, inputs)
+    verify(graph)
+    graph = run_pipeline(graph).graph
+    missing: dict[str, str] = {}
+    question = Question(
+        graph, values, lambda: _homes(names, options, recipe.search, missing), reference(),
+        options.config, None, options.fallback != "error", options.budget_seconds, options.seed,
+        options.tell, is_thorough=True,
+    )  # fmt: skip
+    found: Decided | NoneRightError
+    try:
+        found = decide(question, Memory(recipe.memory.store, ("quarantine",)), recipe.search)
+    except NoneRightError as error:
+        found = error
+    return {
+        **_asked(model, graph, inputs, options),
+        **_found(found, missing),
+        "seconds": round(time.monotonic() - start, 1),
+    }
+
+
+def _homes(
+    names: list[str], options: Options, search: Search, missing: dict[str, str]
+) -> Iterator[Home]:
+    """Yield homes, the most preferred first, and note backends that have none."""
+    ranked = REGISTRY.ranked(isolate=options.isolate, limits=options.limits)
+    for name in sorted(names, key=lambda name: ranked.index(name) if name in ranked else -1):
+        try:
+            homes = search.homes(name)
+        except RegistryError as error:
+            missing[name] = str(error)
+            continue
+        for home in homes:
+            if options.device in (None, home.device.id, home.device.kind):
+                yield home
+
+
+def _asked(model: Path, graph: Graph, inputs: Inputs, options: Options) -> dict[str, Any]:
+    host = machine()
+    return {
+        "model": str(model),
+        "model_bytes": model.stat().st_size,
+        "nodes": len(graph.nodes),
+        "inputs": inputs.described(),
+        "assumed": dict(inputs.assumed),
+        "seed": options.seed,
+        "threads": options.threads,
+        "budget_seconds": options.budget_seconds,
+        "fallback": options.fallback,
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": {
+            "processor": host["processor"],
+            "cores": host["compute_units"],
+            "memory_bytes": host["memory_bytes"],
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+        "versions": {"fusewire": version("fusewire"), "python": platform.python_version()},
+    }
+
+
+def _found(found: Decided | NoneRightError, missing: dict[str, str]) -> dict[str, Any]:
+    noise, notes = (found.noise, list(found.notes)) if isinstance(found, Decided) else (None, [])
+    rows = [_row(way) for way in found.tried]
+    times = [row["seconds"] for row in rows if row["seconds"] is not None]
+    for row in rows:
+        row["ratio"] = None if row["seconds"] is None else row["seconds"] / min(times)
+    return {
+        "chosen": next((row["name"] for row in rows if row["is_chosen"]), None),
+        "noise": noise,
+        "notes": notes,
+        "rows": rows,
+        "missing": missing,
+    }
+
+
+def _row(way: Tried) -> dict[str, Any]:
+    return {**asdict(way), "version": REGISTRY.get(way.backend).info.version}

@@ -1,0 +1,183 @@
+"""``fusewire explain MODEL``: the plan and why: of all of it, or of one node."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fusewire.cli.model import Inputs, compile_options, failing, model_options, progress
+from fusewire.cli.ways import seconds, table
+from fusewire.compiler import compile as compile_model
+from fusewire.errors import FallbackWarning
+from fusewire.options import Options
+from fusewire.runtime.why import Contacted, NodeWhy, Verdict, Why
+
+# More regions, and more of a source, are not worth reading; --all and --json have all.
+_MOST, _LONGEST = 20, 160
+
+
+@click.command()
+@model_options
+@compile_options()
+@click.option("--node", metavar="N", help="Only this one, by its place: 4, or 4.then.0 in a body.")
+@click.option("--all", "is_all", is_flag=True, help="Every node for itself, not grouped by op.")
+def command(
+    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], as_json: bool, options: Options,
+    node: str | None, is_all: bool,
+) -> None:  # fmt: skip
+    """Show how a model is run, and why: what each engine says of each node, and what it takes."""
+    with failing():
+        inputs = Inputs.of(model, shapes, files, options.seed)
+        with warnings.catch_warnings(), progress() as tell:
+            # All that is warned of is shown.
+            warnings.simplefilter("ignore", FallbackWarning)
+            program = compile_model(str(model), options=replace(options, progress=tell))
+            program.run(*inputs.values.values())
+        why = program.why()
+        found = None if node is None else why.node(node)
+    if as_json:
+        click.echo(json.dumps(why.to_data() if found is None else asdict(found), indent=1))
+    elif found is not None:
+        _print_node(found)
+    else:
+        _print(model, why, is_all)
+
+
+def _print(model: Path, why: Why, is_all: bool) -> None:
+    console = Console()
+    title = f"{model.name} on {why.backend} ({why.device}): {len(why.nodes)} nodes"
+    if why.tried:
+        console.print(table(_ways(why), f"Ways to run {model.name}"))
+    console.print(_regions(why, title, len(why.regions) if is_all else _MOST))
+    console.print(_listed(why) if is_all else _grouped(why))
+    for line in _said(why, is_all):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _ways(why: Why) -> list[dict[str, Any]]:
+    """Give what was tried, with what each takes over the least."""
+    rows = [asdict(way) for way in why.tried]
+    least = min((row["seconds"] for row in rows if row["seconds"]), default=1.0)
+    return [{**row, "ratio": row["seconds"] and row["seconds"] / least} for row in rows]
+
+
+def _regions(why: Why, title: str, most: int) -> Table:
+    left = len(why.regions) - most
+    caption = f"and {left} more; --all lists them" if left > 0 else None
+    shown = Table(title=title, header_style="bold", caption=caption)
+    for column in ("region", "backend", "device", "nodes", "shapes", "outcome", "compile",
+                   "first run", "memory", "cache"):  # fmt: skip
+        shown.add_column(column, justify="right" if column == "nodes" else "left")
+    contacts = {contact.region: contact for contact in why.contacts}
+    for region in why.regions[:most]:
+        about = region.name, region.backend, region.device, str(region.nodes), region.shapes
+        shown.add_row(*map(escape, (*about, *_contact(contacts.get(region.name)))))
+    return shown
+
+
+def _contact(found: Contacted | None) -> Iterator[str]:
+    if found is None:
+        yield from ["did not run", "", "", "", ""]
+        return
+    known = found.metrics
+    yield found.outcome if found.outcome == "ready" else f"{found.outcome}: on {found.runs_on}"
+    for name in ("compile_seconds", "run_seconds"):
+        yield seconds(known[name]) if name in known else ""
+    yield f"{known['peak_bytes'] / 1e6:,.0f} MB" if "peak_bytes" in known else ""
+    yield found.cache if found.cache in ("", "hit", "off") else "miss"
+
+
+def _backends(why: Why) -> list[str]:
+    return list(dict.fromkeys(said.backend for node in why.nodes for said in node.verdicts))
+
+
+def _marks(node: NodeWhy, backends: list[str]) -> tuple[str, ...]:
+    """Tell in a word what each backend says of a node."""
+    said = {verdict.backend: verdict for verdict in node.verdicts}
+    return tuple(_word(said[name]) if name in said else "" for name in backends)
+
+
+def _word(said: Verdict) -> str:
+    if not said.is_offered:
+        return f"[yellow]{said.code}[/]"
+    return "[red]wrong[/]" if said.status == "wrong" else "[green]takes[/]"
+
+
+def _grouped(why: Why) -> Table:
+    backends = _backends(why)
+    shown = Table(title="Nodes, by op", header_style="bold")
+    for column in ("op", "count", "work", "runs on", *backends):
+        shown.add_column(column, justify="right" if column == "count" else "left")
+    groups = Counter((n.op, n.work, n.backend, _marks(n, backends)) for n in why.nodes)
+    for (op, work, backend, marks), count in groups.most_common():
+        shown.add_row(op, str(count), work, backend, *marks)
+    return shown
+
+
+def _listed(why: Why) -> Table:
+    backends = _backends(why)
+    shown = Table(title="Nodes", header_style="bold")
+    for column in ("node", "op", "types", "region", "runs on", *backends):
+        shown.add_column(column)
+    for node in why.nodes:
+        about = node.place, node.op, ", ".join(node.types), node.region, node.backend
+        shown.add_row(*map(escape, about), *_marks(node, backends))
+    return shown
+
+
+def _said(why: Why, is_all: bool) -> Iterator[str]:
+    """Say in lines what is no figure: refusals by reason, expansions, contacts, notes."""
+    refusals = Counter(
+        (said.backend, said.reason)
+        for node in why.nodes
+        for said in node.verdicts
+        if not said.is_offered
+    )
+    for (backend, reason), count in refusals.most_common():
+        yield f"{backend} refuses {count} of {len(why.nodes)} nodes: {reason}"
+    for part in why.expanded:
+        yield f"{part.backend} gets {part.op} in parts: {part.reason}"
+    for contact in why.contacts:
+        if contact.reason:
+            yield f"{contact.region}: {contact.reason} {contact.suggestion}".rstrip()
+    missed = [c for c in why.contacts if c.cache not in ("", "hit", "off")]
+    for contact in missed if is_all else missed[:1]:
+        yield f"{contact.region} is not in the cache. {contact.cache}"
+    for way in why.tried:
+        if way.reason:
+            yield f"{way.name}: {way.status}. {way.reason}"
+    yield from why.notes
+    for work, counts in why.counts().items():
+        if counts:
+            each = ", ".join(f"{count} on {name}" for name, count in counts.items())
+            yield f"nodes on {work}: {each}"
+
+
+def _print_node(node: NodeWhy) -> None:
+    console = Console()
+    shown = Table(title=f"node {node.place}: {node.op}", header_style="bold")
+    for column in ("backend", "says", "verdict", "time of the whole", "error", "cache", "reason"):
+        shown.add_column(column)
+    for said in node.verdicts:
+        took = "" if said.seconds is None else seconds(said.seconds)
+        error = "" if said.error is None else f"{said.error:.2g}"
+        reason = f"{said.reason} {said.suggestion}".strip()
+        texts = map(escape, (said.status, took, error, said.cache, reason))
+        shown.add_row(said.backend, _word(said), *texts)
+    console.print(shown)
+    lines = {
+        "types": ", ".join(node.types), "from": node.source[:_LONGEST], "works on": node.work,
+        "runs on": node.backend, "in": node.region,
+    }  # fmt: skip
+    for name, line in lines.items():
+        console.print(f"{name:9} {line}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,205 @@
+"""`fusewire bench` and `fusewire explain`: engines compared on a model, and why it runs so."""
+
+import json
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+import fusewire as fw
+from fusewire.cli import main
+from fusewire.cli.plot import plot
+from fusewire.cli.ways import digits, markdown
+from fusewire.registry import REGISTRY
+
+QUICK = ("--budget", "2")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    weights = np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64)
+
+    def network(x: Any) -> Any:
+        return np.tanh(x @ weights) @ weights
+
+    path = tmp_path_factory.mktemp("bench") / "model.onnx"
+    fw.save_onnx(fw.trace(network, fw.Spec(("n", 64), "float32")), path)
+    return path
+
+
+def invoke(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+def report(*words: object, code: int = 0) -> Any:
+    done = CliRunner().invoke(main, [*map(str, words), "--json"], catch_exceptions=False)
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def found(model: Path) -> Any:
+    return report("bench", model, "--shape", "x=8,64", *QUICK,
+                  "--backends", "reference,onnxruntime,openvino")  # fmt: skip
+
+
+def test_every_engine_is_timed_and_judged_and_one_is_chosen(found: Any) -> None:
+    assert {row["backend"] for row in found["rows"]} == {"reference", "onnxruntime", "openvino"}
+    for row in found["rows"]:
+        assert row["status"] == "right", row
+        assert row["low"] <= row["seconds"] <= row["high"]
+        assert row["error"] <= 1
+        assert "given" in row["judged_on"]
+        assert row["version"]
+    (chosen,) = [row for row in found["rows"] if row["is_chosen"]]
+    assert found["rows"][0] == chosen
+    assert found["chosen"] == chosen["name"]
+    assert min(row["ratio"] for row in found["rows"]) == 1.0
+    assert found["noise"] >= 0
+
+
+def test_report_says_where_it_comes_from(found: Any) -> None:
+    assert found["inputs"] == [
+        {"name": "x", "type": "float32[8, 64]", "is_given": False, "assumed": {}}
+    ]
+    assert found["machine"]["cores"] >= 1
+    assert found["versions"].keys() == {"fusewire", "python"}
+    text = markdown(found)
+    for word in ("**fusewire bench model.onnx**", "x float32[8, 64], made up", "the noise is",
+                 found["date"], "judged on inputs: given"):  # fmt: skip
+        assert word in text
+    header, rule, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in (header, rule, *rows)}) == 1
+    assert len(rows) == len(found["rows"])
+    assert rows[0].startswith(f"| **{found['chosen']}**")
+
+
+def parts(svg: str, kind: str) -> list[ET.Element]:
+    return ET.fromstring(svg).findall(f".//{{http://www.w3.org/2000/svg}}{kind}")
+
+
+def texts(svg: str) -> list[str]:
+    return [part.text or "" for part in parts(svg, "text")]
+
+
+def row(name: str, seconds: float | None, **changes: Any) -> dict[str, Any]:
+    timed = seconds is not None
+    return {
+        "name": name, "status": "right" if timed else "refused", "seconds": seconds,
+        "low": seconds and seconds * 0.9, "high": seconds and seconds * 1.1,
+        "ratio": seconds and seconds / 1e-3, "is_chosen": False, "is_software": False,
+        "elsewhere": 0, **changes,
+    }  # fmt: skip
+
+
+def drawn(*rows: dict[str, Any]) -> str:
+    return plot({
+        "model": "folder/<odd>.onnx", "rows": rows, "date": "2026-11-15",
+        "inputs": [{"name": "x", "type": "float32[1]"}],
+        "machine": {"processor": "Some & Co", "cores": 2},
+    })  # fmt: skip
+
+
+def test_plot_has_a_bar_for_each_time_as_long_as_it() -> None:
+    svg = drawn(row("a", 1e-3, is_chosen=True), row("b", 4e-3), row("c", None))
+    short, long = (float(bar.attrib["width"]) for bar in parts(svg, "rect"))
+    assert long == pytest.approx(4 * short, rel=1e-2)
+    said = texts(svg)
+    assert "fusewire bench <odd>.onnx" in said
+    assert "1.00 ms (chosen)" in said
+    assert "4.00 ms (4.00x)" in said
+    assert "refused" in said
+    assert not any("log" in text for text in said)
+
+
+def test_plot_of_times_far_apart_is_by_powers() -> None:
+    svg = drawn(row("a", 1e-3), row("b", 1e-1), row("c", 10.0, elsewhere=3, is_software=True))
+    widths = [float(bar.attrib["width"]) for bar in parts(svg, "rect")]
+    assert widths[2] - widths[1] == pytest.approx(widths[1] - widths[0], rel=1e-2)
+    assert widths[0] > 10
+    said = texts(svg)
+    assert "ms a call (log scale)" in said
+    assert "10,000 ms (10,000x, split)" in said
+    assert "c, software" in said
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(1234.5, "1,234"), (12.34, "12.3"), (1.234, "1.23"), (0.0123, "0.012")]
+)
+def test_numbers_have_three_digits(number: float, said: str) -> None:
+    assert digits(number) == said
+
+
+def test_nodes_that_an_engine_refuses_are_counted_and_the_split_is_timed(model: Path) -> None:
+    words = ("bench", model, "--shape", "x=8,64", *QUICK, "--backends", "webgpu,reference")
+    rows = {row["backend"]: row for row in report(*words)["rows"]}
+    assert rows["webgpu"]["elsewhere"] == 2
+    assert "matmul" in rows["webgpu"]["elsewhere_why"]
+    assert rows["webgpu"]["seconds"] > 0
+    refused = {row["backend"]: row for row in report(*words, "--fallback", "error")["rows"]}
+    assert refused["webgpu"]["status"] == "refused"
+    assert "matmul" in refused["webgpu"]["reason"]
+    assert refused["webgpu"]["seconds"] is None
+
+
+@pytest.fixture
+def wrong() -> Iterator[str]:
+    name = REGISTRY.register("fusewire.testing.chaos:channel_at_run", "chaos")
+    yield name
+    REGISTRY.unregister(name)
+
+
+def test_wrong_engine_is_shown_not_chosen_and_alone_ends_with_1(model: Path, wrong: str) -> None:
+    done = report("bench", model, "--shape", "x=8,64", *QUICK, "--backends", wrong, code=1)
+    assert done["chosen"] is None
+    (found,) = done["rows"]
+    assert (found["status"], found["seconds"]) == ("wrong", None)
+    assert "expected" in found["reason"]
+    both = report("bench", model, "--shape", "x=8,64", *QUICK, "--backends", f"{wrong},reference")
+    assert both["chosen"] == "reference"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--backends", "nobody"], "nobody"),
+        (["--level", "0"], "level 1"),
+        (["--level", "2"], "not built yet"),
+        (["--budget", "-1"], "budget_seconds"),
+        (["--shape", "z=1"], "z=1"),
+    ],
+)
+def test_wrong_option_ends_with_2(model: Path, words: list[str], said: str) -> None:
+    done = invoke("bench", model, *words)
+    assert done.exit_code == 2, done.output
+    assert said in done.output
+
+
+def test_explain_says_who_refuses_what(model: Path) -> None:
+    words = ("explain", model, "--shape", "x=8,64", "--backend", "webgpu")
+    text = invoke(*words).stdout
+    assert "webgpu refuses 2 of 3 nodes" in text
+    assert "2 on reference, 1 on webgpu" in text
+    why = report(*words)
+    assert [node["op"] for node in why["nodes"]] == ["matmul", "tanh", "matmul"]
+    assert why["counts"]["data"] == {"reference": 2, "webgpu": 1}
+    assert "matmul" in report(*words, "--node", "2")["verdicts"][0]["reason"]
+    assert "node 2: matmul" in invoke(*words, "--node", "2").stdout
+
+
+def test_explain_shows_what_was_compared(model: Path) -> None:
+    words = ("explain", model, "--shape", "x=8,64", "--device", "cpu", *QUICK)
+    why = report(*words)
+    assert any(way["is_chosen"] for way in why["tried"])
+    said = {verdict["backend"]: verdict for verdict in why["nodes"][0]["verdicts"]}
+    assert said[why["backend"]]["seconds"] > 0
+
+
+def test_explain_of_a_node_that_is_not_there_ends_with_1(model: Path) -> None:
+    done = invoke("explain", model, "--shape", "x=8,64", "--backend", "reference", "--node", "9")
+    assert done.exit_code == 1
+    assert "0 to 2" in done.output
