@@ -8,7 +8,8 @@ takes about half of what the public road takes.
 
 Large outputs are written where earlier ones were. XLA cannot write into memory that is ours: what
 it does not own it copies before it is donated. But it writes into its own that is donated to it, so
-arrays of its own wait in the pool, each for a program with an output of that type.
+arrays of its own wait in the pool, each for a program with an output of that type. A program that
+takes donations needs them, so one that takes none is there for when the pool has not enough.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ import math
 import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 import jax
-import numpy as np
 from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
@@ -62,17 +62,7 @@ class Client:
         put = self._put(of, self.sharding, [array], [self.device], enable_x64=True)
         return put.block_until_ready()
 
-    def fresh(self, shape: tuple[int, ...], of: Any) -> Any:
-        """Make an array of XLA's own, of zeros: it has none that is not written to."""
-        size = math.prod(shape) * of.itemsize
-        array = _zeros(1 << max(size.bit_length(), 26))[:size].view(of).reshape(shape)
-        put = self._put(
-            ShapedArray(shape, of), self.sharding, [array], [self.device], force_copy=True,
-            enable_x64=True,
-        )  # fmt: skip
-        return put.block_until_ready()
-
-    def compile(self, program: Program, spares: Sequence[Slot]) -> tuple[bytes, str]:
+    def compile(self, program: Program, spares: Sequence[Slot] = ()) -> tuple[bytes, str]:
         """Compile, and give the bytes of the executable and the text it was compiled from.
 
         ``spares`` are outputs: for each, an argument is added whose memory the program may have.
@@ -103,12 +93,6 @@ class Client:
         return self.client.deserialize_executable(payload, self.devices)
 
 
-@lru_cache(maxsize=4)
-def _zeros(size: int) -> Array:
-    """Give zeros that are only ever read: so many that they are mapped, and none takes memory."""
-    return np.zeros(size, np.uint8)
-
-
 class _threads:  # noqa: N801 - used like a function
     """Tell jaxlib the size of the pools that it is about to make: it asks the environment."""
 
@@ -136,19 +120,23 @@ def client(threads: int | None = None) -> Client:
 
 
 def bind(
-    owner: Client, executable: Any, weights: Sequence[Any], inputs: Sequence[Slot],
+    owner: Client, executables: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Slot],
     outputs: Sequence[Slot], spares: Sequence[int], waits: bool,
 ) -> Callable[..., list[Array]]:  # fmt: skip
     """Give a function from host arrays to host arrays, with the weights bound.
 
-    ``spares`` are the places of outputs that are written where earlier ones were. ``waits``: a copy
-    of an input may still be going on, and makes even this client go on later.
+    With ``spares``, places of outputs that are written where earlier ones were, there is a second
+    executable, which takes those. ``waits``: a copy of an input may still be going on, and makes
+    even this client go on later.
     """
     from jax._src import config
 
-    call = _entry(owner, executable, weights, inputs, outputs, [outputs[i] for i in spares])
+    call = _entry(owner, executables[0], weights, inputs, outputs)
+    if spares:
+        donated = [outputs[place] for place in spares]
+        again = _entry(owner, executables[1], weights, inputs, outputs, donated)
+        call = _sparing(call, again, [(_key(owner, slot), _size(slot)) for slot in donated])
     readers = [_reader(owner, x, i in spares, waits) for i, x in enumerate(outputs)]
-    takers = [_taker(owner, outputs[i]) for i in spares]
     only = readers[0] if len(readers) == 1 else None
     wide = config.enable_x64
 
@@ -156,7 +144,7 @@ def bind(
         # Without this, jax would cut 64 bits to 32 on the way in. Only this thread sees it.
         before = wide.swap_local(True)
         try:
-            results = call(*arguments, *[take() for take in takers] if takers else ())
+            results = call(*arguments)
         finally:
             wide.set_local(before)
         if only is not None:
@@ -166,9 +154,29 @@ def bind(
     return run
 
 
+def _sparing(
+    plain: Callable[..., list[Any]], again: Callable[..., list[Any]],
+    kinds: Sequence[tuple[Hashable, int]],
+) -> Callable[..., list[Any]]:  # fmt: skip
+    """Call one or the other: whether the pool has an array of every kind decides."""
+
+    def call(*arguments: Array) -> list[Any]:
+        found: list[Any] = []
+        for key, _ in kinds:
+            spare = POOL.take(key)
+            if spare is None:
+                for kind, taken in zip(kinds, found, strict=False):
+                    POOL.give(*kind, taken)
+                return plain(*arguments)
+            found.append(spare)
+        return again(*arguments, *found)
+
+    return call
+
+
 def _entry(
     owner: Client, executable: Any, weights: Sequence[Any], inputs: Sequence[Slot],
-    outputs: Sequence[Slot], spares: Sequence[Slot],
+    outputs: Sequence[Slot], spares: Sequence[Slot] = (),
 ) -> Callable[..., list[Any]]:  # fmt: skip
     """Make what a jitted function is inside: a call from host arrays to jax arrays, in C++."""
     from jax._src import tree_util
@@ -221,20 +229,13 @@ def _reader(owner: Client, slot: Slot, is_spare: bool, waits: bool) -> Callable[
     return lambda array: lend(array, array.unsafe_buffer_pointer())
 
 
-def _taker(owner: Client, slot: Slot) -> Callable[[], Any]:
-    """Give a function to an array that a program may write an output into."""
-    key, shape, of = _key(owner, slot), _shape(slot), edge(slot.dtype)
-
-    def take() -> Any:
-        found = POOL.take(key)
-        return owner.fresh(shape, of) if found is None else found
-
-    return take
-
-
 def _key(owner: Client, slot: Slot) -> Hashable:
     return (owner, _shape(slot), edge(slot.dtype))
 
 
 def _shape(slot: Slot) -> tuple[int, ...]:
     return tuple(int(dim) for dim in slot.dims)  # type: ignore[arg-type] # static here
+
+
+def _size(slot: Slot) -> int:
+    return math.prod(_shape(slot)) * slot.dtype.itemsize

@@ -50,8 +50,7 @@ WEIGHT_BYTES = 4096
 # have another thread do it, and wait for it (a call with 256 KiB: 94 us, not 59).
 LARGE = 96 << 10
 # Outputs of so many bytes, where all such together have that many, are written where earlier ones
-# were. The C library keeps less mapped by itself; and one that is made for the purpose, because the
-# caller still has the earlier ones, costs a fifth more than XLA's own would.
+# were. It takes a second compilation, and less than that the C library keeps mapped by itself.
 SPARE_BYTES = (4 << 20, 32 << 20)
 
 
@@ -159,12 +158,15 @@ class XlaBackend(Backend):
                     f"process. Leave threads out, or install a jaxlib {client.KNOWN[0]}x."
                 )
             return Artifact("rebuild", portable.save(made), slots, key=key)
-        spares = _spares(slots)
-        outputs = [slot for slot in slots if slot.role == "output"]
-        payload, text = client.client(threads).compile(made, [outputs[i] for i in spares])
+        owner = client.client(threads)
+        payload, text = owner.compile(made)
+        spares, first = _spares(slots), len(payload)
+        if spares:
+            outputs = [slot for slot in slots if slot.role == "output"]
+            payload += owner.compile(made, [outputs[place] for place in spares])[0]
         seconds = time.perf_counter() - start
         launch: dict[str, Fact] = {"threads": threads or 0, "lapack": "lapack_" in text}
-        launch["spares"] = spares
+        launch |= {"spares": spares, "first": first}
         metrics = {"compile_seconds": seconds}
         return Artifact("native", payload, slots, launch=launch, metrics=metrics, key=key)
 
@@ -187,11 +189,13 @@ class XlaBackend(Backend):
                 f"{INFO.metadata['jaxlib']} is installed. Compile it again."
             )
         owner = client.client(int(artifact.launch["threads"]) or None)  # type: ignore[arg-type] # ours
-        executable = owner.load(artifact.payload, bool(artifact.launch["lapack"]))
+        spares: Any = artifact.launch.get("spares", ())
+        first: Any = artifact.launch["first"] if spares else None
+        parts = [artifact.payload[:first], *([artifact.payload[first:]] if spares else [])]
+        loaded = [owner.load(part, bool(artifact.launch["lapack"])) for part in parts]
         ready = [owner.put(array) for array in held]
         waits = any(map(_is_large, roles["input"]))
-        spares: Any = artifact.launch.get("spares", ())
-        call = client.bind(owner, executable, ready, roles["input"], roles["output"], spares, waits)
+        call = client.bind(owner, loaded, ready, roles["input"], roles["output"], spares, waits)
         return XlaExecutable(call, roles["input"])
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
