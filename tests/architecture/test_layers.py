@@ -28,6 +28,7 @@ LAYERS = (
     "extension",
     "policy",
     "region",
+    "script",
     "backend",
     "frontend",
     "kernel",

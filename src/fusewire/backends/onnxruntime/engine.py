@@ -27,6 +27,7 @@ from fusewire.errors import OptionsError
 from fusewire.ir.graph import Array, Graph
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
+from fusewire.script import Script, Scripted
 
 INSTALL = "pip install 'fusewire[onnxruntime]'"
 # Constants of so many bytes are weights: bound by digest, never in the model that is written.
@@ -36,7 +37,7 @@ FEW_NODES = 16
 
 
 @final
-class OnnxRuntimeBackend(Backend):
+class OnnxRuntimeBackend(Backend, Scripted):
     """Runs on the CPU; other execution providers are other devices, later."""
 
     def __init__(self) -> None:
@@ -135,3 +136,9 @@ class OnnxRuntimeBackend(Backend):
             "cpu": processor(),
             "providers": "CPUExecutionProvider",
         }
+
+    def script(self, region: Graph, device: Device, config: Config) -> Script | None:
+        """Give the model as a file, and what runs it."""
+        from fusewire.backends.onnxruntime.script import script
+
+        return script(region, config)

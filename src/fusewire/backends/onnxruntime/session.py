@@ -37,7 +37,7 @@ _BITS = {1: np.uint8, 2: np.uint16}
 SMALL = 4096
 
 
-def _is_foreign(of: DType) -> bool:
+def is_foreign(of: DType) -> bool:
     """Tell whether NumPy alone has no such dtype."""
     return of.numpy.kind == "V" or of.numpy.char not in np.typecodes["All"]
 
@@ -149,7 +149,7 @@ class TypedSession(Executable):
 
 def lent(array: Any, of: DType) -> Any:
     """Show an array to the engine without copying; whoever does so keeps it alive."""
-    if _is_foreign(of):
+    if is_foreign(of):
         array = array.view(_BITS[of.itemsize])
     return native.OrtValue.ortvalue_from_numpy_with_onnx_type(array, element_of(of))
 
@@ -161,7 +161,7 @@ def initializer(array: Array, element: int) -> Any:
 
 def _taken(value: Any, of: DType) -> Array:
     """Take an output; for a dtype that NumPy lacks, look at the engine's memory."""
-    if not _is_foreign(of):
+    if not is_foreign(of):
         found: Array = value.numpy()
         return found
     return lender(tuple(value.shape()), of.numpy)(value, value.data_ptr())
@@ -205,7 +205,7 @@ def wrapped(session: Any, slots: Sequence[Slot], held: Sequence[Any]) -> Executa
 
 def _kind(edges: Sequence[Slot]) -> Callable[[Any, Sequence[Slot], Sequence[Any]], Executable]:
     """Choose the way to call a session with such inputs and outputs."""
-    if any(_is_foreign(slot.dtype) for slot in edges):
+    if any(is_foreign(slot.dtype) for slot in edges):
         return TypedSession
     return BoundSession if all(map(_is_small, edges)) else PlainSession
 

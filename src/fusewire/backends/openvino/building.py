@@ -31,10 +31,15 @@ def compiled_model(
     core: Any, holding: Holding, launch: Mapping[str, Fact]
 ) -> tuple[Any, Sequence[Array]]:
     """Compile a region; give that, and the arrays that the engine reads where they lie."""
+    model, kept = model_of(holding)
+    return core.compile_model(model, "CPU", settings(launch)), kept
+
+
+def model_of(holding: Holding) -> tuple[Any, Sequence[Array]]:
+    """Build a region of the engine's nodes; give that, and the arrays that it has not copied."""
     scope = Scope(holding)
     results = [ops.result(x) for x in scope.run(holding.graph)]
-    model = openvino.Model(results, scope.parameters, holding.graph.name)
-    return core.compile_model(model, "CPU", settings(launch)), scope.kept
+    return openvino.Model(results, scope.parameters, holding.graph.name), scope.kept
 
 
 def told(holding: Holding) -> dict[Role, list[Told]]:

@@ -25,6 +25,7 @@ from fusewire.backends.openvino.info import INFO
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
+from fusewire.script import Script, Scripted
 
 INSTALL = "Install it with: pip install 'fusewire[openvino]'"
 # Fewer nodes, without weights, are compiled nearly as quickly as they are read.
@@ -41,7 +42,7 @@ def _core() -> Any:
 
 
 @final
-class OpenvinoBackend(Backend):
+class OpenvinoBackend(Backend, Scripted):
     """OpenVINO's CPU plugin, computing in float32 whatever its own default is."""
 
     @property
@@ -140,3 +141,9 @@ class OpenvinoBackend(Backend):
             "cpu": processor(),
             "precision": "f32",
         }
+
+    def script(self, region: Graph, device: Device, config: Config) -> Script | None:
+        """Give the model as files, and what runs it."""
+        from fusewire.backends.openvino.script import script
+
+        return script(region, config)

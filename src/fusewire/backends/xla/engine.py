@@ -42,6 +42,7 @@ from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import add
 from fusewire.region import build, claim_by_table, edge_slots, weight_slots
+from fusewire.script import Script, Scripted
 
 # Constants of at least so many bytes are arguments: not in the program, bound when it is loaded.
 # Smaller ones are in the program, because an argument costs a call 0.2 us.
@@ -97,7 +98,7 @@ class XlaExecutable(Executable):
 
 
 @final
-class XlaBackend(Backend):
+class XlaBackend(Backend, Scripted):
     """Compiles regions ahead of time, for static shapes, on the CPU."""
 
     def __init__(self) -> None:
@@ -202,6 +203,12 @@ class XlaBackend(Backend):
         """Machine code depends on the processor and on flags, beside the versions."""
         flags = os.environ.get("XLA_FLAGS", "")
         return {"engine": INFO.version, **INFO.metadata, "cpu": _processor(), "flags": flags}
+
+    def script(self, region: Graph, device: Device, config: Config) -> Script | None:
+        """Give what jax exports, and what runs it."""
+        from fusewire.backends.xla.script import script
+
+        return script(region)
 
 
 def _bytes(slot: Slot) -> int:

@@ -1,0 +1,38 @@
+"""A region as a script that needs NumPy and ONNX Runtime alone."""
+
+from __future__ import annotations
+
+from fusewire.backend import Config
+from fusewire.backends.onnxruntime.lowering import lower
+from fusewire.backends.onnxruntime.session import DISABLED, PROVIDERS, is_foreign
+from fusewire.ir.graph import Graph
+from fusewire.ir.types import TensorType
+from fusewire.script import Script
+
+_SOURCE = """import onnxruntime
+
+
+def load():
+    options = onnxruntime.SessionOptions()
+    options.use_deterministic_compute = {deterministic}
+    threads = {threads}
+    if threads:
+        options.intra_op_num_threads = options.inter_op_num_threads = threads
+    session = onnxruntime.InferenceSession(
+        str(HERE / "model.onnx"), options, providers={providers}, disabled_optimizers={disabled}
+    )
+    names = [x.name for x in session.get_inputs()]
+    return lambda inputs: session.run(None, dict(zip(names, inputs)))
+"""
+
+
+def script(region: Graph, config: Config) -> Script | None:
+    """Write the model with its weights; None for dtypes that NumPy alone cannot hand over."""
+    types = [value.type for value in (*region.inputs, *region.outputs)]
+    if not all(isinstance(of, TensorType) and not is_foreign(of.dtype) for of in types):
+        return None
+    source = _SOURCE.format(
+        deterministic=config.deterministic, threads=config.threads, providers=PROVIDERS,
+        disabled=list(DISABLED),
+    )  # fmt: skip
+    return Script(source, {"model.onnx": lower(region).proto(set()).SerializeToString()})
