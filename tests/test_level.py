@@ -1,0 +1,131 @@
+"""Level 1: the fastest engine that is right is taken, and that is remembered."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.placement.remember import Memory
+from fusewire.registry import REGISTRY
+from fusewire.store.disk import Store, shared_store
+
+X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
+
+
+def program(x: Any) -> Any:
+    return np.exp(x) @ np.cos(x).T
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store of the test's own, in place of the user's."""
+    own = Store(tmp_path / "cache")
+    monkeypatch.setattr("fusewire.entries.shared_store", lambda: own)
+    monkeypatch.setattr("fusewire.recall.shared_store", lambda: own)
+    yield own
+    own.close()
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have few engines installed, so that tests are short."""
+    names = ["onnxruntime", "reference"]
+    monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
+
+
+def choosing(*engines: str) -> Any:
+    """Compile among a few engines."""
+    said: list[str] = []
+    made = fw.compile(program, budget_seconds=4.0, progress=lambda what, share: said.append(what))
+    return made, said
+
+
+@pytest.mark.usefixtures("few")
+def test_auto_takes_an_engine_that_was_judged_right() -> None:
+    made, said = choosing()
+    np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
+    why = made.why()
+    chosen = why.tried[0]
+    assert chosen.is_chosen
+    assert chosen.status == "right"
+    assert chosen.backend == why.backend
+    assert chosen.low is not None
+    assert chosen.high is not None
+    assert chosen.seconds is not None
+    assert chosen.low <= chosen.seconds <= chosen.high
+    assert {way.backend for way in why.tried} == {"onnxruntime", "reference"}
+    assert any(what.startswith("timing") for what in said)
+    assert said[-1] == "ready"
+    verdicts = {v.backend: v for v in why.nodes[0].verdicts}
+    assert verdicts[why.backend].status == "right"
+    assert verdicts[why.backend].seconds == chosen.seconds
+
+
+@pytest.mark.usefixtures("few")
+def test_what_was_decided_is_not_decided_again(store: Store) -> None:
+    made, _ = choosing()
+    made(X)
+    again, said = choosing()
+    np.testing.assert_array_equal(again(X), made(X))
+    assert said == ["ready"]
+    assert again.why().tried[0].cache == "hit"
+    assert {entry.key.kind for entry in store.entries()} >= {"plan", "verdict", "measurement"}
+
+
+@pytest.mark.usefixtures("few")
+def test_same_structure_with_other_weights_is_judged_and_not_timed(store: Store) -> None:
+    def scaled(weights: Any) -> Any:
+        return lambda x: np.tanh(x @ weights)
+
+    rng = np.random.default_rng(0)
+    for turn in range(2):
+        said: list[str] = []
+        weights = rng.normal(size=(6, 300)).astype(np.float32)
+        made = fw.compile(
+            scaled(weights), budget_seconds=4.0,
+            progress=lambda what, share, said=said: said.append(what),
+        )  # fmt: skip
+        made(X)
+        assert any(what.startswith("checking") for what in said)
+        assert any(what.startswith("timing") for what in said) == (turn == 0)
+
+
+def test_wrong_engine_is_not_taken_and_not_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fw.register("fusewire.testing.chaos:element_at_run")
+    try:
+        names = ["chaos", "reference"]
+        monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
+        made, _ = choosing()
+        np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
+        rows = {way.backend: way for way in made.why().tried}
+        assert rows["chaos"].status == "wrong"
+        assert made.why().backend == "reference"
+        assert any("chaos is wrong" in note for note in made.why().notes)
+        for entry in list(store.entries("plan")):
+            store.drop(entry.key)
+        again, _ = choosing()
+        again(X)
+        rows = {way.backend: way for way in again.why().tried}
+        assert rows["chaos"].status == "quarantined"
+    finally:
+        fw.unregister("chaos")
+
+
+def test_memory_without_a_store_keeps_what_this_process_made() -> None:
+    from fusewire.store.key import Key
+
+    memory, key = Memory(None), Key.of("plan", graph="a")
+    assert memory.get(key) is None
+    memory.put(key, b"kept")
+    assert memory.get(key) == b"kept"
+    memory.drop(key)
+    assert memory.get(key) is None
+
+
+def test_shared_store_is_off_in_tests() -> None:
+    assert shared_store() is None

@@ -1,0 +1,88 @@
+"""A model file that was compiled before is loaded by another process, not read again."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.store.disk import Store
+
+ENGINES = ("onnxruntime", "openvino", "xla")
+CHILD = """
+import sys
+import numpy as np
+import fusewire as fw
+
+path, backend, out = sys.argv[1:4]
+program = fw.compile(path, backend=backend, fallback="error", level=0)
+rows = [program(np.arange(n * 6, dtype=np.float32).reshape(n, 6) / 7) for n in (2, 3)]
+np.savez(out, *rows)
+caches = [c.cache for c in program.why().contacts] if len(sys.argv) > 4 else []
+print("onnx" in sys.modules, "fusewire.entries" in sys.modules, caches)
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(6, 400)).astype(np.float32)
+    path = tmp_path_factory.mktemp("models") / "small.onnx"
+    graph = fw.trace(lambda x: np.tanh(x @ weights), fw.Spec(("n", 6), "float32"))
+    fw.save_onnx(graph, path)
+    return path
+
+
+def run(model: Path, backend: str, cache: Path, *more: str) -> tuple[str, list[np.ndarray]]:
+    out = cache.parent / f"out{len(list(cache.parent.iterdir()))}.npz"
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(model), backend, str(out), *more],
+        env={"FUSEWIRE_CACHE": str(cache), "PATH": "/usr/bin:/bin", "HOME": str(cache.parent)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with np.load(out) as found:
+        return done.stdout.strip(), [found[name] for name in found.files]
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+def test_second_process_reads_and_compiles_nothing(
+    model: Path, backend: str, tmp_path: Path
+) -> None:
+    cache = tmp_path / "cache"
+    _, cold = run(model, backend, cache)
+    said, warm = run(model, backend, cache)
+    assert said == "False False []"
+    for left, right in zip(cold, warm, strict=True):
+        np.testing.assert_array_equal(left, right)
+    # Asked why, it reads the file after all, and tells where the artifacts are from.
+    said, _ = run(model, backend, cache, "why")
+    assert "'hit'" in said
+    assert "miss" not in said
+
+
+def test_file_that_changed_is_another_file(model: Path, tmp_path: Path) -> None:
+    cache, other = tmp_path / "cache", tmp_path / "small.onnx"
+    other.write_bytes(model.read_bytes())
+    run(other, "onnxruntime", cache)
+    graph = fw.trace(lambda x: x * np.float32(3), fw.Spec(("n", 6), "float32"))
+    fw.save_onnx(graph, other)
+    _, found = run(other, "onnxruntime", cache)
+    np.testing.assert_array_equal(found[0], 3 * (np.arange(12, dtype=np.float32).reshape(2, 6) / 7))
+
+
+@pytest.mark.parametrize("kind", ["plan", "artifact"])
+def test_entries_that_are_damaged_are_made_again(model: Path, kind: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    _, cold = run(model, "onnxruntime", cache)
+    store = Store(cache)
+    (entry, *_) = store.entries(kind)
+    held = bytearray((cache / entry.name).read_bytes())
+    held[-40] ^= 1
+    (cache / entry.name).write_bytes(held)
+    for _ in range(2):
+        said, warm = run(model, "onnxruntime", cache)
+        np.testing.assert_array_equal(cold[0], warm[0])
+    assert said == "False False []"
