@@ -44,11 +44,13 @@ def report(*words: object, code: int = 0) -> Any:
 @pytest.fixture(scope="module")
 def found(model: Path) -> Any:
     return report("bench", model, "--shape", "x=8,64", *QUICK,
-                  "--backends", "reference,onnxruntime,openvino")  # fmt: skip
+                  "--backends", "reference,onnxruntime,openvino,xla")  # fmt: skip
 
 
 def test_every_engine_is_timed_and_judged_and_one_is_chosen(found: Any) -> None:
-    assert {row["backend"] for row in found["rows"]} == {"reference", "onnxruntime", "openvino"}
+    assert {row["backend"] for row in found["rows"]} == {
+        "reference", "onnxruntime", "openvino", "xla",
+    }  # fmt: skip
     for row in found["rows"]:
         assert row["status"] == "right", row
         assert row["low"] <= row["seconds"] <= row["high"]

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from fusewire.backend import Config, Refusal
+from fusewire.ir.builder import bind_symbols
+from fusewire.ir.graph import Graph
+from fusewire.numerics.bound import bindings_of
 from fusewire.ops.sample import HostValue
 from fusewire.placement.candidates import Candidate
 from fusewire.placement.rehearsal import REFERENCE, rehearsed
@@ -13,6 +16,7 @@ from fusewire.process.guard import BY_CODE
 from fusewire.process.isolate import Contact, first_contact, rerun
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool, shared_pool
+from fusewire.runtime.plan import Region
 
 # Runs what a backend refuses.
 SPARE = "reference"
@@ -64,7 +68,7 @@ class Stage:
         home, plan = candidate.home, candidate.planned.plan
         config = candidate.config(self.config)
         reference, pool = self.reference_of(home.name), shared_pool()
-        region = plan.steps[0].region.graph if plan.is_whole else plan.graph
+        region = _sized(plan.steps[0].region, inputs) if plan.is_whole else plan.graph
         if not plan.is_whole:
             config = rehearsed(config, home, reference, self.reference_of(SPARE))
             # Engines that meet in one process fight for its cores: each plan has its own.
@@ -82,3 +86,10 @@ class Stage:
         """End what was started for plans."""
         for pool in self.pools.values():
             pool.close()
+
+
+def _sized(region: Region, inputs: Sequence[HostValue]) -> Graph:
+    """Give a region as its engine takes it: with open dims, or with the sizes of these inputs."""
+    if region.shapes == "dynamic":
+        return region.graph
+    return bind_symbols(region.graph, dict(bindings_of(region.graph, inputs)))
