@@ -31,6 +31,7 @@ FusewireError
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
 
 FallbackWarning (UserWarning)          part of a program runs on the reference
+MiscompileWarning (UserWarning)        a program gave a wrong answer, and no longer runs that way
 StoreWarning (UserWarning)             the cache cannot be used; everything works without it
 ExtensionWarning (UserWarning)         an extension did not start; its backend runs without it
 
@@ -204,6 +205,10 @@ class FallbackWarning(UserWarning):
 
 class ExtensionWarning(UserWarning):
     """An extension did not start; its backend runs without it."""
+
+
+class MiscompileWarning(UserWarning):
+    """A program gave a wrong answer while it ran, and no longer runs that way."""
 
 
 class StoreWarning(UserWarning):
