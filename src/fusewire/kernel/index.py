@@ -58,7 +58,7 @@ class Quotient:
         return low // self.by, high // self.by
 
     def __str__(self) -> str:
-        return f"({self.of}) // {self.by}"
+        return f"{_grouped(self.of)} // {self.by}"
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Remainder:
         return 0, self.by - 1
 
     def __str__(self) -> str:
-        return f"({self.of}) % {self.by}"
+        return f"{_grouped(self.of)} % {self.by}"
 
 
 Atom: TypeAlias = Axis | Held | Quotient | Remainder
@@ -140,6 +140,13 @@ class Index:
         whole = tuple((atom, n // by) for atom, n in self.terms if n % by == 0)
         rest = tuple((atom, n) for atom, n in self.terms if n % by)
         return Index(whole, self.constant // by), Index(rest, self.constant % by)
+
+
+def _grouped(index: Index) -> str:
+    """Print an index as an operand: in brackets, but for a lone axis."""
+    alone = len(index.terms) == 1 and not index.constant and index.terms[0][1] == 1
+    atom = index.terms[0][0] if alone else None
+    return str(atom) if isinstance(atom, Axis | Held) else f"({index})"
 
 
 def at(*parts: Atom | int) -> Index:
@@ -238,3 +245,23 @@ def atoms_of(indices: Iterable[Index]) -> Iterator[Axis | Held]:
                 yield from atoms_of([atom.of])
             else:
                 yield atom
+
+
+def substituted(index: Index, places: Mapping[Axis, Index]) -> Index:
+    """Put other indices in the place of axes."""
+    found = Index((), index.constant)
+    for atom, factor in index.terms:
+        if isinstance(atom, Axis):
+            part = places.get(atom, Index(((atom, 1),)))
+        elif isinstance(atom, Held):
+            part = Index(((atom, 1),))
+        else:
+            inner = substituted(atom.of, places)
+            part = inner // atom.by if isinstance(atom, Quotient) else inner % atom.by
+        found = found + part * factor
+    return found
+
+
+def has_division(index: Index) -> bool:
+    """Tell whether a quotient or remainder has to be computed for an index."""
+    return any(isinstance(atom, Quotient | Remainder) for atom, _ in index.terms)

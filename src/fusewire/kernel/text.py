@@ -1,4 +1,7 @@
-"""Print kernels for people to read. Two kernels that print alike do the same."""
+"""Print kernels for people to read. Two kernels that print alike do the same.
+
+An element is ``x[row, column]`` by its index, or ``x{place}`` by its row-major place.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from fusewire.kernel.form import (
     Statement,
     Store,
 )
-from fusewire.kernel.index import Axis, Index
+from fusewire.kernel.index import Axis, flatten, has_division
 
 
 def print_lowered(region: Lowered) -> str:
@@ -47,36 +50,45 @@ def print_kernel(kernel: Kernel) -> str:
     head = f"kernel {kernel.name} for {_axes(kernel.axes) or 'one point'}"
     lines = [head]
     lines += [f"  local {_buffer(buffer)}" for buffer in kernel.locals]
-    return "\n".join([*lines, *_indented(_body(kernel.body))])
+    return "\n".join([*lines, *_indented(_body(kernel, kernel.body))])
 
 
-def _body(body: Sequence[Statement]) -> Iterator[str]:
+def _body(kernel: Kernel, body: Sequence[Statement]) -> Iterator[str]:
     for statement in body:
         if isinstance(statement, Fold):
             yield f"{', '.join(statement.names)} = {statement.combine} over {_axes(statement.axes)}"
-            yield from _indented(_body(statement.body))
+            yield from _indented(_body(kernel, statement.body))
             yield f"  give {', '.join(statement.values)}"
         elif isinstance(statement, Loop):
             order = "in order " if statement.ordered or statement.carries else ""
             yield f"for {order}{_axes(statement.axes)}"
             yield from (f"  carry {c.name} = {c.start}, then {c.next}" for c in statement.carries)
-            yield from _indented(_body(statement.body))
+            yield from _indented(_body(kernel, statement.body))
         else:
-            yield _line(statement)
+            yield _line(kernel, statement)
 
 
-def _line(statement: Scalar | Store) -> str:
+def _line(kernel: Kernel, statement: Scalar | Store) -> str:
     if isinstance(statement, Store):
         sign = "=" if statement.combine is None else f"={statement.combine}"
-        place = f"{statement.buffer}[{_index(statement.index)}]"
-        return f"{place} {sign} {statement.value}{_guard(statement.guard)}"
-    return f"{statement.name}: {statement.dtype.name} = {_made(statement)}"
+        return f"{_access(kernel, statement)} {sign} {statement.value}{_guard(statement.guard)}"
+    if isinstance(statement, Load):
+        made = f"{_access(kernel, statement)}{_guard(statement.guard)}"
+    else:
+        made = _made(statement)
+    return f"{statement.name}: {statement.dtype.name} = {made}"
 
 
-def _made(statement: Scalar) -> str:
+def _access(kernel: Kernel, access: Load | Store) -> str:
+    """Print an element by its index, or by its row-major place where that is simpler."""
+    place = flatten(access.index, kernel.buffer(access.buffer).shape)
+    if has_division(place) or not any(map(has_division, access.index)):
+        return f"{access.buffer}[{', '.join(map(str, access.index))}]"
+    return f"{access.buffer}{{{place}}}"
+
+
+def _made(statement: Literal | Place | Holds | Compute) -> str:
     match statement:
-        case Load(buffer=buffer, index=index, guard=guard):
-            return f"{buffer}[{_index(index)}]{_guard(guard)}"
         case Literal(value=value):
             return repr(value)
         case Place(index=index):
@@ -86,10 +98,6 @@ def _made(statement: Scalar) -> str:
         case Compute(op=op, operands=operands, attrs=attrs):
             named = [f"{key}={value}" for key, value in attrs]
             return f"{op}({', '.join([*operands, *named])})"
-
-
-def _index(index: Sequence[Index]) -> str:
-    return ", ".join(map(str, index))
 
 
 def _guard(guard: Guard) -> str:

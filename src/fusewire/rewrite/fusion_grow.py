@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.rewrite.fusion_cost import Cost, Limits
 from fusewire.rewrite.fusion_group import Growing, elements, reads_of
-from fusewire.rewrite.kinds import Kind, kind_of
+from fusewire.rewrite.kinds import Kind, kind_of, unshaped
 
 # How far a chain is followed to find the product that it finishes, and groups to find a cycle.
 LONGEST_CHAIN, MOST_VISITS = 16, 256
@@ -38,7 +38,7 @@ class Growth:
     group_of: dict[Node, Growing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._stored = set(self.graph.outputs)
+        self._stored = set(map(unshaped, self.graph.outputs))
         self._users = self._through_views()
         self._finishes: dict[Node, bool] = {}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from fusewire.ir.graph import Node
+from fusewire.ir.graph import Node, Value
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 
@@ -54,3 +54,12 @@ def kind_of(node: Node) -> Kind:
         return Kind.MAP if nearest else named
     op = get_op(node.op)
     return Kind.MAP if op.is_(Trait.ELEMENTWISE) and not op.is_composite else Kind.WHOLE
+
+
+def unshaped(value: Value) -> Value:
+    """Go back through reshapes to what has the same memory; not to an input or another view."""
+    found = value
+    while found.node is not None and found.node.op == "reshape":
+        found = found.node.operands[0]
+    made = found.node is not None and kind_of(found.node) is not Kind.FREE
+    return found if made else value
