@@ -19,7 +19,6 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,12 @@ from fusewire.store import files
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
-A, B, C = Key.of("artifact", name="a"), Key.of("artifact", name="b"), Key.of("plan", name="c")
-# What a run does: a payload is put, or the entry dropped.
-STEPS: list[tuple[Key, bytes | None]] = [
-    (A, b"a1" * 900), (C, b"c1" * 700), (B, b"b1" * 1200), (A, b"a2" * 1100), (C, b"c2" * 100),
-    (C, None), (B, b"b2" * 300), (C, b"c3" * 2000), (A, b"a3" * 50),
-]  # fmt: skip
+KEYS = Key.of("artifact", name="a"), Key.of("artifact", name="b"), Key.of("plan", name="c")
+# A payload that is put, or None: the entry is dropped. The first of a key is put.
+Steps = list[tuple[Key, bytes | None]]
+_STEPS, _MOST = 12, 5000
+# States that are drawn from one record.
+_DRAWN = 50
 _SECTOR = 512
 
 
@@ -140,14 +139,25 @@ class Recorder:
         return {name: drawn[inode] for name, inode in names.items()}
 
 
-def record(folder: Path) -> tuple[Recorder, list[int]]:
+def draw_steps(draw: random.Random) -> Steps:
+    """Draw what a run does to three entries."""
+    steps: Steps = [(key, draw.randbytes(draw.randint(1, _MOST))) for key in KEYS]
+    while len(steps) < _STEPS:
+        # Code is not dropped here: once it was put, it must be there.
+        key, is_dropped = draw.choice(KEYS), draw.random() < 0.3
+        payload = draw.randbytes(draw.randint(1, _MOST))
+        steps.append((key, None if is_dropped and key.kind == "plan" else payload))
+    return steps
+
+
+def record(folder: Path, steps: Steps) -> tuple[Recorder, list[int]]:
     """Do all steps; give what was recorded, and when each of them was done."""
     recorder = Recorder()
     vars(files)["os"] = recorder
     done = []
     try:
         store = Store(folder)
-        for key, payload in STEPS:
+        for key, payload in steps:
             if payload is None:
                 store.drop(key)
             else:
@@ -155,20 +165,20 @@ def record(folder: Path) -> tuple[Recorder, list[int]]:
             done.append(recorder.time)
     finally:
         vars(files)["os"] = os
+    shutil.rmtree(folder)
     return recorder, done
 
 
-def check(folder: Path, done: list[int], at: int) -> list[str]:
+def check(folder: Path, steps: Steps, done: list[int], at: int) -> list[str]:
     """Say what is wrong with a cache in which the power failed at a time."""
     store, problems = Store(folder), []
-    for key in (A, B, C):
-        past = [when <= at for (of, _), when in zip(STEPS, done, strict=True) if of == key]
-        put = [payload for of, payload in STEPS if of == key]
+    for key in KEYS:
+        count = sum(of == key and when <= at for (of, _), when in zip(steps, done, strict=True))
+        put = [payload for of, payload in steps if of == key]
         held = store.get(key)
         if held is not None and held not in put:
             problems.append(f"{key.fields} was never put")
         # Of code, what was put last before the power failed, or what was being put then.
-        count = sum(past)
         if key.kind == "artifact" and count and held not in put[count - 1 : count + 1]:
             problems.append(f"{key.fields} is lost or old")
         if not store.put(key, b"new") or store.get(key) != b"new":
@@ -181,21 +191,26 @@ def measure(given: argparse.Namespace) -> Row:
     warnings.simplefilter("error")
     draw = random.Random(given.seed)
     parent = Path(tempfile.mkdtemp(prefix="store-power-", dir=QUICK))
-    recorder, done = record(parent / "recorded")
     problems: list[str] = []
-    seen: Counter[int] = Counter()
-    for _ in range(given.count):
-        at = draw.randint(0, recorder.time)
-        state = recorder.state(at, draw)
-        seen[hash((at, tuple(sorted(state.items()))))] += 1
-        folder = parent / "cache"
-        folder.mkdir(mode=0o700)
-        for name, data in state.items():
-            (folder / name).write_bytes(data)
-        problems += [f"after {at} of {recorder.time}: {said}" for said in check(folder, done, at)]
-        shutil.rmtree(folder)
+    seen: set[int] = set()
+    operations = 0
+    for first in range(0, given.count, _DRAWN):
+        steps = draw_steps(draw)
+        recorder, done = record(parent / "recorded", steps)
+        operations += recorder.time
+        for _ in range(min(_DRAWN, given.count - first)):
+            at = draw.randint(0, recorder.time)
+            state = recorder.state(at, draw)
+            seen.add(hash((at, tuple(sorted(state.items())))))
+            folder = parent / "cache"
+            folder.mkdir(mode=0o700)
+            for name, data in state.items():
+                (folder / name).write_bytes(data)
+            found = check(folder, steps, done, at)
+            problems += [f"after {at} of {recorder.time}: {said}" for said in found]
+            shutil.rmtree(folder)
     shutil.rmtree(parent)
-    return {"operations": recorder.time, "states": given.count, "distinct": len(seen),
+    return {"operations": operations, "states": given.count, "distinct": len(seen),
             "problems": problems[:10]}  # fmt: skip
 
 
