@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 
 from fusewire.backend import Config
 from fusewire.errors import StoreError
@@ -63,8 +65,18 @@ class Ledger:
 
     def blame(self, candidate: Candidate, code: str, reason: str) -> None:
         """Hold something against a candidate, if it is of the kind that stays true."""
+        self.hold(candidate, Fact(code, reason))
+
+    def hold(self, candidate: Candidate, fact: Fact) -> None:
+        """Hold a fact against a candidate."""
         if (key := self.artifact(candidate)) is not None:
-            quarantine(self._memory, key, Fact(code, reason, seconds=self._deadline))
+            quarantine(self._memory, key, replace(fact, seconds=self._deadline))
+
+    @property
+    def folder(self) -> Path | None:
+        """Where things lie that people look at; None where nothing is kept."""
+        store = self._memory.store
+        return None if store is None or store.is_off else store.path
 
     def keep_artifact(self, staged: Staged) -> None:
         """Keep what a child compiled, so that it is loaded and not made again."""

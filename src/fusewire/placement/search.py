@@ -16,10 +16,11 @@ from functools import partial
 from fusewire.errors import EngineError, NoneRightError
 from fusewire.ops.sample import HostValue
 from fusewire.placement.candidates import Candidate, Unfit
+from fusewire.placement.inquiry import inquire
 from fusewire.placement.ledger import Ledger
 from fusewire.placement.measure import Comparison, Way, compare
 from fusewire.placement.stage import Stage, Staged
-from fusewire.placement.verify import Jury
+from fusewire.placement.verify import Judged, Jury
 from fusewire.runtime.why import Tried
 
 # The share of the budget after which no more candidates are tried: it takes time to compare them.
@@ -68,6 +69,7 @@ class Contest:
         self._is_thorough = is_thorough
         self._rows: dict[str, Tried] = {}
         self._staged: dict[str, Staged] = {}
+        self._wrong: dict[str, Judged] = {}
         self._timing = ""
 
     @property
@@ -149,6 +151,8 @@ class Contest:
         except EngineError as error:
             self._rows[name] = replace(self._rows[name], status="refused", reason=str(error))
             return
+        if judged.status == "wrong":
+            self._wrong[name] = judged
         if known is None:
             self._ledger.keep_verdict(staged.candidate, judged)
         self._rows[name] = replace(
@@ -214,9 +218,12 @@ class Contest:
         if self._rows[found.fastest].status != "right":
             status = self._rows[found.fastest].status
             yield f"Nobody knows whether {found.fastest} is right ({status})."
-        for row in self._rows.values():
-            if row.status == "wrong":
-                yield f"{row.name} is wrong, and is not used: {row.reason}"
+        for name, judged in self._wrong.items():
+            self._tell(f"looking for what {name} gets wrong")
+            inputs = next(x.values for x in self._jury.sets if x.kind == judged.kind)
+            deadline = self._start + max(self._budget, 2 * (time.monotonic() - self._start))
+            given = self._staged[name], inputs, self._stage, self._ledger, judged.reason, deadline
+            yield f"{name} is wrong, and is not used: {judged.reason} {inquire(*given)}".rstrip()
 
 
 def _worth(row: Tried) -> tuple[bool, bool, float, str]:
