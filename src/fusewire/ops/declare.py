@@ -46,11 +46,11 @@ class Trait(enum.Enum):
 class Tolerance:
     """How far a right answer may be from the exact one, judged on the same operands.
 
-    ``exact``: not at all. ``ulps``: so many times the dtype's epsilon times the value.
+    ``exact``: not at all. ``codes``: integers by one, where the value lies between two of them.
+    ``ulps``: so many times epsilon times the value. ``ranged``: times 1 where that is more.
     ``linear``: epsilon times sqrt(terms) times the op on the operands' magnitudes.
     ``spread``: a multiple of what last-place rounding inside the expansion changes.
     ``scaled``: like ulps, but of the largest output: algorithms that mix all elements (FFT, LU).
-    ``codes``: integers may differ by one, where the value lies at the edge between two.
     """
 
     kind: str

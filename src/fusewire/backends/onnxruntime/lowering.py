@@ -34,7 +34,7 @@ def _triangular(e: Emitter, node: Node, a: Ref, b: Ref) -> Ref:
 
 
 def _sigmoid(e: Emitter, node: Node, x: Ref) -> Ref:
-    """Take the engine's own where it is much faster and nearly right: `gaps.py` says how nearly."""
+    """Take the engine's own where it has one: it is right to the digits of 1."""
     if x.dtype not in (bfloat16, float64):
         return e("Sigmoid", x)
     wide = widened(e, x, float32)
