@@ -94,14 +94,16 @@ def graph_of(model: str) -> Graph:
 
 def write(artifact: Artifact, path: Path) -> None:
     blobs: list[Any] = []
-    row = json.dumps(write_record(artifact, blobs))
+    row = json.dumps([write_record(artifact, blobs), [blob.nbytes for blob in blobs]])
     path.write_bytes(row.encode() + b"\n" + b"".join(blob.tobytes() for blob in blobs))
 
 
 def read(path: Path) -> Artifact:
-    row, payload = path.read_bytes().split(b"\n", 1)
+    row, held = path.read_bytes().split(b"\n", 1)
+    record, sizes = json.loads(row)
+    ends = np.cumsum(sizes)[:-1]
     found: Artifact = read_record(
-        json.loads(row), iter([np.frombuffer(payload, np.uint8)]), Artifact
+        record, iter(np.split(np.frombuffer(held, np.uint8), ends)), Artifact
     )
     return found
 
@@ -126,7 +128,11 @@ def child(name: str, model: str, path: Path, is_cold: bool) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     if is_cold:
         write(artifact, path)
-    sizes = {"bytes": len(artifact.payload), "weights": sum(c.array.nbytes for c in held.values())}
+    own = 0 if artifact.weights is None else artifact.weights.nbytes
+    sizes = {
+        "bytes": len(artifact.payload) + own,
+        "weights": sum(c.array.nbytes for c in held.values()),
+    }
     driven = device.kind != "cpu"
     return {"seconds": seconds, "ready": ready, "kind": artifact.kind, "is_driven": driven, **sizes}
 
