@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import math
 import os
@@ -10,7 +9,6 @@ import platform
 import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any, final
 
 import numpy as np
@@ -40,8 +38,8 @@ from fusewire.errors import FormatError, OptionsError
 from fusewire.host import ALIGNMENT, aligned_copy
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.elementwise import add
-from fusewire.region import build, claim_by_table, edge_slots, weight_slots
+from fusewire.process.machine import processor
+from fusewire.process.wheels import native_libraries
 from fusewire.script import Script, Scripted
 
 # Constants of at least so many bytes are arguments: not in the program, bound when it is loaded.
@@ -138,6 +136,7 @@ class XlaBackend(Backend, Scripted):
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what is in the lowering table."""
         from fusewire.backends.xla.refusal import refuses
+        from fusewire.region import claim_by_table
 
         return claim_by_table(graph, refuses)
 
@@ -145,6 +144,7 @@ class XlaBackend(Backend, Scripted):
         """Trace the region as one function and compile it."""
         from fusewire.backends.xla import client, portable
         from fusewire.backends.xla.program import program
+        from fusewire.region import edge_slots, weight_slots
 
         config.checked(INFO.name, {})
         threads = _threads(config)
@@ -202,7 +202,9 @@ class XlaBackend(Backend, Scripted):
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Machine code depends on the processor and on flags, beside the versions."""
         flags = os.environ.get("XLA_FLAGS", "")
-        return {"engine": INFO.version, **INFO.metadata, "cpu": _processor(), "flags": flags}
+        library = native_libraries("jaxlib")
+        versions = {"engine": INFO.version, **INFO.metadata, "library": library}
+        return {**versions, "cpu": processor(), "flags": flags}
 
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give what jax exports, and what runs it."""
@@ -244,19 +246,10 @@ def _missing() -> Unavailable | None:
 
 def _doubles(backend: Backend, device: Device) -> bool:
     """Tell whether the device adds two numbers to themselves."""
+    from fusewire.ops.elementwise import add
+    from fusewire.region import build
+
     x = Value(TensorType(float32, (2,)), "x")
     graph = Graph([x], [add(x, x)], name="probe")
     (found,) = build(backend, graph, device).run([np.ones(2, np.float32)]).wait()
     return isinstance(found, np.ndarray) and found.tolist() == [2.0, 2.0]
-
-
-@cache
-def _processor() -> str:
-    """Name the processor and what it can do, in a few letters."""
-    listed = Path("/proc/cpuinfo")
-    text = platform.processor() + platform.machine()
-    if listed.exists():
-        kept = ("flags", "Features", "model name")
-        lines = listed.read_text().splitlines()
-        text += "".join(sorted({line for line in lines if line.startswith(kept)}))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
