@@ -26,12 +26,12 @@ from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
 from fusewire.backend import Slot
-from fusewire.backends.xla.info import installed
 from fusewire.backends.xla.program import OPTIONS, Program, argument, settings
 from fusewire.backends.xla.storage import edge
 from fusewire.errors import ShapeMismatchError
 from fusewire.host import POOL, lender
 from fusewire.ir.graph import Array
+from fusewire.process.wheels import installed
 
 # The series of jaxlib on which everything here was tried.
 KNOWN = ("0.10.",)
