@@ -154,7 +154,7 @@ def timed(name: str, players: dict[str, Player], player: Any, folder: Path, seco
     best = min(bare, key=match.median)
     players["again"] = player(best, "again")
     match.final(best, players["again"], seconds)
-    return {**row, **match.found(), **verdict(match, bare)}
+    return {**row, **match.found(), **verdict(match)}
 
 
 def kept(name: str) -> Path:

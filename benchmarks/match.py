@@ -130,12 +130,21 @@ class Match:
         while self.rounds < MOST and (self.rounds < LEAST or time.monotonic() < end):
             self._round(names, self.rounds)
             self.rounds += 1
-            if self.rounds >= LEAST and self.is_clear(best):
+            if self.rounds >= LEAST and self.is_clear():
                 break
 
-    def is_clear(self, best: str) -> bool:
+    def best(self) -> str:
+        """Name the bare engine that is best of those who were in all rounds."""
+        close = [
+            who for who in self.samples
+            if who not in ("fusewire", "again") and len(self.samples[who]) == self.rounds
+        ]  # fmt: skip
+        return min(close, key=self.median)
+
+    def is_clear(self) -> bool:
         """Tell whether the ratios that decide are known well enough."""
-        return all(_width(self.ratios(who, best)) <= CLEAR for who in ("fusewire", "again"))
+        pairs = (("fusewire", self.best()), ("again", self.twice))
+        return all(_width(self.ratios(who, than)) <= CLEAR for who, than in pairs)
 
     def ratios(self, who: str, than: str) -> list[float]:
         pairs = zip(self.samples[who], self.samples[than], strict=True)
@@ -187,10 +196,9 @@ def _width(ratios: Sequence[float]) -> float:
     return high - low
 
 
-def verdict(match: Match, bare: Sequence[str]) -> dict[str, Any]:
+def verdict(match: Match) -> dict[str, Any]:
     """Compare ours with the best bare engine of the rounds; "unclear" is to be run again."""
-    close = [who for who in bare if len(match.samples[who]) == match.rounds]
-    best = min(close, key=match.median)
+    best = match.best()
     ratios = match.ratios("fusewire", best)
     ratio, (low, high) = statistics.median(ratios), interval(ratios)
     same = match.ratios("again", match.twice)
