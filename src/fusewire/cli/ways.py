@@ -94,8 +94,10 @@ def title(report: Row) -> str:
 
 def sheet(report: Row) -> RenderableType:
     """Show a whole report."""
-    lines = [Text.assemble((f"{name:12}", "bold"), line) for name, line in remarks(report)]
-    return Group(table(report["rows"], title(report)), *lines)
+    lines = Table.grid(padding=(0, 2))
+    for name, line in remarks(report):
+        lines.add_row(Text(name, "bold"), Text(line))
+    return Group(table(report["rows"], title(report)), lines)
 
 
 def markdown(report: Row) -> str:
