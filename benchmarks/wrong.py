@@ -1,13 +1,14 @@
 """How many wrong engines does the jury catch, and does it ever blame a right one?
 
-    python benchmarks/wrong.py --graphs 50 [--kinds stale nan ...] [--zoo 3] [--json out.json]
+    python benchmarks/wrong.py --graphs 50 --engines onnxruntime openvino xla [--kinds nan ...]
 
 Every kind of wrong engine (fusewire.testing.wrong) is planted in every graph: small models of the
 zoo, nets of 12 layers, and random graphs from the op table. Faults with a size are 0.1, 1, 10 and
 100 times the oracle's tolerance at the place where they are planted: what the graph gives, or a
 node in it. How wrong the engine is, is measured apart from the jury: on inputs that the jury does
-not have, against the right answer, in tolerances of what the graph gives. Exit 1 if a right engine
-was blamed, or if fewer than 99% of those off by ten tolerances or more were caught.
+not have, against the right answer, in tolerances of what the graph gives. Exit 1 if the reference
+was blamed, or if fewer than 99% of those off by ten tolerances or more were caught. Real engines
+are judged on the same graphs, where they take all of one: what they are blamed for is listed.
 """
 
 from __future__ import annotations
@@ -32,14 +33,19 @@ sys.path.insert(0, str(Path(__file__).parent / "zoo"))
 import fusewire as fw
 from benchmarks.oracle import NETS
 from fusewire.errors import FusewireError
+from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Array, Graph, Node
-from fusewire.numerics.bound import leaves
+from fusewire.numerics.bound import bindings_of, leaves
 from fusewire.numerics.oracle import Oracle
 from fusewire.numerics.spread import Expected, classes
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
+from fusewire.placement.claims import Home, ask
 from fusewire.placement.inputs import InputSet
 from fusewire.placement.verify import Jury, Run
+from fusewire.region import build, first_device
+from fusewire.registry import REGISTRY
+from fusewire.runtime.transfer import to_host
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, WrongEngine, swapped
 from tests.random_graphs import FromRandom, random_graph
 
@@ -93,6 +99,8 @@ class Record:
     honest: dict[str, str] = field(default_factory=dict)
     unjudged: dict[str, float] = field(default_factory=dict)
     nothing: Counter[str] = field(default_factory=Counter)
+    engines: dict[str, Counter[str]] = field(default_factory=dict)
+    blamed: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
     def share(self, bucket: str, kind: str = "", size: float = 0.0) -> tuple[int, int]:
@@ -234,12 +242,46 @@ def _ratios(expected: Expected, got: Array, right: Array) -> tuple[float, float]
     return float(judged.max(initial=0.0)), float(ratio.max(initial=0.0))
 
 
+def engine_of(name: str, bench: Bench) -> Run | None:
+    """Compile a graph on a real engine, in this process; None if it does not take all of it."""
+    backend = REGISTRY.backends.get(name)
+    device = first_device(backend)
+    sizes = dict(bindings_of(bench.graph, bench.subject.inputs))
+    claimed = ask(Home(backend, device), bind_symbols(bench.graph, sizes))
+    if not claimed.takes_all():
+        return None
+    executable = build(backend, claimed.graph, device)
+
+    def run(inputs: Sequence[HostValue]) -> list[HostValue]:
+        given = [np.array(x, order="C") if isinstance(x, np.ndarray) else x for x in inputs]
+        return [to_host(x) for x in executable.run(given).wait()]
+
+    return run
+
+
+def judge_engine(name: str, bench: Bench, record: Record) -> None:
+    """Judge a real engine, and note what it is blamed for."""
+    count = record.engines.setdefault(name, Counter())
+    try:
+        engine = engine_of(name, bench)
+        judged = None if engine is None else bench.jury.judge(engine)
+    except Exception as error:  # noqa: BLE001 - a bare engine throws anything
+        count["raised"] += 1
+        record.blamed.append(f"{name} raises on {bench.subject.name}: {str(error)[:200]}")
+        return
+    count["refused" if judged is None else judged.status] += 1
+    if judged is not None and judged.status == "wrong":
+        said = f"{name} is wrong about {bench.subject.name} on {judged.kind}: {judged.reason}"
+        record.blamed.append(said)
+
+
 def run(
     graphs: int,
     kinds: Sequence[str],
     zoo_models: int,
     seed: int = 0,
     sizes: Sequence[float] = SIZES,
+    engines: Sequence[str] = (),
 ) -> Record:
     """Plant every kind in so many graphs."""
     record, start = Record(), time.perf_counter()
@@ -248,6 +290,8 @@ def run(
         judged = bench.jury.judge(bench.honest)
         record.honest[subject.name] = judged.status
         record.unjudged[subject.name] = judged.unjudged
+        for name in engines:
+            judge_engine(name, bench, record)
         for place, kind in enumerate(kinds):
             is_sized = kind in KINDS and KINDS[kind].is_sized
             for size in sizes if is_sized else (AS_IT_IS,):
@@ -292,8 +336,10 @@ def summary(record: Record) -> str:
     return "\n".join([
         f"{count:,} engines are off by ten tolerances or more: {caught / max(count, 1):.2%} "
         f"caught. A fault could not be planted {record.nothing.total():,} times.",
-        f"Right engines: {dict(status)}; {len(record.alarms)} false alarms. Share of elements not "
+        f"The reference: {dict(status)}; {len(record.alarms)} false alarms. Share of elements not "
         f"judged: {np.mean(list(record.unjudged.values())):.2%} on average.",
+        *(f"{name}: {dict(count)}." for name, count in record.engines.items()),
+        *(f"- {said}" for said in record.blamed),
         *(f"- missed: {t}" for t in missed[:20]),
         f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}, "
         f"{record.seconds:.0f} s.",
@@ -306,10 +352,11 @@ def main() -> int:
     parser.add_argument("--graphs", type=int, default=50)
     parser.add_argument("--zoo", type=int, default=len(ZOO), help="how many models of the zoo")
     parser.add_argument("--kinds", nargs="+", default=[*KINDS, SWAPPED])
+    parser.add_argument("--engines", nargs="*", default=[], help="real ones, judged as well")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    record = run(options.graphs, options.kinds, options.zoo, options.seed)
+    record = run(options.graphs, options.kinds, options.zoo, options.seed, engines=options.engines)
     print(f"\n{table(record, options.kinds)}\n\n{summary(record)}")
     if options.json:
         options.json.write_text(json.dumps([asdict(t) for t in record.trials], indent=1))
