@@ -21,7 +21,7 @@ from fusewire.errors import FusewireError
 from fusewire.ir.builder import bind_symbols, constant
 from fusewire.ir.dims import Dim, Sym, Symbol, symbol, symbols, unbacked
 from fusewire.ir.dims import substitute as substitute_dim
-from fusewire.ir.graph import Attr, Graph, Value, order
+from fusewire.ir.graph import Attr, Graph, Node, Value, order
 from fusewire.ir.types import TensorType, substitute_type, type_symbols
 from fusewire.ops.control import cond
 from fusewire.ops.conversion import cast
@@ -42,6 +42,10 @@ T = TypeVar("T")
 MOST_ELEMENTS = 400
 CASTABLE = (*dtypes.REAL, dtypes.bool_)
 NUMBERS = (0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 3.0, float("inf"), float("nan"))
+
+
+# Tells whether a node may be in a graph.
+Takes = Callable[[Node], bool]
 
 
 class Choose(Protocol):
@@ -77,9 +81,9 @@ class Generated:
     outputs: list[HostValue]
 
 
-def random_graph(choose: Choose, nodes: int = 12) -> Generated:
-    """Make a graph of about this many nodes."""
-    grower = _Grower(choose)
+def random_graph(choose: Choose, nodes: int = 12, takes: Takes | None = None) -> Generated:
+    """Make a graph of about this many nodes; with ``takes``, of such nodes, their shapes known."""
+    grower = _Grower(choose, takes)
     for _ in range(4 * nodes):
         if len(grower.nodes) >= nodes:
             break
@@ -109,6 +113,7 @@ _STEPS: dict[str, int] = {
 @dataclass
 class _Grower:
     choose: Choose
+    takes: Takes | None = None
     pool: list[Value] = field(default_factory=list)
     arrays: dict[Value, HostValue] = field(default_factory=dict)
     inputs: list[Value] = field(default_factory=list)
@@ -116,7 +121,7 @@ class _Grower:
     bound: dict[Symbol, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._symbolic = self.chance(40)
+        self._symbolic = self.chance(40) and self.takes is None
         self._rng = np.random.default_rng(self.choose.integer(0, 2**16))
         self._interpreter = Interpreter(Graph([], []))
 
@@ -149,6 +154,8 @@ class _Grower:
             named = {s for t in node.types for s in type_symbols(t) if not s.unbacked}
             if not named <= bound.keys() or untold(node):
                 raise ValueError("a symbol that nothing binds")
+            if self.takes is not None and not self.takes(node):
+                raise ValueError("not taken")
             operands = [None if v is None else self.read(arrays, v) for v in node.inputs]
             with np.errstate(all="ignore"):
                 found = self._interpreter.node(node, operands, bound)

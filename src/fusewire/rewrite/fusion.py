@@ -16,9 +16,9 @@ from fusewire.errors import GraphError
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.rewrite.fusion_cost import Cost, Limits, Work, bytes_and_launches
-from fusewire.rewrite.fusion_group import Growing, elements, is_static, reads_of, size_of
+from fusewire.rewrite.fusion_group import Growing, elements, is_static, reads_of, size_of, source
 from fusewire.rewrite.fusion_grow import Growth, Unfused, ordered
-from fusewire.rewrite.kinds import Kind, kind_of
+from fusewire.rewrite.kinds import Kind, kind_of, unshaped
 from fusewire.rewrite.legalize import Refuses, refuses_composites
 from fusewire.rewrite.origins import expand
 
@@ -26,7 +26,7 @@ from fusewire.rewrite.origins import expand
 PATTERNS = (
     "attention", "softmax", "layer norm", "rms norm", "convolution + batch norm",
     "convolution + activation", "linear + activation", "reduction + elementwise", "elementwise",
-    "mixed", "single",
+    "mixed", "single", "copy",
 )  # fmt: skip
 _NAMED = {
     "softmax": "softmax", "log_softmax": "softmax", "layer_norm": "layer norm",
@@ -104,12 +104,28 @@ def fuse(
     growth = Growth(expanded.graph, cost, limits)
     growth.run(_attentions(expanded.graph, expanded.origin, limits))
     groups = ordered(dict.fromkeys(growth.group_of.values()))
+    copies = [_copy(value) for value in dict.fromkeys(expanded.graph.outputs) if _is_view(value)]
     found = tuple(_group(group, expanded.graph, expanded.origin) for group in groups)
-    alone = [_alone(node) for node in expanded.graph.nodes if growth.kind(node) is not Kind.FREE]
-    after = sum((group.work for group in found), Work(0, 0))
+    alone = [_alone(node) for node in expanded.graph.nodes if kind_of(node) is not Kind.FREE]
+    alone += [copy.work for copy in copies]
+    after = sum((group.work for group in (*found, *copies)), Work(0, 0))
     return Fusion(
-        graph, expanded.graph, found, tuple(growth.refused), sum(alone, Work(0, 0)), after
-    )
+        graph, expanded.graph, (*found, *copies), tuple(growth.refused),
+        sum(alone, Work(0, 0)), after,
+    )  # fmt: skip
+
+
+def _is_view(value: Value) -> bool:
+    """Tell whether an output has to be copied: nothing computes it, and memory has it elsewhere."""
+    free = value.node is None or kind_of(value.node) is Kind.FREE
+    return free and unshaped(value) is value
+
+
+def _copy(value: Value) -> Group:
+    read, size = source(value)
+    origins = () if value.node is None else (value.node,)
+    work = Work(size + size_of(value), 1, 0)
+    return Group("copy", (), origins, (value,), (read,), (), work)
 
 
 def _alone(node: Node) -> Work:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.rewrite.fusion_cost import Cost, Limits
-from fusewire.rewrite.fusion_group import Growing, elements, reads_of
-from fusewire.rewrite.kinds import Kind, kind_of, unshaped
+from fusewire.rewrite.fusion_group import Growing, elements, reads_of, source
+from fusewire.rewrite.kinds import Kind, kind_of
 
 # How far a chain is followed to find the product that it finishes, and groups to find a cycle.
 LONGEST_CHAIN, MOST_VISITS = 16, 256
@@ -38,7 +38,7 @@ class Growth:
     group_of: dict[Node, Growing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._stored = set(map(unshaped, self.graph.outputs))
+        self._stored = {source(value)[0] for value in self.graph.outputs}
         self._users = self._through_views()
         self._finishes: dict[Node, bool] = {}
 
@@ -46,18 +46,11 @@ class Growth:
         """List who uses a value, looking through ops that cost nothing."""
         users: dict[Value, dict[Node, None]] = {}
         for node in reversed(self.graph.nodes):
-            free = self.kind(node) is Kind.FREE
+            free = kind_of(node) is Kind.FREE
             for operand in node.operands:
                 found = users.setdefault(operand, {})
                 found.update(users.get(node.outputs[0], {}) if free else {node: None})
         return {value: list(found) for value, found in users.items()}
-
-    def kind(self, node: Node) -> Kind:
-        """Tell the kind of a node; a view that is an output must be stored."""
-        found = kind_of(node)
-        if found is Kind.FREE and any(v in self._stored for v in node.outputs):
-            return Kind.MAP
-        return found
 
     def users(self, node: Node) -> list[Node]:
         """List the nodes that use what a node makes."""
@@ -66,7 +59,7 @@ class Growth:
     def run(self, ready: Mapping[Node, Growing]) -> None:
         """Give every node a group; some may have one already."""
         for node in reversed(self.graph.nodes):
-            kind = self.kind(node)
+            kind = kind_of(node)
             if node in ready:
                 self.group_of[node] = ready[node]
             elif kind is not Kind.FREE:
@@ -124,7 +117,7 @@ class Growth:
             maker = self._only_maker(chain[-1])
             if maker is None:
                 break
-            if self.kind(maker) in (Kind.CONTRACT, Kind.WINDOW):
+            if kind_of(maker) in (Kind.CONTRACT, Kind.WINDOW):
                 found = True
                 break
             chain.append(maker)
@@ -138,7 +131,7 @@ class Growth:
             maker = value.node
             if maker is None or elements(value) != size or value in self._stored:
                 continue
-            if self.users(maker) == [node] and self.kind(maker) in (
+            if self.users(maker) == [node] and kind_of(maker) in (
                 Kind.MAP, Kind.CONTRACT, Kind.WINDOW,
             ):  # fmt: skip
                 return maker
