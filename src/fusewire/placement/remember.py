@@ -28,6 +28,8 @@ from fusewire.store.key import Key
 
 _LENGTH = struct.Struct("<Q")
 _ALIGNED = 64
+# Where large bytes begin after a multiple of it: the C library keeps 16, and Python 32.
+_BEGIN = 48
 # More than that is quicker read from where it came.
 _MOST_WEIGHTS = 2**30
 # With no store: what this process made last.
@@ -186,10 +188,10 @@ def framed(header: Any, blobs: Sequence[Array]) -> bytes:
     """Write a header and blobs in a row, blobs where an engine can take them as they are."""
     sizes = [blob.nbytes for blob in blobs]
     head = json.dumps([header, sizes]).encode()
-    parts = [_LENGTH.pack(len(head)), head]
+    parts: list[bytes | memoryview] = [_LENGTH.pack(len(head)), head]
     at = _LENGTH.size + len(head)
     for blob in blobs:
-        parts += [bytes(-at % _ALIGNED), blob.tobytes()]
+        parts += [bytes(-(at + _BEGIN) % _ALIGNED), blob.data]
         at += len(parts[-2]) + blob.nbytes
     return b"".join(parts)
 
@@ -203,7 +205,7 @@ def unframed(held: bytes) -> tuple[Any, Iterator[Array]]:
     header, sizes = json.loads(held[_LENGTH.size : at])
     blobs = []
     for size in sizes:
-        at += -at % _ALIGNED
+        at += -(at + _BEGIN) % _ALIGNED
         blobs.append(np.frombuffer(held, np.uint8, size, at))
         at += size
     return header, iter(blobs)
