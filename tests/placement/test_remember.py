@@ -21,5 +21,5 @@ def test_large_blobs_come_back_aligned() -> None:
 @pytest.mark.parametrize("length", [0, 5, 30, 1000])
 def test_what_is_cut_off_is_refused(length: int) -> None:
     held = framed({"of": "weights"}, [np.ones(2000, np.uint8)])
-    with pytest.raises(ValueError):  # noqa: PT011 - whatever says it is not one
+    with pytest.raises(ValueError):
         list(unframed(held[:length])[1])
