@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from fusewire.backend import Done, Event, Executable, Held
+from fusewire.host import POOL
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
@@ -119,6 +120,7 @@ class PlanRunner(Executable):
         return given
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Let go of everything, and of memory that waits to be used again."""
         for runner in self._runners:
             runner.close()
+        POOL.clear()

@@ -15,6 +15,7 @@ import wgpu
 from fusewire.backend import Device, Fact
 from fusewire.backends.webgpu.memory import Pool, WebGpuBuffer, whole_words
 from fusewire.backends.webgpu.storage import STORAGES
+from fusewire.host import LARGE, aligned_empty
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 
@@ -36,6 +37,7 @@ _ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 ENGINE_ERRORS = (RuntimeError, wgpu.GPUError)
 # Idle memory that a device keeps to use again.
 _IDLE_BYTES = 256 << 20
+_STAGE = wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.MAP_READ
 
 
 def find_adapters() -> list[Any]:
@@ -126,7 +128,18 @@ class Context:
 
     def download(self, source: Any, start: int, size: int) -> Array:
         """Copy bytes to the host; start and size are whole words."""
-        return np.frombuffer(self.queue.read_buffer(source, start, size), np.uint8)
+        if size < LARGE:
+            return np.frombuffer(self.queue.read_buffer(source, start, size), np.uint8)
+        # As read_buffer does, but for what it copies to, which is mapped for the purpose.
+        stage = self.gpu.create_buffer(size=size, usage=_STAGE)
+        encoder = self.gpu.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, start, stage, 0, size)
+        self.queue.submit([encoder.finish()])
+        stage.map_sync(wgpu.MapMode.READ)
+        found = aligned_empty((size,), np.dtype(np.uint8))
+        found[...] = np.frombuffer(stage.read_mapped(copy=False), np.uint8)
+        stage.destroy()
+        return found
 
     def wait(self) -> None:
         """Block until all that was submitted is done."""
