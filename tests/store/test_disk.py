@@ -136,6 +136,15 @@ def test_miss_names_the_field_that_differs(store: Store) -> None:
     assert said == "The nearest artifact differs in engine: openvino 2026.3 -> openvino 2026.4."
 
 
+def test_of_long_fields_only_what_differs_is_told(store: Store) -> None:
+    around = '{"threads": 2, "flags": "' + "f" * 200 + '", "engine": "%s", "more": "' + "m" * 200
+    store.put(key(way=around % "2026.3"), b"x")
+    said = store.why_missed(key(way=around % "2026.4"))
+    assert '"engine": "2026.3", "more"' in said
+    assert '"engine": "2026.4", "more"' in said
+    assert len(said) < 160
+
+
 def test_of_entries_as_near_the_one_used_last_is_named(store: Store) -> None:
     for version, used in (("2026.2", 200), ("2026.3", 300), ("2026.1", 100)):
         store.put(key(engine=version), b"x")

@@ -19,7 +19,7 @@ from rich.table import Table
 from fusewire.errors import StoreError, StoreWarning
 from fusewire.store.disk import Entry, Store
 from fusewire.store.exchange import Moved, export, take
-from fusewire.store.key import CODE, DATA, KINDS, nearest
+from fusewire.store.key import CODE, DATA, KINDS, apart, nearest, shorten
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 _AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400}
@@ -86,7 +86,8 @@ def why(digest: str, as_json: bool) -> None:
         console.print(f"There is no other {entry.key.kind}.")
         return
     console.print(f"The nearest {other.kind} is {other.digest[:12]}. It differs in:")
-    _print(console, report["differs"])
+    pairs = [(row["field"], *apart(row["nearest"], row["this"])) for row in report["differs"]]
+    _print(console, [dict(zip(("field", "nearest", "this"), pair, strict=True)) for pair in pairs])
 
 
 @command.command()
@@ -213,7 +214,7 @@ def _plain(text: str) -> str:
 
 
 def _fields(fields: dict[str, str]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in fields.items())
+    return ", ".join(f"{name} {shorten(value)}" for name, value in fields.items())
 
 
 def _size(size: int) -> str:

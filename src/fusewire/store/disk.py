@@ -15,7 +15,7 @@ from pathlib import Path
 from fusewire.errors import StoreError, StoreWarning
 from fusewire.store.blob import pack, read_header, unpack
 from fusewire.store.files import LOCK, Folder, Found
-from fusewire.store.key import CODE, Key, nearest
+from fusewire.store.key import CODE, Key, apart, nearest
 
 LIMIT = 4 * 2**30
 _ENTRY = ".entry"
@@ -167,7 +167,7 @@ class Store:
         other = nearest(key, (entry.key for entry in others))
         if other is None:
             return f"There is no {key.kind} in {self.path} yet."
-        parts = [f"{name}: {theirs} -> {mine}" for name, theirs, mine in key.differs(other)]
+        parts = [f"{name}: {' -> '.join(apart(*pair))}" for name, *pair in key.differs(other)]
         return f"The nearest {key.kind} differs in {'; '.join(parts)}."
 
     def verify(self) -> Checked:

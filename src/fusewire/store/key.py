@@ -18,6 +18,8 @@ DATA = frozenset({"plan", "measurement", "verdict", "quarantine", "tuning", "wei
 KINDS = CODE | DATA
 # Believed because this user wrote it. What else a stranger tells makes us slower at worst.
 VOUCHED = CODE | {"plan", "verdict"}
+# Texts as long as this are told in full; of longer ones, so much around what differs.
+_LONG, _AROUND = 64, 20
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,36 @@ class Key:
         names = dict.fromkeys([*mine, *theirs])
         pairs = [(name, theirs.get(name, "absent"), mine.get(name, "absent")) for name in names]
         return [pair for pair in pairs if pair[1] != pair[2]]
+
+
+def shorten(text: str) -> str:
+    """Give the beginning of a long text."""
+    return text if len(text) <= _AROUND * 2 else f"{text[:_AROUND]}..."
+
+
+def apart(theirs: str, mine: str) -> tuple[str, str]:
+    """Cut two texts to where they differ, with a little around it, if they are long.
+
+    >>> apart("same " * 20 + "old" + " same" * 20, "same " * 20 + "new" + " same" * 20)[0]
+    '...same same same same old same same same same...'
+    """
+    if max(len(theirs), len(mine)) <= _LONG:
+        return theirs, mine
+    start = _alike(theirs, mine)
+    end = _alike(theirs[start:][::-1], mine[start:][::-1])
+    return _cut(theirs, start, end), _cut(mine, start, end)
+
+
+def _alike(one: str, other: str) -> int:
+    """Count the characters that two texts begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _cut(text: str, start: int, end: int) -> str:
+    """Give a text without its first and last characters, but for a few of them."""
+    first, last = max(start - _AROUND, 0), min(len(text) - end + _AROUND, start + _LONG)
+    return f"{'...' * (first > 0)}{text[first:last]}{'...' * (last < len(text))}"
 
 
 def nearest(key: Key, others: Iterable[Key]) -> Key | None:
