@@ -27,7 +27,7 @@ from fusewire.numerics.spread import Expected
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
 from fusewire.placement.partition import Cutter
-from fusewire.placement.verify import Judged, Jury, Run
+from fusewire.placement.verify import Judged, Jury, Run, answers
 from fusewire.process.guard import BY_CODE
 from fusewire.process.isolate import Contact, first_contact, rerun
 from fusewire.process.limits import ChildLimits
@@ -38,8 +38,10 @@ Build = Callable[[Graph], Run]
 _RUNS = 4
 # Nodes of the largest region that is tried where no node is wrong alone.
 _MOST_NODES = 32
-# Prefixes that are tried in place of one that the engine does not run.
-_INSTEAD = 4
+# Prefixes of which the oracle learns at once what they hand on.
+_AT_ONCE = 15
+# After so many prefixes that the engine does not run, the search ends where it is.
+_MOST_SILENT = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +121,15 @@ class _Inquest:
     ) -> None:
         self._graph = bind_symbols(graph, dict(bindings_of(graph, inputs)))
         self._given = dict(zip(self._graph.inputs, inputs, strict=True))
+        other = Jury(self._graph, inputs).other()
+        self._other = None if other is None else dict(zip(self._graph.inputs, other, strict=True))
+        self._oracle = Oracle(self._graph, inputs, runs=_RUNS)
         self._build = build
         self._deadline = deadline
         self._steps = 0
         self._values: dict[Value, HostValue] = {}
+        # For each prefix that was run, the nodes of which it hands on wrong values.
+        self._wrong: dict[int, set[Node]] = {}
 
     @property
     def _is_late(self) -> bool:
@@ -131,49 +138,82 @@ class _Inquest:
     def least_wrong(self) -> int | None:
         """Bisect; the length of a prefix that is wrong, while one node less is right."""
         right, wrong = 0, len(self._graph.nodes)
+        known = self._known(right, wrong)
+        # Prefixes that the engine does not run say nothing.
+        silent: set[int] = set()
         if not self._is_wrong(wrong):
             return None
-        while wrong - right > 1:
-            middle = (right + wrong) // 2
-            # Nearest first; a prefix that the engine does not run says nothing.
-            near = sorted(range(right + 1, wrong), key=lambda k: abs(k - middle))[:_INSTEAD]
-            for place in near:
-                verdict = None if self._is_late else self._is_wrong(place)
-                if verdict is not None:
-                    right, wrong = (right, place) if verdict else (place, wrong)
+        while wrong - right > 1 and len(silent) < _MOST_SILENT and not self._is_late:
+            inside = [k for k in known if right < k < wrong and k not in silent]
+            if not inside:
+                new = self._known(right, wrong)
+                known, inside = [*known, *new], [k for k in new if k not in silent]
+                if not inside:
                     break
+            count = min(inside, key=lambda k: abs(k - (right + wrong) // 2))
+            verdict = self._is_wrong(count)
+            if verdict is None:
+                silent.add(count)
             else:
-                break
+                right, wrong = (right, count) if verdict else (count, wrong)
         return None if self._is_late else wrong
 
-    def _prefix(self, count: int) -> tuple[Graph, tuple[HostValue, ...], list[Value]]:
+    def _known(self, right: int, wrong: int) -> list[int]:
+        """Choose prefixes, and have the oracle learn what all of them hand on at once."""
+        step = max(1.0, (wrong - right) / (_AT_ONCE + 1))
+        places = {round(right + step * i) for i in range(1, _AT_ONCE + 1)}
+        found = sorted(k for k in places if right < k < wrong)
+        handed = [v for k in (*found, wrong) for v in self._prefix(k)[2]]
+        self._oracle.values(handed)
+        return found
+
+    def _prefix(self, count: int) -> tuple[Graph, list[Value], list[Value]]:
+        """Cut a prefix out; give the values that it takes, and those that it hands on."""
         nodes = self._graph.nodes
-        cut, taken, made = Cutter(self._graph, [nodes[:count], nodes[count:]]).region(0, "prefix")
-        return cut, tuple(self._given[v] for v in taken), made
+        return Cutter(self._graph, [nodes[:count], nodes[count:]]).region(0, "prefix")
 
     def _is_wrong(self, count: int) -> bool | None:
-        cut, inputs, _ = self._prefix(count)
-        if not cut.outputs:
+        cut, taken, made = self._prefix(count)
+        if not made:
             return False
-        judged = self._judged(cut, inputs, alone=False)
-        return None if judged is None else judged.status == "wrong"
-
-    def _suspect(self, count: int) -> Node:
-        """Find the first node of a wrong prefix of which a wrong value is handed on.
-
-        Mostly it is the last; but where the engine is wrong only about what it keeps to itself, the
-        last node is the one that no longer asks for a value.
-        """
-        cut, inputs, made = self._prefix(count)
-        jury = Jury(cut, inputs, runs=_RUNS, only=("given",))
-        oracle = jury.oracle(jury.sets[0])
-        wrong = {self._graph.nodes[count - 1]}
-        if isinstance(oracle, Oracle):
-            for answer in jury.answers(self._build(cut), jury.sets[0]):
-                for value, mine, x in zip(made, cut.outputs, answer, strict=True):
-                    if value.node and oracle.judge_value(mine, x).status == "wrong":
+        self._steps += 1
+        inputs = [self._given[v] for v in taken]
+        other = None if self._other is None else [self._other[v] for v in taken]
+        wrong: set[Node] = set()
+        try:
+            for answer in answers(self._build(cut), inputs, other):
+                for value, x in zip(made, answer, strict=True):
+                    if value.node and self._oracle.judge_value(value, x).status == "wrong":
                         wrong.add(value.node)
-        return next(node for node in self._graph.nodes if node in wrong)
+        except EngineError:
+            return None
+        self._wrong[count] = wrong
+        return bool(wrong)
+
+    def culprit(self, count: int) -> Culprit:
+        """Take the least region around a node that is wrong: the node, a few, or all before it."""
+        # Mostly it is the last of the prefix; but where the engine is wrong only about what it
+        # keeps to itself, the last node is the one that no longer asks for a value.
+        node = next(node for node in self._graph.nodes if node in self._wrong[count])
+        before = _nearest(node)[:_MOST_NODES]
+        self._learn({value for other in before for value in other.operands})
+        size = 1
+        found = self._tried(node, before[:size])
+        while found is None and size < len(before) and not self._is_late:
+            size *= 2
+            found = self._tried(node, before[:size])
+        kept = list(before[:size])
+        # From the far end: what is left out there leaves the rest connected.
+        for other in reversed(before[1:size]) if found is not None else ():
+            fewer = [n for n in kept if n is not other]
+            less = None if self._is_late else self._tried(node, fewer)
+            if less is not None:
+                kept, found = fewer, less
+        region, inputs, judged = found or self._whole(count)
+        return Culprit(
+            self._graph.nodes.index(node), node.op, node.source or "", len(region.nodes) == 1,
+            judged, region, inputs, tuple(Alone(region, inputs).expected), self._steps,
+        )  # fmt: skip
 
     def _judged(self, region: Graph, inputs: Sequence[HostValue], *, alone: bool) -> Judged | None:
         self._steps += 1
@@ -182,31 +222,6 @@ class _Inquest:
             return jury.judge(self._build(region))
         except EngineError:
             return None
-
-    def culprit(self, length: int) -> Culprit:
-        """Take the least region around a node that is wrong: the node, a few, or all before it."""
-        node = self._suspect(length)
-        before = _nearest(node)[:_MOST_NODES]
-        self._learn({value for other in before for value in other.operands})
-        count = 1
-        found = self._tried(node, before[:count])
-        while found is None and count < len(before) and not self._is_late:
-            count *= 2
-            found = self._tried(node, before[:count])
-        kept = list(before[:count])
-        # From the far end: what is left out there leaves the rest connected.
-        for other in reversed(before[1:count]) if found is not None else ():
-            fewer = [n for n in kept if n is not other]
-            less = None if self._is_late else self._tried(node, fewer)
-            if less is not None:
-                kept, found = fewer, less
-        region, inputs, judged = found or self._whole(length)
-        expected = tuple(Alone(region, inputs).expected)
-        place = self._graph.nodes.index(node)
-        return Culprit(
-            place, node.op, node.source or "", len(region.nodes) == 1, judged, region, inputs,
-            expected, self._steps,
-        )  # fmt: skip
 
     def _tried(
         self, node: Node, nodes: Sequence[Node]
@@ -226,8 +241,9 @@ class _Inquest:
         is_wrong = judged is not None and judged.status == "wrong"
         return (region, inputs, judged) if judged is not None and is_wrong else None
 
-    def _whole(self, length: int) -> tuple[Graph, tuple[HostValue, ...], Judged]:
-        region, inputs, _ = self._prefix(length)
+    def _whole(self, count: int) -> tuple[Graph, tuple[HostValue, ...], Judged]:
+        region, taken, _ = self._prefix(count)
+        inputs = tuple(self._given[v] for v in taken)
         judged = self._judged(region, inputs, alone=False)
         return region, inputs, judged or Judged("not judged")
 

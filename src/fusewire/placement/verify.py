@@ -180,10 +180,11 @@ class Jury:
             if isinstance(oracle, str):
                 left_out.append(f"{inputs.kind}: {oracle}")
                 continue
-            answers = list(self.answers(run, inputs))
-            repeats &= all(_same(answers[0], other) for other in answers[1:])
-            verdicts = [oracle.judge(answers[0])]
-            verdicts += [oracle.judge(x) for x in answers[1:] if not _same(answers[0], x)]
+            other = self.other() if inputs.kind == "given" else None
+            found = list(answers(run, inputs.values, other))
+            repeats &= all(_same(found[0], x) for x in found[1:])
+            verdicts = [oracle.judge(found[0])]
+            verdicts += [oracle.judge(x) for x in found[1:] if not _same(found[0], x)]
             verdict = summary(verdicts)
             if verdict.status == "cannot say" and judged:
                 left_out.append(f"{inputs.kind}: {verdict.reason}")
@@ -193,19 +194,26 @@ class Jury:
                 break
         return _summary(judged, tuple(left_out), repeats)
 
-    def answers(self, run: Run, inputs: InputSet) -> Iterator[list[HostValue]]:
-        """Run once, and again where that is quick; an answer is looked at again after the next."""
-        start = time.monotonic()
-        first = run(inputs.values)
-        if time.monotonic() - start > REPEATED_SECONDS:
-            yield first
-            return
+    def other(self) -> tuple[HostValue, ...] | None:
+        """Give inputs to be run in between, if there are any that the graph takes."""
+        drawn = [x for x in self.sets if x.kind == "random"]
+        return drawn[0].values if drawn and not self._unfit(drawn[0]) else None
+
+
+def answers(
+    run: Run, inputs: Sequence[HostValue], other: Sequence[HostValue] | None
+) -> Iterator[list[HostValue]]:
+    """Run once, and again where that is quick; an answer is looked at again after the next."""
+    start = time.monotonic()
+    first = run(inputs)
+    if time.monotonic() - start > REPEATED_SECONDS:
+        yield first
+        return
+    yield copy.deepcopy(first)
+    if other is not None:
+        run(other)
         yield copy.deepcopy(first)
-        others = [x for x in self.sets if x.kind == "random"]
-        if inputs.kind == "given" and others and not self._unfit(others[0]):
-            run(others[0].values)
-            yield copy.deepcopy(first)
-        yield run(inputs.values)
+    yield run(inputs)
 
 
 def _summary(
