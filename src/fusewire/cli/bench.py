@@ -7,7 +7,9 @@ import platform
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,11 @@ def _homes(
     names: list[str], options: Options, search: Search, missing: dict[str, str]
 ) -> Iterator[Home]:
     """Yield homes, the most preferred first, and note backends that have none."""
+    options.tell("meeting the engines", 0.0)
+    if options.isolate:
+        # Side by side, each in its child: importing an engine takes seconds.
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(partial(REGISTRY.meet, limits=options.limits), names))
     ranked = REGISTRY.ranked(isolate=options.isolate, limits=options.limits)
     for name in sorted(names, key=lambda name: ranked.index(name) if name in ranked else -1):
         try:

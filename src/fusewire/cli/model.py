@@ -26,6 +26,7 @@ from fusewire.registry import REGISTRY
 
 # Sizes of dims that nobody specified: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16
+_MOST_SHOWN = 0.97
 
 _OPTIONS = (
     click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
@@ -97,7 +98,10 @@ def progress() -> Iterator[Callable[[str, float], None]]:
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as shown:
         task = shown.add_task("reading the model", total=1.0)
-        yield lambda what, share: shown.update(task, description=what, completed=share)
+        # What is full stands still; a budget that is used up is not the end.
+        yield lambda what, share: shown.update(
+            task, description=what, completed=min(share, _MOST_SHOWN)
+        )
 
 
 @contextmanager
