@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ class Recipe:
         question = Question(
             graph,
             reading.arguments.flatten(arguments),
-            lambda: fitting(policy, options.device, graph, self.search),
+            lambda: fitting(policy, options.device, graph, replace(self.search, is_ahead=True)),
             reference(),
             options.config,
             self.fields(),

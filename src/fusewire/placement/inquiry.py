@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +29,8 @@ def inquire(
     fact = Fact("wrong", reason)
     if not plan.is_whole:
         return ""
+    if time.monotonic() > deadline:
+        return "The budget was used up before its first wrong node was looked for."
     config = candidate.config(stage.config)
     reference = stage.reference_of(home.name)
     build = engine(reference, home.device, config, stage.limits, isolate=stage.isolate)

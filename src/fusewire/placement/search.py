@@ -221,7 +221,8 @@ class Contest:
         for name, judged in self._wrong.items():
             self._tell(f"looking for what {name} gets wrong")
             inputs = next(x.values for x in self._jury.sets if x.kind == judged.kind)
-            deadline = self._start + max(self._budget, 2 * (time.monotonic() - self._start))
+            # Who asks for all of it waits for that as well.
+            deadline = self._start + self._budget * (2 if self._is_thorough else 1)
             given = self._staged[name], inputs, self._stage, self._ledger, judged.reason, deadline
             yield f"{name} is wrong, and is not used: {judged.reason} {inquire(*given)}".rstrip()
 

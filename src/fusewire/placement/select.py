@@ -7,11 +7,12 @@ in the fewest regions; measuring takes its place when there is something to meas
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fusewire.backend import Offer
-from fusewire.errors import EngineError, RegistryError, UnavailableError
+from fusewire.errors import EngineError, FusewireError, RegistryError, UnavailableError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
@@ -24,11 +25,15 @@ from fusewire.registry import Registry
 
 @dataclass(frozen=True)
 class Search:
-    """Where to look, and how to ask: in children unless ``isolate`` is off."""
+    """Where to look, and how to ask: in children unless ``isolate`` is off.
+
+    With ``is_ahead`` the next backends are met while the caller is busy with the one it got.
+    """
 
     registry: Registry
     isolate: bool = True
     limits: ChildLimits = field(default_factory=ChildLimits)
+    is_ahead: bool = False
 
     def reference_of(self, name: str) -> str:
         """Give "module:Class" of a backend, with its extensions, for a child to find it."""
@@ -45,9 +50,18 @@ class Search:
 
     def all_homes(self) -> Iterator[Home]:
         """Yield every backend with each of its devices, the most preferred first, as it is met."""
-        for name in self.registry.ranked(isolate=self.isolate, limits=self.limits):
+        names = self.registry.ranked(isolate=self.isolate, limits=self.limits)
+        if self.is_ahead and self.isolate:
+            threading.Thread(target=self._meet, args=(names,), daemon=True).start()
+        for name in names:
             with contextlib.suppress(RegistryError):
                 yield from self.homes(name)
+
+    def _meet(self, names: Sequence[str]) -> None:
+        for name in names:
+            # Whoever wants it meets the same problem, and says it.
+            with contextlib.suppress(FusewireError):
+                self.registry.meet(name, isolate=self.isolate, limits=self.limits)
 
 
 def choose(policy: Policy, device: str | None, graph: Graph, search: Search) -> Home:
