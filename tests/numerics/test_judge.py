@@ -142,10 +142,19 @@ def test_region_is_masked_near_a_jump_and_judged_elsewhere() -> None:
 
 def test_too_many_jumps_leave_nothing_to_say() -> None:
     graph, inputs = floor_of_thirds(f32([3.0, 6.0, 1.0, 2.0]))
-    verdict = judge_op(graph, inputs, interpret(graph, inputs))
+    (got,) = interpret(graph, inputs)
+    verdict = judge_op(graph, inputs, [f32([1.0 - got[0], 3.0 - got[1], 0.0, 0.0])])
     assert verdict.status == "cannot say"
     assert verdict.unjudged >= 0.5
     assert "near a jump" in verdict.reason
+
+
+def test_exact_answer_is_right_however_near_a_jump_it_lies() -> None:
+    graph, inputs = floor_of_thirds(f32([3.0, 6.0, 1.0, 2.0]))
+    exact = interpret(graph, inputs, wide=True)
+    verdict = judge_op(graph, inputs, [exact[0].astype(F32)])
+    assert (verdict.status, verdict.unjudged) == ("right", 0.0)
+    assert verdict.jumps >= 2
 
 
 def test_answer_without_digits_cannot_be_judged() -> None:

@@ -99,16 +99,19 @@ def judge_tensor(expected: Expected, got: Array, name: str) -> Verdict:
     wide, of = expected.wide, expected.dtype
     if got.dtype != of.numpy:
         return Verdict("wrong", np.inf, 0.0, f"{name} is {got.dtype}, expected {of.name}.")
-    if not expected.is_shaped:
-        return Verdict("cannot say", 0.0, 1.0, f"{name}: its shape depends on a jump.")
     if got.shape != wide.shape:
+        if not expected.is_shaped:
+            return Verdict("cannot say", 0.0, 1.0, f"{name}: its shape depends on a jump.")
         reason = f"{name} has shape {list(got.shape)}, expected {list(wide.shape)}."
         return Verdict("wrong", np.inf, 0.0, reason)
-    ratio = np.where(expected.masked, 0.0, _ratio(expected, got))
+    apart = _distance(expected, got)
+    # Who is at the exact answer is right, however near a jump that lies.
+    missed = expected.masked & (apart > expected.near)
+    ratio = np.where(expected.masked, 0.0, _ratio(expected, apart))
     differ = int(np.sum(ratio > 0)) if is_code(of) else 0
     ratio, forgiven = _forgiven(expected, ratio)
     jumps = int(expected.jumps.sum()) + forgiven
-    unjudged = (int(expected.masked.sum()) + forgiven) / max(wide.size, 1)
+    unjudged = (int(missed.sum()) + forgiven) / max(wide.size, 1)
     error, reason = _worst(expected, got, ratio, name)
     if is_code(of):
         most = 1 + RATE * expected.jumping * wide.size
@@ -123,14 +126,17 @@ def judge_tensor(expected: Expected, got: Array, name: str) -> Verdict:
     return Verdict("right", error, unjudged, "", jumps, differ)
 
 
-def _ratio(expected: Expected, got: Array) -> Array:
-    """Divide each error by its tolerance; Inf where a class or an exact value differs."""
+def _distance(expected: Expected, got: Array) -> Array:
+    """Measure errors; Inf where a class or a string differs."""
     if expected.dtype is dtypes.string:
         return np.where(got == expected.wide, 0.0, np.inf)
     if expected.dtype.is_inexact:
-        apart = _float_distance(expected, got)
-    else:
-        apart = _integer_distance(got, expected.wide)
+        return _float_distance(expected, got)
+    return _integer_distance(got, expected.wide)
+
+
+def _ratio(expected: Expected, apart: Array) -> Array:
+    """Divide each error by its tolerance; Inf where it should be exact."""
     with np.errstate(all="ignore"):
         return np.where(apart == 0, 0.0, apart / expected.tolerance)
 

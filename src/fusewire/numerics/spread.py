@@ -9,7 +9,7 @@ spread out are seen by the rms over the whole and over every slice along every a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from fusewire.numerics.scale import rms
 
 # Runs with so much more noise show jumps that are near, though no run with plain noise met them.
 SCOUT = 4.0
-# A tolerance above this share of the value judges nothing; 64 last places where that is more.
+# A tolerance above this share of the value judges nothing; some last places where that is more.
 USELESS = 0.1
 # A tolerance that would be useless is cut to this many spreads: a right engine needs about half.
 NEEDED = 12.0
@@ -45,8 +45,15 @@ class Expected:
     slices: tuple[float, ...] = field(default=())
     # The largest share of elements that jump in one run.
     jumping: float = 0.0
-    # Whether all runs agree on the shape.
+    # Whether all runs agree on the shape; those of another one say nothing about the elements.
     is_shaped: bool = True
+
+    @property
+    def near(self) -> Array | float:
+        """How near the exact answer nobody gets by a jump: some last places."""
+        if not self.dtype.is_inexact:
+            return 0.0
+        return _places(self.dtype, np.abs(self.wide))
 
     @property
     def stored(self) -> Array:
@@ -109,9 +116,19 @@ def expect(
     *, codes: bool = False, scale: float = 0.0, slices: bool = False,
 ) -> Expected:  # fmt: skip
     """Read tolerance and jumps off runs; ``scale``: the size of what the value is made from."""
-    if any(run.shape != wide.shape for run in runs.all):
+    alike = Runs(*([x for x in xs if x.shape == wide.shape] for xs in (runs.plain, runs.scouts)))
+    is_shaped = len(alike.all) == len(runs.all)
+    if len(alike.plain) < 2:
         masked = np.ones(wide.shape, np.bool_)
         return Expected(name, of, wide, np.zeros(wide.shape), masked, masked, is_shaped=False)
+    found = _expect(name, of, wide, alike, multiple, codes, scale, slices)
+    return replace(found, is_shaped=is_shaped)
+
+
+def _expect(
+    name: str, of: DType, wide: Array, runs: Runs, multiple: float,
+    codes: bool, scale: float, slices: bool,
+) -> Expected:  # fmt: skip
     if codes or is_code(of):
         return _expect_codes(name, of, wide, runs)
     if of.is_inexact:
@@ -144,9 +161,7 @@ def _expect_numbers(
     amounts = np.array([1.0] * len(runs.plain) + [SCOUT] * len(runs.scouts))
     size = np.where(finite, np.abs(wide), 0.0)
     last_place = of.eps * size + floor_of(of)
-    typical = np.maximum(size, rms(size))
-    useless = np.maximum(USELESS * typical, 64 * of.eps * np.maximum(typical, scale))
-    useless = useless + 64 * floor_of(of)
+    useless = np.maximum(USELESS * np.maximum(size, rms(size)), _places(of, size, scale))
     jumped = unlike | (errors > np.multiply.outer(amounts, useless))
     plain = np.where(np.logical_or.reduce(jumped), 0.0, errors[: len(runs.plain)])
     # Storing the answer rounds it once more, however exact the runs were.
@@ -163,6 +178,13 @@ def _expect_numbers(
         judged = np.where(masked, 0.0, 1.0 / tolerance)
         limits = _limits([e * judged for e in plain], last_place * judged)
     return Expected(name, of, wide, tolerance, masked, jumps, limits, jumping)
+
+
+def _places(of: DType, size: Array, scale: float = 0.0) -> Array:
+    """Give the size of 64 last places of typical numbers."""
+    typical = np.maximum(np.where(np.isfinite(size), size, 0.0), max(rms(size), scale))
+    places: Array = 64 * (of.eps * typical + floor_of(of))
+    return places
 
 
 def _share(mask: Array) -> float:
