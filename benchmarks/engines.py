@@ -210,6 +210,8 @@ def main() -> None:
     rows: list[Mapping[str, Any]] = [
         json.loads(kept(name).read_text()) for name in names if kept(name).exists()
     ]
+    if not any("ratio" in row for row in rows):
+        raise SystemExit("No row was timed. Run some, without --table and --page.")
     found = summary(rows)
     if args.page:
         (ROOT / "benchmarks" / "results" / "engines.md").write_text(page(rows, found))

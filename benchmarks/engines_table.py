@@ -77,7 +77,8 @@ def _cells(row: Row) -> list[str]:
     for engine in ENGINES:
         said = row["ready"].get(engine, {})
         far = row["apart"].get(engine, 0.0)
-        other = "refused" if "refused" in said else f"apart {far:.1g}" if said else ""
+        refused = "" if engine == "numpy" else "refused"
+        other = refused if "refused" in said else f"apart {far:.1g}" if said else ""
         times.append(_ms(bare[engine]["seconds"]) if engine in bare else other)
     same = row["ours"]["seconds"] / bare[backend]["seconds"] if backend in bare else None
     low, high = row["interval"]
@@ -106,7 +107,7 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
             lines.append(
                 f"Over {engine} everywhere, chosen before and paid here: {gain['times']:.2f} times "
                 f"(95% interval {low:.2f}-{high:.2f}, {gain['rows']} rows, "
-                f"{gain['refused']} that it does not run)."
+                f"{gain['refused']} without it)."
             )
     cliffs = "; ".join(f"{x['engine']} on {x['row']} {x['times']:.1f}" for x in found["cliffs"])
     return [*lines, f"Cliffs avoided, {CLIFF:.0f} times or more: {cliffs or 'none'}."]
