@@ -66,7 +66,7 @@ class Scales:
             return learned[0] if learned and learned[0].size == output.size else None
         if tolerance.kind == "ranged":
             # Far out everybody gives 0 itself.
-            return (output != 0).astype(np.float32).reshape(-1)
+            return np.not_equal(output, 0).astype(np.float32).reshape(-1)
         if tolerance.kind == "ulps":
             return None
         axis: Any = node.attrs.get("axis")
