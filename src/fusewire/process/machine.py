@@ -66,7 +66,8 @@ def _fixed() -> dict[str, Fact]:
     said = _processor()
     flags = {flag for key in _CAN_DO for flag in said.get(key, "").split()}
     facts: dict[str, Fact] = {
-        "processor": said.get("model name", platform.processor() or platform.machine()),
+        # Asked last: on Linux ``platform.processor`` starts a process.
+        "processor": said.get("model name") or platform.processor() or platform.machine(),
         "compute_units": len(os.sched_getaffinity(0)),
         "features": tuple(name for name in _VECTORS if name in flags),
         **_caches(),
