@@ -88,8 +88,10 @@ class Index:
 
     def __str__(self) -> str:
         parts = []
+        alone = len(self.terms) == 1 and not self.constant and self.terms[0][1] == 1
         for atom, factor in self.terms:
-            name = f"({atom})" if isinstance(atom, Quotient | Remainder) else str(atom)
+            bare = alone or isinstance(atom, Axis | Held)
+            name = str(atom) if bare else f"({atom})"
             parts.append(name if factor == 1 else f"{factor}*{name}")
         if self.constant or not parts:
             parts.append(str(self.constant))
@@ -161,22 +163,30 @@ def at(*parts: Atom | int) -> Index:
 
 
 def _joined(sums: Mapping[Atom, int], constant: int) -> Index:
-    """Drop what cancels, and put quotients and remainders of one index together again."""
+    """Drop what cancels, and put quotients and remainders that belong together into one."""
     sums = {atom: factor for atom, factor in sums.items() if factor}
     for atom, factor in sums.items():
         if not isinstance(atom, Remainder):
             continue
-        rest = {a: n for a, n in sums.items() if a is not atom}
-        whole = Quotient(atom.of, atom.by)
-        if rest.get(whole) == factor * atom.by:
-            del rest[whole]
-            return Index(tuple(rest.items()), constant) + atom.of * factor
-        for other, times in rest.items():
-            outer = isinstance(other, Remainder) and other.of == at(whole)
-            if outer and times == factor * atom.by and isinstance(other, Remainder):
-                del rest[other]
-                return _joined(rest, constant) + (atom.of % (atom.by * other.by)) * factor
+        for other, times in sums.items():
+            whole = _whole(atom, other) if times == factor * atom.by else None
+            if whole is not None:
+                rest = {a: n for a, n in sums.items() if a not in (atom, other)}
+                return _joined(rest, constant) + whole * factor
     return Index(tuple(sums.items()), constant)
+
+
+def _whole(rest: Remainder, other: Atom) -> Index | None:
+    """Give ``other * rest.by + rest`` as one index, where that is simpler."""
+    if isinstance(other, Quotient) and other.by == rest.by:
+        apart = other.of - rest.of
+        same = all(n % rest.by == 0 for n in (apart.constant, *(n for _, n in apart.terms)))
+        return other.of if same else None
+    if isinstance(other, Remainder):
+        apart = other.of - rest.of // rest.by
+        if not has_division(apart):
+            return (apart * rest.by + rest.of) % (rest.by * other.by)
+    return None
 
 
 def _quotient(of: Index, by: int) -> Index:

@@ -86,6 +86,9 @@ class _Check:
             elif isinstance(statement, Store):
                 self._access(statement, self._writable, axes, known)
                 found = known.get(statement.value)
+                self._require(
+                    "names", found is not None, f"{statement} stores what is unknown here"
+                )
                 buffer = self._writable[statement.buffer]
                 self._require("dtypes", found is buffer.dtype, f"stores {found} in {buffer}")
             else:

@@ -1,0 +1,91 @@
+"""Every op that the table claims, on its own samples; what it does not claim, by name."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from fusewire.kernel.build.lower import lower, lower_fusion
+from fusewire.kernel.build.table import elements, expansion_refusal, refusal, wholes
+from fusewire.kernel.interpret import interpret
+from fusewire.kernel.verify import verify_lowered
+from fusewire.ops.declare import Op
+from fusewire.ops.table import all_ops
+from fusewire.rewrite.fusion import fuse
+from fusewire.rewrite.kinds import Kind, kind_of
+from fusewire.rewrite.legalize import legalize
+from fusewire.testing.conformance import Case, cases, first_cases, in_share, value_problems
+from fusewire.testing.suite import is_tensor_op
+
+OPS = {op.name: op for op in all_ops().values() if is_tensor_op(op)}
+# Ops of which no sample has kernels, by what stands in the way.
+REFUSED = {
+    "a factorisation": (
+        "det", "inverse", "solve", "triangular_solve", "cholesky", "qr", "svd", "eigh",
+    ),
+    "known only when it has run": (
+        "mel_weight_matrix", "dense_to_coo", "dense_to_csr", "range", "nonzero", "boolean_mask",
+        "compress", "dynamic_reshape", "dynamic_broadcast_to", "dynamic_full", "dynamic_tile",
+        "dynamic_slice", "dynamic_pad", "dynamic_top_k", "unique", "dynamic_resize",
+        "non_max_suppression",
+    ),
+    "has no kernel yet": (
+        "fft", "ifft", "rfft", "irfft", "fftn", "ifftn", "rfftn", "irfftn", "dft", "stft",
+        "istft", "grid_sample",
+    ),
+    "depends on the boxes": ("roi_align",),
+    "the host": ("cond", "while", "loop"),
+    "cannot raise": ("check",),
+}  # fmt: skip
+SHARE = Fraction(1, 40)
+
+
+def problems(case: Case) -> list[str] | None:
+    """Tell what is wrong with a case, fused and, the first, node by node; None if refused."""
+    graph, inputs = case.make()
+    if expansion_refusal(graph.nodes[0]) is not None:
+        return None
+    ways = [lower_fusion(fuse(graph, refusal))]
+    if case.index == 0:
+        ways.append(lower(legalize(graph, refusal).graph))
+    found = []
+    for made in ways:
+        verify_lowered(made)
+        found += value_problems(graph, inputs, interpret(made, inputs))
+    return found
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_kernels_compute_what_an_op_means(name: str) -> None:
+    """All samples in one dtype, and a share of those in others."""
+    op: Op[Any] = OPS[name]
+    shared = [case for case in cases([op]) if in_share(case.id, SHARE)]
+    found = {
+        case.id: problems(case)
+        for case in dict.fromkeys([*first_cases(op), *shared])
+        if case.is_numeric
+    }
+    listed = [reason for reason, names in REFUSED.items() if name in names]
+    wrong = {case: what for case, what in found.items() if what}
+    assert not wrong
+    if all(what is None for what in found.values()):
+        assert listed, f"{name} has no kernels, and is not listed as such"
+        graph, _ = first_cases(op)[0].make()
+        assert listed[0] in str(expansion_refusal(graph.nodes[0]))
+    else:
+        assert not listed, f"{name} has kernels now: take it off the list"
+
+
+def test_most_tensor_ops_have_kernels() -> None:
+    without = sum(len(names) for names in REFUSED.values())
+    assert 1 - without / len(OPS) >= 0.8
+
+
+def test_fusion_knows_the_kind_of_every_op_of_the_table() -> None:
+    for op in wholes():
+        sample = OPS[op].samples()[0]
+        case = Case(OPS[op], 0, (sample.only or OPS[op].dtypes)[0])
+        assert kind_of(case.make()[0].nodes[0]) is Kind.WHOLE
+    for op in elements():
+        case = next(iter(cases([OPS[op]])))
+        assert kind_of(case.make()[0].nodes[0]) is not Kind.WHOLE, op
