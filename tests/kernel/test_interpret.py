@@ -31,9 +31,10 @@ from fusewire.kernel.verify import verify_lowered
 
 I, K = Axis("i", 3), Axis("k", 4)  # noqa: E741 - the name of the axis
 NAN = float("nan")
+Body = list[Statement]
 
 
-def run(body: list[Statement], x: Array, y: Array, *, axes: tuple[Axis, ...] = (I,)) -> Array:
+def run(body: Body, x: Array, y: Array, *, axes: tuple[Axis, ...] = (I,)) -> Array:
     """Run a kernel that reads x and writes something of the shape and dtype of y."""
     given, made = (Buffer(n, dtype(a.dtype), a.shape) for n, a in (("x", x), ("y", y)))
     kernel = Kernel("kernel", axes, tuple(body), (given,), (made,))
@@ -49,19 +50,19 @@ def load(of: DType, *index: Index, name: str = "a", guard: tuple[Bound, ...] = (
 
 def test_a_load_outside_of_its_guard_reads_nothing() -> None:
     moved = at(I) - 1
-    body = [load(float32, moved, guard=(Bound(moved, 0, 3),)), Store("y", (at(I),), "a")]
+    body: Body = [load(float32, moved, guard=(Bound(moved, 0, 3),)), Store("y", (at(I),), "a")]
     x = np.array([5, 6, 7], np.float32)
     assert run(body, x, x).tolist() == [0, 5, 6]
 
 
 def test_a_guard_is_also_a_value() -> None:
-    body = [Holds("h", (Bound(at(I), 1, 2),)), Store("y", (at(I),), "h")]
+    body: Body = [Holds("h", (Bound(at(I), 1, 2),)), Store("y", (at(I),), "h")]
     x = np.zeros(3, np.float32)
     assert run(body, x, np.zeros(3, bool)).tolist() == [False, True, False]
 
 
 def test_held_values_are_clamped() -> None:
-    body: list[Statement] = [
+    body: Body = [
         load(int64, at(I)),
         Place("p", int32, at(Held("a", 3)) * 2),
         Store("y", (at(I),), "p"),
@@ -78,7 +79,7 @@ def test_folds_combine_and_of_nothing_give_the_identity(combine: Combine, expect
     x = np.tile(np.array([3, 4, -2, -2], np.float32), (3, 1))
     x[:, 3] = 1 if combine == "multiply" else -2
     fold = Fold(("f",), (float32,), combine, (K,), (load(float32, at(I), at(K)),), ("a",))
-    body = [fold, Store("y", (at(I),), "f")]
+    body: Body = [fold, Store("y", (at(I),), "f")]
     assert run(body, x, np.zeros(3, np.float32)).tolist() == [expected] * 3
     none = Axis("k", 0)
     fold = Fold(("f",), (float32,), combine, (none,), (load(float32, at(I), at(none)),), ("a",))
@@ -88,7 +89,7 @@ def test_folds_combine_and_of_nothing_give_the_identity(combine: Combine, expect
 
 def test_a_value_that_does_not_depend_on_the_fold_counts_every_time() -> None:
     fold = Fold(("f",), (float32,), "add", (K,), (), ("a",))
-    body = [load(float32, at(I)), fold, Store("y", (at(I),), "f")]
+    body: Body = [load(float32, at(I)), fold, Store("y", (at(I),), "f")]
     x = np.array([1, 2, 3], np.float32)
     assert run(body, x, x).tolist() == [4, 8, 12]
 
@@ -96,7 +97,7 @@ def test_a_value_that_does_not_depend_on_the_fold_counts_every_time() -> None:
 def test_half_floats_are_summed_in_float32() -> None:
     k = Axis("k", 4096)
     fold = Fold(("f",), (float16,), "add", (k,), (load(float16, at(k)),), ("a",))
-    body = [fold, Store("y", (), "f")]
+    body: Body = [fold, Store("y", (), "f")]
     x = np.ones(4096, np.float16)
     assert run(body, x, np.zeros((), np.float16), axes=()) == 4096
 
@@ -106,7 +107,7 @@ def test_the_first_of_equals_wins_and_nan_wins_over_all() -> None:
     for combine, expected in (("argmax", [1, 1, 0]), ("argmin", [0, 1, 0])):
         inner = (load(float32, at(I), at(K)), Place("p", int32, at(K)))
         fold = Fold(("b", "w"), (float32, int32), combine, (K,), inner, ("a", "p"))  # type: ignore[arg-type]
-        body = [fold, Store("y", (at(I),), "w")]
+        body: Body = [fold, Store("y", (at(I),), "w")]
         assert run(body, x, np.zeros(3, np.int32)).tolist() == expected
 
 
@@ -134,7 +135,7 @@ def test_stores_in_order_let_the_last_one_win_and_combine_with_what_is_there() -
 
 
 def test_integers_wrap_around() -> None:
-    body = [
+    body: Body = [
         load(dtype("int8"), at(I)),
         Compute("s", dtype("int8"), "add", ("a", "a")),
         Store("y", (at(I),), "s"),
@@ -185,6 +186,6 @@ def test_a_repeat_runs_its_kernels_once_a_step() -> None:
 def test_a_large_space_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     fold = Fold(("f",), (float32,), "add", (K,), (load(float32, at(I), at(K)),), ("a",))
-    body = [fold, Store("y", (at(I),), "f")]
+    body: Body = [fold, Store("y", (at(I),), "f")]
     monkeypatch.setattr(interpreter, "MOST_POINTS", 5)
     np.testing.assert_array_equal(run(body, x, np.zeros(3, np.float32)), x.sum(1))
