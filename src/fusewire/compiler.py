@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusewire.errors import SizesNeededError
 from fusewire.frontend import Limits, Reading, Structure
@@ -13,6 +13,9 @@ from fusewire.options import Options
 from fusewire.recall import recalled
 from fusewire.runtime.entry import Entry
 from fusewire.runtime.program import Program
+
+if TYPE_CHECKING:
+    from fusewire.entries import Recipe
 
 # What compiles is imported when something is compiled: a file that was compiled before does
 # without, and should not wait for it.
@@ -32,13 +35,16 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     chosen = Options.of(options, fields_)
     name = source.name if isinstance(source, Graph) else getattr(source, "__name__", "program")
 
-    def make(arguments: tuple[Any, ...], is_open: bool = False) -> Entry:
+    def planner() -> Recipe:
         from fusewire.entries import Recipe
 
-        recipe, reading = Recipe(chosen), _read(source, arguments, is_open)
+        return Recipe(chosen)
+
+    def make(arguments: tuple[Any, ...], is_open: bool = False) -> Entry:
+        recipe, reading = planner(), _read(source, arguments, is_open)
         return recipe.entry(reading, arguments, recipe.key(reading, arguments))
 
-    found = recalled(source, example, chosen, lambda: _read(source, example))
+    found = recalled(source, example, chosen, lambda: _read(source, example), planner)
     if found is not None:
         return Program(name, make, [found])
     if isinstance(source, Graph) or example:

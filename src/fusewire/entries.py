@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from fusewire.options import Options
 from fusewire.placement.candidates import Candidate
 from fusewire.placement.claims import Home
 from fusewire.placement.contact import Maker
-from fusewire.placement.decide import Choice, Question, decide
+from fusewire.placement.decide import Choice, Question, decide, read_tried
 from fusewire.placement.explain import Explanation
 from fusewire.placement.keys import backend_fields, host_fields, settings, state_of_code
 from fusewire.placement.planner import Planned, make_plan
@@ -169,7 +169,7 @@ class Recipe:
         details = Details(graph, plan, Explanation(planned, maker, tuple(notes), tried).why)
         is_ours = REGISTRY.backends.describe(home.name).distribution == "fusewire"
         if key is not None and is_ours and plan.is_whole:
-            self.memory.keep_sketch(key, _sketch(reading, found, config))
+            self.memory.keep_sketch(key, _sketch(reading, found, config, tried))
         return Entry(
             graph.inputs, runner, reading.arguments, reading.results, home.name,
             len(graph.nodes), lambda: details,
@@ -210,10 +210,11 @@ class Recipe:
         choice, may_fall_back = Choice.from_data(sketch.choice), self.options.fallback != "error"
         planned = choice.planned(graph, maker.home, maker.spare, may_fall_back)
         plan = planned.plan
-        return Details(plan.graph, plan, Explanation(planned, maker).why)
+        tried = tuple(map(read_tried, sketch.tried))
+        return Details(plan.graph, plan, Explanation(planned, maker, (), tried).why)
 
 
-def _sketch(reading: Reading, found: Candidate, config: Config) -> Sketch:
+def _sketch(reading: Reading, found: Candidate, config: Config, tried: Sequence[Tried]) -> Sketch:
     (step,) = found.planned.plan.steps
     region, graph, backend = step.region, found.planned.plan.graph, found.home.backend
     plugin = REGISTRY.backends.describe(found.home.name)
@@ -223,7 +224,7 @@ def _sketch(reading: Reading, found: Candidate, config: Config) -> Sketch:
         region.outline.digest, len(graph.nodes), plugin.reference,
         backend_fields(backend, region.device, config),
         {name: os.environ.get(name) for name in backend.info.environment},
-        Choice.of(found).to_data(),
+        Choice.of(found).to_data(), [asdict(row) for row in tried],
     )  # fmt: skip
 
 

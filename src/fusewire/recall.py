@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -35,8 +35,25 @@ from fusewire.runtime.why import Contacted
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
 
-if TYPE_CHECKING:
-    from fusewire.placement.contact import Maker
+
+class Maker(Protocol):
+    """Makes regions ready that are not remembered after all."""
+
+    def make(
+        self, outline: Outline, graph: Callable[[], Graph], inputs: Sequence[Held]
+    ) -> tuple[Executable, Exchange]: ...
+
+    def rescue(
+        self, outline: Outline, graph: Graph, error: EngineError
+    ) -> tuple[Executable, Exchange]: ...
+
+
+class Planner(Protocol):
+    """Does what recalling spares, where it turns out to be needed."""
+
+    def maker(self, sketch: Sketch, contacts: list[Made]) -> Any: ...
+
+    def details(self, sketch: Sketch, reading: Reading, maker: Any) -> Details: ...
 
 
 def file_key(digest: str, example: Sequence[Any], options: Options) -> Key | None:
@@ -68,8 +85,9 @@ def _packages() -> str:
 
 
 def recalled(
-    source: object, example: Sequence[Any], options: Options, read: Callable[[], Reading]
-) -> Entry | None:
+    source: object, example: Sequence[Any], options: Options, read: Callable[[], Reading],
+    planner: Callable[[], Planner],
+) -> Entry | None:  # fmt: skip
     """Make an entry of a file that was compiled before; ``read`` reads it after all."""
     store = shared_store() if options.cache else None
     if not isinstance(source, str | os.PathLike) or store is None:
@@ -84,7 +102,7 @@ def recalled(
     sketch = None if key is None else memory.sketch(key)
     if sketch is None or any(os.environ.get(name) != x for name, x in sketch.environment.items()):
         return None
-    return _Again(sketch, options, memory, read).entry
+    return _Again(sketch, memory, read, planner).entry
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,16 +110,15 @@ class _Again:
     """A plan of one region that runs again; ``maker`` makes what turns out not to be there."""
 
     sketch: Sketch
-    options: Options
     memory: Memory
     read: Callable[[], Reading]
+    planner: Callable[[], Planner]
     contacts: list[Made] = field(default_factory=list)
 
     @cached_property
     def maker(self) -> Maker:
-        from fusewire.entries import Recipe
-
-        return Recipe(self.options).maker(self.sketch, self.contacts)
+        maker: Maker = self.planner().maker(self.sketch, self.contacts)
+        return maker
 
     @cached_property
     def backend(self) -> Backend:
@@ -128,9 +145,7 @@ class _Again:
         )  # fmt: skip
 
     def _find(self) -> Details:
-        from fusewire.entries import Recipe
-
-        return Recipe(self.options).details(self.sketch, self.read(), self.maker)
+        return self.planner().details(self.sketch, self.read(), self.maker)
 
     def _make(
         self, outline: Outline, graph: Callable[[], Graph], inputs: Sequence[Held]

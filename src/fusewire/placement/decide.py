@@ -153,7 +153,7 @@ def _recalled(question: Question, key: Key, memory: Memory, search: Search) -> D
     try:
         row = json.loads(held)
         choice = Choice.from_data(row["choice"])
-        tried = tuple(_read_tried(x) for x in row["tried"])
+        tried = tuple(read_tried(x) for x in row["tried"])
         notes = tuple(map(str, row["notes"]))
     except (StoreError, ValueError, KeyError, TypeError):
         memory.drop(key)
@@ -170,7 +170,7 @@ def _recalled(question: Question, key: Key, memory: Memory, search: Search) -> D
     return Decided(found, tried, notes)
 
 
-def _read_tried(row: Any) -> Tried:
+def read_tried(row: Any) -> Tried:
     """Read a row back: shown to people, and decides nothing."""
     found = Tried(**row)
     return replace(found, judged_on=tuple(found.judged_on), cache="hit")

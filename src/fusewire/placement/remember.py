@@ -42,7 +42,7 @@ class Sketch:
 
     ``reference`` is "module:Class" of the backend, ``fields`` are what its artifacts depend on
     beside region and sizes, ``environment`` the variables that it listens to, as they were.
-    ``choice`` is the form and the options of the backend.
+    ``choice`` is the form and the options of the backend, ``tried`` what was compared.
     """
 
     inputs: tuple[tuple[str, Type], ...]
@@ -57,6 +57,7 @@ class Sketch:
     fields: tuple[tuple[str, str], ...]
     environment: Mapping[str, str | None] = field(default_factory=dict)
     choice: Mapping[str, Any] = field(default_factory=dict)
+    tried: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ class Memory:
             "shapes": sketch.shapes, "region": sketch.region, "nodes": sketch.nodes,
             "reference": sketch.reference, "fields": [list(pair) for pair in sketch.fields],
             "environment": dict(sketch.environment), "choice": dict(sketch.choice),
+            "tried": list(sketch.tried),
         }  # fmt: skip
         self.put(key, json.dumps(row).encode())
 
@@ -181,6 +183,7 @@ def _read_sketch(row: Any) -> Sketch:
         tuple(row["outputs"]), bool(row["is_alone"]), row["backend"],
         read_record(row["device"], iter(()), Device), shapes, row["region"], row["nodes"],
         row["reference"], tuple(pairs), dict(row["environment"]), row["choice"],
+        list(row["tried"]),
     )  # fmt: skip
 
 
