@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fusewire as fw
 from benchmarks.oracle import NETS, TRIALS_PER_NET, Net, Record, measure, run_engine
 from fusewire import ops
 from fusewire.dtypes import float32
@@ -191,3 +192,15 @@ def test_low_precision_is_judged_by_its_own_noise() -> None:
     (got,) = interpret(graph, [drawn(8, 32)])
     assert oracle.judge([got]).status == "right"
     assert oracle.judge([(got.astype(F32) * 1.1).astype(got.dtype)]).status == "wrong"
+
+
+def test_error_that_equal_elements_share_counts_once() -> None:
+    weights = np.random.default_rng(3).normal(size=(24, 24)).astype(np.float32) / 5
+    varied = np.random.default_rng(4).normal(size=(64, 24)).astype(np.float32)
+    statuses = []
+    for x in (np.ones((64, 24), np.float32), varied):
+        oracle = Oracle(fw.trace(lambda x: np.tanh(x @ weights), x), [x])
+        # One column is off by a few spreads, in all of its rows.
+        off = oracle.outputs[0] + oracle.tolerance[0] / 10 * (np.arange(24) == 5)
+        statuses.append(oracle.judge([off.astype(np.float32)]).status)
+    assert statuses == ["right", "wrong"]

@@ -28,6 +28,8 @@ SHARED = 6.0
 # The rms of a large slice may be so many times the largest that a run shows; of one element, 3
 # times that, because a few runs tell less about it.
 SLICES = 1.75
+# Elements that are looked at to tell whether many are equal.
+_LOOKED_AT = 2**16
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def _expect_numbers(
     limits: tuple[float, ...] = ()
     if slices:
         judged = np.where(masked, 0.0, 1.0 / tolerance)
-        limits = _limits([e * judged for e in plain], last_place * judged)
+        limits = _limits([e * judged for e in plain], last_place * judged, _distinct(wide))
     return Expected(name, of, wide, tolerance, masked, jumps, limits, jumping)
 
 
@@ -219,14 +221,25 @@ def slice_rms(ratio: Array) -> list[Array]:
     return levels
 
 
-def _limits(ratios: Sequence[Array], last_place: Array) -> tuple[float, ...]:
-    """Set limits from what runs show; one last place everywhere is always allowed."""
+def _distinct(wide: Array) -> float:
+    """Tell the share of elements that differ: of equal ones, an engine rounds all alike."""
+    moving = wide[wide != 0][:_LOOKED_AT]
+    with np.errstate(all="ignore"):
+        kept = moving.astype(np.complex64 if moving.dtype.kind == "c" else np.float32)
+    return len(np.unique(kept)) / len(kept) if len(kept) else 1.0
+
+
+def _limits(ratios: Sequence[Array], last_place: Array, distinct: float) -> tuple[float, ...]:
+    """Set limits from what runs show; one last place everywhere is always allowed.
+
+    Noise is drawn for each element; what an engine does to equal ones counts but once.
+    """
     if not last_place.size:
         return ()
     limits = []
     shown = zip(slice_rms(last_place), *map(slice_rms, ratios), strict=True)
     for allowed, *runs in shown:
-        count = last_place.size / allowed.size
+        count = max(1.0, distinct * last_place.size / allowed.size)
         margin = SLICES * (1 + 8 / count) ** 0.5
         limits.append(max(float(allowed.max()), margin * max(float(r.max()) for r in runs)))
     return tuple(limits)
