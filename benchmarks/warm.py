@@ -3,8 +3,9 @@
     python benchmarks/warm.py [--engines onnxruntime,openvino,xla] [--models a,b] [--times 5]
 
 Every run is a fresh process in which NumPy, the inputs and, for ours, Fusewire are there; the clock
-starts before the engine is imported. Bare ways are the engine's own: the file; ONNX Runtime's optimised
-model, in one file and with its initializers mapped from another; OpenVINO's CACHE_DIR and its blob.
+starts before the engine is imported. Bare ways are the engine's own: the file; ONNX Runtime's
+optimised model, in one file and with its initializers mapped from another; OpenVINO's CACHE_DIR and
+its blob.
 Cold is ``fw.compile`` with an empty cache, warm the same again; load is the artifact alone, read
 from a file without store or plan. Ways take turns; the least of each counts, as other work on the
 machine only adds to it. Every answer must have the bits of the same way's other answers, and load
