@@ -145,6 +145,8 @@ stft = FAMILY.declare(
         sample(draw(1, 9, 1), None, frame_step=2, frame_length=5),
         sample(draw(1, 8, 2), draw(4), frame_step=2, frame_length=4, onesided=False),
         sample(draw(0, 8, 1), draw(4), frame_step=2, frame_length=4),
+        sample(draw(1, 720, 1), draw(400, low=0.1), frame_step=160, frame_length=400,
+               only=(float32,)),
     ],
 )  # fmt: skip
 
