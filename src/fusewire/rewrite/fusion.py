@@ -73,9 +73,11 @@ class Fusion:
     @property
     def least(self) -> int:
         """Count the bytes that any plan moves: inputs, constants and outputs, each once."""
-        read = dict.fromkeys(v for n in self.graph.nodes for v in reads_of(n))
-        given = [v for v in read if v.node is None]
-        return sum(map(size_of, [*given, *dict.fromkeys(self.graph.outputs)]))
+        read: dict[Value, int] = {}
+        for value, size in (item for n in self.graph.nodes for item in reads_of(n).items()):
+            if value.node is None:
+                read[value] = max(size, read.get(value, 0))
+        return sum(read.values()) + sum(map(size_of, dict.fromkeys(self.graph.outputs)))
 
     @property
     def patterns(self) -> Mapping[str, int]:

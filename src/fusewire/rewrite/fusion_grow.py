@@ -14,8 +14,8 @@ from fusewire.rewrite.fusion_cost import Cost, Limits
 from fusewire.rewrite.fusion_group import Growing, elements, reads_of, source
 from fusewire.rewrite.kinds import Kind, kind_of
 
-# How far a chain is followed to find the product that it finishes, and groups to find a cycle.
-LONGEST_CHAIN, MOST_VISITS = 16, 256
+# How many nodes are looked at to find the product that they finish, and groups to find a cycle.
+LONGEST_CHAIN, MOST_VISITS = 32, 256
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class Growth:
         if reason is not None:
             return reason
         heavy = group.has(Kind.FOLD, Kind.CONTRACT, Kind.WINDOW)
-        if heavy and kind is Kind.MAP and self.finishes(node):
+        often = group.computed(node, users) > elements(node.outputs[0])
+        if (heavy or often) and kind is Kind.MAP and self.finishes(node):
             return "it finishes the product before it"
         return self._loss(node, kind, users, group)
 
@@ -107,35 +108,31 @@ class Growth:
         return f"one kernel would cost {together:,.0f}, two cost {apart:,.0f}"
 
     def finishes(self, node: Node) -> bool:
-        """Tell whether a node is what is done last to a product or pooling before it."""
-        chain = [node]
-        found = False
-        for _ in range(LONGEST_CHAIN):
-            if (known := self._finishes.get(chain[-1])) is not None:
-                found = known
-                break
-            maker = self._only_maker(chain[-1])
-            if maker is None:
-                break
-            if kind_of(maker) in (Kind.CONTRACT, Kind.WINDOW):
-                found = True
-                break
-            chain.append(maker)
-        self._finishes.update(dict.fromkeys(chain, found))
-        return found
+        """Tell whether a node is what is done last to a product or pooling before it.
 
-    def _only_maker(self, node: Node) -> Node | None:
-        """Find the one maker of an operand of the same size that only this node uses."""
-        size = elements(node.outputs[0])
-        for value in reads_of(node):
-            maker = value.node
-            if maker is None or elements(value) != size or value in self._stored:
-                continue
-            if self.users(maker) == [node] and kind_of(maker) in (
-                Kind.MAP, Kind.CONTRACT, Kind.WINDOW,
-            ):  # fmt: skip
-                return maker
-        return None
+        All between the two is elementwise, of one size, and used for nothing else.
+        """
+        if node not in self._finishes:
+            self._finishes[node] = self._leads_to_product(node)
+        return self._finishes[node]
+
+    def _leads_to_product(self, node: Node) -> bool:
+        size, inside, waiting = elements(node.outputs[0]), {node}, {node}
+        while waiting and len(inside) <= LONGEST_CHAIN:
+            makers = {v.node: v for n in inside for v in reads_of(n) if v.node not in inside}
+            waiting = set()
+            for maker, value in makers.items():
+                if maker is None or elements(value) != size or value in self._stored:
+                    continue
+                if not inside.issuperset(self.users(maker)):
+                    continue
+                kind = kind_of(maker)
+                if kind in (Kind.CONTRACT, Kind.WINDOW):
+                    return True
+                if kind is Kind.MAP:
+                    waiting.add(maker)
+            inside |= waiting
+        return False
 
     def _joins(self, node: Node, kind: Kind, users: list[Node], groups: list[Growing]) -> bool:
         """Store a node beside what a group stores that uses it, if one may."""

@@ -1,20 +1,25 @@
 """Expand composites, and remember which node each primitive comes from.
 
 Fusion works on primitives, and people think in layers: a group is called a softmax because what is
-in it comes from one. Equal nodes of one expansion become one node.
+in it comes from one. Equal nodes of one expansion become one node, and what is made of constants
+becomes a constant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fusewire.ir.builder import constant
 from fusewire.ir.graph import Attr, Graph, Node, Value
+from fusewire.ops.interpret import interpret
 from fusewire.ops.table import get_op
 from fusewire.rewrite.legalize import Refuses
 
 # Constants of this many elements are compared by what they hold.
 SMALL = 16
+# Constants of at most this many elements are computed with while expanding.
+MOST_FOLDED = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -42,8 +47,21 @@ class _Expansion:
             self._made.clear()
             self._place(node, node, new)
         outputs = [new.get(v, v) for v in graph.outputs]
-        found = Graph(graph.inputs, outputs, name=graph.name, output_names=graph.output_names)
-        return Expanded(found, {n: self._origin[n] for n in found.nodes})
+        nodes = self._needed(outputs)
+        found = Graph(
+            graph.inputs, outputs, nodes, name=graph.name, output_names=graph.output_names
+        )
+        return Expanded(found, {node: self._origin[node] for node in nodes})
+
+    def _needed(self, outputs: Sequence[Value]) -> list[Node]:
+        """List what outputs need of what was made; a graph may be a part of a larger one."""
+        wanted = {v.node for v in outputs}
+        kept = []
+        for node in reversed(self._origin):
+            if node in wanted:
+                kept.append(node)
+                wanted.update(v.node for v in node.operands)
+        return kept[::-1]
 
     def _place(self, node: Node, origin: Node, new: dict[Value, Value]) -> None:
         """Put a node, or what it expands to, over the new values."""
@@ -58,8 +76,10 @@ class _Expansion:
                 self._place(part, origin, inner)
             new.update((old, inner.get(v, v)) for old, v in _pairs(node, meaning))
             return
-        kept = self._kept(current, origin, expanded=node is not origin)
-        new.update(zip(node.outputs, kept.outputs, strict=True))
+        values = _folded(current) if node is not origin else None
+        if values is None:
+            values = self._kept(current, origin, expanded=node is not origin).outputs
+        new.update(zip(node.outputs, values, strict=True))
 
     def _kept(self, node: Node, origin: Node, *, expanded: bool) -> Node:
         bodies: dict[str, Attr] = {
@@ -72,6 +92,15 @@ class _Expansion:
             node = self._made.setdefault(key, node)
         self._origin.setdefault(node, origin)
         return node
+
+
+def _folded(node: Node) -> tuple[Value, ...] | None:
+    """Compute what an expansion makes of small constants alone, as a norm does of its scales."""
+    sizes = [v.tensor.size for v in (*node.operands, *node.outputs)]
+    known = node.operands and all(v.constant is not None for v in node.operands)
+    if not known or any(not isinstance(n, int) or n > MOST_FOLDED for n in sizes):
+        return None
+    return tuple(map(constant, interpret(Graph([], node.outputs, [node]), [])))
 
 
 def _pairs(node: Node, meaning: Graph) -> list[tuple[Value, Value]]:
