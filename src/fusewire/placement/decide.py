@@ -27,8 +27,6 @@ from fusewire.store.key import Key
 # Runs of the reference that show how far answers may be apart. As many as tolerances are made for:
 # with four, the float32 reference itself is 1.17 of the tolerance on ppocr-rec, with eight 0.34.
 _RUNS = 8
-# The share of the budget after which no more is judged.
-_JUDGING = 0.7
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,8 @@ def decide(question: Question, memory: Memory, search: Search) -> Decided:
 
 def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
     stage = Stage(question.config, search.limits, search.reference_of, search.isolate)
-    deadline = time.monotonic() + _JUDGING * question.budget
+    # The inputs given are judged on in any case, others as far as there is time.
+    deadline = time.monotonic() + question.budget
     jury = Jury(question.graph, question.inputs, seed=question.seed, runs=_RUNS, deadline=deadline)
     contest = Contest(
         question.inputs, stage, jury, ledger, question.budget, question.tell,

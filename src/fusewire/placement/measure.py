@@ -77,6 +77,14 @@ class Comparison:
     noise: float
     rounds: int
 
+    def without(self, name: str) -> Comparison | None:
+        """Give what was found of the others; None if there are none."""
+        rest = {other: timing for other, timing in self.timings.items() if other != name}
+        if not rest:
+            return None
+        fastest = min(rest, key=lambda other: rest[other].median)
+        return Comparison(rest, fastest, (), self.noise, self.rounds)
+
     def to_data(self) -> dict[str, Any]:
         """Give it as what JSON has."""
         return asdict(self)

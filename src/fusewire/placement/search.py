@@ -1,4 +1,4 @@
-"""Level 1: try the candidates in children, judge them, time those that are right, take the best.
+"""Level 1: try the candidates in children, time them, judge the best, take the fastest right one.
 
 What is known from an earlier comparison is not found out again. What is left over when the budget
 is used up says so; a wrong engine is never taken, and the fact is remembered.
@@ -27,6 +27,8 @@ from fusewire.runtime.why import Tried
 _TRYING = 0.5
 # The reference is there to be right: it is compared where a run takes less than this elsewhere.
 _TINY_SECONDS = 1e-3
+# The share of what is left then that comparing may take: the best is judged after it.
+_COMPARING = 0.6
 # Less than this is no comparison.
 _LEAST_SECONDS = 1.5
 # An answer that was judged comes before one that was not.
@@ -69,6 +71,7 @@ class Contest:
         self._is_thorough = is_thorough
         self._rows: dict[str, Tried] = {}
         self._staged: dict[str, Staged] = {}
+        self._judged: set[str] = set()
         self._wrong: dict[str, Judged] = {}
         self._timing = ""
 
@@ -92,11 +95,24 @@ class Contest:
                 fit.append(candidate)
                 self._try(candidate)
         learning.join()
-        for name, staged in list(self._staged.items()):
-            self._judge(name, staged)
-        if not self._eligible():
+        if self._is_thorough:
+            for name in list(self._staged):
+                self._judge(name)
+        best = self._right(self._compared())
+        if best is None:
             self._last_resort(fit)
-        return self._decided(fit, self._compared())
+            best = self._right(self._compared())
+        return self._decided(fit, best)
+
+    def _right(self, found: Comparison | None) -> Comparison | None:
+        """Judge from the fastest on, until one is not wrong: those behind it need no verdict."""
+        while found is not None:
+            if found.fastest not in self._judged:
+                self._judge(found.fastest)
+            if self._rows[found.fastest].status in _ORDER:
+                return found
+            found = found.without(found.fastest)
+        return None
 
     def _try(self, candidate: Candidate, is_last: bool = False) -> None:
         name, row = candidate.name, described(candidate)
@@ -140,11 +156,12 @@ class Contest:
             if candidate.name not in self._staged:
                 self._try(candidate, is_last=True)
                 if candidate.name in self._staged:
-                    name = candidate.name
-                    self._judge(name, self._staged[name])
+                    self._judge(candidate.name)
 
-    def _judge(self, name: str, staged: Staged) -> None:
+    def _judge(self, name: str) -> None:
         self._tell(f"checking {name}")
+        self._judged.add(name)
+        staged = self._staged[name]
         known = self._ledger.verdict(staged.candidate)
         try:
             judged = known or self._jury.judge(staged.run)
@@ -179,18 +196,24 @@ class Contest:
         while fit := self._eligible():
             contestants = [staged.candidate for staged in fit.values()]
             if (known := self._ledger.times(contestants)) is not None:
-                return known
+                return self._noted(known)
             ways = {n: Way(partial(self._timed, x), x.pid) for n, x in fit.items()}
-            seconds = max(_LEAST_SECONDS, self._budget * (1 - self._used))
+            seconds = max(_LEAST_SECONDS, _COMPARING * self._budget * (1 - self._used))
             try:
                 found = compare(ways, seconds, lambda name: self._tell(f"timing {name}"))
                 self._ledger.keep_times(contestants, found)
-                return found
+                return self._noted(found)
             except EngineError as error:
                 # It ran before, and does no longer: the others are compared without it.
                 name = self._timing
                 self._rows[name] = replace(self._rows[name], status="refused", reason=str(error))
         return None
+
+    def _noted(self, found: Comparison) -> Comparison:
+        for name, timing in found.timings.items():
+            low, high = timing.interval
+            self._rows[name] = replace(self._rows[name], seconds=timing.median, low=low, high=high)
+        return found
 
     def _timed(self, staged: Staged, count: int) -> Sequence[float]:
         self._timing = staged.candidate.name
@@ -201,12 +224,7 @@ class Contest:
             reasons = " ".join(f"{name}: {row.reason}" for name, row in self._rows.items())
             rows = sorted(self._rows.values(), key=_worth)
             raise NoneRightError(f"No engine here gives a right answer. {reasons}", rows)
-        for name, timing in found.timings.items():
-            low, high = timing.interval
-            self._rows[name] = replace(
-                self._rows[name], seconds=timing.median, low=low, high=high,
-                is_chosen=name == found.fastest,
-            )  # fmt: skip
+        self._rows[found.fastest] = replace(self._rows[found.fastest], is_chosen=True)
         chosen = next(candidate for candidate in fit if candidate.name == found.fastest)
         rows = sorted(self._rows.values(), key=_worth)
         return Decision(tuple(rows), chosen, found.noise, tuple(self._notes(found)), self._staged)
