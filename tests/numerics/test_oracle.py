@@ -204,3 +204,19 @@ def test_error_that_equal_elements_share_counts_once() -> None:
         off = oracle.outputs[0] + oracle.tolerance[0] / 10 * (np.arange(24) == 5)
         statuses.append(oracle.judge([off.astype(np.float32)]).status)
     assert statuses == ["right", "wrong"]
+
+
+def test_slices_of_an_answer_that_is_alike_everywhere_are_not_judged() -> None:
+    blank = np.zeros((1, 4, 64, 64), np.float32)
+    weights = np.random.default_rng(5).normal(size=(3, 4, 3, 3)).astype(np.float32)
+    bias = np.random.default_rng(6).normal(size=3).astype(np.float32)
+    attrs = {"strides": (1, 1), "padding": ((1, 1), (1, 1))}
+    x = Value(TensorType(float32, blank.shape), "x")
+    first = ops.conv(x, constant(weights), constant(bias), **attrs)
+    graph = Graph([x], [ops.tanh(ops.conv(first, constant(weights[:, :3]), **attrs))])
+    blanks, noise = (
+        Oracle(graph, [given]).values(graph.outputs)[graph.outputs[0]][0]
+        for given in (blank, np.random.default_rng(7).normal(size=blank.shape).astype(np.float32))
+    )
+    assert blanks.slices == ()
+    assert len(noise.slices) == 5

@@ -28,6 +28,8 @@ SHARED = 6.0
 # The rms of a large slice may be so many times the largest that a run shows; of one element, 3
 # times that, because a few runs tell less about it.
 SLICES = 1.75
+# Where a smaller share of the elements differ, slices tell nothing.
+ALIKE = 0.1
 # Elements that are looked at to tell whether many are equal.
 _LOOKED_AT = 2**16
 
@@ -232,9 +234,10 @@ def _distinct(wide: Array) -> float:
 def _limits(ratios: Sequence[Array], last_place: Array, distinct: float) -> tuple[float, ...]:
     """Set limits from what runs show; one last place everywhere is always allowed.
 
-    Noise is drawn for each element; what an engine does to equal ones counts but once.
+    Noise is drawn for each element; what an engine does to equal ones counts but once. Where almost
+    all are equal, so is what they are made from, and errors add up that noise lets cancel.
     """
-    if not last_place.size:
+    if not last_place.size or distinct < ALIKE:
         return ()
     limits = []
     shown = zip(slice_rms(last_place), *map(slice_rms, ratios), strict=True)
