@@ -55,7 +55,7 @@ OTHERWISE = {
     "arange", "linspace", "eye", "iota", "hann_window", "hamming_window", "blackman_window",
     "conv", "conv_transpose", "deformable_conv", "conv_integer", "qlinear_conv", "max_pool",
     "max_pool_with_indices", "average_pool", "split", "top_k", "dft",
-    "cond", "while", "optional_has", "optional_get", "sequence_empty",
+    "cond", "while", "fused", "optional_has", "optional_get", "sequence_empty",
 }  # fmt: skip
 
 

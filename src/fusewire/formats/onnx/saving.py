@@ -15,6 +15,7 @@ from fusewire.formats.onnx.model import Ref, Write
 from fusewire.formats.onnx.target import DEFAULT, Standard
 from fusewire.formats.onnx.writer import Written, emit
 from fusewire.ir.graph import Constant, Graph, Node
+from fusewire.ops.table import get_op
 
 # A file of more than 2 GB cannot be read by protobuf: weights then lie in a file beside it.
 INSIDE_BYTES = 2**31 - 2**27
@@ -58,8 +59,13 @@ def _check(e: Emitter, node: Node, x: Ref, condition: Ref) -> Ref:
     return e("Gather", e("Unsqueeze", x, e.integers(0)), row, axis=0)
 
 
+def _fused(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
+    """Write the nodes of the body: which of them are one kernel is no part of a model."""
+    return e.run(get_op(node.op).expansion(node), operands, inline=True)[0]
+
+
 # What a file says that engines are not asked to do: the host does it, and says more.
-SAVED: Mapping[str, Write] = {**TABLE, "check": _check}
+SAVED: Mapping[str, Write] = {**TABLE, "check": _check, "fused": _fused}
 
 
 def written_with_functions(graph: Graph, opset: int = DEFAULT) -> Written:
