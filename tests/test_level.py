@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.errors import MiscompileWarning
 from fusewire.placement.remember import Memory
+from fusewire.placement.verify import Judged
 from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store, shared_store
 
+RIGHT = Judged("right", sets=("given",))
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
 
 
@@ -132,3 +135,25 @@ def test_memory_without_a_store_keeps_what_this_process_made() -> None:
 
 def test_shared_store_is_off_in_tests() -> None:
     assert shared_store() is None
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_canary_finds_an_engine_that_goes_wrong_later(
+    level: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fw.register("fusewire.testing.chaos:second_at_run")
+    try:
+        monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["chaos", "reference"])
+        monkeypatch.setattr("fusewire.placement.verify.Jury.judge", lambda self, run: RIGHT)
+        made = fw.compile(
+            program, X, backend="chaos" if level == 0 else "auto", level=level, canary=2,
+            fallback="allow", budget_seconds=2.0,
+        )  # fmt: skip
+        made(X)
+        if made.why().backend == "chaos":
+            with pytest.warns(MiscompileWarning, match="gave a wrong answer"):
+                np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
+        for _ in range(4):
+            np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
+    finally:
+        fw.unregister("chaos")

@@ -17,8 +17,10 @@ from fusewire.backend import Config
 from fusewire.errors import FallbackWarning, RefusedError, UnavailableError
 from fusewire.frontend import Reading, Structure
 from fusewire.ir.graph import Graph, Node
+from fusewire.numerics.judge import Verdict
 from fusewire.ops.table import verify
 from fusewire.options import Options
+from fusewire.placement.canary import Watched
 from fusewire.placement.candidates import Candidate
 from fusewire.placement.claims import Home
 from fusewire.placement.contact import Maker
@@ -26,13 +28,14 @@ from fusewire.placement.decide import Choice, Question, decide, read_tried
 from fusewire.placement.explain import Explanation
 from fusewire.placement.keys import backend_fields, host_fields, settings, state_of_code
 from fusewire.placement.planner import Planned, make_plan
+from fusewire.placement.quarantine import Fact, quarantine
 from fusewire.placement.remember import Made, Memory, Sketch
 from fusewire.placement.select import Search, choose, fitting
 from fusewire.recall import file_key
 from fusewire.region import first_device
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
-from fusewire.runtime.entry import Details, Entry, Undecided
+from fusewire.runtime.entry import Details, Entry, Runner, Undecided
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import Tried
@@ -166,14 +169,39 @@ class Recipe:
         runner = PlanRunner(
             plan, maker.make, maker.rescue, lambda body: make_plan(body, homes, spare).plan
         )
+        made: Runner = runner
+        if options.canary and home.name != FALLBACK:
+            made = Watched(
+                runner, graph, options.canary, found.name,
+                lambda inputs, verdict: self._remade(reading, maker, inputs, verdict),
+            )  # fmt: skip
         details = Details(graph, plan, Explanation(planned, maker, tuple(notes), tried).why)
         is_ours = REGISTRY.backends.describe(home.name).distribution == "fusewire"
-        if key is not None and is_ours and plan.is_whole:
+        if key is not None and is_ours and plan.is_whole and not options.canary:
             self.memory.keep_sketch(key, _sketch(reading, found, config, tried))
         return Entry(
-            graph.inputs, runner, reading.arguments, reading.results, home.name,
+            graph.inputs, made, reading.arguments, reading.results, home.name,
             len(graph.nodes), lambda: details,
         )  # fmt: skip
+
+    def _remade(
+        self, reading: Reading, maker: Maker, inputs: Sequence[Any], verdict: Verdict
+    ) -> Runner:
+        """Make a program again without the engine that was found wrong."""
+        for found in maker.contacts:
+            if found.key is not None:
+                quarantine(self.memory, found.key, Fact("wrong", verdict.reason))
+        graph = run_pipeline(reading.graph).graph
+        if self.level:
+            arguments = reading.arguments.restore(inputs)
+            return self._decided(reading, graph, None, arguments).executable
+        if self.options.fallback == "error":
+            raise RefusedError(
+                f"{maker.home.name} gave a wrong answer, and fallback is not allowed: "
+                f"{verdict.reason}"
+            )
+        planned = make_plan(graph, [reference()])
+        return self._assembled(reading, Candidate(reference(), planned), None, ()).executable
 
     def fields(self) -> dict[str, object] | None:
         """Name what a plan depends on beside the graph; None for what has no name."""

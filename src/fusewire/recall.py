@@ -153,7 +153,8 @@ class _Again:
         start = time.perf_counter()
         shapes = [shape_of(x) for x in inputs]
         key = Key("artifact", artifact_fields(outline, shapes, self.sketch.fields))
-        held = self.memory.artifact(key)
+        is_bad = self.memory.get(Key("quarantine", key.fields)) is not None
+        held = None if is_bad else self.memory.artifact(key)
         if held is None:
             return self.maker.make(outline, graph, inputs)
         artifact, weights = held

@@ -11,13 +11,17 @@ import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, final
 
+from fusewire.backend import Held
 from fusewire.errors import FusewireError, MiscompileWarning
 from fusewire.ir.graph import Graph
 from fusewire.numerics.judge import Verdict
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.sample import HostValue
 from fusewire.placement.quarantine import Fact, Keeper, quarantine
+from fusewire.runtime.entry import Runner
+from fusewire.runtime.transfer import to_host
 from fusewire.store.key import Key
 
 # How the reference says that it has no answer for some inputs.
@@ -69,3 +73,45 @@ class Canary:
             MiscompileWarning,
             stacklevel=4,
         )
+
+
+@final
+class Watched:
+    """A runner whose calls are watched; after a wrong answer another one takes its place.
+
+    ``remake`` is given the inputs of the call that was wrong, which is then answered anew.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        graph: Graph,
+        every: int,
+        name: str,
+        remake: Callable[[Sequence[HostValue], Verdict], Runner],
+    ) -> None:
+        self._runner = runner
+        self._remake = remake
+        self._canary: Canary | None = Canary(graph, every, name, lambda verdict: None)
+
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run, and look at what came out."""
+        outputs = self._runner.call(inputs)
+        canary = self._canary
+        if canary is None:
+            return outputs
+        given: list[Any] = [to_host(x) for x in inputs]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", MiscompileWarning)
+            verdict = canary.watch(given, outputs)
+        if verdict is None or verdict.status != "wrong":
+            return outputs
+        self._canary = None
+        self._runner = self._remake(given, verdict)
+        for warning in said:
+            warnings.warn(str(warning.message), MiscompileWarning, stacklevel=4)
+        return self._runner.call(inputs)
+
+    def close(self) -> None:
+        """Let go of what it runs."""
+        self._runner.close()

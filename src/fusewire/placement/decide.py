@@ -111,7 +111,7 @@ def decide(question: Question, memory: Memory, search: Search) -> Decided:
     if question.fields is not None:
         sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
         key = Key.of("plan", graph=ledger.exact, sizes=sizes, **question.fields)
-        if (found := _recalled(question, key, memory, search)) is not None:
+        if (found := _recalled(question, key, memory, search, ledger)) is not None:
             return found
     decision = _contested(question, ledger, search)
     if key is not None:
@@ -128,7 +128,8 @@ def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
         question.inputs, stage, jury, ledger, question.budget, question.tell,
         is_thorough=question.is_thorough,
     )  # fmt: skip
-    found = candidates(question.graph, question.homes(), question.spare, fallback=question.fallback)
+    homes, config = question.homes(), question.config
+    found = candidates(question.graph, homes, question.spare, config, fallback=question.fallback)
     try:
         decision = contest.run(found)
         ledger.keep_artifact(decision.staged[decision.chosen.name])
@@ -145,7 +146,9 @@ def _written(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _recalled(question: Question, key: Key, memory: Memory, search: Search) -> Decided | None:
+def _recalled(
+    question: Question, key: Key, memory: Memory, search: Search, ledger: Ledger
+) -> Decided | None:
     held = memory.get(key)
     if held is None:
         return None
@@ -166,6 +169,9 @@ def _recalled(question: Question, key: Key, memory: Memory, search: Search) -> D
         return None
     planned = choice.planned(question.graph, home, question.spare, question.fallback)
     found = Candidate(home, planned, choice.form, choice.options)
+    if ledger.fault(found) is not None:
+        memory.drop(key)
+        return None
     return Decided(found, tried, notes)
 
 
