@@ -60,11 +60,12 @@ class Unfit:
 
 
 def candidates(
-    graph: Graph, homes: Iterable[Home], spare: Home, *, fallback: bool
+    graph: Graph, homes: Iterable[Home], spare: Home, given: Config, *, fallback: bool
 ) -> Iterator[Candidate | Unfit]:
     """Yield ways to run a graph, for each home in turn: as it is, then in other forms.
 
-    With ``fallback`` the spare home runs what a home refuses, if that is not most of it.
+    Options that were ``given`` are not tried otherwise. With ``fallback`` the spare home runs what
+    a home refuses, if that is not most of it.
     """
     for home in homes:
         others = [home] if not fallback or home.name == spare.name else [home, spare]
@@ -84,7 +85,8 @@ def candidates(
             if _hopeless(with_parts, home) is None:
                 yield Candidate(home, with_parts, "expanded")
         for options in home.backend.configs(planned.plan.graph, home.device):
-            yield Candidate(home, planned, options=options)
+            if not options.keys() & given.options.keys():
+                yield Candidate(home, planned, options=options)
 
 
 def _hopeless(planned: Planned, home: Home) -> str | None:
