@@ -62,15 +62,15 @@ class Unfit:
 def candidates(
     graph: Graph, homes: Iterable[Home], spare: Home, given: Config, *, fallback: bool
 ) -> Iterator[Candidate | Unfit]:
-    """Yield ways to run a graph, for each home in turn: as it is, then in other forms.
+    """Yield ways to run a graph: as it is, on each home in turn; then in other forms.
 
     Options that were ``given`` are not tried otherwise. With ``fallback`` the spare home runs what
     a home refuses, if that is not most of it.
     """
+    native: list[Candidate] = []
     for home in homes:
-        others = [home] if not fallback or home.name == spare.name else [home, spare]
         try:
-            planned = make_plan(graph, others, spare)
+            planned = make_plan(graph, _allowed(home, spare, fallback), spare)
         except RefusedError as error:
             yield Unfit(home, str(error))
             continue
@@ -78,15 +78,21 @@ def candidates(
         if reason is not None:
             yield Unfit(home, reason)
             continue
-        yield Candidate(home, planned)
-        whole = _taken_whole(planned, home)
-        if whole and home.name != spare.name:
-            with_parts = make_plan(expanded(graph), others, spare)
-            if _hopeless(with_parts, home) is None:
-                yield Candidate(home, with_parts, "expanded")
+        native.append(Candidate(home, planned))
+        yield native[-1]
+    for candidate in native:
+        home, planned = candidate.home, candidate.planned
         for options in home.backend.configs(planned.plan.graph, home.device):
             if not options.keys() & given.options.keys():
-                yield Candidate(home, planned, options=options)
+                yield replace(candidate, options=options)
+        if _taken_whole(planned, home) and home.name != spare.name:
+            with_parts = make_plan(expanded(graph), _allowed(home, spare, fallback), spare)
+            if _hopeless(with_parts, home) is None:
+                yield Candidate(home, with_parts, "expanded")
+
+
+def _allowed(home: Home, spare: Home, fallback: bool) -> list[Home]:
+    return [home, spare] if fallback and home.name != spare.name else [home]
 
 
 def _hopeless(planned: Planned, home: Home) -> str | None:
