@@ -26,7 +26,7 @@ MOVED_IN_OP = 0.4
 CHUNK = 1 << 15
 # Random numbers of a run, at least and at most: tensors take theirs from random places in them.
 FEWEST = 1 << 12
-MOST = 1 << 18
+MOST = 1 << 17
 
 
 class Noise:
@@ -109,8 +109,9 @@ class Noise:
         key = places, walk, eps, work
         block = self._blocks.get(key)
         if block is None:
-            last, even = self._drawn
-            steps = (places * last + walk * even) * (eps * self._amount)
+            pairs = zip(self._drawn, (places, walk), strict=True)
+            parts = [drawn * (share * eps * self._amount) for drawn, share in pairs if share]
+            steps = parts[0] if len(parts) == 1 else parts[0] + parts[1]
             block = (steps + 1j * steps[::-1] if work.kind == "c" else steps).astype(work)
             self._blocks[key] = block
         start = int(self._rng.integers(len(block) - count + 1))

@@ -66,7 +66,7 @@ class Scales:
             return learned[0] if learned and learned[0].size == output.size else None
         if tolerance.kind == "ranged":
             # Far out everybody gives 0 itself.
-            return np.not_equal(output, 0).astype(np.float32).reshape(-1)
+            return 1.0 if np.all(output) else np.not_equal(output, 0).astype(np.float32).reshape(-1)
         if tolerance.kind == "ulps":
             return None
         axis: Any = node.attrs.get("axis")
@@ -94,7 +94,7 @@ def _walk_of(node: Node, bindings: Mapping[Symbol, int]) -> float | None:
         # A running sum is rounded at each term, also where the terms then cancel.
         return WALK * float(terms_of(node, bindings) ** 0.5)
     if kind in ("ulps", "ranged"):
-        return ulps / 4 if ulps > 1 else 0.0
+        return ulps / 4 if ulps > 1 or kind == "ranged" else 0.0
     return 1.0
 
 
