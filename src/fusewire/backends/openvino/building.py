@@ -31,13 +31,13 @@ def compiled_model(
     core: Any, holding: Holding, launch: Mapping[str, Fact]
 ) -> tuple[Any, Sequence[Array]]:
     """Compile a region; give that, and the arrays that the engine reads where they lie."""
-    model, kept = model_of(holding)
+    model, kept = model_of(holding, launch.get("nan") != "engine")
     return core.compile_model(model, "CPU", settings(launch)), kept
 
 
-def model_of(holding: Holding) -> tuple[Any, Sequence[Array]]:
+def model_of(holding: Holding, exact: bool) -> tuple[Any, Sequence[Array]]:
     """Build a region of the engine's nodes; give that, and the arrays that it has not copied."""
-    scope = Scope(holding)
+    scope = Scope(holding, exact)
     results = [ops.result(x) for x in scope.run(holding.graph)]
     return openvino.Model(results, scope.parameters, holding.graph.name), scope.kept
 

@@ -21,7 +21,7 @@ from fusewire.backend import (
     Unavailable,
 )
 from fusewire.backends.openvino.gaps import GAPS
-from fusewire.backends.openvino.info import INFO
+from fusewire.backends.openvino.info import INFO, launch_of
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
@@ -100,10 +100,9 @@ class OpenvinoBackend(Backend, Scripted):
         from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
         from fusewire.region import edge_slots, weight_slots
 
-        config.checked(INFO.name, {})
+        launch = launch_of(config)
         region = with_plain_bodies(region)
         weights = list(weight_slots(region, INLINE_BYTES + 1))
-        launch = {} if config.threads is None else {"threads": config.threads}
         slots = (*edge_slots(region), *weights)
         made = Artifact("rebuild", print_graph(region).encode(), slots, launch=launch)
         size = sum(constant.array.nbytes for constant in constants_of(region).values())
@@ -141,6 +140,14 @@ class OpenvinoBackend(Backend, Scripted):
             "cpu": processor(),
             "precision": "f32",
         }
+
+    def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
+        """Offer the engine's own nodes, which lose NaN, where there are such."""
+        from fusewire.backends.openvino.lowering import LOWERINGS
+
+        nodes = (node for part in region.walk() for node in part.nodes)
+        rows = ((LOWERINGS.get(node.op), node) for node in nodes)
+        return [{"nan": "engine"}] if any(row and row.may_lose(n) for row, n in rows) else []
 
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give the model as files, and what runs it."""

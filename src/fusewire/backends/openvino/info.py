@@ -1,6 +1,7 @@
-"""Who the backend is. Plain data; must never import the engine."""
+"""Who the backend is, and what it can be told. Must never import the engine."""
 
-from fusewire.backend import BackendInfo
+from fusewire.backend import BackendInfo, Config, Fact
+from fusewire.errors import OptionsError
 from fusewire.process.wheels import installed
 
 INFO = BackendInfo(
@@ -10,3 +11,14 @@ INFO = BackendInfo(
     vendor="Intel",
     extra="openvino",
 )
+# "exact" lets NaN and infinities through as the ops do; "engine" as the engine's own nodes do.
+NAN = ("exact", "engine")
+
+
+def launch_of(config: Config) -> dict[str, Fact]:
+    """Give what an artifact is built and run with; as little as there is to say."""
+    nan = config.checked(INFO.name, {"nan": NAN[0]})["nan"]
+    if nan not in NAN:
+        raise OptionsError(f'{INFO.name} has no nan={nan!r}. It has "exact" and "engine".')
+    threads: dict[str, Fact] = {} if config.threads is None else {"threads": config.threads}
+    return threads if nan == NAN[0] else {**threads, "nan": nan}

@@ -37,8 +37,12 @@ from fusewire.ops.table import get_op
 class Scope:
     """One graph, or one body, being built."""
 
-    def __init__(self, holding: Holding, outer: Scope | None = None, inline: bool = False) -> None:
+    def __init__(
+        self, holding: Holding, exact: bool, outer: Scope | None = None, inline: bool = False
+    ) -> None:
+        """Unless ``exact``, nodes of the engine's own may lose NaN: see lowering/own."""
         self.holding = holding
+        self.exact = exact
         self.parameters: list[Ov] = []
         self.kept: list[Array] = outer.kept if outer else []
         self.sizes: Sizes = Sizes(outer.sizes if outer else None, inline)
@@ -63,7 +67,7 @@ class Scope:
 
     def inside(self, inline: bool = False) -> Scope:
         """Begin a body."""
-        return Scope(self.holding, self, inline)
+        return Scope(self.holding, self.exact, self, inline)
 
     def accept(self, value: Value) -> list[Ov]:
         """Make a parameter of each piece of a body's input, and give them."""
@@ -149,7 +153,8 @@ class Scope:
         if mode == "parts":
             return self._moved(node, row.lower)
         if mode == "plain":
-            return _several(row.lower(self, node, *self._operands(node, self.plain)))
+            lower = row.own if row.own and not self.exact and row.may_lose(node) else row.lower
+            return _several(lower(self, node, *self._operands(node, self.plain)))
         lower = row.complex if mode == "complex" else row.wide
         assert lower is not None, f"{node.op} was claimed without a way to lower it"
         return _several(lower(self, node, *self._operands(node, self.pair)))

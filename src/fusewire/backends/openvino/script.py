@@ -7,10 +7,11 @@ from pathlib import Path
 
 import openvino
 
-from fusewire.backend import Config, Fact
+from fusewire.backend import Config
 from fusewire.backends.openvino.building import model_of
 from fusewire.backends.openvino.executable import settings
 from fusewire.backends.openvino.holding import Holding
+from fusewire.backends.openvino.info import launch_of
 from fusewire.backends.openvino.refusal import held, with_plain_bodies
 from fusewire.backends.openvino.storage import LONG
 from fusewire.ir.graph import Graph, Value
@@ -40,9 +41,9 @@ def script(region: Graph, config: Config) -> Script | None:
     graph = holding.graph
     if not all(_is_plain(holding, value) for value in (*graph.inputs, *graph.outputs)):
         return None
-    launch: dict[str, Fact] = {} if config.threads is None else {"threads": config.threads}
+    launch = launch_of(config)
     # What was not copied must be there until all is written.
-    model, _kept = model_of(holding)
+    model, _kept = model_of(holding, launch.get("nan") != "engine")
     with tempfile.TemporaryDirectory() as folder:
         openvino.serialize(model, f"{folder}/model.xml", f"{folder}/model.bin")
         files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}

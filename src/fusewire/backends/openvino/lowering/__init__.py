@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from fusewire.backends.openvino.lowering import (
+    activation,
     complexes,
     contraction,
     control,
@@ -14,6 +15,7 @@ from fusewire.backends.openvino.lowering import (
     logic,
     movement,
     normalization,
+    own,
     padding,
     pooling,
     recurrent,
@@ -27,10 +29,12 @@ from fusewire.backends.openvino.lowering.entry import Entry
 _FAMILIES = (
     floats, integers, logic, conversion, movement, padding, indexing, reduction, contraction,
     convolution, pooling, complexes, sorting, normalization, resampling,
-    vision, recurrent, control,
+    activation, vision, recurrent, control,
 )  # fmt: skip
 _PLAIN = {name: entry for family in _FAMILIES for name, entry in family.TABLE.items()}
-LOWERINGS: dict[str, Entry] = {
-    name: replace(entry, complex=complexes.PAIRED[name]) if name in complexes.PAIRED else entry
-    for name, entry in _PLAIN.items()
-}
+LOWERINGS: dict[str, Entry] = own.with_own(
+    {
+        name: replace(entry, complex=complexes.PAIRED[name]) if name in complexes.PAIRED else entry
+        for name, entry in _PLAIN.items()
+    }
+)

@@ -32,7 +32,8 @@ class Entry:
     ``takes`` names the dtypes of data operands: f(loats of 16 and 32 bits), i(nts of up to 32
     bits), u(int32, in the bits of int32), b(ool). ``complex`` and ``wide`` are for complex64 and
     for 64-bit integers that need all their bits; they are given and give pairs for such operands.
-    ``refuses`` gives a sentence for what the op cannot do here.
+    ``refuses`` gives a sentence for what the op cannot do here. ``own`` is for floats, and right
+    where all of them are finite: what the engine has, without what mends it.
     """
 
     lower: Lower
@@ -40,6 +41,11 @@ class Entry:
     complex: Lower | None = None
     wide: Lower | None = None
     refuses: Callable[[Node], str | None] | None = None
+    own: Lower | None = None
+
+    def may_lose(self, node: Node) -> bool:
+        """Tell whether the engine has a node of its own for this, that may lose NaN."""
+        return self.own is not None and node.operands[0].tensor.dtype.is_float
 
 
 Table: TypeAlias = Mapping[str, Entry]

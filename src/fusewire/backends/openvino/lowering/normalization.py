@@ -1,10 +1,9 @@
-"""Composites that the engine has whole, and has right."""
+"""Norms and shares along an axis that the engine has whole, and has right."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from openvino import opset16 as ops
 
 from fusewire.backends.openvino.lowering.entry import (
@@ -12,19 +11,11 @@ from fusewire.backends.openvino.lowering.entry import (
     Ov,
     Table,
     const,
-    elementwise,
     number,
-    on_ints,
     rank_of,
-    select,
 )
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.ir.graph import Node
-
-
-def relu(x: Ov) -> Ov:
-    """Keep NaN, which the engine's own drops: of two operands it gives the second for NaN."""
-    return ops.maximum(number(0, x), x)
 
 
 def _softmax(s: Any, node: Node, x: Ov) -> Ov:
@@ -43,21 +34,7 @@ def _layer_norm(s: Any, node: Node, x: Ov, scale: Ov | None, bias: Ov | None) ->
     return found if bias is None else ops.add(found, bias)
 
 
-def _gelu(s: Any, node: Node, x: Ov) -> Ov:
-    found = ops.gelu(x, "tanh" if attr(node, "approximate") else "erf")
-    # The engine has NaN at infinity (2026.4.1).
-    return select(ops.equal(x, number(np.inf, x)), x, found)
-
-
-def _leaky_relu(s: Any, node: Node, x: Ov) -> Ov:
-    return ops.prelu(x, const([float(attr(node, "alpha"))], "f32"))
-
-
 TABLE: Table = {
-    "relu": Entry(on_ints(relu), "fi"),
     "softmax": Entry(_softmax),
     "layer_norm": Entry(_layer_norm),
-    "gelu": Entry(_gelu),
-    "leaky_relu": Entry(_leaky_relu),
-    "silu": Entry(elementwise(lambda x: ops.swish(x))),
 }

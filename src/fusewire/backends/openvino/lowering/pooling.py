@@ -27,13 +27,14 @@ from fusewire.ops.inference import within
 from fusewire.ops.window import Window, known
 
 
-def _window(node: Node) -> Window:
+def pooled(node: Node) -> Window:
+    """Say how the window of a node slides."""
     return window_of(node, attr(node, "window"))
 
 
 def _max_pool(s: Any, node: Node, x: Ov) -> Ov:
-    of, window = node.outputs[0].tensor.dtype, _window(node)
-    found = _largest(convert(ints(x), "f32"), window)
+    of, window = node.outputs[0].tensor.dtype, pooled(node)
+    found = largest(convert(ints(x), "f32"), window)
     if of.is_integer:
         return stored(convert(found, "i32"), of)
     # The engine skips NaN and begins with the smallest float32: see reduction.
@@ -42,12 +43,13 @@ def _max_pool(s: Any, node: Node, x: Ov) -> Ov:
         number(2.0, x),
         select(ops.equal(x, number(-np.inf, x)), number(0.0, x), number(1.0, x)),
     )
-    flag = _largest(flags, window)
+    flag = largest(flags, window)
     found = select(ops.less(flag, number(1.0, x)), number(-np.inf, x), found)
     return select(ops.less(number(1.0, x), flag), number(np.nan, x), found)
 
 
-def _largest(x: Ov, window: Window) -> Ov:
+def largest(x: Ov, window: Window) -> Ov:
+    """Take the largest of each window, as the engine does."""
     x, low, high = cropped(x, window)
     # "ceil_torch" leaves out windows that would start in the padding, as the op does.
     return ops.max_pool(
@@ -57,7 +59,7 @@ def _largest(x: Ov, window: Window) -> Ov:
 
 
 def _refuses(node: Node) -> str | None:
-    x, of, window = node.operands[0].tensor, node.operands[0].tensor.dtype, _window(node)
+    x, of, window = node.operands[0].tensor, node.operands[0].tensor.dtype, pooled(node)
     if of.is_integer and of.bits > 16:
         return f"OpenVINO compares {of} in float32, which loses digits."
     if x.rank > 5:
@@ -100,11 +102,11 @@ def _ceiled(window: Window, node: Node) -> Window:
 
 
 def _sum_pool(s: Any, node: Node, x: Ov) -> Ov:
-    return _summed(x, _ceiled(_window(node), node))
+    return _summed(x, _ceiled(pooled(node), node))
 
 
 def _average_pool(s: Any, node: Node, x: Ov) -> Ov:
-    window = _window(node)
+    window = pooled(node)
     counts = bool(attr(node, "count_padding"))
     if not window.ceil and min(n for side in window.padding for n in side) >= 0:
         low, high = ([side[i] for side in window.padding] for i in (0, 1))

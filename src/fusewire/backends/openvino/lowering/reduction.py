@@ -42,7 +42,8 @@ def reduced_axes(node: Node) -> list[int]:
     return list(axes_of(attr(node, "axes"), node.operands[0].tensor.rank))
 
 
-def _over(node: Node, reduce: Callable[..., Ov], x: Ov) -> Ov:
+def over(node: Node, reduce: Callable[..., Ov], x: Ov) -> Ov:
+    """Reduce as the engine does."""
     axes = reduced_axes(node)
     return reduce(x, const(axes), bool(attr(node, "keepdims"))) if axes else x
 
@@ -50,7 +51,7 @@ def _over(node: Node, reduce: Callable[..., Ov], x: Ov) -> Ov:
 def _sum(s: Any, node: Node, x: Ov) -> Ov:
     of = node.outputs[0].tensor.dtype
     if not of.is_integer:
-        return _over(node, ops.reduce_sum, x)
+        return over(node, ops.reduce_sum, x)
     return wrapped(_exact_sum(node, ints(x)), of)
 
 
@@ -90,14 +91,14 @@ def _extreme(name: str) -> Lower:
             return x
         if of.kind == "bool":
             logical = ops.reduce_logical_or if name == "max" else ops.reduce_logical_and
-            return _over(node, logical, x)
+            return over(node, logical, x)
         if of.is_float:
             return _float_extreme(node, reduce, x, sign)
         low, high = of.range
         found = _int_extreme(node, reduce, ints(x), of.bits, sign)
         if _is_filled(node):
             return stored(found, of)
-        some = _over(node, ops.reduce_max, ops.broadcast(const(1.0, "f32"), shape_of(x)))
+        some = over(node, ops.reduce_max, ops.broadcast(const(1.0, "f32"), shape_of(x)))
         none = const(max(low if sign > 0 else high, -(2**31)))
         return stored(select(above(some, const(0.0, "f32")), found, none), of)
 
@@ -109,15 +110,15 @@ def _float_extreme(node: Node, reduce: Callable[..., Ov], x: Ov, sign: int) -> O
     bound = number(-sign * np.inf, x)
     some = number(1.0, x)
     real = select(ops.equal(x, bound), number(0.0, x), some)
-    flag = _over(node, ops.reduce_max, select(ops.is_nan(x), number(2.0, x), real))
-    found = select(ops.less(flag, some), bound, _over(node, reduce, x))
+    flag = over(node, ops.reduce_max, select(ops.is_nan(x), number(2.0, x), real))
+    found = select(ops.less(flag, some), bound, over(node, reduce, x))
     return select(above(flag, some), number(np.nan, x), found)
 
 
 def _int_extreme(node: Node, reduce: Callable[..., Ov], x: Ov, bits: int, sign: int) -> Ov:
     """Compare upper halves first, then lower halves where those are equal."""
     if bits <= 16:
-        return convert(_over(node, reduce, convert(x, "f32")), "i32")
+        return convert(over(node, reduce, convert(x, "f32")), "i32")
     axes = const(reduced_axes(node))
     upper = ops.bitwise_right_shift(x, const(16))
     best = convert(reduce(convert(upper, "f32"), axes, True), "i32")
@@ -130,7 +131,7 @@ def _int_extreme(node: Node, reduce: Callable[..., Ov], x: Ov, bits: int, sign: 
 
 
 def _mean(s: Any, node: Node, x: Ov) -> Ov:
-    return _over(node, ops.reduce_mean, x)
+    return over(node, ops.reduce_mean, x)
 
 
 def _refuses_mean(node: Node) -> str | None:
@@ -204,8 +205,8 @@ def _limit(node: Node, sign: int) -> Any:
     return of.range[0 if sign < 0 else 1]
 
 
-def _position(largest: bool) -> Lower:
-    """Find the first or last extreme; NaN is one, wherever it is."""
+def position(largest: bool, exact: bool = True) -> Lower:
+    """Find the first or last extreme; NaN is one, wherever it is, where that is asked for."""
     mode = "max" if largest else "min"
 
     def lower(s: Any, node: Node, x: Ov) -> Ov:
@@ -219,7 +220,7 @@ def _position(largest: bool) -> Lower:
         if flipped:
             x = ops.slice(x, const([-1]), const([-(2**31)]), const([-1]), const([axis]))
         found = _first(x, axis, mode)
-        if of.is_float:
+        if exact and of.is_float:
             nan = convert(ops.is_nan(x), "f32")
             broken = ops.reduce_max(nan, const([axis]), True)
             found = select(above(broken, number(0.0, nan)), _first(nan, axis, "max"), found)
@@ -250,7 +251,7 @@ def each(lower: Lower) -> Lower:
 
 def _product(s: Any, node: Node, x: Ov) -> Ov:
     of = node.outputs[0].tensor.dtype
-    found = _over(node, ops.reduce_prod, ints(x))
+    found = over(node, ops.reduce_prod, ints(x))
     return wrapped(found, of) if of.is_integer else found
 
 
@@ -259,11 +260,11 @@ TABLE: Table = {
     "reduce_prod": Entry(_product, "fi"),
     "reduce_max": Entry(_extreme("max"), "fib"),
     "reduce_min": Entry(_extreme("min"), "fib"),
-    "reduce_any": Entry(lambda s, node, x: _over(node, ops.reduce_logical_or, x), "b"),
-    "reduce_all": Entry(lambda s, node, x: _over(node, ops.reduce_logical_and, x), "b"),
+    "reduce_any": Entry(lambda s, node, x: over(node, ops.reduce_logical_or, x), "b"),
+    "reduce_all": Entry(lambda s, node, x: over(node, ops.reduce_logical_and, x), "b"),
     "reduce_mean": Entry(_mean, refuses=_refuses_mean),
-    "argmax": Entry(_position(True), "fiub"),
-    "argmin": Entry(_position(False), "fiub"),
+    "argmax": Entry(position(True), "fiub"),
+    "argmin": Entry(position(False), "fiub"),
     "cumsum": Entry(_cumsum, "fiu", complex=each(_cumsum)),
     "cumprod": Entry(_running(ops.multiply, lambda n: 1), "fi", refuses=_refuses_running),
     "cummax": Entry(_running(maximum, lambda n: _limit(n, -1)), "fi", refuses=_refuses_running),

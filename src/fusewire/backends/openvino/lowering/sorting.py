@@ -32,25 +32,26 @@ def _ordered(node: Node, x: Ov, count: Ov, axis: int, largest: bool) -> Pair:
     of = node.operands[0].tensor.dtype
     mode = "max" if largest else "min"
     if of is uint32:
-        values, places = _top(turned(x), count, axis, mode)
+        values, places = top(turned(x), count, axis, mode)
         return turned(values), places
     if of.kind == "bool":
-        values, places = _top(convert(x, "f32"), count, axis, mode)
+        values, places = top(convert(x, "f32"), count, axis, mode)
         return convert(values, "boolean"), places
     if not of.is_float:
-        values, places = _top(ints(x), count, axis, mode)
+        values, places = top(ints(x), count, axis, mode)
         return stored(values, of), places
     # The engine has no place for NaN: they go where infinities are, then to the end of those.
     nan = ops.is_nan(x)
     whole = ops.squeeze(dim_of(x, axis), const([0]))
-    _, first = _top(select(nan, number(np.inf, x), x), whole, axis, mode)
+    _, first = top(select(nan, number(np.inf, x), x), whole, axis, mode)
     flags = ops.gather_elements(convert(nan, "f32"), first, axis)
-    _, second = _top(flags, count, axis, mode)
+    _, second = top(flags, count, axis, mode)
     places = ops.gather_elements(first, second, axis)
     return ops.gather_elements(x, places, axis), places
 
 
-def _top(x: Ov, count: Ov, axis: int, mode: str) -> Pair:
+def top(x: Ov, count: Ov, axis: int, mode: str) -> Pair:
+    """Take so many in order as the engine does, with their places."""
     found = ops.topk(x, count, axis, mode, "value", "i32", True)
     return found.output(0), found.output(1)
 

@@ -1,0 +1,80 @@
+"""OpenVINO's own nodes, which lose NaN: offered to be timed, right without NaN, refused by name."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.backend import Config, Offer
+from fusewire.dtypes import float32
+from fusewire.errors import OptionsError
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.interpret import interpret
+from fusewire.ops.table import get_op
+from fusewire.placement.candidates import Candidate, candidates
+from fusewire.placement.claims import Home
+from fusewire.region import build, first_device
+from fusewire.registry import REGISTRY
+from fusewire.testing.conformance import cases, value_problems
+from fusewire.testing.suite import merge
+
+NAME = "openvino"
+BACKEND = REGISTRY.backends.get(NAME)
+CPU = first_device(BACKEND)
+ENGINE = Config(options={"nan": "engine"})
+OWN = [name for name, row in (BACKEND.lowerings or {}).items() if row.own is not None]
+
+
+def _graph(function: Any) -> Graph:
+    x = Value(TensorType(float32, (2, 3)), "x")
+    return Graph([x], [function(x)])
+
+
+def _is_finite(graph: Graph, given: Any) -> bool:
+    """Tell whether a case is taken, and neither operands nor the answer have NaN or infinities."""
+    if not all(isinstance(found, Offer) for found in BACKEND.claim(graph, CPU)):
+        return False
+    arrays: Any = [*given, *interpret(graph, given)]
+    return all(bool(np.isfinite(x).all()) for x in arrays)
+
+
+def test_own_nodes_are_right_where_all_is_finite() -> None:
+    made = [case.make() for name in OWN for case in cases([get_op(name)]) if case.dtype is float32]
+    asked = [(graph, given) for graph, given in made if _is_finite(graph, given)]
+    assert len(asked) > 3 * len(OWN)
+    whole = merge([graph for graph, _ in asked])
+    executable = build(BACKEND, whole, CPU, ENGINE)
+    found = iter(executable.run([x for _, given in asked for x in given]).wait())
+    for graph, given in asked:
+        got: Any = [next(found) for _ in graph.outputs]
+        assert not value_problems(graph, given, got), graph
+    assert next(found, None) is None
+
+
+def test_exact_keeps_what_the_engine_loses() -> None:
+    graph, x = _graph(fw.ops.relu), np.full((2, 3), np.nan, np.float32)
+    (exact,) = build(BACKEND, graph, CPU).run([x]).wait()
+    (own,) = build(BACKEND, graph, CPU, ENGINE).run([x]).wait()
+    assert np.isnan(np.asarray(exact)).all()
+    assert not np.isnan(np.asarray(own)).any()
+
+
+def test_own_nodes_are_offered_where_there_are_any() -> None:
+    assert list(BACKEND.configs(_graph(fw.ops.relu), CPU)) == [{"nan": "engine"}]
+    assert not list(BACKEND.configs(_graph(fw.ops.tanh), CPU))
+
+
+@pytest.mark.parametrize("given", [{}, {"nan": "exact"}, {"nan": "engine"}])
+def test_option_that_was_given_is_not_tried_otherwise(given: dict[str, Any]) -> None:
+    home, spare = Home(BACKEND, CPU), Home(REGISTRY.backends.get("reference"), CPU)
+    graph = _graph(fw.ops.hard_swish)
+    found = candidates(graph, [home], spare, Config(options=given), fallback=False)
+    names = [way.name for way in found if isinstance(way, Candidate)]
+    assert [name for name in names if "nan" in name] == ([] if given else ["openvino nan=engine"])
+
+
+def test_unknown_meaning_names_those_there_are() -> None:
+    with pytest.raises(OptionsError, match='"exact" and "engine"'):
+        BACKEND.compile(_graph(fw.ops.relu), CPU, Config(options={"nan": "lost"}))
