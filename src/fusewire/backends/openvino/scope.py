@@ -153,8 +153,8 @@ class Scope:
         if mode == "parts":
             return self._moved(node, row.lower)
         if mode == "plain":
-            lower = row.own if row.own and not self.exact and row.may_lose(node) else row.lower
-            return _several(lower(self, node, *self._operands(node, self.plain)))
+            own = None if self.exact or not row.may_lose(node) else row.own
+            return _several((own or row.lower)(self, node, *self._operands(node, self.plain)))
         lower = row.complex if mode == "complex" else row.wide
         assert lower is not None, f"{node.op} was claimed without a way to lower it"
         return _several(lower(self, node, *self._operands(node, self.pair)))
