@@ -220,3 +220,13 @@ def test_slices_of_an_answer_that_is_alike_everywhere_are_not_judged() -> None:
     )
     assert blanks.slices == ()
     assert len(noise.slices) == 5
+
+
+@pytest.mark.parametrize(("given", "count"), [(np.zeros, 0), (np.ones, 0), (None, 3)])
+def test_slices_of_what_blank_inputs_give_are_not_judged(given: Any, count: int) -> None:
+    weights = np.random.default_rng(8).normal(size=(32, 3)).astype(np.float32)
+    x = np.random.default_rng(9).normal(size=(1, 32)).astype(np.float32)
+    x = x if given is None else given(x.shape, np.float32)
+    graph = fw.trace(lambda x: np.tanh(x + 1) @ weights, x)
+    (expected,) = Oracle(graph, [x]).values(graph.outputs)[graph.outputs[0]]
+    assert len(expected.slices) == count
