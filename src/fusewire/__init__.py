@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.formats.onnx.saving import save_onnx
     from fusewire.frontend import Limits, Spec
+    from fusewire.fusing import fuse
     from fusewire.ir.graph import Graph
     from fusewire.options import Options
     from fusewire.registry import (
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "compile": "compiler", "load": "compiler", "trace": "compiler", "run": "compiler",
-    "Options": "options",
+    "Options": "options", "fuse": "fusing",
     "Program": "runtime.program", "Result": "runtime.program",
     "save_onnx": "formats.onnx.saving",
     "Spec": "frontend", "Limits": "frontend",
@@ -55,6 +56,7 @@ __all__ = [
     "Spec",
     "compile",
     "devices",
+    "fuse",
     "get",
     "list_backends",
     "load",

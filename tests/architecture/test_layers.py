@@ -21,6 +21,7 @@ LAYERS = (
     "placement",
     "runtime",
     "store",
+    "fusing",
     "registry",
     "capability",
     "plugins",

@@ -11,6 +11,7 @@ COMMANDS = {
     "explain": "Show how a model is run, and why: by region, node and engine.",
     "run": "Run a model on inputs that are given or made up.",
     "show": "Show inputs, outputs, ops, parameters, flops and dynamic dims of a model.",
+    "fuse": "Show which nodes of a model become one kernel, and which do not and why.",
     "ops": "List every op by family, with its dtypes and cases.",
     "backends": "List backends, installed and not, with versions and reasons.",
     "conform": "Run every op, sample and dtype on a backend, without fallback.",

@@ -8,7 +8,7 @@ a kernel is written; ``fusewire.kernel`` makes one for each group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,22 +16,13 @@ from fusewire.errors import GraphError
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.rewrite.fusion_cost import Cost, Limits, Work, bytes_and_launches
+from fusewire.rewrite.fusion_graph import body_of, joined
 from fusewire.rewrite.fusion_group import Growing, elements, is_static, reads_of, size_of, source
 from fusewire.rewrite.fusion_grow import Growth, Unfused, ordered
+from fusewire.rewrite.fusion_patterns import PATTERNS, pattern_of
 from fusewire.rewrite.kinds import Kind, kind_of, unshaped
 from fusewire.rewrite.legalize import Refuses, refuses_composites
 from fusewire.rewrite.origins import expand
-
-# The patterns by name, the first that fits.
-PATTERNS = (
-    "attention", "softmax", "layer norm", "rms norm", "convolution + batch norm",
-    "convolution + activation", "linear + activation", "reduction + elementwise", "elementwise",
-    "mixed", "single", "copy",
-)  # fmt: skip
-_NAMED = {
-    "softmax": "softmax", "log_softmax": "softmax", "layer_norm": "layer norm",
-    "rms_norm": "rms norm",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -54,6 +45,11 @@ class Group:
         """The ops of the nodes it was made for, in order."""
         return " ".join(dict.fromkeys(node.op for node in self.origins))
 
+    @cached_property
+    def graph(self) -> Graph:
+        """What it computes, by itself."""
+        return body_of(self)[0]
+
 
 @dataclass(frozen=True)
 class Fusion:
@@ -69,6 +65,11 @@ class Fusion:
     refused: tuple[Unfused, ...]
     before: Work
     after: Work
+
+    @cached_property
+    def fused(self) -> Graph:
+        """The graph with each group as one node, ``fused``."""
+        return joined(self.graph, self.groups)
 
     @property
     def least(self) -> int:
@@ -97,13 +98,17 @@ def fuse(
     *,
     cost: Cost = bytes_and_launches,
     limits: Limits = Limits(),
+    apart: Callable[[Graph], Mapping[Node, str]] | None = None,
 ) -> Fusion:
-    """Find the groups of a graph; GraphError where it has values that are no tensors."""
+    """Find the groups of a graph; GraphError where it has values that are no tensors.
+
+    ``apart`` names nodes, of the graph that is left to fuse, that are in no kernel, and why.
+    """
     for value in [*graph.inputs, *(v for n in graph.nodes for v in n.outputs)]:
         if not isinstance(value.type, TensorType):
             raise GraphError(f"Fusion is for tensors, and {value!r} is none.")
     expanded = expand(graph, refuses)
-    growth = Growth(expanded.graph, cost, limits)
+    growth = Growth(expanded.graph, cost, limits, apart(expanded.graph) if apart else {})
     growth.run(_attentions(expanded.graph, expanded.origin, limits))
     groups = ordered(dict.fromkeys(growth.group_of.values()))
     copies = [_copy(value) for value in dict.fromkeys(expanded.graph.outputs) if _is_view(value)]
@@ -146,24 +151,6 @@ def _group(group: Growing, graph: Graph, origin: Mapping[Node, Node]) -> Group:
     )  # fmt: skip
 
 
-def pattern_of(group: Growing, origins: Iterable[Node]) -> str:
-    """Name what a group is."""
-    ops = [node.op for node in origins]
-    if group.kept:
-        return "attention"
-    if len(group.nodes) == 1:
-        return "single"
-    if group.has(Kind.FOLD):
-        named = [_NAMED[op] for op in ops if op in _NAMED]
-        return named[0] if named else "reduction + elementwise"
-    if group.has(Kind.CONTRACT):
-        if not any(node.op == "conv" for node in group.nodes):
-            return "linear + activation"
-        norm = "batch_norm" in ops
-        return "convolution + batch norm" if norm else "convolution + activation"
-    return "mixed" if group.has(Kind.WINDOW, Kind.WHOLE) else "elementwise"
-
-
 def _attentions(graph: Graph, origin: Mapping[Node, Node], limits: Limits) -> dict[Node, Growing]:
     """Make one group of all that an attention expands to, where a row of it fits."""
     parts: dict[Node, list[Node]] = {}
@@ -180,7 +167,7 @@ def _attentions(graph: Graph, origin: Mapping[Node, Node], limits: Limits) -> di
 
 def _attention(nodes: list[Node], limits: Limits) -> Growing | None:
     products = [node for node in nodes if kind_of(node) is Kind.CONTRACT]
-    if len(products) != 2 or not all(map(is_static, nodes)):
+    if len(products) != 2 or len(nodes) > limits.nodes or not all(map(is_static, nodes)):
         return None
     scores, result = products[0].outputs[0], products[1].outputs[0]
     weights = products[1].operands[0]

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.rewrite.fusion_cost import Cost, Limits
-from fusewire.rewrite.fusion_group import Growing, elements, reads_of, source
+from fusewire.rewrite.fusion_group import Growing, elements, fold_of, reads_of, source
 from fusewire.rewrite.kinds import Kind, kind_of
 
-# How many nodes are looked at to find the product that they finish, and groups to find a cycle.
+# How many nodes are looked at to find what they finish, and groups to find a cycle.
 LONGEST_CHAIN, MOST_VISITS = 32, 256
 
 
@@ -34,13 +34,15 @@ class Growth:
     graph: Graph
     cost: Cost
     limits: Limits
+    # Nodes that no kernel computes, and why.
+    apart: Mapping[Node, str] = field(default_factory=dict)
     refused: list[Unfused] = field(default_factory=list)
     group_of: dict[Node, Growing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._stored = {source(value)[0] for value in self.graph.outputs}
         self._users = self._through_views()
-        self._finishes: dict[Node, bool] = {}
+        self._finishes: dict[Node, Node | None] = {}
 
     def _through_views(self) -> Mapping[Value, list[Node]]:
         """List who uses a value, looking through ops that cost nothing."""
@@ -83,13 +85,12 @@ class Growth:
         group.start(node, kind)
 
     def _refusal(self, node: Node, kind: Kind, users: list[Node], group: Growing) -> str | None:
-        reason = group.refusal(node, kind, users, self.limits)
+        reason = next((self.apart[n] for n in (node, *users) if n in self.apart), None)
+        reason = reason or group.refusal(node, kind, users, self.limits)
         if reason is not None:
             return reason
-        heavy = group.has(Kind.FOLD, Kind.CONTRACT, Kind.WINDOW)
-        often = group.computed(node, users) > elements(node.outputs[0])
-        if (heavy or often) and kind is Kind.MAP and self.finishes(node):
-            return "it finishes the product before it"
+        if kind is Kind.MAP and self._belongs_elsewhere(node, users, group):
+            return "it finishes what is computed before it"
         return self._loss(node, kind, users, group)
 
     def _loss(self, node: Node, kind: Kind, users: list[Node], group: Growing) -> str | None:
@@ -107,36 +108,51 @@ class Growth:
             return None
         return f"one kernel would cost {together:,.0f}, two cost {apart:,.0f}"
 
-    def finishes(self, node: Node) -> bool:
-        """Tell whether a node is what is done last to a product or pooling before it.
+    def _belongs_elsewhere(self, node: Node, users: list[Node], group: Growing) -> bool:
+        """Tell whether a node is better computed where that is which it finishes."""
+        end = self.finishes(node)
+        if end is None:
+            return False
+        if group.has(Kind.CONTRACT, Kind.WINDOW):
+            return True
+        if kind_of(end) is Kind.FOLD:
+            folds = [n for n, k in group.nodes.items() if k is Kind.FOLD]
+            return any(fold_of(n) != fold_of(end) for n in folds)
+        often = group.computed(node, users) > elements(node.outputs[0])
+        return often or group.has(Kind.FOLD)
 
-        All between the two is elementwise, of one size, and used for nothing else.
+    def finishes(self, node: Node) -> Node | None:
+        """Find the product, pooling or fold before a node of which it is what is done last.
+
+        All between the two is elementwise and used for nothing else.
         """
         if node not in self._finishes:
-            self._finishes[node] = self._leads_to_product(node)
+            self._finishes[node] = self._finished(node)
         return self._finishes[node]
 
-    def _leads_to_product(self, node: Node) -> bool:
+    def _finished(self, node: Node) -> Node | None:
         size, inside, waiting = elements(node.outputs[0]), {node}, {node}
         while waiting and len(inside) <= LONGEST_CHAIN:
             makers = {v.node: v for n in inside for v in reads_of(n) if v.node not in inside}
             waiting = set()
             for maker, value in makers.items():
-                if maker is None or elements(value) != size or value in self._stored:
+                if maker is None or value in self._stored:
                     continue
                 if not inside.issuperset(self.users(maker)):
                     continue
                 kind = kind_of(maker)
-                if kind in (Kind.CONTRACT, Kind.WINDOW):
-                    return True
-                if kind is Kind.MAP:
+                # A fold gives as much as is spread over its rows again.
+                spread = kind is Kind.FOLD and elements(maker.operands[0]) == size
+                if spread or (kind in (Kind.CONTRACT, Kind.WINDOW) and elements(value) == size):
+                    return maker
+                if kind is Kind.MAP and elements(value) <= size:
                     waiting.add(maker)
             inside |= waiting
-        return False
+        return None
 
     def _joins(self, node: Node, kind: Kind, users: list[Node], groups: list[Growing]) -> bool:
         """Store a node beside what a group stores that uses it, if one may."""
-        if kind is not Kind.MAP or self.finishes(node):
+        if kind is not Kind.MAP or self._ends_product(node):
             return False
         reason, user = "", users[0]
         for group in groups:
@@ -157,6 +173,10 @@ class Growth:
             reason, user = found, inside[0]
         self.refused.append(Unfused(node, user, reason))
         return False
+
+    def _ends_product(self, node: Node) -> bool:
+        end = self.finishes(node)
+        return end is not None and kind_of(end) is not Kind.FOLD
 
     def _reaches(self, starts: Iterable[Growing], goal: Growing) -> bool:
         """Tell whether a group needs what others make; also when that takes too long to find."""

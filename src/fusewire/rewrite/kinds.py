@@ -32,7 +32,7 @@ _NAMED = {
 _BY_NAME = {name: kind for kind, names in _NAMED.items() for name in names}
 # So cheap that a product may compute them anew for each use of a factor.
 LIGHT = frozenset((
-    "cast", "add", "subtract", "multiply", "negative", "where", "pad", "logical_and",
+    "cast", "add", "subtract", "multiply", "divide", "negative", "where", "pad", "logical_and",
 ))  # fmt: skip
 # Kernels of these read each element of an operand once, so what makes it may be computed there.
 READS_ONCE = frozenset((

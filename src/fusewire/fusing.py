@@ -1,0 +1,275 @@
+"""Fusion for whoever thinks in fusion backends: can it fuse these, fuse them, compile the result.
+
+A thin face on what is there: groups are those of ``rewrite.fusion``, an operation's kernels those
+of ``kernel``, and a compiled kernel is an artifact of the backend. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+import abc
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias, final
+
+from fusewire.backend import Backend, Config, Device, Fact, Offer, Refusal
+from fusewire.dtypes import ALL, DType, float32
+from fusewire.errors import RefusedError, RegistryError
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.types import TensorType
+from fusewire.kernel.build.lower import Stored, lower
+from fusewire.kernel.build.table import refusal
+from fusewire.kernel.form import Lowered
+from fusewire.kernel.spec import KernelSpec, spec_of
+from fusewire.ops.elementwise import add, exp
+from fusewire.process.guard import described, guarded
+from fusewire.region import first_device
+from fusewire.registry import REGISTRY, Registry
+from fusewire.rewrite.fusion import Fusion, Group
+from fusewire.rewrite.fusion import fuse as grouped
+from fusewire.rewrite.fusion_cost import Limits
+from fusewire.rewrite.fusion_graph import body_of
+from fusewire.rewrite.fusion_patterns import PATTERNS, Pattern
+
+NONE = "none"
+
+
+def fuse(graph: Graph, backend: str | FusionBackend | None = None) -> Fusion:
+    """Tell which nodes of a graph become one kernel, for a backend or for our own kernels.
+
+    >>> import fusewire as fw
+    >>> graph = fw.trace(lambda x: fw.ops.softmax(x), fw.Spec((4, 6), "float32"))
+    >>> fusion = fw.fuse(graph)
+    >>> fusion.before.launches, fusion.after.launches, dict(fusion.patterns)
+    (5, 1, {'softmax': 1})
+    """
+    if backend is None:
+        return grouped(graph, refusal, apart=_unkernelled)
+    chosen = FusionBackends().create(backend) if isinstance(backend, str) else backend
+    return chosen.fuse(graph)
+
+
+def _unkernelled(graph: Graph) -> dict[Node, str]:
+    """Name the nodes that no kernel of ours computes."""
+    return {node: reason for node in graph.nodes if (reason := refusal(node)) is not None}
+
+
+@dataclass(frozen=True)
+class FusedOperation:
+    """A group as an operation: its parts, the pattern it fits, its graph, and its kernels."""
+
+    group: Group
+    pattern: Pattern
+
+    @property
+    def parts(self) -> tuple[Node, ...]:
+        """The nodes that were fused, as the graph has them."""
+        return self.group.origins
+
+    @property
+    def graph(self) -> Graph:
+        """Its meaning: variables are values, each with shape and dtype."""
+        return self.group.graph
+
+    @cached_property
+    def kernels(self) -> Lowered:
+        """Its loops, buffers and layouts; RefusedError where our kernels do not compute it."""
+        body, kept = body_of(self.group)
+        return lower(body, lambda _: [Stored(body.outputs, kept)])
+
+    @property
+    def specs(self) -> tuple[KernelSpec, ...]:
+        """What its kernels ask of a device."""
+        return tuple(map(spec_of, self.kernels.kernels))
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """An operation compiled: the backend's bytes, how they are launched, and what that took."""
+
+    id: str
+    operation: FusedOperation
+    binary: bytes
+    format: str
+    metadata: Mapping[str, str]
+    launch: Mapping[str, Fact]
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class FusionCapabilities:
+    """What a fusion backend can do: patterns and dtypes it fuses, and four abilities."""
+
+    patterns: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+    autotunes: bool
+    profiles: bool
+    compiles_at_run: bool
+    caches_binaries: bool
+
+
+class FusionBackend(abc.ABC):
+    """Says what it would fuse, fuses it, and compiles what it fused."""
+
+    @property
+    @abc.abstractmethod
+    def kind(self) -> str:
+        """Its type: ``triton``, ``xla``, ``webgpu``, another backend's name, or ``none``."""
+
+    @property
+    @abc.abstractmethod
+    def capabilities(self) -> FusionCapabilities:
+        """What it can do."""
+
+    @abc.abstractmethod
+    def fuse(self, graph: Graph) -> Fusion:
+        """Group the nodes of a graph."""
+
+    @abc.abstractmethod
+    def compile(self, operation: FusedOperation) -> CompiledKernel:
+        """Make a binary of a fused operation; RefusedError where it cannot."""
+
+    def refusal(self, graph: Graph) -> str | None:
+        """Say why the nodes of a graph do not become one operation; None where they do."""
+        fusion = self.fuse(graph)
+        if len(fusion.groups) == 1:
+            return None
+        reasons = [f"{found.node.op}: {found.reason}" for found in fusion.refused]
+        return reasons[0] if reasons else f"They become {len(fusion.groups)} operations."
+
+    def operations(self, graph: Graph) -> list[FusedOperation]:
+        """Fuse a graph, and give its groups as operations."""
+        groups = self.fuse(graph).groups
+        return [FusedOperation(group, PATTERNS[group.pattern]) for group in groups]
+
+
+@final
+class EngineFusion(FusionBackend):
+    """Fusion for one device of a backend: what it refuses is in no kernel."""
+
+    def __init__(self, backend: Backend, device: Device, jit: bool = True) -> None:
+        self._backend = backend
+        self._device = device
+        self._jit = jit
+
+    @property
+    def kind(self) -> str:
+        return self._backend.info.name
+
+    @cached_property
+    def capabilities(self) -> FusionCapabilities:
+        x = Value(TensorType(float32, (8,)), "x")
+        sample = Graph([x], [exp(x)])
+        artifact = self._backend.compile(sample, self._device, Config())
+        return FusionCapabilities(
+            tuple(PATTERNS), self._dtypes(), bool(self._backend.configs(sample, self._device)),
+            bool(self._device.facts.get("timestamps", False)), self._jit, artifact.kind == "native",
+        )  # fmt: skip
+
+    def _dtypes(self) -> tuple[DType, ...]:
+        """Find the dtypes that an addition is taken in."""
+        values = [Value(TensorType(of, (8,)), of.name) for of in add.dtypes]
+        sums = Graph(values, [add(v, v) for v in values])
+        refused = self._refused(sums)
+        return tuple(
+            of for of, v in zip(add.dtypes, sums.outputs, strict=True) if v.node not in refused
+        )
+
+    def _refused(self, graph: Graph) -> dict[Node, str]:
+        def ask() -> list[Offer | Refusal]:
+            return self._backend.claim(graph, self._device)
+
+        answers = guarded(self.kind, "claim", described(graph), ask)
+        return {
+            graph.nodes[place]: answer.reason
+            for answer in answers
+            if isinstance(answer, Refusal)
+            for place in answer.nodes
+        }
+
+    def fuse(self, graph: Graph) -> Fusion:
+        return grouped(graph, apart=self._refused)
+
+    def compile(self, operation: FusedOperation) -> CompiledKernel:
+        region = operation.graph
+        refused = self._refused(region)
+        if refused:
+            raise RefusedError(f"{self.kind} does not compile this: {next(iter(refused.values()))}")
+        artifact = self._backend.compile(region, self._device, Config())
+        name = hashlib.sha256(artifact.payload).hexdigest()[:16]
+        key = {**self._backend.fingerprint(self._device), "device": self._device.id}
+        return CompiledKernel(
+            f"{self.kind}-{name}", operation, artifact.payload, f"{self.kind}/{artifact.kind}",
+            key, artifact.launch, artifact.metrics,
+        )  # fmt: skip
+
+
+@final
+class NoFusion(FusionBackend):
+    """Leaves every node by itself."""
+
+    @property
+    def kind(self) -> str:
+        return NONE
+
+    @property
+    def capabilities(self) -> FusionCapabilities:
+        return FusionCapabilities((), ALL, False, False, False, False)
+
+    def fuse(self, graph: Graph) -> Fusion:
+        return grouped(graph, limits=Limits(nodes=1))
+
+    def compile(self, operation: FusedOperation) -> CompiledKernel:
+        raise RefusedError("Fusion of type none compiles nothing. Choose a backend.")
+
+
+# Makes an initialised fusion backend.
+Make: TypeAlias = Callable[[], FusionBackend]
+
+
+@final
+class FusionBackends:
+    """Fusion backends by name, over a registry of backends: any of those is one by its name."""
+
+    def __init__(self, registry: Registry = REGISTRY) -> None:
+        self._registry = registry
+        self._makes: dict[str, Make] = {NONE: NoFusion}
+        self._made: dict[str, FusionBackend] = {}
+
+    def register(self, name: str, make: Make) -> None:
+        """Add a type; a name that is taken is an error."""
+        if name in self.names():
+            raise RegistryError(f"There is a fusion backend {name!r} already. Take another name.")
+        self._makes[name] = make
+
+    def unregister(self, name: str) -> None:
+        """Remove a type that was added."""
+        if name == NONE or name not in self._makes:
+            raise RegistryError(f"No fusion backend {name!r} was registered here.")
+        del self._makes[name]
+        self._made.pop(name, None)
+
+    def names(self) -> list[str]:
+        """List all types."""
+        return [*self._makes, *self._registry.backends.names()]
+
+    def create(self, name: str) -> FusionBackend:
+        """Make an initialised fusion backend of a type."""
+        if name in self._makes:
+            return self._makes[name]()
+        backend = self._registry.get(name)
+        jit = self._registry.capabilities(name)["JIT"].is_held
+        return EngineFusion(backend, first_device(backend), jit)
+
+    def get(self, name: str | None = None) -> FusionBackend:
+        """Give the fusion backend of a name, shared; the default without one."""
+        chosen = self._registry.default if name is None else name
+        if chosen not in self._made:
+            self._made[chosen] = self.create(chosen)
+        return self._made[chosen]
+
+    def find(self, graph: Graph) -> FusionBackend | None:
+        """Find one that fuses a graph into one operation, the most preferred first."""
+        names = [*(name for name in self._makes if name != NONE), *self._registry.ranked()]
+        return next((x for x in map(self.get, names) if x.refusal(graph) is None), None)
