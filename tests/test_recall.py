@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.errors import FallbackWarning, FormatError, RefusedError
+from fusewire.placement.quarantine import Fact, quarantine
 from fusewire.store.disk import Store
 
 ENGINES = ("onnxruntime", "openvino", "xla")
@@ -86,3 +89,45 @@ def test_entries_that_are_damaged_are_made_again(model: Path, kind: str, tmp_pat
         said, warm = run(model, "onnxruntime", cache)
         np.testing.assert_array_equal(cold[0], warm[0])
     assert said == "False False []"
+
+
+X = np.arange(12, dtype=np.float32).reshape(2, 6) / 7
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store of the test's own, in place of the user's."""
+    own = Store(tmp_path / "cache")
+    monkeypatch.setattr("fusewire.entries.shared_store", lambda: own)
+    monkeypatch.setattr("fusewire.recall.shared_store", lambda: own)
+    yield own
+    own.close()
+
+
+def test_file_that_changes_after_it_was_recalled_is_not_taken_for_the_old_one(
+    model: Path, store: Store, tmp_path: Path
+) -> None:
+    path = tmp_path / "small.onnx"
+    path.write_bytes(model.read_bytes())
+    fw.compile(path, backend="onnxruntime")(X)
+    for entry in list(store.entries("artifact")):
+        store.drop(entry.key)
+    recalled = fw.compile(path, backend="onnxruntime")
+    fw.save_onnx(fw.trace(lambda x: x * np.float32(3), fw.Spec(("n", 6), "float32")), path)
+    with pytest.raises(FormatError, match="has changed since it was compiled"):
+        recalled(X)
+    assert not list(store.entries("artifact"))
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", "xla"])
+def test_engine_that_was_found_wrong_since_is_not_recalled(
+    model: Path, backend: str, store: Store
+) -> None:
+    expected = fw.compile(model, backend=backend)(X)
+    for entry in list(store.entries("artifact")):
+        quarantine(store, entry.key, Fact("wrong", "it was found out."))
+    with pytest.warns(FallbackWarning, match="in quarantine since .*it was found out"):
+        found = fw.compile(model, backend=backend)(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    with pytest.raises(RefusedError, match="in quarantine"):
+        fw.compile(model, backend=backend, fallback="error")(X)

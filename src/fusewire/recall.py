@@ -21,11 +21,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from fusewire.backend import Backend, Exchange, Executable, Held
-from fusewire.errors import EngineError
+from fusewire.errors import EngineError, FormatError
 from fusewire.frontend import Reading, Structure
 from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType, type_symbols
 from fusewire.options import Options
 from fusewire.placement.keys import artifact_fields, host_fields, settings, state_of_code
+from fusewire.placement.quarantine import quarantined
 from fusewire.placement.remember import Made, Memory, Sketch
 from fusewire.process.guard import guarded
 from fusewire.runtime.entry import Details, Entry
@@ -100,9 +102,26 @@ def recalled(
     memory = Memory(store)
     key = file_key(digest, example, options)
     sketch = None if key is None else memory.sketch(key)
-    if sketch is None or any(os.environ.get(name) != x for name, x in sketch.environment.items()):
+    if key is None or sketch is None:
         return None
-    return _Again(sketch, memory, read, planner).entry
+    if any(os.environ.get(name) != x for name, x in sketch.environment.items()):
+        return None
+
+    def same() -> Reading:
+        found = read()
+        if found.digest != digest:
+            # What is made of it would be kept, and used, as that of the file that was there.
+            raise FormatError(
+                f"{source} has changed since it was compiled, and must be read again for this. "
+                "Compile it anew."
+            )
+        return found
+
+    again = _Again(sketch, memory, same, planner, options.deadline)
+    if again.is_quarantined:
+        memory.drop(key)
+        return None
+    return again.entry
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +132,7 @@ class _Again:
     memory: Memory
     read: Callable[[], Reading]
     planner: Callable[[], Planner]
+    deadline: float
     contacts: list[Made] = field(default_factory=list)
 
     @cached_property
@@ -128,18 +148,37 @@ class _Again:
         return backend
 
     @cached_property
-    def entry(self) -> Entry:
-        """The entry; its graph is read when somebody asks."""
+    def outline(self) -> Outline:
+        """The region, which is read when somebody asks."""
         sketch = self.sketch
         inputs = tuple(Value(type_, name) for name, type_ in sketch.inputs)
-        outline = Outline(
+        return Outline(
             inputs, sketch.backend, sketch.device, sketch.shapes,
             lambda: self.entry.details.plan.steps[0].region, sketch.region,
         )  # fmt: skip
+
+    @property
+    def is_quarantined(self) -> bool:
+        """Whether something is held against it, as far as that is known before a call."""
+        types = [type_ for _, type_ in self.sketch.inputs]
+        is_sized = not any(True for type_ in types for _ in type_symbols(type_))
+        if self.sketch.shapes != "dynamic" and not is_sized:
+            return False
+        tensors = [type_.shape if isinstance(type_, TensorType) else () for type_ in types]
+        shapes = [tuple(dim for dim in shape if isinstance(dim, int)) for shape in tensors]
+        return quarantined(self.memory, self._key(shapes), self.deadline) is not None
+
+    def _key(self, shapes: Sequence[tuple[int, ...]]) -> Key:
+        return Key("artifact", artifact_fields(self.outline, shapes, self.sketch.fields))
+
+    @cached_property
+    def entry(self) -> Entry:
+        """The entry; its graph is read when somebody asks."""
+        sketch, outline = self.sketch, self.outline
         names = tuple(name for name, _ in sketch.inputs)
         tree: Any = Structure.LEAF if sketch.is_alone else (Structure.LEAF,) * len(sketch.outputs)
         return Entry(
-            inputs, RegionRunner(outline, self._make, self._rescue, True),
+            outline.inputs, RegionRunner(outline, self._make, self._rescue, True),
             Structure((Structure.LEAF,) * len(names), names), Structure(tree, sketch.outputs),
             sketch.backend, sketch.nodes, self._find,
         )  # fmt: skip
@@ -151,9 +190,8 @@ class _Again:
         self, outline: Outline, graph: Callable[[], Graph], inputs: Sequence[Held]
     ) -> tuple[Executable, Exchange]:
         start = time.perf_counter()
-        shapes = [shape_of(x) for x in inputs]
-        key = Key("artifact", artifact_fields(outline, shapes, self.sketch.fields))
-        is_bad = self.memory.get(Key("quarantine", key.fields)) is not None
+        key = self._key([shape_of(x) for x in inputs])
+        is_bad = quarantined(self.memory, key, self.deadline) is not None
         held = None if is_bad else self.memory.artifact(key)
         if held is None:
             return self.maker.make(outline, graph, inputs)

@@ -13,6 +13,7 @@ from fusewire.ir.graph import Array, Graph
 from fusewire.ir.text import constants_of
 from fusewire.placement.claims import Home
 from fusewire.placement.keys import artifact_key
+from fusewire.placement.quarantine import Fact, quarantined
 from fusewire.placement.remember import Made, Memory
 from fusewire.policy import Fallback
 from fusewire.process.guard import BY_CODE, guarded
@@ -45,7 +46,16 @@ class Maker:
     ) -> tuple[Executable, Exchange]:
         """Compile and load a region; what an engine does instead of answering is a refusal."""
         key = self._key(outline, inputs)
-        if key is not None and (found := self._recalled(outline, key, graph)) is not None:
+        fact = self._held_against(key)
+        if fact is not None and fact.code == "wrong":
+            # Nobody looks at its answers here. Who crashed meets a child again.
+            error = EngineError(f"{outline.backend} is {fact.sentence()}")
+            return self.rescue(outline, graph(), error)
+        if (
+            key is not None
+            and fact is None
+            and (found := self._recalled(outline, key, graph)) is not None
+        ):
             return found
         sized = graph()
         is_home = outline.backend == self.home.name
@@ -69,6 +79,11 @@ class Maker:
         if self.memory is None or not is_worth:
             return None
         return artifact_key(outline, [shape_of(x) for x in inputs], self.home.backend, self.config)
+
+    def _held_against(self, key: Key | None) -> Fact | None:
+        if key is None or self.memory is None:
+            return None
+        return quarantined(self.memory, key, self.home.limits.seconds)
 
     def _recalled(
         self, outline: Outline, key: Key, graph: Callable[[], Graph]
