@@ -1,0 +1,116 @@
+"""Do kernels of random fused regions compute what the regions mean?
+
+    python benchmarks/fused_regions.py --count 20000 [--seed 0] [--report FILE]
+
+Makes regions of the ops that kernels take (tests/kernel/regions.py), fuses and lowers each, checks
+its kernels, interprets them, and lets the oracle judge. Prints how many were right, what they were
+made of, and every region that was wrong; `--seed N --count 1` makes one again and prints it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from fusewire.errors import FusewireError
+from fusewire.kernel.analysis import shape_of
+from fusewire.kernel.text import print_lowered
+from tests.kernel.regions import random_region
+
+EVERY = 1000
+
+
+class Tally:
+    """What was met so far."""
+
+    def __init__(self) -> None:
+        self.verdicts: Counter[str] = Counter()
+        self.patterns: Counter[str] = Counter()
+        self.shapes: Counter[str] = Counter()
+        self.ops: Counter[str] = Counter()
+        self.kernels = self.before = 0
+        self.failed: list[str] = []
+
+    def add(self, seed: int, show: bool) -> None:
+        """Make one region, and judge it."""
+        try:
+            region = random_region(seed)
+            verdict = region.judge()
+        except (FusewireError, AssertionError) as error:
+            self.verdicts["failed"] += 1
+            self.failed.append(f"seed {seed}: {type(error).__name__}: {error}")
+            return
+        self.verdicts[verdict.status] += 1
+        self.patterns.update(region.fusion.patterns)
+        self.shapes.update(map(shape_of, region.lowered.kernels))
+        self.ops.update({node.op for node in region.generated.graph.nodes})
+        self.kernels += len(region.lowered.kernels)
+        self.before += region.fusion.before.launches
+        if verdict.status == "wrong":
+            self.failed.append(f"seed {seed}: {verdict.reason}")
+        if show:
+            print(region.fusion.graph, print_lowered(region.lowered), verdict, sep="\n\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Check kernels of random fused regions.")
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0, help="of the first region")
+    parser.add_argument("--report", type=Path, help="write the figures to this file as well")
+    options = parser.parse_args()
+    tally, started = Tally(), time.monotonic()
+    with np.errstate(all="ignore"):
+        for done, seed in enumerate(range(options.seed, options.seed + options.count), 1):
+            tally.add(seed, options.count == 1)
+            if done % EVERY == 0:
+                print(done, dict(tally.verdicts), flush=True)
+    text = report(options, tally, time.monotonic() - started)
+    print(text)
+    if options.report is not None:
+        options.report.write_text(text + "\n")
+    return 1 if tally.failed else 0
+
+
+def report(options: argparse.Namespace, tally: Tally, seconds: float) -> str:
+    """Say what was found as Markdown."""
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, "
+    versions += f"ml_dtypes {ml_dtypes.__version__}, {platform.system()} {platform.machine()}"
+    lines = [
+        "# Random fused regions",
+        "",
+        f"`python benchmarks/fused_regions.py --count {options.count} --seed {options.seed}`, "
+        f"{datetime.now(UTC):%Y-%m-%d}, {seconds:.0f} s, {versions}.",
+        "",
+        f"{options.count:,} regions; {tally.before:,} kernels without fusion, {tally.kernels:,} "
+        f"with it; {len(tally.ops)} ops.",
+        "",
+        f"**{len(tally.failed)} failures.** Verdicts of the oracle: {_counts(tally.verdicts)}.",
+        "",
+        f"Patterns: {_counts(tally.patterns)}.",
+        "",
+        f"Shapes of kernels: {_counts(tally.shapes)}.",
+    ]
+    return "\n".join([*lines, *_listed(tally.failed)])
+
+
+def _counts(counter: Counter[str]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counter.most_common())
+
+
+def _listed(failed: Sequence[str]) -> list[str]:
+    return ["", *(f"- {line}" for line in failed)] if failed else []
+
+
+if __name__ == "__main__":
+    sys.exit(main())
