@@ -1,0 +1,179 @@
+"""The caller's side of the children that hold Triton: one that interprets, one that compiles."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, final
+
+import numpy as np
+
+from fusewire.backend import Done, Event, Executable, Held, Slot
+from fusewire.backends.triton.program import Function, Program
+from fusewire.errors import EngineRaised, ShapeMismatchError
+from fusewire.ir.graph import Array
+from fusewire.process.child import Child
+from fusewire.process.frames import Blobs, Frame
+from fusewire.process.guard import failure
+from fusewire.process.limits import ChildLimits
+
+Mode = Literal["interpret", "compile"]
+# The caller has a deadline of its own; this one is for a child that hangs when nobody looks.
+_LIMITS = ChildLimits(3600.0)
+_START = 60.0
+# Binaries that were made before, by text and target.
+_MOST_KEPT = 4096
+
+
+@final
+class Client:
+    """Speaks to one child, which is started when it is first needed, and anew when it died."""
+
+    def __init__(self, mode: Mode) -> None:
+        self._mode = mode
+        self._child: Child | None = None
+        self._lock = threading.Lock()
+        self.started = 0
+
+    def ask(self, header: Mapping[str, Any], blobs: Blobs, what: str) -> Frame:
+        """Have a job done; what Triton raises is an EngineRaised."""
+        with self._lock:
+            frame = self._alive().ask({**header, "what": what}, blobs, _LIMITS, what)
+        if "error" in frame.header:
+            phase: Literal["run", "compile"] = "run" if header["kind"] == "run" else "compile"
+            raise failure(EngineRaised, "triton", phase, what, str(frame.header["error"]))
+        return frame
+
+    def _alive(self) -> Child:
+        if self._child is None or not self._child.is_usable:
+            self._end()
+            self._child = Child(self._mode, "fusewire.backends.triton.worker")
+            self._child.greet(_START)
+            self.started += 1
+        return self._child
+
+    @property
+    def generation(self) -> int:
+        """A number that is another one when all that a child held is gone."""
+        with self._lock:
+            self._alive()
+            return self.started
+
+    def close(self) -> None:
+        """End the child."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
+        if self._child is not None:
+            self._child.end()
+            self._child = None
+
+
+@final
+class Compiler:
+    """Compiles functions for targets; the same text is compiled once."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._kept: dict[str, dict[str, Any]] = {}
+
+    def compile(
+        self, program: Program, target: tuple[str, int | str, int], measured: bool = False
+    ) -> list[dict[str, Any]]:
+        """Give for each function of a program its binary, in base64, and what it takes."""
+        keys = [_key(text, function, target, measured) for text, function in _texts(program)]
+        missing = [place for place, key in enumerate(keys) if key not in self._kept]
+        if missing:
+            functions = [vars(program.functions[place]) for place in missing]
+            text = np.frombuffer(program.text.encode(), np.uint8)
+            header = {"kind": "compile", "functions": functions, "target": target,
+                      "measured": measured}  # fmt: skip
+            frame = self._client.ask(header, [text], f"{len(missing)} kernels for {target[1]}")
+            while len(self._kept) > _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            for place, about, blob in zip(
+                missing, frame.header["result"], frame.blobs, strict=True
+            ):
+                data = base64.b64encode(blob.tobytes()).decode()
+                self._kept[keys[place]] = {**about, "data": data}
+        return [self._kept[key] for key in keys]
+
+
+def _texts(program: Program) -> list[tuple[str, Function]]:
+    parts = program.text.split("\n\n\n@triton.jit\n")[1:]
+    return list(zip(parts, program.functions, strict=True))
+
+
+def _key(text: str, function: Function, target: Sequence[int | str], measured: bool) -> str:
+    said = repr((text, function.pointers, function.warps, tuple(target), measured))
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+@final
+class Interpreted(Executable):
+    """A program in the child that interprets."""
+
+    def __init__(
+        self, client: Client, payload: bytes, slots: Sequence[Slot], weights: Mapping[str, Array]
+    ) -> None:
+        self._client = client
+        self._payload = payload
+        self._inputs = [s for s in slots if s.role == "input"]
+        self._outputs = [s for s in slots if s.role == "output"]
+        self._weights = dict(weights)
+        self._held = f"{id(self)}"
+        self._generation = self._load()
+
+    def _load(self) -> int:
+        generation = self._client.generation
+        blobs = [np.frombuffer(self._payload, np.uint8), *map(_bytes, self._weights.values())]
+        header = {"kind": "load", "held": self._held, "digests": list(self._weights)}
+        self._client.ask(header, blobs, "a module")
+        return generation
+
+    @property
+    def is_reentrant(self) -> bool:
+        """Scratch memory is of one run at a time."""
+        return False
+
+    def run(
+        self,
+        inputs: Sequence[Held],
+        outputs: Sequence[Held] | None = None,
+        stream: object | None = None,
+    ) -> Event:
+        """Send inputs, wait for outputs."""
+        if self._client.generation != self._generation:
+            self._generation = self._load()
+        given = [_checked(x, slot) for x, slot in zip(inputs, self._inputs, strict=True)]
+        frame = self._client.ask({"kind": "run", "held": self._held}, given, "a region")
+        made: list[Held] = []
+        for place, (slot, blob) in enumerate(zip(self._outputs, frame.blobs, strict=True)):
+            found = blob.view(slot.dtype.numpy).reshape([int(str(d)) for d in slot.dims])
+            target = None if outputs is None else outputs[place]
+            if isinstance(target, np.ndarray):
+                target[...] = found
+                found = target
+            made.append(found)
+        return Done(made)
+
+    def close(self) -> None:
+        """Have the child let go of it."""
+        if self._client.generation == self._generation:
+            self._client.ask({"kind": "drop", "held": self._held}, [], "a module")
+
+
+def _checked(given: Held, slot: Slot) -> Array:
+    if not isinstance(given, np.ndarray) or given.shape != slot.dims:
+        found = getattr(given, "shape", type(given).__name__)
+        raise ShapeMismatchError(
+            f"{slot.name} was compiled for {slot.dims}, and {found} was given."
+        )
+    return _bytes(given)
+
+
+def _bytes(array: Array) -> Array:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,145 @@
+"""Triton behind the contract. Triton itself is only ever imported in children of this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Mapping, Sequence
+from typing import Literal, final
+
+import numpy as np
+
+from fusewire.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Config,
+    Device,
+    Exchange,
+    Executable,
+    Fact,
+    Gap,
+    Offer,
+    Refusal,
+    Unavailable,
+)
+from fusewire.backends.triton import launch
+from fusewire.backends.triton.client import Client, Compiler, Interpreted
+from fusewire.backends.triton.gaps import GAPS
+from fusewire.backends.triton.info import INFO
+from fusewire.backends.triton.printer import Tiles
+from fusewire.backends.triton.program import WEIGHT_BYTES, Program, write_program
+from fusewire.backends.triton.refusal import primitive_refusal, refusal
+from fusewire.backends.triton.targets import Target
+from fusewire.dtypes import float32
+from fusewire.errors import FusewireError, OptionsError
+from fusewire.ir.graph import Array, Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.kernel.build.lower import lower_fusion
+from fusewire.ops.elementwise import add
+from fusewire.region import build, claim_by_table, edge_slots, weight_slots
+from fusewire.rewrite.fusion import fuse
+
+INTERPRETER = "interpreter"
+_NAME = "Triton's interpreter: kernels are run step by step in NumPy, on no GPU"
+DEFAULTS: dict[str, Fact] = dict(vars(Tiles()))
+
+
+@final
+class TritonBackend(Backend):
+    """Runs regions with kernels of our own: on GPUs, or where there is none, interpreted."""
+
+    def __init__(self) -> None:
+        self._interpreter = Client("interpret")
+        self._client = Client("compile")
+        self.compiler = Compiler(self._client)
+        self._found: list[Device | Unavailable] | None = None
+
+    @property
+    def info(self) -> BackendInfo:
+        """Who this is."""
+        return INFO
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        """What it is known to get wrong."""
+        return GAPS
+
+    @property
+    def exchange(self) -> Exchange:
+        """Dense arrays of the host come in and go out."""
+        return Exchange()
+
+    def probe(self) -> list[Device | Unavailable]:
+        """Find GPUs, each of which adds two tensors; the interpreter comes last.
+
+        That takes a second to start and is not tried before it is used: it is NumPy in a child.
+        """
+        if self._found is None:
+            self._found = self._look()
+        return list(self._found)
+
+    def _look(self) -> list[Device | Unavailable]:
+        if importlib.util.find_spec("triton") is None:
+            return [Unavailable("not-installed", "triton cannot be imported.",
+                                "pip install 'fusewire[triton]'")]  # fmt: skip
+        found: list[Device | Unavailable] = []
+        for device in launch.find_devices():
+            try:
+                wrong = self._try(device)
+            except FusewireError as error:
+                wrong = str(error)
+            advice = "Report it to the makers of Fusewire, with `fusewire doctor --json`."
+            found.append(Unavailable("broken", wrong, advice) if wrong else device)
+        facts: dict[str, Fact] = {"interprets": True}
+        return [*found, Device(INTERPRETER, _NAME, is_software=True, facts=facts)]
+
+    def _try(self, device: Device) -> str:
+        """Run one kernel; say what was wrong with the answer."""
+        x = Value(TensorType(float32, (3,)), "x")
+        held = np.array([1.0, 2.5, -4.0], np.float32)
+        (got,) = build(self, Graph([x], [add(x, x)]), device).run([held]).wait()
+        assert isinstance(got, np.ndarray)
+        return "" if np.array_equal(got, held + held) else f"{device.name}: x + x is {got}."
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        """Offer what has kernels, and composites all parts of which have."""
+        return claim_by_table(graph, refusal)
+
+    def lower(self, region: Graph, config: Config) -> Program:
+        """Fuse a region and print its kernels."""
+        options = config.checked(INFO.name, DEFAULTS)
+        for name, value in options.items():
+            if not isinstance(value, int) or value < 1 or value & (value - 1):
+                raise OptionsError(f"{name}={value}: tiles are powers of two, as 32 is.")
+        tiles = Tiles(**{name: int(str(value)) for name, value in options.items()})
+        digests = {slot.digest or "" for slot in weight_slots(region, WEIGHT_BYTES)}
+        return write_program(lower_fusion(fuse(region, primitive_refusal)), tiles, digests)
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        """Print the kernels; for a GPU, have Triton make its code of them."""
+        start = time.perf_counter()
+        program = self.lower(region, config)
+        if device.id != INTERPRETER:
+            target = Target.of(str(device.facts["target"]))
+            program.binaries = self.compiler.compile(program, target.triton)
+        payload = program.to_bytes()
+        counts: dict[str, Fact] = {
+            "kernels": len(program.functions), "launches": len(program.launches)
+        }  # fmt: skip
+        metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
+        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
+        kind: Literal["native", "rebuild"] = "native" if program.binaries else "rebuild"
+        return Artifact(kind, payload, slots, program.scratch_bytes, counts, metrics)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        """Hand the kernels to the interpreter, or to the driver of a GPU."""
+        if device.id == INTERPRETER:
+            return Interpreted(self._interpreter, artifact.payload, artifact.slots, weights)
+        return launch.Launched(device.id, artifact.payload, artifact.slots, weights)
+
+    def close(self) -> None:
+        """End the children."""
+        self._interpreter.close()
+        self._client.close()
+        self._found = None

@@ -1,0 +1,26 @@
+"""Who the Triton backend is. Imports no engine."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError, version
+
+from fusewire.backend import BackendInfo
+
+
+def _installed() -> str:
+    try:
+        return version("triton")
+    except PackageNotFoundError:
+        return "none"
+
+
+INFO = BackendInfo(
+    name="triton",
+    version=_installed(),
+    description="Kernels of our own in Triton, for NVIDIA and AMD GPUs.",
+    vendor="Fusewire",
+    extra="triton",
+    # Where there is no GPU it interprets, which is slower than the reference.
+    priority=-200,
+    metadata={"engine": "https://github.com/triton-lang/triton"},
+)

@@ -1,0 +1,187 @@
+"""Print kernels as a Triton module: one function a kernel, and how each is launched.
+
+``map`` and ``serial`` kernels give a program a block of points; ``rows`` a block of points and
+blocks of what they fold and loop over; a ``contraction`` a tile of rows and columns for ``tl.dot``.
+Sizes are numbers in the text, so a text is all there is to know about a kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fusewire.backends.triton.nest import Nest, power_of_two, spots_of
+from fusewire.backends.triton.storage import storage_of
+from fusewire.backends.triton.tile import Body, Lines, Scope, Spot, Value
+from fusewire.kernel.analysis import Contraction, contraction_of, walk
+from fusewire.kernel.form import Compute, Fold, Kernel, Loop, Lowered, Repeat
+from fusewire.kernel.index import Axis
+
+HEAD = '"""Kernels of Fusewire."""\n\nimport triton\nimport triton.language as tl\n'
+# tl.dot wants 16 of each at least; with fewer than half of that, most of a tile would be empty.
+_SMALLEST, _FEW = 16, 8
+_POINT, _COLUMN = frozenset({0}), frozenset({1})
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How kernels are cut: points of a map, elements of a tile of rows, tiles of a product."""
+
+    block: int = 256
+    tile: int = 2048
+    rows: int = 32
+    columns: int = 32
+    depth: int = 32
+    warps: int = 4
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A kernel as code: its name in the module, parameters in order, and programs that run it."""
+
+    name: str
+    text: str
+    buffers: tuple[str, ...]
+    pointers: tuple[str, ...]
+    steps: tuple[str, ...]
+    programs: int
+    warps: int
+    scratch: Mapping[str, int]
+
+
+def print_kernel(kernel: Kernel, tiles: Tiles) -> Printed:
+    """Print one kernel; a kernel of no points has no programs."""
+    lines = Lines()
+    found = _dot_of(kernel)
+    if found is None:
+        points, programs = _pointwise(kernel, lines, tiles)
+    else:
+        points, programs = _product(kernel, found, lines, tiles)
+    # A local belongs to a point: all points have theirs side by side in memory of the device.
+    scratch = {b.name: points * math.prod(b.shape) for b in kernel.locals}
+    buffers = {b.name: b for b in (*kernel.reads, *kernel.writes, *kernel.locals)}
+    steps = tuple(axis.name for axis in kernel.steps)
+    head = f"def {kernel.name}({', '.join([*buffers, *steps])}):"
+    text = "\n".join(["@triton.jit", head, *lines.text])
+    pointers = tuple(storage_of(b.dtype).pointer for b in buffers.values())
+    return Printed(kernel.name, text, tuple(buffers), pointers, steps, programs, tiles.warps,
+                   scratch)  # fmt: skip
+
+
+def _pointwise(kernel: Kernel, lines: Lines, tiles: Tiles) -> tuple[int, int]:
+    """Print a kernel over blocks of points; give the numbers of points and programs."""
+    count = math.prod(axis.extent for axis in kernel.axes)
+    widest = _widest(kernel)
+    width = min(power_of_two(widest), 1024) if widest > 1 else 0
+    room = max(tiles.tile // width, 1) if width else tiles.block
+    block = min(power_of_two(max(count, 1)), room)
+    spread = "[:, None]" if width else ""
+    lines.put(f"point = tl.program_id(0) * {block} + tl.arange(0, {block}){spread}")
+    mask = lines.say(f"point < {count}") if count % block else None
+    spots = spots_of(lines, kernel.axes, "point", _POINT, mask) | _steps(kernel)
+    shape = (block, 1) if width else (block,)
+    masks = () if mask is None else (mask,)
+    scope = Scope(spots, shape, masks, {}, _POINT, width)
+    Nest(kernel, lines).statements(kernel.body, scope)
+    return max(count, 1), -(-count // block)
+
+
+def _widest(kernel: Kernel) -> int:
+    """Count the points of the largest fold or loop that may run in blocks."""
+    nests = [s for s in walk(kernel.body) if isinstance(s, Fold | Loop)]
+    wide = [s for s in nests if not (isinstance(s, Loop) and (s.ordered or s.carries))]
+    return max((math.prod(a.extent for a in s.axes) for s in wide), default=0)
+
+
+def _steps(kernel: Kernel) -> dict[Axis, Spot]:
+    return {axis: Spot(axis.name, frozenset()) for axis in kernel.steps}
+
+
+def _dot_of(kernel: Kernel) -> Contraction | None:
+    """Give the sum of products of a kernel, if ``tl.dot`` has its dtype and it is large enough."""
+    found = contraction_of(kernel)
+    if found is None or kernel.locals:
+        return None
+    (of,) = found.fold.dtypes
+    product = found.fold.body[-1]
+    assert isinstance(product, Compute)
+    single = of.is_float and of.bits <= 32 and product.dtype.is_float
+    sizes = [math.prod(a.extent for a in axes) for axes in (found.rows, found.columns, found.depth)]
+    return found if single and min(sizes) >= _FEW else None
+
+
+def _product(kernel: Kernel, found: Contraction, lines: Lines, tiles: Tiles) -> tuple[int, int]:
+    """Print a kernel over tiles of rows and columns; give the numbers of points and programs."""
+    body = Body(kernel, lines)
+    rows, columns, depth, batch = (
+        math.prod(axis.extent for axis in axes)
+        for axes in (found.rows, found.columns, found.depth, found.batch)
+    )
+    high, wide, deep = (
+        max(_SMALLEST, min(power_of_two(count), most))
+        for count, most in ((rows, tiles.rows), (columns, tiles.columns), (depth, tiles.depth))
+    )
+    down, across = -(-rows // high), -(-columns // wide)
+    lines.put("program = tl.program_id(0)")
+    lines.put(f"row = program // {across} % {down} * {high} + tl.arange(0, {high})[:, None]")
+    lines.put(f"column = program % {across} * {wide} + tl.arange(0, {wide})[None, :]")
+    lines.put(f"batch = program // {across * down}")
+    near = lines.say(f"row < {rows}") if rows % high else None
+    far = lines.say(f"column < {columns}") if columns % wide else None
+    spots = {
+        **_steps(kernel),
+        **spots_of(lines, found.batch, "batch", frozenset(), None),
+        **spots_of(lines, found.rows, "row", _POINT, near),
+        **spots_of(lines, found.columns, "column", _COLUMN, far),
+    }
+    masks = tuple(mask for mask in (near, far) if mask is not None)
+    scope = Scope(spots, (high, wide), masks, {}, _POINT | _COLUMN)
+    scope = body.scalars(found.before, scope)
+    total = lines.say(f"tl.full([{high}, {wide}], 0.0, tl.float32)")
+    start = lines.fresh()
+    lines.enter(f"for {start} in range(0, {depth}, {deep}):")
+    left = _factor(body, lines, found, scope, start, (high, deep), 0)
+    right = _factor(body, lines, found, scope, start, (deep, wide), 1)
+    lines.put(f'{total} = tl.dot({left}, {right}, {total}, input_precision="ieee")')
+    lines.leave()
+    (name,), (of,) = found.fold.names, found.fold.dtypes
+    values = {**scope.values, name: Value(total, of, scope.dims)}
+    body.scalars(found.after, replace(scope, values=values))
+    return rows * columns * batch, batch * down * across
+
+
+def _factor(
+    body: Body, lines: Lines, found: Contraction, scope: Scope, start: str,
+    shape: tuple[int, int], side: int,
+) -> str:  # fmt: skip
+    """Print a tile of a factor: rows by depth, or depth by columns."""
+    deep, place = shape[1 - side], "[None, :]" if side == 0 else "[:, None]"
+    count = math.prod(axis.extent for axis in found.depth)
+    run = lines.say(f"{start} + tl.arange(0, {deep}){place}")
+    mask = lines.say(f"{run} < {count}") if count % deep else None
+    along = _COLUMN if side == 0 else _POINT
+    spots = {**scope.spots, **spots_of(lines, found.depth, run, along, mask)}
+    inner = replace(scope, spots=spots, shape=shape)
+    statements = (found.left, found.right)[side]
+    value = body.scalars(statements, inner).values[found.factors[side]].text
+    # What is beyond the end was loaded as 0, but need not be so after a prologue.
+    kept = value if mask is None else f"tl.where({mask}, {value}, 0.0)"
+    return lines.say(f"tl.broadcast_to({kept}, {list(shape)})")
+
+
+def print_module(printed: Sequence[Printed]) -> str:
+    """Print all functions into one module."""
+    return "\n\n\n".join([HEAD.rstrip(), *(item.text for item in printed)]) + "\n"
+
+
+def order_of(region: Lowered) -> list[tuple[Kernel, dict[str, int]]]:
+    """List kernels as they run, with the numbers of the steps around them."""
+    found: list[tuple[Kernel, dict[str, int]]] = []
+    for step in region.steps:
+        if isinstance(step, Repeat):
+            found += [(kernel, {step.step.name: number})
+                      for number in range(step.step.extent) for kernel in step.kernels]  # fmt: skip
+        else:
+            found.append((step, {}))
+    return found

@@ -1,0 +1,115 @@
+"""What Triton will not run, and why, in sentences."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from fusewire.backends.triton.expressions import lacks
+from fusewire.backends.triton.storage import STORAGES
+from fusewire.dtypes import DType
+from fusewire.errors import RefusedError
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.text import print_graph
+from fusewire.ir.types import TensorType
+from fusewire.kernel.analysis import walk
+from fusewire.kernel.build.lower import lower
+from fusewire.kernel.build.table import expansion_refusal
+from fusewire.kernel.build.table import refusal as kernel_refusal
+from fusewire.kernel.form import Compute, Fold, Kernel, Loop, Store
+from fusewire.ops.declare import Trait
+from fusewire.ops.table import get_op
+
+# Indices are printed in 32 bits.
+_MOST = 1 << 31
+_FREE = frozenset(("reshape", "transpose", "broadcast_to", "slice", "concat", "pad"))
+
+
+def refusal(node: Node) -> str | None:
+    """Answer None for a node, or a composite all parts of which are taken; else why it is not."""
+    return expansion_refusal(node, primitive_refusal)
+
+
+def primitive_refusal(node: Node) -> str | None:
+    """Answer None for a node that has a kernel here, else why it has none."""
+    reason = kernel_refusal(node)
+    if reason is not None:
+        return reason
+    for value in (*node.operands, *node.outputs):
+        if (found := _type_refusal(node, value)) is not None:
+            return found
+    if get_op(node.op).is_(Trait.ELEMENTWISE):
+        first = node.operands[0].tensor.dtype
+        return _sentence(lacks(node.op, first))
+    return None if node.op in _FREE else _by_kernels(node)
+
+
+def _sentence(reason: str | None) -> str | None:
+    return None if reason is None else f"In Triton's language {reason}. Run it elsewhere."
+
+
+def _type_refusal(node: Node, value: Value) -> str | None:
+    if not isinstance(value.type, TensorType):
+        return f"Kernels work on tensors, and {node.op} has {value.type}."
+    of = value.type.dtype
+    if of.name not in STORAGES:
+        return (
+            f"Triton's kernels do not compute in {of.name}: they take bool, integers of 8 to 64 "
+            f"bits, float16, bfloat16, float32 and float64."
+        )
+    size = math.prod(dim for dim in value.type.shape if isinstance(dim, int))
+    if size >= _MOST:
+        return f"{value.type} has {size:,} elements, and places are counted in 32 bits."
+    return None
+
+
+def _by_kernels(node: Node) -> str | None:
+    """Look at what the kernels of a node compute; nodes that print alike are looked at once."""
+    inputs = [Value(x.type, f"x{n}") for n, x in enumerate(node.operands)]
+    given = dict(zip(node.operands, inputs, strict=True))
+    placed = [None if x is None else given[x] for x in node.inputs]
+    alone = Node(node.op, placed, node.attrs, [x.type for x in node.outputs])
+    graph = Graph(inputs, list(alone.outputs), [alone])
+    return _looked(print_graph(graph), _Key(graph))
+
+
+class _Key:
+    """A graph that is as good as any other for the cache: the text beside it tells them apart."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key)
+
+
+@lru_cache(4096)
+def _looked(text: str, key: _Key) -> str | None:
+    try:
+        kernels = lower(key.graph).kernels
+    except RefusedError as error:
+        return str(error)
+    return next(filter(None, map(_kernel_refusal, kernels)), None)
+
+
+def _kernel_refusal(kernel: Kernel) -> str | None:
+    dtypes = {s.dtype.name for s in walk(kernel.body) if isinstance(s, Compute)}
+    if strange := sorted(dtypes - set(STORAGES)):
+        return f"Triton's kernels do not compute in {', '.join(strange)}."
+    types: dict[str, DType] = {}
+    for statement in walk(kernel.body):
+        if isinstance(statement, Fold):
+            types.update(zip(statement.names, statement.dtypes, strict=True))
+        elif isinstance(statement, Loop):
+            types.update({carry.name: carry.dtype for carry in statement.carries})
+        elif not isinstance(statement, Store):
+            types[statement.name] = statement.dtype
+    for statement in walk(kernel.body):
+        if isinstance(statement, Compute):
+            found = lacks(statement.op, types[statement.operands[0]])
+            if found is not None:
+                return _sentence(found)
+    return None

@@ -1,0 +1,239 @@
+"""A child that holds Triton: ``interpret`` runs kernels, ``compile`` makes code for GPUs of them.
+
+Triton decides when it is imported whether it compiles or interprets, so the two are processes of
+their own, and neither is the caller's. It speaks in frames, as ``fusewire.process.worker`` does.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from fusewire.backends.triton.program import Program
+from fusewire.backends.triton.resources import of_amdgcn, of_cubin
+from fusewire.errors import EngineError
+from fusewire.ir.graph import Array
+from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
+from fusewire.process.guard import Phase, guarded
+from fusewire.process.worker import away, settle
+
+_ANY_SIZE = 1 << 62
+# A pointer aligned to 16 bytes, as all memory that we make is, is read in wide words.
+_ALIGNED = [["tt.divisibility", 16]]
+_TYPES = {
+    "fp16": "float16",
+    "fp32": "float32",
+    "fp64": "float64",
+    **{f"{s}{n}": f"{'u' if s == 'u' else ''}int{n}" for s in "iu" for n in (8, 16, 32, 64)},
+}
+
+
+class Pointer:
+    """As much of a torch tensor as Triton's interpreter asks for, over memory of NumPy."""
+
+    def __init__(self, array: Array, dtype: str) -> None:
+        self.array = array
+        self.dtype = dtype
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
+        return int(self.array.ctypes.data)
+
+    def untyped_storage(self) -> Pointer:
+        """The memory as such."""
+        return self
+
+    def cpu(self) -> Pointer:
+        """The memory on the host, where it is."""
+        return self
+
+    def new_empty(self, size: int, device: str) -> Pointer:
+        """Another tensor on the same memory."""
+        return Pointer(self.array, self.dtype)
+
+    def set_(self, *given: object) -> None:
+        """Nothing to set: it has its memory."""
+
+    def storage_offset(self) -> int:
+        """Where in the memory it starts."""
+        return 0
+
+    def size(self) -> tuple[int, ...]:
+        """Its shape."""
+        return tuple(self.array.shape)
+
+    def stride(self) -> tuple[int, ...]:
+        """Its strides, in elements."""
+        return ()
+
+    def copy_(self, other: Pointer) -> None:
+        """Nothing to copy back: the memory is the same."""
+
+
+class Loaded:
+    """A program, its functions and its memory."""
+
+    def __init__(self, module: ModuleType, program: Program, weights: dict[str, Array]) -> None:
+        self._program = program
+        self._functions = [getattr(module, f.name) for f in program.functions]
+        self._fixed = {name: _space(m.memory, m.size)
+                       for name, m in program.memories.items() if m.kind == "scratch"}  # fmt: skip
+        for name, m in program.memories.items():
+            if m.kind == "constant":
+                raw = weights[m.digest] if m.digest else base64.b64decode(m.data)
+                self._fixed[name] = _held(np.frombuffer(raw, m.memory))
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """Run all launches in order."""
+        held, given = dict(self._fixed), list(inputs)
+        outputs: dict[int, Array] = {}
+        for name, m in self._program.memories.items():
+            if m.kind == "input":
+                held[name] = _held(given[m.place].view(m.memory))
+            elif m.kind == "output":
+                held[name] = outputs[m.place] = _space(m.memory, m.size)
+        with np.errstate(all="ignore"):
+            for launch in self._program.launches:
+                function = self._program.functions[launch.function]
+                pointers = [
+                    Pointer(held[name], _TYPES[of])
+                    for name, of in zip(launch.memories, function.pointers, strict=True)
+                ]
+                self._functions[launch.function][launch.programs,](*pointers, *launch.steps)
+        sizes = [m for m in self._program.memories.values() if m.kind == "output"]
+        sizes.sort(key=lambda m: m.place)
+        return [outputs[m.place][: m.size].view(np.uint8) for m in sizes]
+
+
+def _space(memory: str, size: int) -> Array:
+    # Nothing of no size has an address.
+    return np.zeros(max(size, 1), memory)
+
+
+def _held(array: Array) -> Array:
+    return array if array.size else _space(array.dtype.name, 1)
+
+
+class Worker:
+    """Answers jobs."""
+
+    def __init__(self, replies: int) -> None:
+        self._replies = replies
+        self._loaded: dict[str, Loaded] = {}
+        self._folder = tempfile.TemporaryDirectory(prefix="fusewire-triton-")
+        self._count = 0
+        self._jobs: dict[str, Callable[..., Any]] = {
+            "load": self._load, "run": self._run, "compile": self._compile, "drop": self._drop,
+        }  # fmt: skip
+
+    def serve(self, incoming: Incoming) -> None:
+        """Answer until the parent is gone."""
+        self._say({"hello": VERSION}, [])
+        while True:
+            try:
+                frame = incoming.read()
+            except EOFError:
+                return
+            if frame is not None:
+                self._serve(frame)
+
+    def _say(self, header: dict[str, Any], blobs: Blobs) -> None:
+        Outgoing(self._replies, Frame(header, blobs)).write()
+
+    def _serve(self, frame: Frame) -> None:
+        kind, blobs = frame.header["kind"], list[Array]()
+        what = frame.header.get("what", kind)
+        phase: Phase = "run" if kind == "run" else "compile"
+        answer: dict[str, Any]
+        try:
+            found = guarded(
+                "triton", phase, what, self._jobs[kind], frame.header, frame.blobs, blobs
+            )
+            answer = {"result": found}
+        except EngineError as error:
+            answer, blobs = {"error": error.reason}, []
+        self._say({"job": frame.header["job"], **answer}, blobs)
+
+    def _module(self, text: str) -> ModuleType:
+        """Import code from a file of ours: Triton reads the source of its functions."""
+        self._count += 1
+        path = Path(self._folder.name) / f"module{self._count}.py"
+        path.write_text(text, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def _load(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> None:
+        program = Program.from_bytes(given[0].tobytes())
+        weights = dict(zip(header["digests"], given[1:], strict=True))
+        self._loaded[header["held"]] = Loaded(self._module(program.text), program, weights)
+
+    def _run(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> None:
+        blobs += self._loaded[header["held"]].run(given)
+
+    def _drop(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> None:
+        del self._loaded[header["held"]]
+
+    def _compile(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> list[dict[str, Any]]:
+        module = self._module(given[0].tobytes().decode())
+        return [_compiled(getattr(module, f["name"]), f, header, blobs)
+                for f in header["functions"]]  # fmt: skip
+
+
+def _compiled(
+    function: Any, about: dict[str, Any], header: dict[str, Any], blobs: Blobs
+) -> dict[str, Any]:
+    """Compile one function for one target; its binary is a blob, and the rest is said."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    names, pointers = function.arg_names, about["pointers"]
+    types = [f"*{p}" for p in pointers] + ["i32"] * (len(names) - len(pointers))
+    attrs = {(place,): _ALIGNED for place in range(len(pointers))}
+    source = triton.compiler.ASTSource(
+        fn=function, signature=dict(zip(names, types, strict=True)), constexprs={}, attrs=attrs
+    )
+    start = time.perf_counter()
+    made = triton.compile(source, target=GPUTarget(*header["target"]),
+                          options={"num_warps": about["warps"]})  # fmt: skip
+    seconds = time.perf_counter() - start
+    kind = "cubin" if "cubin" in made.asm else "hsaco"
+    binary = np.frombuffer(made.asm[kind], np.uint8)
+    blobs.append(binary)
+    return {"name": made.metadata.name, "kind": kind, "shared": made.metadata.shared,
+            "warps": made.metadata.num_warps, "threads": made.metadata.warp_size,
+            "bytes": len(binary), "seconds": seconds,
+            **(_resources(made.asm, kind) if header["measured"] else {})}  # fmt: skip
+
+
+def _resources(asm: Any, kind: str) -> dict[str, int]:
+    return of_cubin(asm["cubin"]) if kind == "cubin" else of_amdgcn(asm["amdgcn"])
+
+
+def main(mode: str, requests: int, replies: int, life: int) -> None:
+    """Serve until the parent is gone."""
+    settle(away(life))
+    os.environ["TRITON_INTERPRET"] = "1" if mode == "interpret" else "0"
+    os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
+    warnings.simplefilter("ignore")
+    worker = Worker(away(replies))
+    worker.serve(Incoming(away(requests), _ANY_SIZE))
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
