@@ -65,3 +65,37 @@ def test_output_that_is_an_input_is_written(shape: tuple[int, ...]) -> None:
             assert not np.may_share_memory(found, given)
     (found,) = build(backend, Graph([x], [x]), CPU).run([np.ones(shape, np.float32)]).wait()
     np.testing.assert_array_equal(found, np.ones(shape))
+
+
+def test_floats_beside_codes_are_not_made_codes() -> None:
+    """Weights that are codes make the engine quantize what they are multiplied with."""
+    rng = np.random.default_rng(0)
+    x, codes = rng.standard_normal((64, 256), np.float32), rng.integers(-127, 128, (256, 256))
+    weights = codes.astype(np.int8)
+
+    def product(v: Value) -> object:
+        return fw.ops.matmul(v, fw.ops.dequantize(weights, np.float32(0.01)))
+
+    found = fw.compile(product, x, backend=NAME, fallback="error", cache=False)(x)
+    wanted = x.astype(np.float64) @ (weights * np.float64(np.float32(0.01)))
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("nan", ["exact", "engine"])
+@pytest.mark.parametrize(("of", "zero"), [("int8", 3), ("uint8", 128), ("int8", 0)])
+def test_codes_around_a_zero_point(of: str, zero: int, nan: str) -> None:
+    # No quotient is half way between two codes.
+    x = (np.linspace(-400.0, 400.0, 97, dtype=np.float32) + np.float32(0.3)) * np.float32(0.5)
+    scale, middle = np.float32(0.5), np.array(zero, of)
+
+    def both(v: Value) -> tuple[object, object]:
+        codes = fw.ops.quantize(v, scale, middle, dtype=of)
+        return codes, fw.ops.dequantize(codes, scale, middle)
+
+    config = {"nan": nan}
+    program = fw.compile(both, x, backend=NAME, fallback="error", backend_config=config)
+    limits = np.iinfo(of)
+    wanted = np.clip(np.round(x / scale) + zero, limits.min, limits.max)
+    codes, numbers = program(x)
+    np.testing.assert_array_equal(codes, wanted.astype(of))
+    np.testing.assert_allclose(numbers, (wanted - zero) * scale, rtol=1e-6)

@@ -21,7 +21,11 @@ from fusewire.ir.graph import Array
 
 # Up to this many bytes a copy is cheaper than binding a tensor, which takes about 4 us.
 SMALL = 1 << 15
-SETTINGS = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+# Float32 is computed as such: beside int8 weights the engine would round it to int8 (2026.4.1).
+SETTINGS = {
+    "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
+    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
+}  # fmt: skip
 
 
 def settings(launch: Mapping[str, Fact]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from fusewire.backends.openvino.lowering import (
     own,
     padding,
     pooling,
+    quantization,
     recurrent,
     reduction,
     resampling,
@@ -29,7 +30,7 @@ from fusewire.backends.openvino.lowering.entry import Entry
 _FAMILIES = (
     floats, integers, logic, conversion, movement, padding, indexing, reduction, contraction,
     convolution, pooling, complexes, sorting, normalization, resampling,
-    activation, vision, recurrent, control,
+    activation, quantization, vision, recurrent, control,
 )  # fmt: skip
 _PLAIN = {name: entry for family in _FAMILIES for name, entry in family.TABLE.items()}
 LOWERINGS: dict[str, Entry] = own.with_own(

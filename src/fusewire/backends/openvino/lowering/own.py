@@ -14,7 +14,13 @@ from typing import Any
 import numpy as np
 from openvino import opset16 as ops
 
-from fusewire.backends.openvino.lowering import activation, pooling, reduction, sorting
+from fusewire.backends.openvino.lowering import (
+    activation,
+    pooling,
+    quantization,
+    reduction,
+    sorting,
+)
 from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Lower,
@@ -69,6 +75,7 @@ OWN: Mapping[str, Lower] = {
     "clip": _clip,
     "exp": elementwise(ops.exp),
     "softmax": _softmax,
+    "quantize": quantization.faked,
     "max_pool": lambda s, node, x: pooling.largest(x, pooling.pooled(node)),
     "reduce_max": lambda s, node, x: reduction.over(node, ops.reduce_max, x),
     "reduce_min": lambda s, node, x: reduction.over(node, ops.reduce_min, x),
