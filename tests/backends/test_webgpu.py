@@ -25,6 +25,7 @@ from fusewire.errors import OptionsError, RegistryError, ShapeMismatchError
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Array, Constant, Graph, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops.contraction import matmul
 from fusewire.ops.conversion import bitcast, cast
 from fusewire.ops.declare import Trait
 from fusewire.ops.elementwise import add, exp, multiply, negative
@@ -337,24 +338,26 @@ def test_weights_are_bound_by_digest() -> None:
 
 
 def test_program_goes_to_bytes_and_back() -> None:
-    artifact = BACKEND.compile(unary(lambda x: add(exp(x), 1.0), float32, 3), GPU, Config())
+    artifact = BACKEND.compile(unary(lambda x: exp(matmul(x, x)), float32, 3, 3), GPU, Config())
     program = Program.from_bytes(artifact.payload)
     assert program.to_bytes() == artifact.payload
-    assert artifact.launch["dispatches"] == 2
-    assert artifact.workspace == sum(program.scratch) == 12
+    assert artifact.launch["dispatches"] == 1
+    assert artifact.workspace == sum(program.scratch) == 0
 
 
 def test_scratch_memory_is_used_again() -> None:
     def chain(x: Value) -> Value:
         for _ in range(10):
-            x = add(x, x)
+            x = matmul(x, x)
         return x
 
-    artifact = BACKEND.compile(unary(chain, float32, 64), GPU, Config())
-    assert artifact.workspace == 2 * 64 * 4
+    artifact = BACKEND.compile(unary(chain, float32, 2, 2), GPU, Config())
+    assert artifact.workspace == 2 * 4 * 4
     assert artifact.launch["kernels"] == 1
-    (found,) = run(unary(chain, float32, 64), np.ones(64, np.float32))
-    assert np.array_equal(found, np.full(64, 1024.0))
+    assert artifact.launch["dispatches"] == 10
+    turn = np.array([[0, 1], [-1, 0]], np.float32)
+    (found,) = run(unary(chain, float32, 2, 2), turn)
+    assert np.array_equal(found, np.eye(2))
 
 
 def test_one_kernel_serves_all_shapes_of_a_kind() -> None:

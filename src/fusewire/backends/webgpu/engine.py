@@ -26,14 +26,17 @@ from fusewire.backend import (
 )
 from fusewire.backends.webgpu.gaps import GAPS
 from fusewire.backends.webgpu.info import INFO
+from fusewire.backends.webgpu.printer import Target
 from fusewire.backends.webgpu.program import WEIGHT_BYTES, Program, Writer
-from fusewire.backends.webgpu.refusal import refusal
+from fusewire.backends.webgpu.refusal import features_of, node_refusal, refusal
 from fusewire.dtypes import float32
 from fusewire.errors import OptionsError, RegistryError
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
+from fusewire.kernel.build.lower import lower_fusion
 from fusewire.ops.elementwise import add
 from fusewire.region import build, claim_by_table, edge_slots, weight_slots
+from fusewire.rewrite.fusion import fuse
 
 if TYPE_CHECKING:
     from fusewire.backends.webgpu.context import Context
@@ -44,7 +47,7 @@ _DRIVER = "Install a Vulkan driver; without a GPU: apt install mesa-vulkan-drive
 
 @final
 class WebGpuBackend(Backend):
-    """Runs elementwise regions with kernels of our own."""
+    """Runs fused regions with kernels of our own."""
 
     def __init__(self) -> None:
         self._contexts: dict[str, Context] = {}
@@ -110,16 +113,15 @@ class WebGpuBackend(Backend):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the kernels, and have the device check them."""
         start = time.perf_counter()
-        workgroup = _workgroup(config, device)
-        widest = device.facts["max_workgroups"]
-        assert isinstance(widest, int)
-        program = Writer(region, workgroup, widest).write()
+        target = _target(config, device)
+        fusion = fuse(region, lambda node: node_refusal(node, device))
+        program = Writer(lower_fusion(fusion), target).write()
         context = self._context(device)
         for source in program.kernels:
             context.pipeline(source)
         payload = program.to_bytes()
         launch: dict[str, Fact] = {
-            "workgroup": workgroup,
+            "workgroup": target.workgroup,
             "kernels": len(program.kernels),
             "dispatches": len(program.dispatches),
         }
@@ -158,10 +160,12 @@ class WebGpuBackend(Backend):
             return self._contexts[device.id]
 
 
-def _workgroup(config: Config, device: Device) -> int:
-    chosen = config.checked(INFO.name, DEFAULTS)["workgroup"]
-    most = device.facts["max_invocations"]
+def _target(config: Config, device: Device) -> Target:
+    chosen = config.checked(INFO.name, DEFAULTS)
+    most, widest = device.facts["max_invocations"], device.facts["max_workgroups"]
     assert isinstance(most, int)
-    if not isinstance(chosen, int) or not 1 <= chosen <= most:
-        raise OptionsError(f"workgroup={chosen}: {device.name} runs 1 to {most} invocations.")
-    return chosen
+    assert isinstance(widest, int)
+    workgroup = chosen["workgroup"]
+    if not isinstance(workgroup, int) or not 1 <= workgroup <= most:
+        raise OptionsError(f"workgroup={workgroup}: {device.name} runs 1 to {most} invocations.")
+    return Target(features_of(device), widest, workgroup, 8, (4, 4))

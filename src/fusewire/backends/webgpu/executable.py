@@ -70,6 +70,7 @@ class WebGpuExecutable(Executable):
         self._scratch = [context.pool.take(size) if size else None for size in program.scratch]
         # What lies where, but for inputs and outputs.
         self._fixed = [self._place(memory, weights) for memory in program.memories]
+        self._turns = program.turns()
         self._params, self._offsets = self._write_params()
         self._groups = self._fixed_groups()
         self._kept: OrderedDict[tuple[int, ...], tuple[list[Any], list[Any]]] = OrderedDict()
@@ -92,9 +93,6 @@ class WebGpuExecutable(Executable):
         places = self._places(given, made)
         encoder = self._context.gpu.create_command_encoder()
         self._record(encoder, self._bound(places))
-        for source, target in self._program.copies:
-            if size := self._program.memories[target].size:
-                encoder.copy_buffer_to_buffer(places[source], 0, places[target], 0, size)
         for buffer, wanted in zip(made, outputs or (), strict=False):
             if isinstance(wanted, WebGpuBuffer) and wanted is not buffer and wanted.gpu is not None:
                 size = -(-wanted.size // 4) * 4
@@ -158,9 +156,10 @@ class WebGpuExecutable(Executable):
         step = max(self._context.alignment // 4, 4)
         words: list[int] = []
         offsets = []
-        for dispatch in self._program.dispatches:
+        for dispatch, turn in self._turns:
             offsets.append(len(words) * 4)
-            words += dispatch.params
+            words += dispatch.params[:2]
+            words += [turn, *dispatch.params[3:]]
             words += [0] * (-len(words) % step)
         usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
         buffer = self._context.gpu.create_buffer(size=max(len(words) * 4, 16), usage=usage)
@@ -175,7 +174,7 @@ class WebGpuExecutable(Executable):
             None
             if any(kinds[place] in ("input", "output") for place in dispatch.memories)
             else self._bind(number, dispatch, self._fixed)
-            for number, dispatch in enumerate(self._program.dispatches)
+            for number, (dispatch, _) in enumerate(self._turns)
         ]
 
     def _bind(self, number: int, dispatch: Dispatch, places: Sequence[Any]) -> Any:
@@ -217,8 +216,8 @@ class WebGpuExecutable(Executable):
                 return self._kept[key][1]
         groups = [
             fixed or self._bind(number, dispatch, places)
-            for number, (fixed, dispatch) in enumerate(
-                zip(self._groups, self._program.dispatches, strict=True)
+            for number, (fixed, (dispatch, _)) in enumerate(
+                zip(self._groups, self._turns, strict=True)
             )
         ]
         with self._lock:
@@ -229,10 +228,10 @@ class WebGpuExecutable(Executable):
         return groups
 
     def _record(self, encoder: Any, groups: Sequence[Any]) -> None:
-        if not self._program.dispatches:
+        if not self._turns:
             return
         section = encoder.begin_compute_pass()
-        for dispatch, group in zip(self._program.dispatches, groups, strict=True):
+        for (dispatch, _), group in zip(self._turns, groups, strict=True):
             section.set_pipeline(self._pipelines[dispatch.kernel])
             section.set_bind_group(0, group)
             section.dispatch_workgroups(*dispatch.groups)

@@ -1,25 +1,23 @@
 """A region as kernels in a line: plain data that goes to bytes and back.
 
-Values share memories: a view is its operand's memory, and what is computed and not given back
-lies in scratch memory that is used again once nobody reads it.
+What is computed and not given back lies in scratch memory that is used again once nobody reads it.
 """
 
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import numpy as np
 
-from fusewire.backends.webgpu.indexing import Ints, accesses, merged
-from fusewire.backends.webgpu.kernel import Kernel, grid
-from fusewire.backends.webgpu.lowering import MOVES, VIEWS, expression
-from fusewire.backends.webgpu.storage import byte_size, storage_of
-from fusewire.ir.graph import Graph, Node, Value
+from fusewire.backends.webgpu.printer import Target, print_kernel
+from fusewire.backends.webgpu.storage import byte_size
+from fusewire.ir.graph import Constant
+from fusewire.kernel.form import Buffer, Kernel, Lowered, Repeat
 
 # A constant of at least so many bytes stays out of the artifact and comes by its digest.
 WEIGHT_BYTES = 1024
@@ -38,24 +36,29 @@ class Memory:
 
 @dataclass(frozen=True)
 class Dispatch:
-    """One run of a kernel: memories of its operands and, last, of its result."""
+    """One run of a kernel: memories in the order of its bindings.
+
+    Neighbours with the same ``repeat`` are run in turns, ``times`` of them; the third word of their
+    params is the number of the turn.
+    """
 
     kernel: int
     memories: tuple[int, ...]
     params: tuple[int, ...]
     groups: tuple[int, int]
+    repeat: int = -1
+    times: int = 1
 
 
 @final
 @dataclass
 class Program:
-    """What runs, in order: dispatches, then copies from memory to memory."""
+    """What runs, in order."""
 
     kernels: list[str] = field(default_factory=list)
     memories: list[Memory] = field(default_factory=list)
     scratch: list[int] = field(default_factory=list)
     dispatches: list[Dispatch] = field(default_factory=list)
-    copies: list[tuple[int, int]] = field(default_factory=list)
 
     def to_bytes(self) -> bytes:
         """Write it as JSON."""
@@ -64,7 +67,6 @@ class Program:
             "memories": [vars(memory) for memory in self.memories],
             "scratch": self.scratch,
             "dispatches": [vars(dispatch) for dispatch in self.dispatches],
-            "copies": self.copies,
         }
         return json.dumps(held).encode()
 
@@ -77,86 +79,73 @@ class Program:
             [Memory(**fields) for fields in held["memories"]],
             held["scratch"],
             [
-                Dispatch(d["kernel"], tuple(d["memories"]), tuple(d["params"]), tuple(d["groups"]))
+                Dispatch(
+                    d["kernel"], tuple(d["memories"]), tuple(d["params"]), tuple(d["groups"]),
+                    d["repeat"], d["times"],
+                )
                 for d in held["dispatches"]
             ],
-            [(source, target) for source, target in held["copies"]],
-        )
+        )  # fmt: skip
 
-
-def shape_of(value: Value) -> Ints:
-    """Give the shape of a value whose dims are all ints."""
-    shape = value.tensor.shape
-    assert all(isinstance(dim, int) for dim in shape), f"{value!r} needs a shape of ints"
-    return tuple(dim for dim in shape if isinstance(dim, int))
+    def turns(self) -> list[tuple[Dispatch, int]]:
+        """List every dispatch with the number of its turn, in the order in which they run."""
+        found: list[tuple[Dispatch, int]] = []
+        for _, group in itertools.groupby(self.dispatches, key=lambda d: d.repeat):
+            line = list(group)
+            times = line[0].times if line[0].repeat >= 0 else 1
+            found += [(dispatch, turn) for turn in range(times) for dispatch in line]
+        return found
 
 
 @final
 class Writer:
     """Writes the program of a region."""
 
-    def __init__(self, region: Graph, workgroup: int, widest: int) -> None:
+    def __init__(self, region: Lowered, target: Target) -> None:
         self._region = region
-        self._workgroup = workgroup
-        self._widest = widest
+        self._target = target
         self._program = Program()
-        self._kernels: dict[Kernel, int] = {}
-        self._memory: dict[Value, int] = {}
-        # The value whose memory a view shares.
-        self._origin: dict[Value, Value] = {}
+        self._kernels: dict[str, int] = {}
+        self._memory: dict[str, int] = {}
         self._free: list[int] = []
 
     def write(self) -> Program:
-        """Write it all."""
+        """Write it all; RefusedError where the device lacks what a kernel computes."""
         region = self._region
-        for place, value in enumerate(region.inputs):
-            self._memory[value] = self._add(Memory("input", _size(value), place))
-        for value in region.constants:
-            self._memory[value] = self._add(_constant(value))
-        for node in region.nodes:
-            if node.op in VIEWS:
-                (operand,) = node.operands
-                self._origin[node.outputs[0]] = self._origin.get(operand, operand)
-        self._give_outputs()
+        for kind, names in (("input", region.inputs), ("output", region.outputs)):
+            for place, name in enumerate(names):
+                self._add(name, Memory(kind, _size(region.buffers[name]), place))  # type: ignore[arg-type] # one of the two
+        for name, constant in region.constants.items():
+            self._add(name, _constant(constant, region.buffers[name]))
         last = self._last_uses()
-        for position, node in enumerate(region.nodes):
-            if node.op not in VIEWS:
-                self._dispatch(node)
-            for value in last.get(position, ()):
-                self._let_go(value)
+        for position, step in enumerate(region.steps):
+            repeat = isinstance(step, Repeat)
+            kernels = step.kernels if isinstance(step, Repeat) else (step,)
+            times = step.step.extent if isinstance(step, Repeat) else 1
+            for kernel in kernels:
+                self._dispatch(kernel, position if repeat else -1, times)
+            for name in last.get(position, ()):
+                self._let_go(name)
         return self._program
 
-    def _add(self, memory: Memory) -> int:
+    def _add(self, name: str, memory: Memory) -> None:
         self._program.memories.append(memory)
-        return len(self._program.memories) - 1
+        self._memory[name] = len(self._program.memories) - 1
 
-    def _where(self, value: Value) -> int:
-        return self._memory[self._origin.get(value, value)]
-
-    def _give_outputs(self) -> None:
-        """Give computed outputs memory of their own; copy what is also something else."""
-        for place, value in enumerate(self._region.outputs):
-            memory = self._add(Memory("output", _size(value), place))
-            origin = self._origin.get(value, value)
-            if origin in self._memory:
-                self._program.copies.append((self._memory[origin], memory))
-            else:
-                self._memory[origin] = memory
-
-    def _last_uses(self) -> dict[int, list[Value]]:
-        """Map positions of nodes to the values that are read there for the last time."""
-        last: dict[Value, int] = {}
-        for position, node in enumerate(self._region.nodes):
-            for value in (*node.operands, *node.outputs):
-                last[self._origin.get(value, value)] = position
-        uses: dict[int, list[Value]] = {}
-        for value, position in last.items():
-            uses.setdefault(position, []).append(value)
+    def _last_uses(self) -> dict[int, list[str]]:
+        """Map positions of steps to the buffers that are touched there for the last time."""
+        last: dict[str, int] = {}
+        for position, step in enumerate(self._region.steps):
+            for kernel in step.kernels if isinstance(step, Repeat) else (step,):
+                last.update((b.name, position) for b in (*kernel.reads, *kernel.writes))
+        uses: dict[int, list[str]] = {}
+        for name, position in last.items():
+            uses.setdefault(position, []).append(name)
         return uses
 
-    def _scratch(self, size: int) -> int:
+    def _scratch(self, buffer: Buffer) -> None:
         """Take the smallest free memory that is large enough, else a new one."""
-        sizes = self._program.scratch
+        sizes, size = self._program.scratch, _size(buffer)
         fitting = [slot for slot in self._free if sizes[slot] >= size]
         if fitting:
             slot = min(fitting, key=lambda s: sizes[s])
@@ -164,61 +153,36 @@ class Writer:
         else:
             slot = len(sizes)
             sizes.append(size)
-        return self._add(Memory("scratch", size, slot))
+        self._add(buffer.name, Memory("scratch", size, slot))
 
-    def _let_go(self, value: Value) -> None:
-        memory = self._program.memories[self._memory[value]] if value in self._memory else None
-        if memory is not None and memory.kind == "scratch":
+    def _let_go(self, name: str) -> None:
+        memory = self._program.memories[self._memory[name]]
+        if memory.kind == "scratch":
             self._free.append(memory.place)
 
-    def _dispatch(self, node: Node) -> None:
-        (output,) = node.outputs
-        shape = shape_of(output)
-        if output not in self._memory:
-            self._memory[output] = self._scratch(_size(output))
-        count = math.prod(shape)
-        if count == 0:
+    def _dispatch(self, kernel: Kernel, repeat: int, times: int) -> None:
+        printed = print_kernel(kernel, self._target)
+        if not {*printed.buffers} & {*kernel.writes}:
             return
-        found = accesses(node, [shape_of(v) for v in node.operands], shape)
-        dims, found = merged(shape, found)
-        kernel = _kernel(node, dims, [access.walk(dims) for access in found])
-        number = self._kernels.setdefault(kernel, len(self._kernels))
+        number = self._kernels.setdefault(printed.source, len(self._kernels))
         if number == len(self._program.kernels):
-            self._program.kernels.append(kernel.wgsl(self._workgroup))
-        words = -(-count // kernel.result.lanes)
+            self._program.kernels.append(printed.source)
+        for buffer in (*kernel.reads, *kernel.writes):
+            if buffer.name not in self._memory:
+                self._scratch(buffer)
+        memories = tuple(self._memory[buffer.name] for buffer in printed.buffers)
         self._program.dispatches.append(
-            Dispatch(
-                number,
-                (*(self._where(v) for v in node.operands), self._memory[output]),
-                tuple(kernel.params(count, dims, found)),
-                grid(words, self._workgroup, self._widest),
-            )
+            Dispatch(number, memories, printed.params, printed.groups, repeat, times)
         )
 
 
-def _kernel(node: Node, dims: Ints, walks: Sequence[Any]) -> Kernel:
-    moved = node.op in MOVES
-    operands = [storage_of(v.tensor.dtype, moved=moved) for v in node.operands]
-    if node.op == "where":
-        operands[0] = storage_of(node.operands[0].tensor.dtype)
-    result = storage_of(node.outputs[0].tensor.dtype, moved=moved)
-    code = expression(node)
-    assert code is not None
-    assert result is not None
-    stored = tuple(operand for operand in operands if operand is not None)
-    rank = len(dims) if "strided" in walks else 0
-    return Kernel(code, stored, result, tuple(walks), rank)
+def _size(buffer: Buffer) -> int:
+    return byte_size(math.prod(buffer.shape), buffer.dtype)
 
 
-def _size(value: Value) -> int:
-    return byte_size(math.prod(shape_of(value)), value.tensor.dtype)
-
-
-def _constant(value: Value) -> Memory:
-    held = value.constant
-    assert held is not None
-    size = _size(value)
-    if math.prod(shape_of(value)) * held.type.dtype.itemsize >= WEIGHT_BYTES:
+def _constant(held: Constant, buffer: Buffer) -> Memory:
+    size = _size(buffer)
+    if math.prod(buffer.shape) * buffer.dtype.itemsize >= WEIGHT_BYTES and held.digest:
         return Memory("constant", size, digest=held.digest)
     raw = np.ascontiguousarray(held.array).reshape(-1).view(np.uint8).tobytes()
     return Memory("constant", size, data=base64.b64encode(raw).decode())

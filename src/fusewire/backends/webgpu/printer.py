@@ -1,0 +1,214 @@
+"""Print a kernel of the loop-level form as WGSL: how its points are spread over invocations.
+
+``points``: an invocation a point, or a few where several elements lie in a word. ``rows``: a
+workgroup a point, whose invocations share folds and loops. ``tiles``: an invocation a tile of a
+sum of products, so that what it loads is used several times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewire.backends.webgpu import folds, memories, tiles
+from fusewire.backends.webgpu.library import needed
+from fusewire.backends.webgpu.page import Page
+from fusewire.backends.webgpu.scalars import HEAD
+from fusewire.kernel.analysis import contraction_of, shape_of, walk
+from fusewire.kernel.form import Buffer, Fold, Kernel, Loop, Statement, Store
+from fusewire.kernel.index import Index, flatten
+
+# Rows shorter than this are cheaper for one invocation than for many that have to meet.
+_SHORT_ROW = 32
+# Sums of products with fewer points than this leave a device idle unless rows are shared.
+_FEW_POINTS = 64
+
+
+@dataclass(frozen=True)
+class Target:
+    """The device and settings that kernels are printed for."""
+
+    features: frozenset[str]
+    widest: int
+    workgroup: int
+    rows: int
+    tile: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A kernel as text, and one launch of it on memories in the order of its bindings."""
+
+    source: str
+    buffers: tuple[Buffer, ...]
+    params: tuple[int, ...]
+    groups: tuple[int, int]
+
+
+def print_kernel(kernel: Kernel, target: Target) -> Printed:
+    """Print a kernel; RefusedError where the device lacks what it computes."""
+    shape = shape_of(kernel)
+    page = Page(kernel, target.features, given=shape == "map")
+    if shape == "map" or shape == "serial" or not _is_shared(kernel):
+        contraction = contraction_of(kernel)
+        if contraction is not None:
+            count = tiles.add(page, contraction, target.tile)
+            return _module(page, target, count, target.workgroup, "point")
+        count = _points(page)
+        return _module(page, target, count, target.workgroup, "point")
+    count = math.prod(axis.extent for axis in kernel.axes)
+    _rows(page, target.rows)
+    return _module(page, target, count * target.rows, target.rows, "group")
+
+
+def _is_shared(kernel: Kernel) -> bool:
+    """Tell whether a workgroup is better for a point than an invocation."""
+    if kernel.locals:
+        return True
+    lengths = [math.prod(a.extent for a in s.axes) for s in _nests(kernel)]
+    points = math.prod(axis.extent for axis in kernel.axes)
+    if not any(isinstance(s, Loop) for s in kernel.body) and points >= _FEW_POINTS:
+        # Each point stores one element: neighbours read as one already, or reuse what they load.
+        return contraction_of(kernel) is None and max(lengths) >= 8 * _SHORT_ROW
+    return max(lengths) >= _SHORT_ROW
+
+
+def _nests(kernel: Kernel) -> list[Fold | Loop]:
+    return [s for s in kernel.body if isinstance(s, Fold | Loop)]
+
+
+def _points(page: Page) -> int:
+    """Add a body for every point; count the invocations."""
+    kernel = page.kernel
+    count = math.prod(axis.extent for axis in kernel.axes)
+    lanes = _lanes(page)
+    if lanes == 1:
+        with page.block("if (at < params[0].x)"):
+            page.unravel("at", kernel.axes)
+            page.body(kernel.body)
+        return count
+    written = [place for place, b in enumerate(page.buffers) if b.name in page.packed]
+    for place in written:
+        page.line(f"var wm{place} = 0u;")
+    with page.block(f"for (var part = 0u; part < {lanes}u; part++)"):
+        page.line(f"let point = at * {lanes}u + part;")
+        with page.block("if (point < params[0].x)"):
+            page.unravel("point", kernel.axes)
+            page.body(kernel.body)
+    with page.block(f"if (at * {lanes}u < params[0].x)"):
+        for place in written:
+            page.line(f"m{place}[at] = wm{place};")
+    return -(-count // lanes)
+
+
+def _lanes(page: Page) -> int:
+    """Tell how many points an invocation makes, so that the words it stores are whole."""
+    kernel = page.kernel
+    small = {b.name: page.of(b).lanes for b in kernel.writes if page.of(b).lanes > 1}
+    stores = [s for s in walk(kernel.body) if isinstance(s, Store) and s.buffer in small]
+    point = Index()
+    for axis in kernel.axes:
+        point = point * axis.extent + Index(((axis, 1),))
+    whole = all(
+        s in kernel.body and not s.guard and s.combine is None
+        and flatten(s.index, kernel.buffer(s.buffer).shape) == point
+        for s in stores
+    )  # fmt: skip
+    read = {b.name for b in kernel.reads} & set(small)
+    if not small or read or not whole or len({*small.values()}) > 1:
+        return 1
+    page.packed |= set(small)
+    return next(iter(small.values()))
+
+
+def _rows(page: Page, width: int) -> None:
+    """Add a body whose folds and loops the invocations of a workgroup share."""
+    with page.block("if (group < params[0].x)"):
+        page.unravel("group", page.kernel.axes)
+        for statement in page.kernel.body:
+            _stage(page, statement, width)
+
+
+def _stage(page: Page, statement: Statement, width: int) -> None:
+    if isinstance(statement, Fold):
+        _shared_fold(page, statement, width)
+    elif isinstance(statement, Loop):
+        _spread(page, statement, width)
+        if page.kernel.locals:
+            page.line("workgroupBarrier();")
+    elif isinstance(statement, Store):
+        with page.block("if (lane == 0u)"):
+            page.store(statement)
+    else:
+        page.scalar(statement)
+
+
+def _spread(page: Page, nest: Fold | Loop, width: int, names: Sequence[str] = ()) -> None:
+    """Add a fold's or loop's body for every so-manieth point."""
+    axes = nest.axes
+    if any(axis.extent == 0 for axis in axes):
+        return
+    flat = page.fresh("k")
+    count = page.numbers.number(math.prod(axis.extent for axis in axes))
+    with page.block(f"for (var {flat} = i32(lane); {flat} < {count}; {flat} += {width})"):
+        page.unravel(flat, axes)
+        page.body(nest.body)
+        if isinstance(nest, Fold):
+            folds.gather(page, nest, names, folds.values(page, nest))
+
+
+def _shared_fold(page: Page, fold: Fold, width: int) -> None:
+    """Each invocation folds a part; then halves of the workgroup meet until one is left."""
+    names = folds.start(page, fold)
+    _spread(page, fold, width, names)
+    types = [page.register(of) for of in fold.dtypes] + ["i32"]
+    shared = [page.shared(of, width, place) for place, of in enumerate(types[: len(names)])]
+    for name, memory in zip(names, shared, strict=True):
+        page.line(f"{memory}[lane] = {name};")
+    page.line("workgroupBarrier();")
+    half = width // 2
+    while half:
+        with page.block(f"if (lane < {half}u)"):
+            others = [page.fresh() for _ in names]
+            for other, memory in zip(others, shared, strict=True):
+                page.line(f"let {other} = {memory}[lane + {half}u];")
+            folds.gather(page, fold, names, others)
+            for name, memory in zip(names, shared, strict=True):
+                page.line(f"{memory}[lane] = {name};")
+        page.line("workgroupBarrier();")
+        half //= 2
+    for name, memory in zip(names, shared, strict=True):
+        page.line(f"{name} = {memory}[0];")
+    page.line("workgroupBarrier();")
+    folds.finish(page, fold, names)
+
+
+def _module(page: Page, target: Target, invocations: int, width: int, by: str) -> Printed:
+    main = [
+        f"@compute @workgroup_size({width})",
+        "fn main(@builtin(workgroup_id) id: vec3<u32>,",
+        "        @builtin(local_invocation_index) lane: u32,",
+        "        @builtin(num_workgroups) groups: vec3<u32>) {",
+        "  let group = id.x + id.y * groups.x;",
+        *([f"  let at = group * {width}u + lane;"] if by == "point" else []),
+        *page.lines,
+        "}",
+    ]
+    text = "\n".join(main)
+    words = (HEAD + len(page.numbers.words) + 3) // 4 * 4
+    count = invocations if by == "point" else invocations // width
+    if page.packed:
+        count = math.prod(axis.extent for axis in page.kernel.axes)
+    head = [count, 0, 0, 0, *page.numbers.words]
+    source = "\n".join([*memories.declared(page), *needed(text), text, ""])
+    params = (*head, *([0] * (words - len(head))))
+    used = tuple(memories.used(page))
+    return Printed(source, used, params, grid(invocations, width, target.widest))
+
+
+def grid(invocations: int, workgroup: int, widest: int) -> tuple[int, int]:
+    """Spread workgroups over two dimensions: one holds ``widest`` at most."""
+    count = -(-invocations // workgroup)
+    rows = -(-count // widest)
+    return -(-count // rows), rows
