@@ -1,6 +1,6 @@
 """Level 1: the fastest engine that is right is taken, and that is remembered."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.errors import MiscompileWarning
+from fusewire.placement.measure import Comparison, Timing, Way
 from fusewire.placement.remember import Memory
 from fusewire.placement.verify import Judged
 from fusewire.registry import REGISTRY
@@ -37,6 +38,16 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have few engines installed, so that tests are short."""
     names = ["onnxruntime", "reference"]
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
+
+
+def prefers(name: str) -> Any:
+    """Stand for the clock: the one of this name is fastest, if it is there."""
+
+    def compare(ways: Mapping[str, Way], *rest: object) -> Comparison:
+        fastest = name if name in ways else next(iter(ways))
+        return Comparison({way: Timing((1.0,)) for way in ways}, fastest, (), 0.0, 1)
+
+    return compare
 
 
 def choosing(*engines: str) -> Any:
@@ -157,3 +168,37 @@ def test_canary_finds_an_engine_that_goes_wrong_later(
             np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
     finally:
         fw.unregister("chaos")
+
+
+def test_canary_replaces_a_plan_of_several_regions(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fw.register("tests.split:wrong", "split")
+    try:
+        monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["split", "reference"])
+        monkeypatch.setattr("fusewire.placement.verify.Jury.judge", lambda self, run: RIGHT)
+        monkeypatch.setattr("fusewire.placement.search.compare", prefers("split"))
+        options = fw.Options(level=1, canary=1, fallback="allow", budget_seconds=1.0)
+        made = fw.compile(lambda x: np.exp(np.cos(np.exp(x))), X, options=options)
+        assert len(made.plan.steps) == 3
+        with pytest.warns(MiscompileWarning, match="gave a wrong answer") as said:
+            found = made(X)
+        assert len(said) == 1
+        np.testing.assert_allclose(found, np.exp(np.cos(np.exp(X))), rtol=1e-5)
+        assert [entry.key.kind for entry in store.entries("quarantine")] == ["quarantine"]
+    finally:
+        fw.unregister("split")
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("given", [[1.0, 2.0], np.array([1.0, 2.0], ">f8")])
+def test_arguments_that_are_no_plain_arrays_are_decided_on(given: Any) -> None:
+    graph = fw.trace(lambda x: np.exp(x) + 1, fw.Spec((2,), "float64"))
+    found = fw.compile(graph, budget_seconds=2.0)(given)
+    np.testing.assert_allclose(found, np.exp([1.0, 2.0]) + 1)
+
+
+@pytest.mark.usefixtures("few")
+def test_scalar_of_numpy_is_decided_on() -> None:
+    graph = fw.trace(lambda x: np.exp(x), fw.Spec((), "float32"))
+    assert fw.compile(graph, budget_seconds=2.0)(np.float32(0)) == 1

@@ -27,17 +27,19 @@ from fusewire.placement.contact import Maker
 from fusewire.placement.decide import Choice, Question, decide, read_tried
 from fusewire.placement.explain import Explanation
 from fusewire.placement.keys import backend_fields, host_fields, settings, state_of_code
+from fusewire.placement.ledger import Ledger
 from fusewire.placement.planner import Planned, make_plan
-from fusewire.placement.quarantine import Fact, quarantine
+from fusewire.placement.quarantine import Fact
 from fusewire.placement.remember import Made, Memory, Sketch
 from fusewire.placement.select import Search, choose, fitting
 from fusewire.recall import file_key
 from fusewire.region import first_device
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
-from fusewire.runtime.entry import Details, Entry, Runner, Undecided
+from fusewire.runtime.entry import Details, Entry, Runner, Undecided, plain
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Plan
+from fusewire.runtime.transfer import to_host
 from fusewire.runtime.why import Tried
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
@@ -105,9 +107,10 @@ class Recipe:
         """Compare the engines on these arguments, or recall an earlier comparison."""
         options = self.options
         policy = REGISTRY.default if options.backend == "auto" else options.backend
+        given = reading.arguments.flatten(arguments)
         question = Question(
             graph,
-            reading.arguments.flatten(arguments),
+            [to_host(plain(*pair)) for pair in zip(graph.inputs, given, strict=True)],
             lambda: fitting(policy, options.device, graph, replace(self.search, is_ahead=True)),
             reference(),
             options.config,
@@ -173,7 +176,7 @@ class Recipe:
         if options.canary and home.name != FALLBACK:
             made = Watched(
                 runner, graph, options.canary, found.name,
-                lambda inputs, verdict: self._remade(reading, maker, inputs, verdict),
+                lambda inputs, verdict: self._remade(reading, found, inputs, verdict),
             )  # fmt: skip
         details = Details(graph, plan, Explanation(planned, maker, tuple(notes), tried).why)
         is_ours = REGISTRY.backends.describe(home.name).distribution == "fusewire"
@@ -185,19 +188,18 @@ class Recipe:
         )  # fmt: skip
 
     def _remade(
-        self, reading: Reading, maker: Maker, inputs: Sequence[Any], verdict: Verdict
+        self, reading: Reading, found: Candidate, inputs: Sequence[Any], verdict: Verdict
     ) -> Runner:
         """Make a program again without the engine that was found wrong."""
-        for found in maker.contacts:
-            if found.key is not None:
-                quarantine(self.memory, found.key, Fact("wrong", verdict.reason))
-        graph = run_pipeline(reading.graph).graph
+        graph, seconds = run_pipeline(reading.graph).graph, self.options.deadline
+        ledger = Ledger(graph, inputs, self.memory, self.options.config, seconds)
+        ledger.hold(found, Fact("wrong", verdict.reason))
         if self.level:
             arguments = reading.arguments.restore(inputs)
             return self._decided(reading, graph, None, arguments).executable
         if self.options.fallback == "error":
             raise RefusedError(
-                f"{maker.home.name} gave a wrong answer, and fallback is not allowed: "
+                f"{found.home.name} gave a wrong answer, and fallback is not allowed: "
                 f"{verdict.reason}"
             )
         planned = make_plan(graph, [reference()])

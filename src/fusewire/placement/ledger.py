@@ -57,9 +57,15 @@ class Ledger:
         outline, config = plan.steps[0].region.outline, candidate.config(self._config)
         return artifact_key(outline, self._shapes, candidate.home.backend, config)
 
+    def _subject(self, candidate: Candidate) -> Key | None:
+        """Name what facts are held against: an artifact, or a plan of several."""
+        if candidate.home.backend.info.trusted:
+            return None
+        return self.artifact(candidate) or self._verdict(candidate)
+
     def fault(self, candidate: Candidate) -> str | None:
         """Say what is held against a candidate."""
-        key = self.artifact(candidate)
+        key = self._subject(candidate)
         fact = None if key is None else quarantined(self._memory, key, self._deadline)
         return None if fact is None else fact.sentence()
 
@@ -69,7 +75,7 @@ class Ledger:
 
     def hold(self, candidate: Candidate, fact: Fact) -> None:
         """Hold a fact against a candidate."""
-        if (key := self.artifact(candidate)) is not None:
+        if (key := self._subject(candidate)) is not None:
             quarantine(self._memory, key, replace(fact, seconds=self._deadline))
 
     @property

@@ -1,0 +1,60 @@
+"""A backend that does not take ``cos``, so that plans are split; ``wrong`` errs in its answers."""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import final
+
+from fusewire.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Config,
+    Device,
+    Exchange,
+    Executable,
+    Gap,
+    Offer,
+    Refusal,
+    Unavailable,
+)
+from fusewire.ir.graph import Array, Graph
+from fusewire.region import claim_by_table
+from fusewire.testing.chaos import ChaosBackend
+
+
+@final
+class SplitBackend(Backend):
+    """Runs the rest as chaos does."""
+
+    def __init__(self, fault: str) -> None:
+        self._inner = ChaosBackend(fault)
+
+    @property
+    def info(self) -> BackendInfo:
+        return BackendInfo("split", "1", "Does not take cos.", "tests")
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        return ()
+
+    @property
+    def exchange(self) -> Exchange:
+        return self._inner.exchange
+
+    def probe(self) -> list[Device | Unavailable]:
+        return [Device("cpu", "split")]
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        return claim_by_table(
+            graph, lambda node: "No cos." if node.op == "cos" else None, "dynamic"
+        )
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        return self._inner.compile(region, device, config)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        return self._inner.load(artifact, device, weights)
+
+
+right = partial(SplitBackend, "none")
+wrong = partial(SplitBackend, "element")
