@@ -97,6 +97,23 @@ def test_a_pattern_is_one_kernel(pattern: str) -> None:
     assert found.after.bytes == found.least
 
 
+LARGE = {
+    "softmax": (lambda x: ops.softmax(x), ((64, 512, 1024),)),
+    "layer norm": (lambda x, s: ops.layer_norm(x, s), ((64, 512, 1024), (1024,))),
+    "reduction + elementwise": (
+        lambda x: x * ops.sigmoid(np.mean(x, (2, 3), keepdims=True)), ((64, 256, 56, 56),),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", LARGE)
+def test_what_a_row_needs_once_is_not_counted_for_each_element(pattern: str) -> None:
+    function, shapes = LARGE[pattern]
+    found = fuse(traced(function, *shapes))
+    assert patterns(found) == [pattern]
+    assert found.after.bytes == found.least
+
+
 def test_every_pattern_is_shown_and_has_a_rank() -> None:
     assert {*ONE, "single", "copy"} == {*PATTERNS}
     assert sorted(p.priority for p in PATTERNS.values()) == [*range(len(PATTERNS))]

@@ -84,6 +84,8 @@ class Growing:
     points: dict[Node, int] = field(default_factory=dict)
     # Nodes that factors of a product, or windows, need.
     factors: set[Node] = field(default_factory=set)
+    # Nodes that are computed once a row, before the elements of the row.
+    once: set[Node] = field(default_factory=set)
     kept: tuple[Value, ...] = ()
 
     def has(self, *kinds: Kind) -> bool:
@@ -122,15 +124,24 @@ class Growing:
         for value, size in reads_of(node).items():
             self.reads[value] = max(size, self.reads.get(value, 0))
 
+    def copy(self) -> Growing:
+        """Give another group that is the same so far."""
+        return Growing(
+            dict(self.nodes), dict(self.outputs), dict(self.reads), dict(self.points),
+            set(self.factors), set(self.once), self.kept,
+        )  # fmt: skip
+
     def computed(self, node: Node, users: Iterable[Node]) -> int:
         """Count how many times an element of a node would be computed for these users."""
         own = elements(node.outputs[0])
+        if node in self.once or kind_of(node) is Kind.FOLD:
+            return own
         total = 0
         for user in users:
             times = self.points[user]
             kind = self.nodes[user]
             if kind is Kind.FOLD:
-                times = own * max(times // max(elements(user.outputs[0]), 1), 1)
+                times = own
             elif kind in (Kind.CONTRACT, Kind.WINDOW) or user in self.factors:
                 times = own * TILES
             total = max(total, times) if kind is Kind.MAP else total + times

@@ -85,6 +85,8 @@ class Growth:
         group.start(node, kind)
 
     def _refusal(self, node: Node, kind: Kind, users: list[Node], group: Growing) -> str | None:
+        if kind is Kind.MAP and self._is_of_rows(node, users, group):
+            group.once.add(node)
         reason = next((self.apart[n] for n in (node, *users) if n in self.apart), None)
         reason = reason or group.refusal(node, kind, users, self.limits)
         if reason is not None:
@@ -95,11 +97,8 @@ class Growth:
 
     def _loss(self, node: Node, kind: Kind, users: list[Node], group: Growing) -> str | None:
         """Say so where one kernel would cost more than two."""
-        alone, joined = Growing(), Growing()
+        alone, joined = Growing(), group.copy()
         alone.start(node, kind)
-        joined.nodes, joined.points = dict(group.nodes), dict(group.points)
-        joined.reads, joined.outputs = dict(group.reads), dict(group.outputs)
-        joined.factors = set(group.factors)
         stored = [v for v in node.outputs if {*self._users.get(v, ())} - {*group.nodes}]
         joined.absorb(node, kind, users, stored)
         apart = self.cost(alone.work + group.work)
@@ -127,11 +126,17 @@ class Growth:
         All between the two is elementwise and used for nothing else.
         """
         if node not in self._finishes:
-            self._finishes[node] = self._finished(node)
+            self._finishes[node] = self._finished(node, elements(node.outputs[0]))
         return self._finishes[node]
 
-    def _finished(self, node: Node) -> Node | None:
-        size, inside, waiting = elements(node.outputs[0]), {node}, {node}
+    def _is_of_rows(self, node: Node, users: list[Node], group: Growing) -> bool:
+        """Tell whether a node is made of a fold over rows that its users spread it over again."""
+        largest = max(group.points[user] for user in users)
+        end = self._finished(node, largest) if elements(node.outputs[0]) < largest else None
+        return end is not None and kind_of(end) is Kind.FOLD
+
+    def _finished(self, node: Node, size: int) -> Node | None:
+        inside, waiting = {node}, {node}
         while waiting and len(inside) <= LONGEST_CHAIN:
             makers = {v.node: v for n in inside for v in reads_of(n) if v.node not in inside}
             waiting = set()
