@@ -97,7 +97,7 @@ def test_a_pattern_is_one_kernel(pattern: str) -> None:
     assert found.after.bytes == found.least
 
 
-LARGE = {
+LARGE: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "softmax": (lambda x: ops.softmax(x), ((64, 512, 1024),)),
     "layer norm": (lambda x, s: ops.layer_norm(x, s), ((64, 512, 1024), (1024,))),
     "reduction + elementwise": (
