@@ -111,7 +111,8 @@ def rms(array: Array) -> float:
     if not np.isfinite(largest):
         sizes = sizes[np.isfinite(sizes)]
         largest = float(sizes.max(initial=0.0))
-    if largest == 0.0:
+    # Of nothing the largest is what stands for 0: float8_e8m0fnu has none, and gives NaN.
+    if not sizes.size or largest == 0.0:
         return 0.0
     scaled = sizes / largest
     return largest * float(np.sqrt(np.mean(scaled * scaled)))
