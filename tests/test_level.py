@@ -202,3 +202,19 @@ def test_arguments_that_are_no_plain_arrays_are_decided_on(given: Any) -> None:
 def test_scalar_of_numpy_is_decided_on() -> None:
     graph = fw.trace(lambda x: np.exp(x), fw.Spec((), "float32"))
     assert fw.compile(graph, budget_seconds=2.0)(np.float32(0)) == 1
+
+
+@pytest.mark.usefixtures("few", "store")
+def test_decision_that_time_cut_short_is_made_again_when_there_is_more(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    fw.save_onnx(fw.trace(program, X), path)
+    hasty = fw.compile(path, level=1, budget_seconds=0)
+    hasty(X)
+    assert hasty.why().tried[0].status == "not judged"
+    again = fw.compile(path, level=1, budget_seconds=0)
+    again(X)
+    assert again.why().tried[0].cache == "hit"
+    patient = fw.compile(path, level=1, budget_seconds=4)
+    patient(X)
+    assert patient.why().tried[0].status == "right"
+    assert all(way.status != "not tried" for way in patient.why().tried)

@@ -122,7 +122,9 @@ class Recipe:
         )
         decided = decide(question, self.memory, self.search)
         options.tell("ready", 1.0)
-        return self._assembled(reading, decided.candidate, key, decided.notes, decided.tried)
+        return self._assembled(
+            reading, decided.candidate, key, decided.notes, decided.tried, decided.cut_at
+        )
 
     def _home(self, graph: Graph, notes: list[str]) -> Home:
         """Find the home that is asked for; the reference if it has no device and may be used."""
@@ -160,7 +162,7 @@ class Recipe:
 
     def _assembled(
         self, reading: Reading, found: Candidate, key: Key | None, notes: Sequence[str],
-        tried: tuple[Tried, ...] = (),
+        tried: tuple[Tried, ...] = (), cut_at: float | None = None,
     ) -> Entry:  # fmt: skip
         """Make a plan ready to run."""
         options, spare = self.options, reference()
@@ -181,7 +183,8 @@ class Recipe:
         details = Details(graph, plan, Explanation(planned, maker, tuple(notes), tried).why)
         is_ours = REGISTRY.backends.describe(home.name).distribution == "fusewire"
         if key is not None and is_ours and plan.is_whole and not options.canary:
-            self.memory.keep_sketch(key, _sketch(reading, found, config, tried))
+            sketch = _sketch(reading, found, config, tried)
+            self.memory.keep_sketch(key, replace(sketch, cut_at=cut_at))
         return Entry(
             graph.inputs, made, reading.arguments, reading.results, home.name,
             len(graph.nodes), lambda: details,

@@ -104,6 +104,8 @@ def recalled(
     sketch = None if key is None else memory.sketch(key)
     if key is None or sketch is None:
         return None
+    if sketch.cut_at is not None and options.budget_seconds > sketch.cut_at:
+        return None
     if any(os.environ.get(name) != x for name, x in sketch.environment.items()):
         return None
 

@@ -73,13 +73,15 @@ class Choice:
 class Decided:
     """The way that was chosen, all that was tried, and the noise of the comparison.
 
-    Of one that is recalled the noise is not known any more.
+    Of one that is recalled the noise is not known any more. ``cut_at`` is the budget in seconds
+    that ended the comparison early, None if none did.
     """
 
     candidate: Candidate
     tried: tuple[Tried, ...]
     notes: tuple[str, ...]
     noise: float | None = None
+    cut_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -114,9 +116,10 @@ def decide(question: Question, memory: Memory, search: Search) -> Decided:
         if (found := _recalled(question, key, memory, search, ledger)) is not None:
             return found
     decision = _contested(question, ledger, search)
+    cut_at = question.budget if decision.is_cut else None
     if key is not None:
-        memory.put(key, json.dumps(_written(decision)).encode())
-    return Decided(decision.chosen, decision.tried, decision.notes, decision.noise)
+        memory.put(key, json.dumps({**_written(decision), "cut_at": cut_at}).encode())
+    return Decided(decision.chosen, decision.tried, decision.notes, decision.noise, cut_at)
 
 
 def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
@@ -157,8 +160,11 @@ def _recalled(
         choice = Choice.from_data(row["choice"])
         tried = tuple(read_tried(x) for x in row["tried"])
         notes = tuple(map(str, row["notes"]))
+        cut_at = None if row["cut_at"] is None else float(row["cut_at"])
     except (StoreError, ValueError, KeyError, TypeError):
         memory.drop(key)
+        return None
+    if cut_at is not None and question.budget > cut_at:
         return None
     try:
         homes = search.homes(choice.backend)
@@ -172,7 +178,7 @@ def _recalled(
     if ledger.fault(found) is not None:
         memory.drop(key)
         return None
-    return Decided(found, tried, notes)
+    return Decided(found, tried, notes, cut_at=cut_at)
 
 
 def read_tried(row: Any) -> Tried:

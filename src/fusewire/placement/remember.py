@@ -42,7 +42,8 @@ class Sketch:
 
     ``reference`` is "module:Class" of the backend, ``fields`` are what its artifacts depend on
     beside region and sizes, ``environment`` the variables that it listens to, as they were.
-    ``choice`` is the form and the options of the backend, ``tried`` what was compared.
+    ``choice`` is the form and the options of the backend, ``tried`` what was compared, ``cut_at``
+    the budget in seconds that ended this early, None if none did.
     """
 
     inputs: tuple[tuple[str, Type], ...]
@@ -58,6 +59,7 @@ class Sketch:
     environment: Mapping[str, str | None] = field(default_factory=dict)
     choice: Mapping[str, Any] = field(default_factory=dict)
     tried: Sequence[Mapping[str, Any]] = ()
+    cut_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,7 @@ class Memory:
             "shapes": sketch.shapes, "region": sketch.region, "nodes": sketch.nodes,
             "reference": sketch.reference, "fields": [list(pair) for pair in sketch.fields],
             "environment": dict(sketch.environment), "choice": dict(sketch.choice),
-            "tried": list(sketch.tried),
+            "tried": list(sketch.tried), "cut_at": sketch.cut_at,
         }  # fmt: skip
         self.put(key, json.dumps(row).encode())
 
@@ -183,7 +185,7 @@ def _read_sketch(row: Any) -> Sketch:
         tuple(row["outputs"]), bool(row["is_alone"]), row["backend"],
         read_record(row["device"], iter(()), Device), shapes, row["region"], row["nodes"],
         row["reference"], tuple(pairs), dict(row["environment"]), row["choice"],
-        list(row["tried"]),
+        list(row["tried"]), None if row["cut_at"] is None else float(row["cut_at"]),
     )  # fmt: skip
 
 

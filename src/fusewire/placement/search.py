@@ -40,7 +40,8 @@ Tell = Callable[[str, float], None]
 class Decision:
     """The ways that were tried, the chosen one first, and what is to be said about it.
 
-    ``noise`` is that of the comparison: by so much a way may differ from itself.
+    ``noise`` is that of the comparison: by so much a way may differ from itself. ``is_cut``: with
+    more time something else might have been chosen.
     """
 
     tried: tuple[Tried, ...]
@@ -48,6 +49,7 @@ class Decision:
     noise: float | None = None
     notes: tuple[str, ...] = ()
     staged: Mapping[str, Staged] = field(default_factory=dict)
+    is_cut: bool = False
 
 
 class Contest:
@@ -74,6 +76,7 @@ class Contest:
         self._judged: set[str] = set()
         self._wrong: dict[str, Judged] = {}
         self._timing = ""
+        self._is_cut = False
 
     @property
     def _used(self) -> float:
@@ -140,6 +143,7 @@ class Contest:
         if not self._staged or self._is_thorough:
             return None
         if self._used > _TRYING:
+            self._is_cut = True
             return "The budget was used up before its turn. Raise budget_seconds."
         device, info = candidate.home.device, candidate.home.backend.info
         others = ", ".join(self._staged)
@@ -227,7 +231,9 @@ class Contest:
         self._rows[found.fastest] = replace(self._rows[found.fastest], is_chosen=True)
         chosen = next(candidate for candidate in fit if candidate.name == found.fastest)
         rows = sorted(self._rows.values(), key=_worth)
-        return Decision(tuple(rows), chosen, found.noise, tuple(self._notes(found)), self._staged)
+        is_cut = self._is_cut or self._rows[found.fastest].status == "not judged"
+        notes = tuple(self._notes(found))
+        return Decision(tuple(rows), chosen, found.noise, notes, self._staged, is_cut)
 
     def _notes(self, found: Comparison) -> Iterable[str]:
         if found.ties:
