@@ -12,7 +12,7 @@ import fusewire as fw
 from fusewire import ops
 from fusewire.errors import GraphError, RefusedError, RegistryError
 from fusewire.fusing import FusedOperation, FusionBackends, NoFusion
-from fusewire.ir.graph import Graph, Value
+from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import SequenceType, TensorType
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.interpret import interpret
@@ -315,11 +315,26 @@ def test_a_backend_says_what_it_can_do() -> None:
     assert found.caches_binaries
 
 
-def test_what_a_backend_refuses_is_in_no_kernel() -> None:
-    graph = traced(lambda x: np.exp(ops.sort(x) * 2), (8,))
+def test_what_is_refused_is_in_no_kernel() -> None:
+    graph = traced(lambda x: np.exp(x * 2 + 1) - x, (8,))
+
+    def apart(given: Graph) -> dict[Node, str]:
+        return {node: "not here" for node in given.nodes if node.op == "exp"}
+
+    found = fuse(graph, apart=apart)
+    check(found)
+    assert [[node.op for node in group.nodes] for group in found.groups] == [
+        ["multiply", "add"], ["exp"], ["subtract"],
+    ]  # fmt: skip
+    assert "not here" in reasons(found)
+
+
+def test_a_backend_is_asked_what_it_takes() -> None:
+    graph = traced(lambda x: np.exp(ops.det(x) * 2), (3, 3))
     found = fw.fuse(graph, "webgpu")
-    alone = [g for g in found.groups if "sort" in [n.op for n in g.nodes]]
-    assert [len(group.nodes) for group in alone] == [1]
+    assert [[node.op for node in group.nodes] for group in found.groups] == [
+        ["det"], ["multiply", "exp"],
+    ]  # fmt: skip
 
 
 def test_one_says_whether_it_can_fuse() -> None:

@@ -115,7 +115,10 @@ class WebGpuBackend(Backend):
         start = time.perf_counter()
         target = _target(config, device)
         fusion = fuse(region, lambda node: node_refusal(node, device))
-        program = Writer(lower_fusion(fusion), target).write()
+        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
+        # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
+        weights = {slot.digest for slot in slots if slot.digest is not None}
+        program = Writer(lower_fusion(fusion), target, weights).write()
         context = self._context(device)
         for source in program.kernels:
             context.pipeline(source)
@@ -126,7 +129,6 @@ class WebGpuBackend(Backend):
             "dispatches": len(program.dispatches),
         }
         metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
-        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
         # WGSL is compiled again by the driver wherever it is loaded.
         return Artifact("rebuild", payload, slots, sum(program.scratch), launch, metrics)
 

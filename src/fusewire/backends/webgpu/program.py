@@ -9,6 +9,7 @@ import base64
 import itertools
 import json
 import math
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
@@ -101,9 +102,11 @@ class Program:
 class Writer:
     """Writes the program of a region."""
 
-    def __init__(self, region: Lowered, target: Target) -> None:
+    def __init__(self, region: Lowered, target: Target, weights: Container[str] = ()) -> None:
+        """Constants whose digests are in ``weights`` come when it is loaded."""
         self._region = region
         self._target = target
+        self._weights = weights
         self._program = Program()
         self._kernels: dict[str, int] = {}
         self._memory: dict[str, int] = {}
@@ -116,7 +119,7 @@ class Writer:
             for place, name in enumerate(names):
                 self._add(name, Memory(kind, _size(region.buffers[name]), place))  # type: ignore[arg-type] # one of the two
         for name, constant in region.constants.items():
-            self._add(name, _constant(constant, region.buffers[name]))
+            self._add(name, _constant(constant, region.buffers[name], self._weights))
         last = self._last_uses()
         for position, step in enumerate(region.steps):
             repeat = isinstance(step, Repeat)
@@ -180,9 +183,9 @@ def _size(buffer: Buffer) -> int:
     return byte_size(math.prod(buffer.shape), buffer.dtype)
 
 
-def _constant(held: Constant, buffer: Buffer) -> Memory:
+def _constant(held: Constant, buffer: Buffer, weights: Container[str]) -> Memory:
     size = _size(buffer)
-    if math.prod(buffer.shape) * buffer.dtype.itemsize >= WEIGHT_BYTES and held.digest:
+    if held.digest in weights:
         return Memory("constant", size, digest=held.digest)
     raw = np.ascontiguousarray(held.array).reshape(-1).view(np.uint8).tobytes()
     return Memory("constant", size, data=base64.b64encode(raw).decode())
