@@ -100,7 +100,7 @@ class Ledger:
             return None
         try:
             return Judged.from_data(json.loads(held))
-        except (StoreError, ValueError):
+        except (StoreError, ValueError, RecursionError):
             self._memory.drop(self._verdict(candidate))
             return None
 
@@ -122,10 +122,14 @@ class Ledger:
         if held is None:
             return None
         try:
-            return Comparison.from_data(json.loads(held))
-        except (StoreError, ValueError):
+            found = Comparison.from_data(json.loads(held))
+        except (StoreError, ValueError, RecursionError):
+            found = None
+        # Anybody may have measured this: it speaks of these ways, or it is none.
+        if found is None or set(found.timings) != {way.name for way in ways}:
             self._memory.drop(self._times(ways))
             return None
+        return found
 
     def keep_times(self, ways: Sequence[Candidate], found: Comparison) -> None:
         """Keep a comparison."""

@@ -13,6 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from fusewire.errors import StoreError
@@ -54,7 +55,7 @@ class Timing:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the median lies, with 95% confidence."""
+        """Where the median lies, with 95% confidence if there are six samples or more."""
         return interval(self.samples)
 
     @property
@@ -101,21 +102,38 @@ class Comparison:
                 timings, str(held["fastest"]), tuple(map(str, held["ties"])),
                 float(held["noise"]), int(held["rounds"]),
             )  # fmt: skip
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise StoreError(f"A comparison holds what is not of its kind: {error}.") from error
-        samples = [x for timing in timings.values() for x in timing.samples]
-        is_good = samples and all(math.isfinite(x) and x > 0 for x in samples)
-        if found.fastest not in timings or not set(found.ties) <= set(timings) or not is_good:
+        if found.fastest not in timings or not set(found.ties) <= set(timings):
             raise StoreError("A comparison names ways that it does not have.")
+        samples = [x for timing in timings.values() for x in timing.samples]
+        is_good = all(timing.samples for timing in timings.values()) and found.noise >= 0
+        if not is_good or not all(0 < x < math.inf for x in (*samples, 1 + found.noise)):
+            raise StoreError("A comparison holds times that are none.")
         return found
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Give the order statistics between which the median lies with 95% confidence."""
+    """Give the samples between which the median lies with 95% confidence.
+
+    Of fewer than six it is all of them, with less: 75% of three, 94% of five.
+    """
     ordered = sorted(samples)
-    count = len(ordered)
-    below = max(0, math.floor(count / 2 - 0.98 * math.sqrt(count)))
-    return ordered[below], ordered[count - 1 - below]
+    out = _outside(len(ordered))
+    return ordered[out], ordered[-1 - out]
+
+
+@cache
+def _outside(count: int) -> int:
+    """Say how many samples at either end may be left out.
+
+    Each is above or below the median as a coin falls: all intervals are missed in whole numbers.
+    """
+    out, missed = 0, 1 + count
+    while 40 * missed <= 2**count:
+        out += 1
+        missed += math.comb(count, out + 1)
+    return out
 
 
 def compare(
@@ -127,21 +145,23 @@ def compare(
     names = list(ways)
     heats = _Rounds(ways)
     # A third is kept for the final.
-    heats.go(names, _CLEAR, time.monotonic() + seconds * 0.6, tell)
+    heats.go(names, time.monotonic() + seconds * 0.6, tell)
     found = heats.timings()
     best = min(names, key=lambda name: found[name].median)
     limit = _CLOSE * found[best].median
     close = sorted((n for n in names if found[n].median <= limit), key=lambda n: found[n].median)
     finalists = [name for name in names if name in close[:_FINALISTS]]
     final = _Rounds({**{n: ways[n] for n in finalists}, AGAIN: ways[best]}, heats.calls)
-    final.go([*finalists, AGAIN], _FIRST, end, tell, keep=(best, AGAIN))
+    final.go([*finalists, AGAIN], end, tell, keep=(best, AGAIN))
     anew = final.timings()
     fastest = min(finalists, key=lambda name: anew[name].median)
     noise = final.noise(best)
-    ties = [n for n in finalists if n != fastest and not final.is_slower(n, fastest, 1 + noise)]
+    ties = [n for n in finalists if n != fastest and not final.is_behind(n, fastest, noise)]
     anew.pop(AGAIN)
-    # Who cannot be told apart from the fastest, and is preferred, is taken.
-    chosen = next(name for name in names if name == fastest or name in ties)
+    # Who cannot be told apart from the fastest, is as fast as far as was seen, and is preferred, is
+    # taken. In loud surroundings most cannot be told apart, and the fastest is the better guess.
+    limit = _LEAD * anew[fastest].median
+    chosen = next(n for n in names if n == fastest or (n in ties and anew[n].median <= limit))
     others = tuple(name for name in finalists if name != chosen and name in (fastest, *ties))
     return Comparison({**found, **anew}, chosen, others, noise, final.rounds)
 
@@ -159,7 +179,6 @@ class _Rounds:
     def go(
         self,
         names: Sequence[str],
-        least: int,
         end: float,
         tell: Callable[[str], None],
         keep: tuple[str, ...] = (),
@@ -175,7 +194,7 @@ class _Rounds:
             if time.monotonic() > end and self.rounds >= _FIRST:
                 return
             active = self._left(active, keep)
-            if self.rounds >= max(least, _CLEAR) and len(active) <= max(1, len(keep)):
+            if self.rounds >= _CLEAR and len(active) <= max(1, len(keep)):
                 return
 
     def _left(self, active: list[str], keep: tuple[str, ...]) -> list[str]:
@@ -183,8 +202,21 @@ class _Rounds:
         if self.rounds < _FIRST:
             return active
         best = min(active, key=lambda name: statistics.median(self._samples[name]))
-        lead = _HOPELESS if self.rounds < _CLEAR else _LEAD
-        return [n for n in active if n in (best, *keep) or not self.is_slower(n, best, lead)]
+        others = [name for name in active if name not in (best, *keep)]
+        if AGAIN in keep and self.rounds >= _CLEAR:
+            # Rounds go on until a lead is beyond the noise: the more of them, the less it is.
+            noise = self.noise(keep[0])
+            out = [name for name in others if self.is_behind(name, best, noise)]
+        else:
+            lead = _HOPELESS if self.rounds < _CLEAR else _LEAD
+            out = [name for name in others if self.is_slower(name, best, lead)]
+        return [name for name in active if name not in out]
+
+    def is_behind(self, name: str, than: str, noise: float) -> bool:
+        """Tell whether one is slower for sure, and by more than the noise."""
+        return self.is_slower(name, than, 1.0) and (
+            statistics.median(self._ratios(name, than)) > 1 + noise
+        )
 
     def is_slower(self, name: str, than: str, lead: float) -> bool:
         """Tell whether one is slower by this factor, as far as the rounds of both show."""
