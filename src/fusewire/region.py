@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable, Iterator, Mapping
 
 from fusewire.backend import (
@@ -20,6 +21,18 @@ from fusewire.errors import RegistryError
 from fusewire.ir.graph import Array, Constant, Graph, Node
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import tensor_of
+
+
+class CrossCompiler(abc.ABC):
+    """A backend that also makes artifacts for devices that need not be here."""
+
+    @abc.abstractmethod
+    def device_for(self, target: str) -> Device | None:
+        """Describe a kind of device to compile for; None if it cannot make anything for it."""
+
+    @abc.abstractmethod
+    def files(self, artifact: Artifact) -> Mapping[str, bytes]:
+        """Give an artifact as files, by name, that people and other programs read."""
 
 
 def claim_by_table(

@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "Run a model on inputs that are given or made up.",
     "show": "Show inputs, outputs, ops, parameters, flops and dynamic dims of a model.",
     "fuse": "Show which nodes of a model become one kernel, and which do not and why.",
+    "compile": "Make the kernels of a model for a machine that need not be here, as files.",
     "ops": "List every op by family, with its dtypes and cases.",
     "backends": "List backends, installed and not, with versions and reasons.",
     "conform": "Run every op, sample and dtype on a backend, without fallback.",

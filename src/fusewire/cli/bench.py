@@ -35,7 +35,7 @@ from fusewire.options import Options
 from fusewire.placement.claims import Home
 from fusewire.placement.decide import Decided, Question, decide
 from fusewire.placement.remember import Memory
-from fusewire.placement.select import Search
+from fusewire.placement.select import Search, interprets
 from fusewire.process.machine import machine
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
@@ -125,7 +125,9 @@ def _homes(
             missing[name] = str(error)
             continue
         for home in homes:
-            if options.device in (None, home.device.id, home.device.kind):
+            if interprets(home) and len(names) > 1 and options.device is None:
+                missing[name] = f"{home.device.name}. `--backends {name}` runs it all the same."
+            elif options.device in (None, home.device.id, home.device.kind):
                 yield home
 
 

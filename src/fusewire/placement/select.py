@@ -88,10 +88,17 @@ def fitting(policy: Policy, device: str | None, graph: Graph, search: Search) ->
     if device is not None or isinstance(policy, ForDevice):
         wanted = policy.device if isinstance(policy, ForDevice) else device
         homes = (home for home in homes if wanted in (home.device.id, home.device.kind))
+    else:
+        homes = (home for home in homes if not interprets(home))
     if isinstance(policy, FirstWith):
         ops, flags, holds = policy.ops, policy.capabilities, search.registry.holds
         homes = (x for x in homes if holds(x.name, *flags) and _takes(x, graph, ops))
     return homes
+
+
+def interprets(home: Home) -> bool:
+    """Tell whether a device steps through kernels to show what they do: nobody wants to wait."""
+    return bool(home.device.facts.get("interprets"))
 
 
 def _named(homes: Sequence[Home], name: str, device: str | None) -> Home:

@@ -37,7 +37,7 @@ from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower_fusion
 from fusewire.ops.elementwise import add
-from fusewire.region import build, claim_by_table, edge_slots, weight_slots
+from fusewire.region import CrossCompiler, build, claim_by_table, edge_slots, weight_slots
 from fusewire.rewrite.fusion import fuse
 
 INTERPRETER = "interpreter"
@@ -46,7 +46,7 @@ DEFAULTS: dict[str, Fact] = dict(vars(Tiles()))
 
 
 @final
-class TritonBackend(Backend):
+class TritonBackend(Backend, CrossCompiler):
     """Runs regions with kernels of our own: on GPUs, or where there is none, interpreted."""
 
     def __init__(self) -> None:
@@ -122,7 +122,9 @@ class TritonBackend(Backend):
         program = self.lower(region, config)
         if device.id != INTERPRETER:
             target = Target.of(str(device.facts["target"]))
-            program.binaries = self.compiler.compile(program, target.triton)
+            # What a kernel takes of a device that nobody can run it on is all there is to see.
+            measured = bool(device.facts.get("is_elsewhere"))
+            program.binaries = self.compiler.compile(program, target.triton, measured)
         payload = program.to_bytes()
         counts: dict[str, Fact] = {
             "kernels": len(program.functions), "launches": len(program.launches)
@@ -137,6 +139,18 @@ class TritonBackend(Backend):
         if device.id == INTERPRETER:
             return Interpreted(self._interpreter, artifact.payload, artifact.slots, weights)
         return launch.Launched(device.id, artifact.payload, artifact.slots, weights)
+
+    def device_for(self, target: str) -> Device | None:
+        """Describe a GPU by its architecture: cuda:sm_90, hip:gfx942."""
+        if target.partition(":")[0] not in ("cuda", "hip"):
+            return None
+        found = str(Target.of(target))
+        facts: dict[str, Fact] = {"target": found, "is_elsewhere": True}
+        return Device(found, f"{found}, whether one is here or not", facts=facts)
+
+    def files(self, artifact: Artifact) -> Mapping[str, bytes]:
+        """Give the module, the code of each kernel, how it is launched and what it takes."""
+        return Program.from_bytes(artifact.payload).files()
 
     def close(self) -> None:
         """End the children."""

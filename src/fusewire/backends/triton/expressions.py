@@ -221,7 +221,7 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "nextafter": _nextafter, **special.FUNCTIONS,
 }  # fmt: skip
 # In float32 only: they are computed in float64 and would be too rough there.
-_ONLY_SINGLE = {*special.FUNCTIONS, "power"}
+_ONLY_SINGLE = {*special.FUNCTIONS, "power"} - special.DOUBLE
 
 
 def lacks(op: str, of: DType) -> str | None:

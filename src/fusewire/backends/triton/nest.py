@@ -45,7 +45,8 @@ class Nest:
         pair = fold.combine in ("argmax", "argmin")
         if count == 0:
             numbers = [0, 0] if pair else [identity(fold.combine, fold.dtypes[0])]
-            found = [literal(n, of) for n, of in zip(numbers, fold.dtypes, strict=True)]
+            found = [self._lines.say(literal(n, of, scope.one))
+                     for n, of in zip(numbers, fold.dtypes, strict=True)]  # fmt: skip
         elif pair:
             found = self._pairs(fold, scope, count)
         elif scope.width and fold.combine != "multiply":
@@ -59,8 +60,7 @@ class Nest:
 
     def _start(self, fold: Fold, shape: Sequence[int]) -> str:
         of = fold.dtypes[0]
-        number = literal(identity(fold.combine, of), of)
-        return self._lines.say(f"tl.broadcast_to({number}, {list(shape)})")
+        return self._lines.say(literal(identity(fold.combine, of), of, shape))
 
     def _slow_fold(self, fold: Fold, scope: Scope) -> list[str]:
         """Fold one point after another."""
@@ -107,12 +107,11 @@ class Nest:
     def _pairs(self, fold: Fold, scope: Scope, count: int) -> list[str]:
         """Find the best value, the earliest of its kind, and what came with it, step by step."""
         say, put, (of, with_) = self._lines.say, self._lines.put, fold.dtypes
-        shape = list(scope.shape)
+        shape = scope.shape
         name: Combine = "maximum" if fold.combine == "argmax" else "minimum"
-        start = literal(identity(name, of), of)
-        best = say(f"tl.broadcast_to({start}, {shape})")
-        found = say(f"tl.broadcast_to({literal(0, with_)}, {shape})")
-        seen = say(f"tl.broadcast_to({literal(0, int32)}, {shape})")
+        best = say(literal(identity(name, of), of, shape))
+        found = say(literal(0, with_, shape))
+        seen = say(literal(0, int32, shape))
         inner = self._entered(fold.axes, scope)
         inner = self.statements(fold.body, replace(inner, width=0))
         value, second = (inner.values[n].text for n in fold.values)
@@ -167,8 +166,7 @@ class Nest:
         for axis in axes:
             counter = self._lines.fresh()
             self._lines.enter(f"for {counter} in range({axis.extent}):")
-            # A name of its own makes a number of the counter, in the interpreter too.
-            spots[axis] = Spot(self._lines.say(counter), frozenset())
+            spots[axis] = Spot(self._lines.say(f"{counter} + {scope.zero}"), frozenset())
         return replace(scope, spots=spots)
 
     def _left(self, axes: Sequence[Axis]) -> None:

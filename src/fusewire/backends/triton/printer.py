@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusewire.backends.triton.nest import Nest, power_of_two, spots_of
-from fusewire.backends.triton.storage import storage_of
+from fusewire.backends.triton.storage import literal, storage_of
 from fusewire.backends.triton.tile import Body, Lines, Scope, Spot, Value
+from fusewire.dtypes import int32
 from fusewire.kernel.analysis import Contraction, contraction_of, walk
 from fusewire.kernel.form import Compute, Fold, Kernel, Loop, Lowered, Repeat
 from fusewire.kernel.index import Axis
@@ -79,10 +80,11 @@ def _pointwise(kernel: Kernel, lines: Lines, tiles: Tiles) -> tuple[int, int]:
     spread = "[:, None]" if width else ""
     lines.put(f"point = tl.program_id(0) * {block} + tl.arange(0, {block}){spread}")
     mask = lines.say(f"point < {count}") if count % block else None
-    spots = spots_of(lines, kernel.axes, "point", _POINT, mask) | _steps(kernel)
     shape = (block, 1) if width else (block,)
+    spots = spots_of(lines, kernel.axes, "point", _POINT, mask)
     masks = () if mask is None else (mask,)
     scope = Scope(spots, shape, masks, {}, _POINT, width)
+    scope = replace(scope, spots={**spots, **_steps(kernel, lines, scope.zero)})
     Nest(kernel, lines).statements(kernel.body, scope)
     return max(count, 1), -(-count // block)
 
@@ -94,8 +96,8 @@ def _widest(kernel: Kernel) -> int:
     return max((math.prod(a.extent for a in s.axes) for s in wide), default=0)
 
 
-def _steps(kernel: Kernel) -> dict[Axis, Spot]:
-    return {axis: Spot(axis.name, frozenset()) for axis in kernel.steps}
+def _steps(kernel: Kernel, lines: Lines, zero: str) -> dict[Axis, Spot]:
+    return {axis: Spot(lines.say(f"{axis.name} + {zero}"), frozenset()) for axis in kernel.steps}
 
 
 def _dot_of(kernel: Kernel) -> Contraction | None:
@@ -126,11 +128,12 @@ def _product(kernel: Kernel, found: Contraction, lines: Lines, tiles: Tiles) -> 
     lines.put("program = tl.program_id(0)")
     lines.put(f"row = program // {across} % {down} * {high} + tl.arange(0, {high})[:, None]")
     lines.put(f"column = program % {across} * {wide} + tl.arange(0, {wide})[None, :]")
-    lines.put(f"batch = program // {across * down}")
+    zero = literal(0, int32, (1, 1))
+    lines.put(f"batch = program // {across * down} + {zero}")
     near = lines.say(f"row < {rows}") if rows % high else None
     far = lines.say(f"column < {columns}") if columns % wide else None
     spots = {
-        **_steps(kernel),
+        **_steps(kernel, lines, zero),
         **spots_of(lines, found.batch, "batch", frozenset(), None),
         **spots_of(lines, found.rows, "row", _POINT, near),
         **spots_of(lines, found.columns, "column", _COLUMN, far),

@@ -84,6 +84,22 @@ class Program:
         memories = {name: Memory(**x) for name, x in held["memories"].items()}
         return Program(held["text"], functions, memories, launches, held["binaries"])
 
+    def files(self) -> dict[str, bytes]:
+        """Give it as files: Triton, binaries, launches, and what each kernel takes."""
+        found = {"module.py": self.text.encode()}
+        kernels = []
+        for function, about in zip(self.functions, self.binaries, strict=True):
+            file = f"{function.name}.{about['kind']}"
+            found[file] = base64.b64decode(about["data"])
+            rest = {key: value for key, value in about.items() if key != "data"}
+            kernels.append({"function": function.name, "file": file, **rest,
+                            "pointers": function.pointers, "steps": function.steps})  # fmt: skip
+        memories = {name: {key: value for key, value in asdict(m).items() if key != "data"}
+                    for name, m in self.memories.items()}  # fmt: skip
+        launches = [asdict(x) for x in self.launches]
+        told = {"kernels": kernels, "memories": memories, "launches": launches}
+        return {**found, "kernels.json": (json.dumps(told, indent=1) + "\n").encode()}
+
     @property
     def scratch_bytes(self) -> int:
         """Bytes of all that is computed and not given back."""

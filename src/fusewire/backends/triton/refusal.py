@@ -27,7 +27,8 @@ _FREE = frozenset(("reshape", "transpose", "broadcast_to", "slice", "concat", "p
 
 def refusal(node: Node) -> str | None:
     """Answer None for a node, or a composite all parts of which are taken; else why it is not."""
-    return expansion_refusal(node, primitive_refusal)
+    found = (_type_refusal(node, value) for value in (*node.operands, *node.outputs))
+    return next(filter(None, found), None) or expansion_refusal(node, primitive_refusal)
 
 
 def primitive_refusal(node: Node) -> str | None:

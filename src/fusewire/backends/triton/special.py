@@ -1,7 +1,7 @@
-"""Functions that Triton's language lacks, for float32, computed in float64 and rounded once.
+"""Functions that Triton's language lacks, computed in float64 and, for float32, rounded once.
 
 In float64 short formulas are exact enough: what cancels there loses nothing that float32 keeps.
-Each function says its lines and gives the last one; ``x`` is the name of a float32.
+Those in ``DOUBLE`` are good for float64 itself. Each function says its lines and gives the last.
 """
 
 from __future__ import annotations
@@ -29,13 +29,19 @@ def _polynomial(say: Say, x: str, factors: Sequence[float]) -> str:
 
 
 def _expm1_of(say: Say, w: str) -> str:
-    small = f"{w} * (1.0 + {w} * (0.5 + {w} * (1 / 6 + {w} / 24)))"
-    return say(f"tl.where(tl.abs({w}) < 1e-4, {small}, tl.exp({w}) - 1.0)")
+    """Kahan's way: what rounding did to the exponential is undone by its logarithm."""
+    up = say(f"tl.exp({w})")
+    exact = say(f"({up} - 1.0) * {w} / tl.log({up})")
+    found = say(f"tl.where(tl.abs({w}) < 0.7, {exact}, {up} - 1.0)")
+    return say(f"tl.where({up} == 1.0, {w}, {found})")
 
 
 def _log1p_of(say: Say, w: str) -> str:
-    small = f"{w} * (1.0 - {w} * (0.5 - {w} * (1 / 3 - {w} / 4)))"
-    return say(f"tl.where(tl.abs({w}) < 1e-4, {small}, tl.log(1.0 + {w}))")
+    """Kahan's way: the logarithm of what 1 + x was rounded to, times what rounding did."""
+    up = say(f"1.0 + {w}")
+    exact = say(f"tl.log({up}) * {w} / ({up} - 1.0)")
+    found = say(f"tl.where(tl.abs({w}) < 0.7, {exact}, tl.log({up}))")
+    return say(f"tl.where({up} == 1.0, {w}, {found})")
 
 
 def _signed(x: str, size: str) -> str:
@@ -137,7 +143,8 @@ def _erfc(say: Say, of: DType, to: DType, x: str) -> str:
 
 def _sine_of_turn(say: Say, w: str) -> tuple[str, str]:
     """Give how far a number is from the nearest whole one, and the sine of that half turn."""
-    turn = say(f"{w} - tl.floor({w} + 0.5)")
+    # Of -0, 0: the pole there has one side.
+    turn = say(f"{w} - tl.floor({w} + 0.5) + 0.0")
     return turn, say(f"tl.sin({math.pi!r} * {turn})")
 
 
@@ -172,7 +179,8 @@ def _lgamma(say: Say, of: DType, to: DType, x: str) -> str:
     _, sine = _sine_of_turn(say, w)
     mirror = say(f"tl.log({math.pi!r} / tl.abs({sine})) - {found}")
     found = say(f"tl.where({w} < 0.5, {mirror}, {found})")
-    return f'tl.where(tl.abs({w}) == float("inf"), float("inf"), {found})'
+    found = say(f'tl.where(tl.abs({w}) == float("inf"), float("inf"), {found})')
+    return f"tl.where({w} != {w}, {w}, {found})"
 
 
 def _digamma(say: Say, of: DType, to: DType, x: str) -> str:
@@ -186,14 +194,11 @@ def _digamma(say: Say, of: DType, to: DType, x: str) -> str:
     near = _polynomial(say, distance, DIGAMMA)
     found = say(f"tl.where({right} < 10.0, {total} + {near}, {distant})")
     turn, sine = _sine_of_turn(say, w)
-    # The turn of -0 is -0, by which the pole at 0 has two sides.
-    turn = say(f"tl.where({w} == 0.0, {w}, {turn})")
-    sine = say(f"tl.where({w} == 0.0, {w}, {sine})")
     mirror = say(f"{found} - {math.pi!r} * tl.cos({math.pi!r} * {turn}) / {sine}")
     found = say(f"tl.where({w} < 0.5, {mirror}, {found})")
     pole = say(f"({w} < 0.0) & ({turn} == 0.0)")
     found = say(f'tl.where({w} == float("inf"), {w}, {found})')
-    return f'tl.where({pole}, float("nan"), {found})'
+    return f'tl.where({pole} | ({w} != {w}), float("nan"), {found})'
 
 
 def power(say: Say, of: DType, to: DType, x: str, y: str) -> str:
@@ -210,6 +215,7 @@ def power(say: Say, of: DType, to: DType, x: str, y: str) -> str:
     return f"tl.where(({by} == 0.0) | ({base} == 1.0) | {endless}, 1.0, {found})"
 
 
+DOUBLE = frozenset(("expm1", "log1p", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh"))
 FUNCTIONS: dict[str, Callable[..., str]] = {
     "expm1": _expm1, "log1p": _log1p, "cbrt": _cbrt, "sinh": _sinh, "cosh": _cosh, "tanh": _tanh,
     "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "atan": _atan, "asin": _asin, "acos": _acos,

@@ -7,6 +7,7 @@ which cuts bits off instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusewire.dtypes import DType
@@ -54,8 +55,8 @@ def storage_of(of: DType) -> Storage:
     return STORAGES[of.name]
 
 
-def literal(value: bool | int | float | complex, of: DType) -> str:
-    """Print a number as a scalar of the register's type."""
+def literal(value: bool | int | float | complex, of: DType, shape: Sequence[int] = ()) -> str:
+    """Print a number of the register's type: a scalar, or a block."""
     assert not isinstance(value, complex)
     if of.kind == "bool":
         said = str(int(bool(value)))
@@ -64,4 +65,4 @@ def literal(value: bool | int | float | complex, of: DType) -> str:
     else:
         number = float(value)
         said = repr(number) if abs(number) < float("inf") else f'float("{number}")'
-    return f"tl.full([], {said}, {storage_of(of).register})"
+    return f"tl.full({list(shape)}, {said}, {storage_of(of).register})"

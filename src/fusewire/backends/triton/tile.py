@@ -1,8 +1,9 @@
 """Print the statements of a kernel's body over tiles: every scalar is a block of scalars.
 
 A ``Scope`` says what a line of code sees: where each axis runs in the tile, the tile's shape, and
-which of its points exist. Values are blocks that broadcast to that shape; ``dims`` of one are the
-dims of the tile in which it may differ. Nothing here knows how a kernel is cut into tiles.
+which of its points exist. Values are blocks of the tile's rank that broadcast to its shape; their
+``dims`` are those in which one may differ. None is a scalar: Triton 3.9's interpreter takes what a
+comparison of scalars gives for a float. Nothing here knows how a kernel is cut into tiles.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from fusewire.backends.triton.expressions import TABLE, expression, in_register, kind_of
 from fusewire.backends.triton.storage import literal, storage_of
-from fusewire.dtypes import DType, bool_
+from fusewire.dtypes import DType, bool_, int32
 from fusewire.kernel.form import (
     Combine,
     Compute,
@@ -62,6 +63,16 @@ class Scope:
     values: Mapping[str, Value]
     dims: Dims
     width: int = 0
+
+    @property
+    def one(self) -> list[int]:
+        """The shape of a block of one."""
+        return [1] * len(self.shape)
+
+    @property
+    def zero(self) -> str:
+        """An index of 0, as a block of one."""
+        return literal(0, int32, self.one)
 
 
 class Lines:
@@ -182,11 +193,11 @@ class Body:
             case Load():
                 return self._load(statement, scope)
             case Literal(dtype=of, value=value):
-                return self._named(literal(value, of), of, NONE)
+                return self._named(literal(value, of, scope.one), of, NONE)
             case Place(dtype=of, index=index):
                 return self._place(index, of, scope)
             case Holds(guard=guard):
-                said = " & ".join(guard_text(guard, scope)) or "tl.full([], 1, tl.int1)"
+                said = " & ".join(guard_text(guard, scope)) or literal(1, bool_, scope.one)
                 return self._named(said, bool_, _dims_of((b.index for b in guard), scope))
             case Compute():
                 operands = [scope.values[name] for name in statement.operands]
@@ -197,7 +208,7 @@ class Body:
 
     def _place(self, index: Index, of: DType, scope: Scope) -> Value:
         if not index.terms:
-            return self._named(literal(index.constant, of), of, NONE)
+            return self._named(literal(index.constant, of, scope.one), of, NONE)
         number = self._lines.say(index_text(index, scope))
         said = f"({number} != 0)" if of is bool_ else f"{number}.to({storage_of(of).register})"
         return self._named(said, of, _dims_of([index], scope))
@@ -224,7 +235,9 @@ class Body:
         guards = guard_text(load.guard, scope)
         wider = _dims_of((b.index for b in load.guard), scope) - dims if guards else NONE
         if wider:
-            text, dims = f"{text} + tl.full({list(scope.shape)}, 0, tl.int32)", scope.dims
+            text, dims = f"{text} + {literal(0, int32, scope.shape)}", scope.dims
+        elif not dims:
+            text = f"{text} + {scope.zero}"
         mask = " & ".join([*sorted(masks), *guards])
         given = f"{load.buffer} + ({text})"
         said = f"tl.load({given}, mask={mask}, other=0)" if mask else f"tl.load({given})"
@@ -238,7 +251,7 @@ class Body:
     def _store(self, store: Store, scope: Scope) -> None:
         text, _, _ = self._where(store, scope)
         masks = [*scope.masks, *guard_text(store.guard, scope)]
-        place = self._lines.say(f"{text} + tl.full({list(scope.shape)}, 0, tl.int32)")
+        place = self._lines.say(f"{text} + {literal(0, int32, scope.shape)}")
         mask = f", mask={' & '.join(masks)}" if masks else ""
         value = scope.values[store.value]
         of = self._kernel.buffer(store.buffer).dtype

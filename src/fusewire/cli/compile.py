@@ -1,0 +1,146 @@
+"""``fusewire compile MODEL --target cuda:sm_90 -o DIR``: kernels for a machine you do not have."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from fusewire.backend import Backend, Config, Device
+from fusewire.cli.model import Inputs, failing, model_options, progress
+from fusewire.entries import reference
+from fusewire.errors import OptionsError
+from fusewire.frontend import Limits
+from fusewire.ir.graph import Graph
+from fusewire.ir.text import constants_of, print_graph
+from fusewire.placement.claims import Home
+from fusewire.placement.planner import Planned, make_plan
+from fusewire.region import CrossCompiler, weights_of
+from fusewire.registry import REGISTRY
+from fusewire.rewrite.pipeline import run_pipeline
+from fusewire.runtime.plan import Region
+
+# More kernels are not worth reading; kernels.json has all.
+_MOST = 12
+
+
+@click.command()
+@model_options
+@click.option("--target", required=True, metavar="cuda:sm_90", help="The kind of device.")
+@click.option("-o", "--output", "folder", required=True, metavar="DIR",
+              type=click.Path(file_okay=False, path_type=Path),
+              help="Where the files go.")  # fmt: skip
+def command(
+    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int, as_json: bool,
+    target: str, folder: Path,
+) -> None:  # fmt: skip
+    """Make the kernels of a model for a machine that need not be here.
+
+    Writes a folder for each region: its kernels as text and as code, how they are launched, what
+    they take, and its weights; and plan.json, which says what runs where. Exits with 1 if a node
+    has no kernel.
+    """
+    with failing(), progress() as tell:
+        backend, maker, device = maker_of(target)
+        values = Inputs.of(model, shapes, files, seed).values
+        graph = REGISTRY.frontend_for(model).convert(model, values, Limits()).graph
+        report = {"model": str(model), **compiled(graph, backend, maker, device, folder, tell)}
+        backend.close()
+    text = json.dumps(report, indent=1) + "\n"
+    (folder / "plan.json").write_text(text, encoding="utf-8")
+    if as_json:
+        click.echo(text, nl=False)
+    else:
+        _print(report, folder)
+    sys.exit(0 if report["is_whole"] else 1)
+
+
+def maker_of(target: str) -> tuple[Backend, CrossCompiler, Device]:
+    """Find the backend that makes kernels for a target; OptionsError when there is none."""
+    for name in REGISTRY.backends.names():
+        backend = REGISTRY.backends.get(name)
+        device = backend.device_for(target) if isinstance(backend, CrossCompiler) else None
+        if device is not None and isinstance(backend, CrossCompiler):
+            return backend, backend, device
+    raise OptionsError(
+        f"No backend here makes kernels for {target!r}. Targets look like cuda:sm_90 or hip:gfx942."
+    )
+
+
+def compiled(
+    graph: Graph,
+    backend: Backend,
+    maker: CrossCompiler,
+    device: Device,
+    folder: Path,
+    tell: Callable[[str, float], None],
+) -> dict[str, Any]:
+    """Plan a graph, compile what a target takes of it, write the files, and tell all about it."""
+    planned = make_plan(run_pipeline(graph).graph, [Home(backend, device), reference()])
+    regions = []
+    for number, region in enumerate(planned.plan.regions()):
+        tell(f"compiling {region.graph.name}", number / len(planned.plan.steps))
+        regions.append(_region(number, region, backend, maker, folder))
+    return {
+        "backend": backend.info.name,
+        "version": backend.info.version,
+        "target": device.id,
+        "is_whole": all(region["backend"] == backend.info.name for region in regions),
+        "regions": regions,
+        "refused": _refused(planned),
+    }
+
+
+def _region(
+    number: int, region: Region, backend: Backend, maker: CrossCompiler, folder: Path
+) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "region": number, "backend": region.backend, "nodes": len(region.graph.nodes),
+        "inputs": [str(value.type) for value in region.graph.inputs],
+        "outputs": [str(value.type) for value in region.graph.outputs],
+    }  # fmt: skip
+    if region.backend != backend.info.name:
+        return about
+    artifact = backend.compile(region.graph, region.device, Config())
+    home = folder / f"region{number}"
+    home.mkdir(parents=True, exist_ok=True)
+    given = {"graph.txt": print_graph(region.graph).encode(), **maker.files(artifact)}
+    for name, data in given.items():
+        (home / name).write_bytes(data)
+    weights: dict[str, Any] = weights_of(artifact, constants_of(region.graph))
+    np.savez(home / "weights.npz", **weights)
+    return {**about, "folder": home.name, "files": sorted(given), "launch": dict(artifact.launch),
+            "workspace": artifact.workspace, "metrics": dict(artifact.metrics)}  # fmt: skip
+
+
+def _refused(planned: Planned) -> list[dict[str, Any]]:
+    first = next(iter(planned.claims.values()))
+    counts = Counter((node.op, why.reason) for node, why in first.refusals.items())
+    return [{"op": op, "count": n, "reason": why} for (op, why), n in counts.most_common()]
+
+
+def _print(report: dict[str, Any], folder: Path) -> None:
+    console = Console()
+    table = Table(title=f"{report['model']} for {report['target']}", header_style="bold")
+    for column in ("region", "runs on", "nodes", "kernels", "launches", "compile s", "files"):
+        table.add_column(column, justify="left" if column in ("runs on", "files") else "right")
+    for row in report["regions"]:
+        launch, metrics = row.get("launch", {}), row.get("metrics", {})
+        took = f"{metrics['compile_seconds']:.1f}" if metrics else ""
+        table.add_row(str(row["region"]), row["backend"], str(row["nodes"]),
+                      str(launch.get("kernels", "")), str(launch.get("launches", "")), took,
+                      str(folder / row["folder"]) if "folder" in row else "")  # fmt: skip
+    console.print(table)
+    for row in report["refused"][:_MOST]:
+        said = f"{row['count']} x {row['op']} has no kernel: {row['reason']}"
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
+    if not report["refused"]:
+        console.print("Every node runs there.", markup=False)
