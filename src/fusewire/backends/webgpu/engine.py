@@ -37,6 +37,7 @@ from fusewire.kernel.build.lower import lower_fusion
 from fusewire.ops.elementwise import add
 from fusewire.region import build, claim_by_table, edge_slots, weight_slots
 from fusewire.rewrite.fusion import fuse
+from fusewire.rewrite.specialize import infer_again
 
 if TYPE_CHECKING:
     from fusewire.backends.webgpu.context import Context
@@ -114,7 +115,8 @@ class WebGpuBackend(Backend):
         """Print the kernels, and have the device check them."""
         start = time.perf_counter()
         target = _target(config, device)
-        fusion = fuse(region, lambda node: node_refusal(node, device))
+        # Bodies of scans name sizes of their own: they are told those of the region.
+        fusion = fuse(infer_again(region), lambda node: node_refusal(node, device))
         slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
         # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
         weights = {slot.digest for slot in slots if slot.digest is not None}

@@ -15,7 +15,7 @@ from fusewire.backends.webgpu.scalars import compute, computes, lacking
 from fusewire.backends.webgpu.storage import byte_size
 from fusewire.errors import FusewireError, RefusedError
 from fusewire.ir.graph import Graph, Node, Value
-from fusewire.ir.types import TensorType, type_symbols
+from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower
 from fusewire.kernel.build.table import expansion_refusal, refused_op
 from fusewire.kernel.build.table import refusal as no_kernel
@@ -117,8 +117,6 @@ def _unsized(node: Node, device: Device) -> str | None:
     for value in values:
         if not isinstance(value.type, TensorType) or value.type.dtype.kind == "string":
             return f"A device holds tensors of numbers, and {node.op} has {value.type}."
-        if any(symbol.unbacked for symbol in type_symbols(value.type)):
-            return f"{node.op} has {value.type}: its size is known only when it has run."
         of = value.type.dtype
         if node.op not in _MOVES and not computes(of, features_of(device)):
             return lacking(of, features_of(device))
