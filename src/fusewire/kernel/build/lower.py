@@ -1,0 +1,70 @@
+"""From a graph and its groups to kernels: each group is stored by one kernel, or has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fusewire.errors import RefusedError
+from fusewire.ir.graph import Graph, Value
+from fusewire.kernel.build.lowering import Lowering
+from fusewire.kernel.build.table import element_of, refusal, wholes
+from fusewire.kernel.form import Lowered
+from fusewire.rewrite.fusion import Fusion, fuse
+from fusewire.rewrite.kinds import Kind, kind_of
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Values of one shape that one kernel stores; it keeps rows of ``kept`` on its way."""
+
+    values: tuple[Value, ...]
+    kept: tuple[Value, ...] = ()
+
+
+# Lists what is stored, in an order in which it can be; all else is computed where it is used.
+Plan = Callable[[Graph], Sequence[Stored]]
+
+
+def every_node(graph: Graph) -> list[Stored]:
+    """Store what every node gives, but for what costs nothing to compute again."""
+    nodes = [node for node in graph.nodes if kind_of(node) is not Kind.FREE]
+    return [Stored((value,)) for node in nodes for value in node.outputs]
+
+
+def grouped(graph: Graph) -> list[Stored]:
+    """Store what groups of a graph give; it is in ops that kernels take."""
+    return stored_of(fuse(graph, lambda node: None))
+
+
+def stored_of(fusion: Fusion) -> list[Stored]:
+    """Store what each group gives."""
+    return [Stored(group.outputs, group.kept) for group in fusion.groups]
+
+
+def lower_fusion(fusion: Fusion) -> Lowered:
+    """Make the kernels of a fused graph; bodies of scans are fused by themselves."""
+    return lower(
+        fusion.graph, lambda part: stored_of(fusion) if part is fusion.graph else grouped(part)
+    )
+
+
+def lower(graph: Graph, plan: Plan = every_node) -> Lowered:
+    """Make the kernels of a region; RefusedError where a node has none."""
+    for node in graph.nodes:
+        reason = refusal(node)
+        if reason is not None:
+            raise RefusedError(f"{reason} Run it elsewhere, or expand it.")
+    lowering = Lowering(graph, element_of, lambda lowering, part: _store(lowering, plan(part)))
+    lowering.run(graph)
+    return lowering.finish()
+
+
+def _store(lowering: Lowering, plan: Sequence[Stored]) -> None:
+    for stored in plan:
+        node = stored.values[0].node
+        whole = None if node is None else wholes().get(node.op)
+        if node is None or whole is None:
+            lowering.store(stored.values, stored.kept)
+        elif lowering.find(stored.values[0]) is None:
+            whole(lowering, node)
