@@ -138,9 +138,7 @@ class Lowering:
         """Start the body of a kernel."""
         return Body((*self.around, *axes), self, self._find)
 
-    def add(
-        self, name: str, axes: Sequence[Axis], body: Body, writes: Iterable[Buffer]
-    ) -> None:
+    def add(self, name: str, axes: Sequence[Axis], body: Body, writes: Iterable[Buffer]) -> None:
         """Add a kernel of what a body has at its root, unless it has no points."""
         if any(axis.extent == 0 for axis in axes):
             return
@@ -258,9 +256,7 @@ def needed(statements: Sequence[Statement]) -> tuple[Statement, ...]:
     return tuple(kept)
 
 
-def _needed(
-    statements: Sequence[Statement], wanted: set[str]
-) -> tuple[list[Statement], set[str]]:
+def _needed(statements: Sequence[Statement], wanted: set[str]) -> tuple[list[Statement], set[str]]:
     kept: list[Statement] = []
     for statement in reversed(statements):
         names = {*names_of(statement)}
@@ -281,4 +277,3 @@ def _needed(
         wanted = wanted | {*operands_of(statement)}
         kept.append(statement)
     return kept[::-1], wanted
-

@@ -87,9 +87,7 @@ def _pad(body: Body, value: Value, index: Indices, guard: Guard) -> str:
     return body.compute("where", body.holds(inside), found, other) if inside else found
 
 
-def _mirrored(
-    body: Body, part: Index, dim: int, padding: Ints, mode: str, guard: Guard
-) -> Index:
+def _mirrored(body: Body, part: Index, dim: int, padding: Ints, mode: str, guard: Guard) -> Index:
     """Find where an element of an axis comes from that repeats what it has."""
     low, high = padding
     if low <= 0 and high <= 0:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fusewire.ir.graph import Graph, Node
-from fusewire.kernel.build.scope import Located
 from fusewire.kernel.build.lowering import Lowering, Whole
+from fusewire.kernel.build.scope import Located
 from fusewire.kernel.build.shapes import shape_of, whole
 from fusewire.kernel.form import Repeat
 from fusewire.kernel.index import Axis, Index, at
@@ -39,9 +39,7 @@ def _scan(lowering: Lowering, node: Node) -> None:
     step = Axis(f"step{len(lowering.steps)}", length)
     here = at(step)
     row = here * -1 + (length - 1) if node.attrs["reverse"] else here
-    rows = [
-        lowering.temporary(v.tensor.dtype, (2, *shape_of(v))) for v in body.inputs[:carries]
-    ]
+    rows = [lowering.temporary(v.tensor.dtype, (2, *shape_of(v))) for v in body.inputs[:carries]]
     for value, buffer in zip(node.operands[:carries], rows, strict=True):
         lowering.store_in([value], [Located(buffer, (Index(),))])
     where = [Located(buffer, (here % 2,)) for buffer in rows]

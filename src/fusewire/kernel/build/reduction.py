@@ -35,9 +35,7 @@ def _full(node: Node, index: Indices, inner: Sequence[Index]) -> Indices:
     """Put the indices of reduced axes back among the others."""
     axes = reduced_axes(node)
     keep = bool(node.attrs["keepdims"])
-    outer = iter(
-        [part for place, part in enumerate(index) if place not in axes] if keep else index
-    )
+    outer = iter([part for place, part in enumerate(index) if place not in axes] if keep else index)
     found = iter(inner)
     rank = node.operands[0].tensor.rank
     return tuple(next(found) if axis in axes else next(outer) for axis in range(rank))
