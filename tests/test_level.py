@@ -1,6 +1,6 @@
 """Level 1: the fastest engine that is right is taken, and that is remembered."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.errors import MiscompileWarning
+from fusewire.errors import FallbackWarning, MiscompileWarning, NoneRightError
 from fusewire.placement.measure import Comparison, Timing, Way
 from fusewire.placement.remember import Memory
 from fusewire.placement.verify import Judged
@@ -218,3 +218,45 @@ def test_decision_that_time_cut_short_is_made_again_when_there_is_more(tmp_path:
     patient(X)
     assert patient.why().tried[0].status == "right"
     assert all(way.status != "not tried" for way in patient.why().tried)
+
+
+@pytest.fixture
+def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One engine, which does not take all of ``waves``."""
+    name = fw.register("tests.split:right", "split")
+    names = [name]
+    monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
+    yield
+    fw.unregister(name)
+
+
+def waves(x: Any) -> Any:
+    return np.exp(np.cos(np.exp(x)))
+
+
+@pytest.mark.usefixtures("split")
+def test_plan_in_pieces_that_was_chosen_is_warned_of() -> None:
+    with pytest.warns(FallbackWarning, match="1 of 3 nodes do not run on split"):
+        made = fw.compile(waves, X, level=1, budget_seconds=1.0)
+    assert len(made.plan.steps) == 3
+
+
+@pytest.mark.usefixtures("split")
+def test_plan_that_hands_over_too_much_is_not_chosen() -> None:
+    made = fw.compile(waves, X, level=1, budget_seconds=1.0, max_crossings=2, fallback="allow")
+    assert made.why().backend == "split"
+    with pytest.warns(FallbackWarning, match="would hand over 2 tensors, and 1 are allowed"):
+        made = fw.compile(waves, X, level=1, budget_seconds=1.0, max_crossings=1)
+    np.testing.assert_allclose(made(X), waves(X), rtol=1e-6)
+    assert made.why().backend == "reference"
+    with pytest.raises(NoneRightError, match="split"):
+        fw.compile(waves, X, level=1, budget_seconds=1.0, max_crossings=1, fallback="error")
+
+
+@pytest.mark.usefixtures("few")
+def test_function_that_chooses_is_asked_when_engines_are_compared() -> None:
+    def policy(homes: Sequence[Any], graph: object) -> Any:
+        return next(home for home in homes if home.name == "reference")
+
+    made = fw.compile(program, X, backend=policy, level=1, budget_seconds=1.0)
+    assert [way.backend for way in made.why().tried] == ["reference"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fusewire.backend import Config
-from fusewire.errors import FallbackWarning, RefusedError, UnavailableError
+from fusewire.errors import FallbackWarning, NoneRightError, RefusedError, UnavailableError
 from fusewire.frontend import Reading, Structure
 from fusewire.ir.graph import Graph, Node
 from fusewire.numerics.judge import Verdict
@@ -107,24 +107,32 @@ class Recipe:
         """Compare the engines on these arguments, or recall an earlier comparison."""
         options = self.options
         policy = REGISTRY.default if options.backend == "auto" else options.backend
-        given = reading.arguments.flatten(arguments)
+        given, search = reading.arguments.flatten(arguments), replace(self.search, is_ahead=True)
+        asked = policy, options.device, graph, search
         question = Question(
-            graph,
-            [to_host(plain(*pair)) for pair in zip(graph.inputs, given, strict=True)],
-            lambda: fitting(policy, options.device, graph, replace(self.search, is_ahead=True)),
-            reference(),
-            options.config,
-            self.fields(),
-            options.fallback != "error",
-            options.budget_seconds,
-            options.seed,
-            options.tell,
-        )
-        decided = decide(question, self.memory, self.search)
+            graph, [to_host(plain(*pair)) for pair in zip(graph.inputs, given, strict=True)],
+            lambda: iter([choose(*asked)]) if callable(policy) else fitting(*asked), reference(),
+            options.config, self.fields(), options.fallback != "error", options.budget_seconds,
+            options.seed, options.tell, max_crossings=options.max_crossings,
+        )  # fmt: skip
+        try:
+            decided = decide(question, self.memory, self.search)
+        except NoneRightError as error:
+            return self._unchosen(reading, graph, error)
         options.tell("ready", 1.0)
-        return self._assembled(
-            reading, decided.candidate, key, decided.notes, decided.tried, decided.cut_at
-        )
+        found = decided.candidate
+        if options.fallback == "warn" and (left := found.planned.left_over()):
+            _warn(_left_over(found.home, left, found.planned.plan))
+        return self._assembled(reading, found, key, decided.notes, decided.tried, decided.cut_at)
+
+    def _unchosen(self, reading: Reading, graph: Graph, error: NoneRightError) -> Entry:
+        """Run what was not compared: of those that were, none is right."""
+        if self.options.fallback == "error" or any(x.backend == FALLBACK for x in error.tried):
+            raise error
+        notes: list[str] = []
+        self._say(notes, f"{error} All of it runs on {FALLBACK}.")
+        spare = Candidate(reference(), make_plan(graph, [reference()]))
+        return self._assembled(reading, spare, None, notes, tuple(error.tried))
 
     def _home(self, graph: Graph, notes: list[str]) -> Home:
         """Find the home that is asked for; the reference if it has no device and may be used."""
@@ -183,8 +191,9 @@ class Recipe:
         details = Details(graph, plan, Explanation(planned, maker, tuple(notes), tried).why)
         is_ours = REGISTRY.backends.describe(home.name).distribution == "fusewire"
         if key is not None and is_ours and plan.is_whole and not options.canary:
-            sketch = _sketch(reading, found, config, tried)
-            self.memory.keep_sketch(key, replace(sketch, cut_at=cut_at))
+            self.memory.keep_sketch(
+                key, replace(_sketch(reading, found, config, tried), cut_at=cut_at)
+            )
         return Entry(
             graph.inputs, made, reading.arguments, reading.results, home.name,
             len(graph.nodes), lambda: details,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from fusewire.backend import Config, Fact, Form
 from fusewire.errors import RegistryError, StoreError
 from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
-from fusewire.placement.candidates import Candidate, candidates, expanded
+from fusewire.placement.candidates import Candidate, Unfit, candidates, expanded
 from fusewire.placement.claims import Home
 from fusewire.placement.ledger import Ledger
 from fusewire.placement.planner import Planned, make_plan
@@ -89,7 +89,8 @@ class Question:
     """What is to be decided, and what it may cost.
 
     ``homes`` gives those among which to choose, and is asked only where nothing is remembered;
-    ``fields`` name what the answer depends on beside the graph, None if it is not to be kept.
+    ``fields`` name what the answer depends on beside the graph, None if it is not to be kept. Plans
+    that hand over more tensors than ``max_crossings`` are none.
     """
 
     graph: Graph
@@ -103,6 +104,7 @@ class Question:
     seed: int = 0
     tell: Tell = lambda what, share: None
     is_thorough: bool = False
+    max_crossings: int | None = None
 
 
 def decide(question: Question, memory: Memory, search: Search) -> Decided:
@@ -134,11 +136,24 @@ def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
     homes, config = question.homes(), question.config
     found = candidates(question.graph, homes, question.spare, config, fallback=question.fallback)
     try:
-        decision = contest.run(found)
+        decision = contest.run(_few_crossings(found, question.max_crossings))
         ledger.keep_artifact(decision.staged[decision.chosen.name])
         return decision
     finally:
         stage.close()
+
+
+def _few_crossings(
+    found: Iterable[Candidate | Unfit], most: int | None
+) -> Iterator[Candidate | Unfit]:
+    """Leave out what hands over too much, and say so of a home that does as it is."""
+    for candidate in found:
+        crossings = candidate.planned.plan.crossings() if isinstance(candidate, Candidate) else 0
+        if most is None or crossings <= most:
+            yield candidate
+        elif candidate.name == (home := Unfit(candidate.home, "")).name:
+            said = f"{home.name} would hand over {crossings} tensors, and {most} are allowed."
+            yield replace(home, reason=said)
 
 
 def _written(decision: Decision) -> dict[str, Any]:
