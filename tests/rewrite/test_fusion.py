@@ -243,6 +243,14 @@ def test_sequences_are_refused() -> None:
         fuse(Graph([value], [value], []))
 
 
+def test_a_fused_graph_is_a_program_like_any_other() -> None:
+    found = fused(lambda x, w: ops.softmax(np.tanh(x @ w)), (3, 4), (4, 5))
+    assert [node.op for node in found.fused.nodes] == ["fused", "fused"]
+    inputs = [np.ones((3, 4), np.float32), np.eye(4, 5, dtype=np.float32)]
+    program = fw.compile(found.fused, backend="reference")
+    np.testing.assert_allclose(program(*inputs).sum(1), 1.0, rtol=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(0, 120, 3))
 def test_random_graphs_keep_their_meaning(seed: int) -> None:
     made = random_graph(FromRandom(seed), 10, lambda node: node.op != "fused")

@@ -150,7 +150,7 @@ class Growing:
     def refusal(self, node: Node, kind: Kind, users: Iterable[Node], limits: Limits) -> str | None:
         """Say why a node cannot be computed in this group, if so."""
         users = list(users)
-        if not is_static(node):
+        if not all(map(is_static, (node, *users))):
             return "its shape is known only when it runs"
         if len(self.nodes) >= limits.nodes:
             return f"one kernel holds {limits.nodes} nodes at most"

@@ -88,7 +88,7 @@ def given_types(node: Node) -> Sequence[Type]:
 def _carried_type(node: Node, position: int) -> TensorType | None:
     """Give what the body makes of a carried input; None for one that is not carried."""
     body = node.attrs.get("body")
-    if not isinstance(body, Graph):
+    if not isinstance(body, Graph) or "carries" not in node.attrs:
         return None
     carries = node.attrs["carries"]
     count = len(node.inputs) if carries is None else carries
