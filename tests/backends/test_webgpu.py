@@ -18,10 +18,18 @@ import fusewire as fw
 import fusewire.backends.webgpu
 from fusewire import dtypes
 from fusewire.backend import Buffer, Config, Device, Offer, Refusal, Unavailable
-from fusewire.backends.webgpu.engine import WebGpuBackend
+from fusewire.backends.webgpu.context import ENGINE_ERRORS
+from fusewire.backends.webgpu.engine import CONFIGS, WebGpuBackend
+from fusewire.backends.webgpu.executable import WebGpuExecutable
 from fusewire.backends.webgpu.program import Program
 from fusewire.dtypes import DType, bool_, dtype, float32, float64, int32, uint8
-from fusewire.errors import OptionsError, RegistryError, ShapeMismatchError
+from fusewire.errors import (
+    EngineOutOfMemory,
+    EngineRaised,
+    OptionsError,
+    RegistryError,
+    ShapeMismatchError,
+)
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Array, Constant, Graph, Value
 from fusewire.ir.types import TensorType
@@ -31,6 +39,7 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.elementwise import add, exp, multiply, negative
 from fusewire.ops.logic import equal, greater
 from fusewire.ops.movement import reshape
+from fusewire.ops.normalization import softmax
 from fusewire.ops.table import all_ops
 from fusewire.region import build
 from fusewire.registry import REGISTRY
@@ -370,6 +379,67 @@ def test_one_kernel_serves_all_shapes_of_a_kind() -> None:
         for graph in (bias(2, 3), bias(7, 5), bias(2, 1, 3, 4))
     }
     assert len(sources) == 1
+
+
+# What goes wrong
+
+
+def test_lost_device_is_opened_again() -> None:
+    backend = WebGpuBackend()
+    backend.probe()
+    x = np.arange(5, dtype=np.float32)
+    first, second = (build(backend, unary(op, float32, 5), GPU) for op in (negative, exp))
+    (kept,) = first.run([x]).wait()
+    backend._context(GPU).gpu.destroy()
+    for executable, expected in ((first, -x), (second, np.exp(x)), (first, -x)):
+        (found,) = executable.run([x]).wait()
+        assert isinstance(found, Buffer)
+        assert np.allclose(found.read(), expected, rtol=1e-6)
+    with pytest.raises(EngineRaised, match="before it was lost"):
+        first.run([kept])
+    backend.close()
+
+
+def test_memory_beyond_the_limit_is_a_typed_error() -> None:
+    graph = unary(lambda x: matmul(x, x), float32, 16, 16)
+    with pytest.raises(EngineOutOfMemory, match="2,048 bytes"):
+        build(BACKEND, graph, GPU, Config(options={"memory": 2047}))
+    x = np.eye(16, dtype=np.float32)
+    assert np.array_equal(run(graph, x, config=Config(options={"memory": 2048}))[0], x)
+
+
+def test_shader_that_does_not_compile_leaves_the_device_alone() -> None:
+    context = BACKEND._context(GPU)
+    with pytest.raises(ENGINE_ERRORS, match="expected"):
+        context.pipeline("fn main( {")
+    assert run(unary(negative, float32, 1), np.ones(1, np.float32))[0] == -1
+
+
+def test_timestamps_tell_of_every_dispatch() -> None:
+    if not GPU.facts["has_timestamps"]:
+        pytest.skip("the adapter has no timestamps")
+    graph = unary(lambda x: matmul(matmul(x, x), x), float32, 64, 64)
+    executable = build(BACKEND, graph, GPU, Config(options={"timestamps": True}))
+    assert isinstance(executable, WebGpuExecutable)
+    executable.run([np.ones((64, 64), np.float32)]).wait()
+    seconds = executable.kernel_seconds
+    assert len(seconds) == 2
+    assert all(0 < span < 10 for span in seconds)
+
+
+def test_debug_mode_runs_kernel_by_kernel() -> None:
+    graph = unary(lambda x: matmul(matmul(x, x), x), float32, 2, 2)
+    x = np.array([[0, 1], [-1, 0]], np.float32)
+    assert np.array_equal(run(graph, x, config=Config(options={"debug": True}))[0], -x)
+
+
+@pytest.mark.parametrize("options", [*CONFIGS, {"rows": 1}, {"tile": (1, 1)}], ids=str)
+def test_configs_change_no_answer(options: Any) -> None:
+    graph = unary(lambda x: softmax(matmul(x, x)), float32, 37, 37)
+    x = np.random.default_rng(4).standard_normal((37, 37)).astype(np.float32) / 3
+    wanted = np.exp((x @ x).astype(np.float64))
+    (found,) = run(graph, x, config=Config(options=options))
+    assert np.allclose(found, wanted / wanted.sum(1, keepdims=True), rtol=1e-5, atol=1e-7)
 
 
 # Kernels

@@ -20,7 +20,7 @@ from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 
 # What kernels may use where an adapter has it.
-FEATURES = ("shader-f64", "shader-int64")
+FEATURES = ("shader-f64", "shader-int64", "timestamp-query")
 # What kernels need more of than WebGPU promises everywhere: all that the adapter has.
 _LIMITS = (
     "max-buffer-size",
@@ -33,11 +33,18 @@ _LIMITS = (
 )
 # Compute through OpenGL is another driver of the same chips, and a lesser one.
 _NATIVE = ("Vulkan", "Metal", "D3D12")
+_POWER = {"DiscreteGPU": "high", "IntegratedGPU": "low", "CPU": "software"}
 _ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 ENGINE_ERRORS = (RuntimeError, wgpu.GPUError)
 # Idle memory that a device keeps to use again.
 _IDLE_BYTES = 256 << 20
 _STAGE = wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.MAP_READ
+
+
+def is_loss(error: wgpu.GPUError) -> bool:
+    """Tell whether an error says that the device is gone, and all that was made on it."""
+    # wgpu 0.32.0 logs a loss, and has no state to ask for.
+    return "is lost" in str(error)
 
 
 def find_adapters() -> list[Any]:
@@ -77,6 +84,7 @@ def device_of(place: int, adapter: Any) -> Device:
         "has_f64": "shader-f64" in features,
         "has_int64": "shader-int64" in features,
         "has_timestamps": "timestamp-query" in features,
+        "power": _POWER.get(str(info["adapter_type"]), "unknown"),
         "subgroup": (int(info["stackgroup_min_size"]), int(info["stackgroup_max_size"])),
         "max_workgroup": tuple(int(limits[f"max-compute-workgroup-size-{axis}"]) for axis in "xyz"),
     }

@@ -27,10 +27,10 @@ from fusewire.backend import (
 from fusewire.backends.webgpu.gaps import GAPS
 from fusewire.backends.webgpu.info import INFO
 from fusewire.backends.webgpu.printer import Target
-from fusewire.backends.webgpu.program import WEIGHT_BYTES, Program, Writer
+from fusewire.backends.webgpu.program import WEIGHT_BYTES, Mode, Program, Writer
 from fusewire.backends.webgpu.refusal import features_of, node_refusal, refusal
 from fusewire.dtypes import float32
-from fusewire.errors import OptionsError, RegistryError
+from fusewire.errors import EngineOutOfMemory, OptionsError, RegistryError
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower_fusion
@@ -42,7 +42,19 @@ from fusewire.rewrite.specialize import infer_again
 if TYPE_CHECKING:
     from fusewire.backends.webgpu.context import Context
 
-DEFAULTS: dict[str, Fact] = {"workgroup": 256}
+# rows: invocations that share a row, 0 for what suits the device; tile: sums that one invocation
+# makes of products, rows by columns; memory: bytes on the device, 0 for all that it has.
+DEFAULTS: dict[str, Fact] = {
+    "workgroup": 256, "rows": 0, "tile": (4, 4), "memory": 0, "timestamps": False, "debug": False,
+}  # fmt: skip
+TILES = (1, 2, 4, 8, 16)
+# Invocations that share a row. A software device runs one vector of them at a time.
+ROWS, SOFTWARE_ROWS = 64, 8
+# Options that are timed at level 3.
+CONFIGS: tuple[Mapping[str, Fact], ...] = (
+    {"tile": (8, 4)}, {"tile": (8, 8)}, {"tile": (2, 8)}, {"tile": (1, 16)}, {"workgroup": 64},
+    {"rows": 32},
+)  # fmt: skip
 _DRIVER = "Install a Vulkan driver; without a GPU: apt install mesa-vulkan-drivers libvulkan1."
 
 
@@ -121,6 +133,8 @@ class WebGpuBackend(Backend):
         # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
         weights = {slot.digest for slot in slots if slot.digest is not None}
         program = Writer(lower_fusion(fusion), target, weights).write()
+        program.mode = _mode(config, device)
+        _check_memory(config, device, program.bytes)
         context = self._context(device)
         for source in program.kernels:
             context.pipeline(source)
@@ -139,7 +153,8 @@ class WebGpuBackend(Backend):
         from fusewire.backends.webgpu.executable import WebGpuExecutable
 
         program = Program.from_bytes(artifact.payload)
-        return WebGpuExecutable(self._context(device), program, artifact.slots, weights)
+        context = self._context(device)
+        return WebGpuExecutable(context, program, artifact.slots, weights, self._renew)
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Name wgpu, the adapter and its driver."""
@@ -154,6 +169,20 @@ class WebGpuBackend(Backend):
             self._contexts.clear()
             self._found = None
 
+    def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
+        """Other tiles and sizes of workgroups; where a CPU plays the device, none is worth it."""
+        return () if device.is_software else CONFIGS
+
+    def _renew(self, lost: Context) -> Context:
+        """Give another context of a device that was lost, the same to all that had the old one."""
+        from fusewire.backends.webgpu.context import Context, find_adapters
+
+        with self._lock:
+            if self._contexts.get(lost.id) is lost:
+                place = int(lost.id.partition(":")[2])
+                self._contexts[lost.id] = Context(lost.id, find_adapters()[place])
+            return self._contexts[lost.id]
+
     def _context(self, device: Device) -> Context:
         with self._lock:
             if device.id not in self._contexts:
@@ -166,10 +195,46 @@ class WebGpuBackend(Backend):
 
 def _target(config: Config, device: Device) -> Target:
     chosen = config.checked(INFO.name, DEFAULTS)
-    most, widest = device.facts["max_invocations"], device.facts["max_workgroups"]
-    assert isinstance(most, int)
-    assert isinstance(widest, int)
-    workgroup = chosen["workgroup"]
-    if not isinstance(workgroup, int) or not 1 <= workgroup <= most:
-        raise OptionsError(f"workgroup={workgroup}: {device.name} runs 1 to {most} invocations.")
-    return Target(features_of(device), widest, workgroup, 8, (4, 4))
+    widest, most = _fact(device, "max_workgroups"), _fact(device, "max_invocations")
+    sizes = {}
+    for name in ("workgroup", "rows"):
+        size = chosen[name]
+        least = 1 if name == "workgroup" else 0
+        if not isinstance(size, int) or not least <= size <= most:
+            raise OptionsError(f"{name}={size}: {device.name} runs 1 to {most} invocations.")
+        sizes[name] = size
+    rows = sizes["rows"] or (SOFTWARE_ROWS if device.is_software else ROWS)
+    if rows & (rows - 1):
+        raise OptionsError(f"rows={rows}: invocations meet by halves, so it is a power of two.")
+    match chosen["tile"]:
+        case (int(high), int(wide)) if high in TILES and wide in TILES:
+            tile = high, wide
+        case other:
+            raise OptionsError(f"tile={other}: it is two of {', '.join(map(str, TILES))}.")
+    return Target(features_of(device), widest, sizes["workgroup"], rows, tile)
+
+
+def _mode(config: Config, device: Device) -> Mode:
+    chosen = config.checked(INFO.name, DEFAULTS)
+    if chosen["debug"]:
+        return "debug"
+    if chosen["timestamps"] and not device.facts["has_timestamps"]:
+        raise OptionsError(f"timestamps=True: {device.name} has no timestamp-query.")
+    return "timed" if chosen["timestamps"] else "plain"
+
+
+def _check_memory(config: Config, device: Device, needed: int) -> None:
+    limit = config.checked(INFO.name, DEFAULTS)["memory"]
+    if not isinstance(limit, int) or limit < 0:
+        raise OptionsError(f"memory={limit}: it is a number of bytes, or 0 for no limit.")
+    if limit and needed > limit:
+        raise EngineOutOfMemory(
+            f"The region takes {needed:,} bytes on {device.name}, and memory={limit:,}.",
+            "Raise the limit, or run it elsewhere.",
+        )
+
+
+def _fact(device: Device, name: str) -> int:
+    found = device.facts[name]
+    assert isinstance(found, int)
+    return found

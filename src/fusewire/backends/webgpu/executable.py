@@ -1,26 +1,22 @@
-"""A program bound to a device: everything that does not change from run to run is made once."""
+"""A program that runs on a device, and goes on with another one when that is lost."""
 
 from __future__ import annotations
 
-import base64
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import final
 
 import numpy as np
 import wgpu
 
 from fusewire.backend import Event, Executable, Held, Slot
-from fusewire.backends.webgpu.context import Context
-from fusewire.backends.webgpu.memory import WebGpuBuffer, whole_words
-from fusewire.backends.webgpu.program import Dispatch, Memory, Program
-from fusewire.errors import ShapeMismatchError
+from fusewire.backends.webgpu.binding import Binding
+from fusewire.backends.webgpu.context import Context, is_loss
+from fusewire.backends.webgpu.memory import WebGpuBuffer
+from fusewire.backends.webgpu.program import Program
+from fusewire.errors import EngineRaised, ShapeMismatchError
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
-
-# Sets of edge buffers whose bindings are kept: buffers are used again, so few sets come back often.
-_KEPT = 8
 
 
 @final
@@ -60,20 +56,15 @@ class WebGpuExecutable(Executable):
         program: Program,
         slots: Sequence[Slot],
         weights: Mapping[str, Array],
+        renew: Callable[[Context], Context],
     ) -> None:
-        self._context = context
+        """``renew`` gives a context in the place of one whose device was lost."""
         self._program = program
+        self._weights = weights
+        self._renew = renew
         self._inputs = [TensorType(s.dtype, s.dims) for s in slots if s.role == "input"]
         self._outputs = [TensorType(s.dtype, s.dims) for s in slots if s.role == "output"]
-        self._pipelines = [context.pipeline(source) for source in program.kernels]
-        self._layouts = [made.get_bind_group_layout(0) for made in self._pipelines]
-        self._scratch = [context.pool.take(size) if size else None for size in program.scratch]
-        # What lies where, but for inputs and outputs.
-        self._fixed = [self._place(memory, weights) for memory in program.memories]
-        self._turns = program.turns()
-        self._params, self._offsets = self._write_params()
-        self._groups = self._fixed_groups()
-        self._kept: OrderedDict[tuple[int, ...], tuple[list[Any], list[Any]]] = OrderedDict()
+        self._binding = Binding(context, program, weights)
         self._lock = threading.Lock()
 
     @property
@@ -88,33 +79,52 @@ class WebGpuExecutable(Executable):
         stream: object | None = None,
     ) -> Event:
         """Submit the kernels; ``inputs`` are host arrays, or buffers of this device."""
-        given = [self._accept(x, t) for x, t in zip(inputs, self._inputs, strict=True)]
-        made = self._targets(given, outputs)
-        places = self._places(given, made)
-        encoder = self._context.gpu.create_command_encoder()
-        self._record(encoder, self._bound(places))
-        for buffer, wanted in zip(made, outputs or (), strict=False):
-            if isinstance(wanted, WebGpuBuffer) and wanted is not buffer and wanted.gpu is not None:
-                size = -(-wanted.size // 4) * 4
-                encoder.copy_buffer_to_buffer(buffer.gpu, 0, wanted.gpu, 0, size)
-        self._context.queue.submit([encoder.finish()])
-        return WebGpuEvent(self._context, made, outputs)
+        binding = self._binding
+        try:
+            return self._submit(binding, inputs, outputs)
+        except wgpu.GPUError as error:
+            if not is_loss(error):
+                raise
+        # A device is lost when its driver fails or is replaced; another one is opened.
+        with self._lock:
+            if self._binding is binding:
+                self._binding = Binding(self._renew(binding.context), self._program, self._weights)
+        return self._submit(self._binding, inputs, outputs)
+
+    def _submit(
+        self, binding: Binding, inputs: Sequence[Held], outputs: Sequence[Held] | None
+    ) -> Event:
+        context = binding.context
+        given = [self._accept(context, x, t) for x, t in zip(inputs, self._inputs, strict=True)]
+        made = self._targets(context, given, outputs)
+        copies = [
+            (buffer, wanted)
+            for buffer, wanted in zip(made, outputs or (), strict=False)
+            if isinstance(wanted, WebGpuBuffer) and wanted is not buffer and wanted.gpu is not None
+        ]
+        binding.submit(given, made, copies)
+        return WebGpuEvent(context, made, outputs)
+
+    @property
+    def kernel_seconds(self) -> list[float]:
+        """Seconds that each dispatch of the last run took on the device, with timestamps=True."""
+        clock = self._binding.clock
+        return [] if clock is None else clock.seconds()
 
     def close(self) -> None:
         """Give memory back; running it is a mistake from then on."""
-        # A scratch buffer is in several places, and each buffer is given back once.
-        for buffer in {id(held): held for held in self._fixed if held is not None}.values():
-            self._context.pool.give(buffer)
-        self._fixed = []
-        self._scratch = []
-        self._kept.clear()
+        self._binding.close()
 
-    def _accept(self, value: Held, type_: TensorType) -> WebGpuBuffer:
+    def _accept(self, context: Context, value: Held, type_: TensorType) -> WebGpuBuffer:
         if isinstance(value, WebGpuBuffer):
-            if value.device != self._context.id or value.type != type_:
+            if value.device != context.id or value.type != type_:
                 raise ShapeMismatchError(
-                    f"A buffer is {type_} on {self._context.id}, found {value.type} on "
-                    f"{value.device}."
+                    f"A buffer is {type_} on {context.id}, found {value.type} on {value.device}."
+                )
+            if value.context is not context:
+                raise EngineRaised(
+                    f"A buffer of {value.type} lies on {context.id} as it was before it was lost.",
+                    "Give an array of the host, or compute it again.",
                 )
             return value
         array = np.asarray(value)
@@ -122,10 +132,10 @@ class WebGpuExecutable(Executable):
             raise ShapeMismatchError(
                 f"An input is {type_}, found {array.dtype}{list(array.shape)}."
             )
-        return self._context.upload(array, type_)
+        return context.upload(array, type_)
 
     def _targets(
-        self, given: Sequence[WebGpuBuffer], outputs: Sequence[Held] | None
+        self, context: Context, given: Sequence[WebGpuBuffer], outputs: Sequence[Held] | None
     ) -> list[WebGpuBuffer]:
         """Take the buffers that were given for outputs; make others, also for one read as input."""
         wanted: Sequence[Held] = [None] * len(self._outputs) if outputs is None else outputs
@@ -133,106 +143,7 @@ class WebGpuExecutable(Executable):
         made = []
         for target, type_ in zip(wanted, self._outputs, strict=True):
             if isinstance(target, WebGpuBuffer) and id(target) not in read:
-                made.append(self._accept(target, type_))
+                made.append(self._accept(context, target, type_))
             else:
-                made.append(WebGpuBuffer(self._context, type_))
+                made.append(WebGpuBuffer(context, type_))
         return made
-
-    def _place(self, memory: Memory, weights: Mapping[str, Array]) -> Any:
-        if memory.size == 0 or memory.kind in ("input", "output"):
-            return None
-        if memory.kind == "scratch":
-            return self._scratch[memory.place]
-        if memory.digest:
-            held = weights[memory.digest]
-        else:
-            held = np.frombuffer(base64.b64decode(memory.data), np.uint8)
-        buffer = self._context.pool.take(memory.size)
-        self._context.queue.write_buffer(buffer, 0, whole_words(held))
-        return buffer
-
-    def _write_params(self) -> tuple[Any, list[int]]:
-        """Put the parameters of all dispatches into one buffer."""
-        step = max(self._context.alignment // 4, 4)
-        words: list[int] = []
-        offsets = []
-        for dispatch, turn in self._turns:
-            offsets.append(len(words) * 4)
-            words += dispatch.params[:2]
-            words += [turn, *dispatch.params[3:]]
-            words += [0] * (-len(words) % step)
-        usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
-        buffer = self._context.gpu.create_buffer(size=max(len(words) * 4, 16), usage=usage)
-        if words:
-            self._context.queue.write_buffer(buffer, 0, np.array(words, np.uint32))
-        return buffer, offsets
-
-    def _fixed_groups(self) -> list[Any]:
-        """Bind the dispatches that touch neither inputs nor outputs; None for the others."""
-        kinds = [memory.kind for memory in self._program.memories]
-        return [
-            None
-            if any(kinds[place] in ("input", "output") for place in dispatch.memories)
-            else self._bind(number, dispatch, self._fixed)
-            for number, (dispatch, _) in enumerate(self._turns)
-        ]
-
-    def _bind(self, number: int, dispatch: Dispatch, places: Sequence[Any]) -> Any:
-        entries = [
-            {
-                "binding": at,
-                "resource": {
-                    "buffer": places[place],
-                    "offset": 0,
-                    "size": self._program.memories[place].size,
-                },
-            }
-            for at, place in enumerate(dispatch.memories)
-        ]
-        params = {
-            "buffer": self._params,
-            "offset": self._offsets[number],
-            "size": len(dispatch.params) * 4,
-        }
-        entries.append({"binding": len(entries), "resource": params})
-        layout = self._layouts[dispatch.kernel]
-        return self._context.gpu.create_bind_group(layout=layout, entries=entries)
-
-    def _places(self, given: Sequence[WebGpuBuffer], made: Sequence[WebGpuBuffer]) -> list[Any]:
-        places = list(self._fixed)
-        for at, memory in enumerate(self._program.memories):
-            if memory.kind == "input":
-                places[at] = given[memory.place].gpu
-            elif memory.kind == "output":
-                places[at] = made[memory.place].gpu
-        return places
-
-    def _bound(self, places: list[Any]) -> list[Any]:
-        """Bind the dispatches to these buffers, or find them bound."""
-        key = tuple(map(id, places))
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key][1]
-        groups = [
-            fixed or self._bind(number, dispatch, places)
-            for number, (fixed, (dispatch, _)) in enumerate(
-                zip(self._groups, self._turns, strict=True)
-            )
-        ]
-        with self._lock:
-            # The buffers are kept with them, so that no other can have the same identity.
-            self._kept[key] = (places, groups)
-            if len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-        return groups
-
-    def _record(self, encoder: Any, groups: Sequence[Any]) -> None:
-        if not self._turns:
-            return
-        section = encoder.begin_compute_pass()
-        for (dispatch, _), group in zip(self._turns, groups, strict=True):
-            section.set_pipeline(self._pipelines[dispatch.kernel])
-            section.set_bind_group(0, group)
-            section.dispatch_workgroups(*dispatch.groups)
-        section.end()

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 def start(page: Page, fold: Fold) -> list[str]:
     """Declare what a fold gathers in; pairs have the place of the best, from 0 on, too."""
-    names = [page.fresh("f") for _ in fold.names]
+    names = [page.fresh("s") for _ in fold.names]
     if len(names) == 2:
         page.line(f"var {names[0]} = {page.register(fold.dtypes[0])}();")
         page.line(f"var {names[1]} = {page.register(fold.dtypes[1])}();")
-        names.append(page.fresh("f"))
+        names.append(page.fresh("s"))
         page.line(f"var {names[2]} = -1;")
     else:
         first = literal(identity(fold.combine, fold.dtypes[0]), fold.dtypes[0], page.features)

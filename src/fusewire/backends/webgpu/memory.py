@@ -65,24 +65,27 @@ class Pool:
 class WebGpuBuffer(Buffer):
     """A tensor in a device's memory; ``gpu`` is wgpu's buffer, None when it has no elements."""
 
-    __slots__ = ("_context", "_type", "gpu", "shape", "size")
+    __slots__ = ("_type", "context", "gpu", "shape", "size")
 
     def __init__(self, context: Context, type_: TensorType) -> None:
         """``size`` is in bytes, of the elements."""
-        self._context = context
+        self.context = context
         self._type = type_
         self.shape: tuple[int, ...] = type_.shape  # type: ignore[assignment] # ints, all of them
         self.size = math.prod(self.shape) * type_.dtype.itemsize
-        self.gpu: Any = context.pool.take(self.size) if self.size else None
+        # There is something to give back only once it was taken.
+        self.gpu: Any = None
+        if self.size:
+            self.gpu = context.pool.take(self.size)
 
     def __del__(self) -> None:
         if self.gpu is not None:
-            self._context.pool.give(self.gpu)
+            self.context.pool.give(self.gpu)
 
     @property
     def device(self) -> str:
         """The id of the device."""
-        return self._context.id
+        return self.context.id
 
     @property
     def type(self) -> TensorType:
@@ -119,7 +122,7 @@ class WebGpuBuffer(Buffer):
         if start == end:
             return np.empty(0, np.uint8)
         first, last = start // 4 * 4, -(-end // 4) * 4
-        return self._context.download(self.gpu, first, last - first)[start - first : end - first]
+        return self.context.download(self.gpu, first, last - first)[start - first : end - first]
 
     def _put(self, data: Array, start: int) -> None:
         end = start + data.size
@@ -131,7 +134,7 @@ class WebGpuBuffer(Buffer):
             whole[: inside - first] = self._bytes(first, inside)
             whole[start - first : end - first] = data
             data = whole
-        self._context.queue.write_buffer(self.gpu, first, data)
+        self.context.queue.write_buffer(self.gpu, first, data)
 
 
 def as_bytes(array: Array) -> Array:

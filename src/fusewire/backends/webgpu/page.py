@@ -231,7 +231,7 @@ class Page:
 
     def loop(self, loop: Loop) -> None:
         """Add a loop that this invocation runs alone, in order."""
-        names = [self.fresh("f") for _ in loop.carries]
+        names = [self.fresh("s") for _ in loop.carries]
         for carry, name in zip(loop.carries, names, strict=True):
             self.line(f"var {name} = {self.value(carry.start)};")
             self.name(carry.name, carry.dtype, name)

@@ -24,6 +24,10 @@ from fusewire.kernel.form import Buffer, Kernel, Lowered, Repeat
 WEIGHT_BYTES = 1024
 
 
+# How it is run: at once; with timestamps around each dispatch; or one dispatch after another.
+Mode = Literal["plain", "timed", "debug"]
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes on the device: of an input or output by number, of a constant, or scratch."""
@@ -60,6 +64,7 @@ class Program:
     memories: list[Memory] = field(default_factory=list)
     scratch: list[int] = field(default_factory=list)
     dispatches: list[Dispatch] = field(default_factory=list)
+    mode: Mode = "plain"
 
     def to_bytes(self) -> bytes:
         """Write it as JSON."""
@@ -68,6 +73,7 @@ class Program:
             "memories": [vars(memory) for memory in self.memories],
             "scratch": self.scratch,
             "dispatches": [vars(dispatch) for dispatch in self.dispatches],
+            "mode": self.mode,
         }
         return json.dumps(held).encode()
 
@@ -86,7 +92,14 @@ class Program:
                 )
                 for d in held["dispatches"]
             ],
+            held["mode"],
         )  # fmt: skip
+
+    @property
+    def bytes(self) -> int:
+        """Count what it takes on the device, inputs and outputs included."""
+        own = sum(memory.size for memory in self.memories if memory.kind != "scratch")
+        return own + sum(self.scratch)
 
     def turns(self) -> list[tuple[Dispatch, int]]:
         """List every dispatch with the number of its turn, in the order in which they run."""

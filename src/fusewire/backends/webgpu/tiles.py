@@ -66,7 +66,7 @@ def _sums(
     fold, axes = found.fold, page.places.axes
     of = fold.dtypes[0]
     zero = literal(0, of, page.features)
-    sums = [[page.fresh("f") for _ in right] for _ in left]
+    sums = [[page.fresh("s") for _ in right] for _ in left]
     for name in (name for line in sums for name in line):
         page.line(f"var {name} = {zero};")
     outer = [_needs(found.before, _free(part)) for part in (found.left, found.right)]
