@@ -1,0 +1,215 @@
+"""Triton behind the contract: kernels compile for GPUs that are not here, and are interpreted."""
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire import ops
+from fusewire.backend import Config, Device, Offer, Refusal
+from fusewire.backends.triton import launch
+from fusewire.backends.triton.engine import INTERPRETER, TritonBackend
+from fusewire.backends.triton.targets import Target
+from fusewire.cli.compile import compiled
+from fusewire.dtypes import bfloat16, float32, float64
+from fusewire.errors import EngineRaised, OptionsError, ShapeMismatchError
+from fusewire.ir.graph import Array, Graph
+from fusewire.numerics.judge import judge_op
+from fusewire.ops.table import all_ops
+from fusewire.region import build
+from fusewire.registry import REGISTRY
+from fusewire.testing.conformance import cases, first_cases, sliced
+from fusewire.testing.suite import is_tensor_op, reports
+from tests.kernel.regions import random_region
+
+TARGETS = ("cuda:sm_80", "cuda:sm_90", "hip:gfx942")
+MAGIC = b"\x7fELF"
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[TritonBackend]:
+    found = TritonBackend()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def interpreter(backend: TritonBackend) -> Device:
+    found = backend.probe()[-1]
+    assert isinstance(found, Device)
+    return found
+
+
+def traced(f: Callable[..., Any], *shapes: tuple[int, ...]) -> Graph:
+    return fw.trace(f, *(fw.Spec(shape, "float32") for shape in shapes))
+
+
+def made(*shape: int) -> Array:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def test_the_interpreter_says_what_it_is(backend: TritonBackend, interpreter: Device) -> None:
+    assert REGISTRY.backends.get("triton").info == backend.info
+    assert interpreter.id == INTERPRETER
+    assert interpreter.is_software
+    assert "on no GPU" in interpreter.name
+
+
+def test_auto_does_not_wait_for_the_interpreter() -> None:
+    program = fw.compile(np.tanh, fw.Spec((4,), "float32"), level=0)
+    assert all(region.backend != "triton" for region in program.plan.regions())
+
+
+def test_fused_kernels_give_the_right_answer(backend: TritonBackend, interpreter: Device) -> None:
+    def layer(x: Any, w: Any, b: Any) -> Any:
+        return ops.softmax(np.maximum(x @ w + b, 0))
+
+    x, w, b = made(20, 24), made(24, 40), made(40)
+    executable = build(backend, traced(layer, x.shape, w.shape, b.shape), interpreter)
+    (got,) = executable.run([x, w, b]).wait()
+    found = np.maximum(x @ w + b, 0)
+    wanted = np.exp(found - found.max(1, keepdims=True))
+    assert np.allclose(np.asarray(got), wanted / wanted.sum(1, keepdims=True), rtol=2e-5)
+
+
+def test_programs_run_by_name_without_fallback() -> None:
+    x = made(3, 5)
+    program = fw.compile(np.tanh, fw.Spec((3, 5), "float32"), backend="triton", fallback="error")
+    np.testing.assert_allclose(program(x), np.tanh(x), rtol=1e-6)
+    program.close()
+
+
+def test_a_child_that_dies_is_replaced(backend: TritonBackend, interpreter: Device) -> None:
+    executable = build(backend, traced(lambda x: x + x, (3,)), interpreter)
+    x = made(3)
+    executable.run([x])
+    backend.close()
+    (got,) = executable.run([x]).wait()
+    np.testing.assert_array_equal(got, x + x)
+
+
+def test_an_array_of_another_shape_is_refused(backend: TritonBackend, interpreter: Device) -> None:
+    executable = build(backend, traced(lambda x: x + x, (3,)), interpreter)
+    with pytest.raises(ShapeMismatchError, match=r"compiled for \(3,\), and \(4,\) was given"):
+        executable.run([made(4)])
+
+
+def test_what_has_no_expression_is_refused_with_a_reason(
+    backend: TritonBackend, interpreter: Device
+) -> None:
+    def ask(f: Callable[..., Any], dtype: str) -> Any:
+        (found,) = backend.claim(fw.trace(f, fw.Spec((4,), dtype)), interpreter)
+        return found
+
+    assert isinstance(ask(ops.erfc, "float32"), Offer)
+    refused = ask(ops.erfc, "float64")
+    assert isinstance(refused, Refusal)
+    assert "too rough for float64" in refused.reason
+    assert "do not compute in complex64" in ask(ops.square, "complex64").reason
+
+
+def test_wrong_tiles_are_refused(backend: TritonBackend) -> None:
+    with pytest.raises(OptionsError, match="rows=24: tiles are powers of two"):
+        backend.lower(traced(lambda x: x + x, (3,)), Config(options={"rows": 24}))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_kernels_compile_for_gpus_that_are_not_here(backend: TritonBackend, target: str) -> None:
+    def layer(x: Any, w: Any) -> Any:
+        return ops.softmax(np.tanh(x @ w)), np.argmax(x, 1), ops.cumsum(x, axis=1)
+
+    program = backend.lower(traced(layer, (32, 48), (48, 64)), Config())
+    found = backend.compiler.compile(program, Target.of(target).triton, measured=True)
+    assert len(found) == len(program.functions) >= 3
+    for about in found:
+        assert base64.b64decode(about["data"]).startswith(MAGIC)
+        assert about["registers"] > 0
+        assert about["spill_bytes"] == 0
+    assert any(about["shared"] for about in found)
+
+
+def test_the_same_text_is_compiled_once(backend: TritonBackend) -> None:
+    program = backend.lower(traced(lambda x: x * 3, (5,)), Config())
+    target = Target.of("cuda:sm_80").triton
+    first = backend.compiler.compile(program, target)
+    again = backend.lower(traced(lambda x: x * 3, (5,)), Config())
+    assert backend.compiler.compile(again, target)[0] is first[0]
+
+
+def test_what_triton_says_of_a_wrong_kernel_is_told(backend: TritonBackend) -> None:
+    program = backend.lower(traced(lambda x: x * 3, (5,)), Config())
+    program.text = program.text.replace("tl.store", "tl.no_such_store")
+    with pytest.raises(EngineRaised, match="no_such_store"):
+        backend.compiler.compile(program, Target.of("cuda:sm_80").triton)
+
+
+def test_a_model_for_another_machine_is_a_folder_of_files(
+    backend: TritonBackend, tmp_path: Path
+) -> None:
+    device = backend.device_for("cuda:sm_90")
+    assert device is not None
+    graph = traced(lambda x: np.exp(x) + 1, (7,))
+    report = compiled(graph, backend, backend, device, tmp_path, lambda what, share: None)
+    assert report["is_whole"]
+    (region,) = report["regions"]
+    home = tmp_path / region["folder"]
+    assert {*region["files"]} >= {"module.py", "kernels.json", "graph.txt"}
+    (kernel,) = json.loads((home / "kernels.json").read_text())["kernels"]
+    assert (home / kernel["file"]).read_bytes().startswith(MAGIC)
+    assert kernel["pointers"] == ["fp32", "fp32"]
+
+
+@pytest.mark.parametrize("text", ["cuda:90", "hip:mi300", "cuda:sm_"])
+def test_a_target_that_is_none_is_refused(backend: TritonBackend, text: str) -> None:
+    with pytest.raises(OptionsError, match="is no target"):
+        backend.device_for(text)
+    assert backend.device_for("tpu:v5") is None
+
+
+def test_drivers_that_are_not_here_are_not_found() -> None:
+    names = {driver.interface.name for driver in launch.drivers()}
+    assert {device.kind for device in launch.find_devices()} <= names
+
+
+def test_every_op_that_is_claimed_is_right(backend: TritonBackend, interpreter: Device) -> None:
+    tensor_ops = [op for op in all_ops().values() if is_tensor_op(op)]
+    firsts = [first_cases(op)[0] for op in tensor_ops]
+    share = [c for op in tensor_ops for c in sliced(list(cases([op])), Fraction(1, 16))]
+    found = [case for case in dict.fromkeys([*firsts, *share]) if case.is_numeric]
+    rows, problems = reports(backend, interpreter, found)
+    assert not problems, "\n".join(problems)
+    taken = {row.op.name for row in rows if row.status in ("proven", "partial")}
+    assert len(taken) >= 0.75 * len(tensor_ops)
+
+
+def test_kernels_of_random_regions_are_right(backend: TritonBackend, interpreter: Device) -> None:
+    wrong, run = {}, 0
+    for seed in range(12):
+        region = random_region(seed)
+        graph, inputs = region.generated.graph, region.generated.inputs
+        answers = backend.claim(graph, interpreter)
+        if any(isinstance(x, Refusal) for x in answers):
+            continue
+        run += 1
+        got = build(backend, graph, interpreter).run(inputs).wait()
+        verdict = judge_op(graph, inputs, got)
+        if verdict.status == "wrong":
+            wrong[seed] = verdict.reason
+    assert not wrong
+    assert run >= 6
+
+
+@pytest.mark.parametrize("of", [float32, float64, bfloat16])
+def test_rounding_is_to_nearest_even(backend: TritonBackend, interpreter: Device, of: Any) -> None:
+    x = np.array([1.0, 1.00390625, 1.01171875, -1.00390625, np.nan, np.inf, 3e38], np.float32)
+    graph = fw.trace(lambda x: ops.cast(x, dtype=of), fw.Spec(x.shape, "float32"))
+    (got,) = build(backend, graph, interpreter).run([x]).wait()
+    wanted = x.astype(of.numpy).astype(np.float64)
+    assert np.array_equal(np.asarray(got, np.float64), wanted, equal_nan=True)
