@@ -51,13 +51,19 @@ class Maker:
             # Nobody looks at its answers here. Who crashed meets a child again.
             error = EngineError(f"{outline.backend} is {fact.sentence()}")
             return self.rescue(outline, graph(), error)
-        if (
-            key is not None
-            and fact is None
-            and (found := self._recalled(outline, key, graph)) is not None
-        ):
+        if key is None or self.memory is None or fact is not None:
+            return self._made(outline, graph(), inputs, key)
+        if (found := self._recalled(outline, key, graph)) is not None:
             return found
-        sized = graph()
+        with self.memory.alone(key):
+            # Another process may have made it while this one waited.
+            if (found := self._recalled(outline, key, graph)) is not None:
+                return found
+            return self._made(outline, graph(), inputs, key)
+
+    def _made(
+        self, outline: Outline, sized: Graph, inputs: Sequence[Held], key: Key | None
+    ) -> tuple[Executable, Exchange]:
         is_home = outline.backend == self.home.name
         backend = self.home.backend if is_home else self.spare.backend
         config = self.config if is_home else Config()

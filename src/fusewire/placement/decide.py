@@ -111,16 +111,24 @@ def decide(question: Question, memory: Memory, search: Search) -> Decided:
     """Recall what was decided for such a graph and such inputs, or compare and decide."""
     limits = search.limits
     ledger = Ledger(question.graph, question.inputs, memory, question.config, limits.seconds)
-    key = None
-    if question.fields is not None:
-        sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
-        key = Key.of("plan", graph=ledger.exact, sizes=sizes, **question.fields)
+    if question.fields is None:
+        return _decided(question, _contested(question, ledger, search))
+    sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
+    key = Key.of("plan", graph=ledger.exact, sizes=sizes, **question.fields)
+    if (found := _recalled(question, key, memory, search, ledger)) is not None:
+        return found
+    with memory.alone(key):
+        # Another process may have decided it while this one waited.
         if (found := _recalled(question, key, memory, search, ledger)) is not None:
             return found
-    decision = _contested(question, ledger, search)
+        decision = _contested(question, ledger, search)
+        found = _decided(question, decision)
+        memory.put(key, json.dumps({**_written(decision), "cut_at": found.cut_at}).encode())
+        return found
+
+
+def _decided(question: Question, decision: Decision) -> Decided:
     cut_at = question.budget if decision.is_cut else None
-    if key is not None:
-        memory.put(key, json.dumps({**_written(decision), "cut_at": cut_at}).encode())
     return Decided(decision.chosen, decision.tried, decision.notes, decision.noise, cut_at)
 
 

@@ -6,6 +6,7 @@ process made is kept for this process alone. Whatever cannot be read back is a m
 
 from __future__ import annotations
 
+import contextlib
 import json
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -104,6 +105,10 @@ class Memory:
         self._held.pop(key.digest, None)
         if self.store is not None:
             self.store.drop(key)
+
+    def alone(self, key: Key) -> contextlib.AbstractContextManager[None]:
+        """Hold the turn of a key, so that what takes long is done by one process at a time."""
+        return contextlib.nullcontext() if self.store is None else self.store.alone(key)
 
     def why_missed(self, key: Key) -> str:
         """Say what differs from the nearest that is kept."""

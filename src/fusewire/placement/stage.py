@@ -62,6 +62,7 @@ class Stage:
     reference_of: Callable[[str], str]
     isolate: bool = True
     pools: dict[str, Pool] = field(default_factory=dict)
+    staged: set[str] = field(default_factory=set)
 
     def place(self, candidate: Candidate, inputs: Sequence[HostValue]) -> Staged:
         """Have a candidate compiled, loaded and run once; EngineError says why it was not."""
@@ -74,6 +75,8 @@ class Stage:
             # Engines that meet in one process fight for its cores: each plan has its own.
             pool = self.pools.setdefault(candidate.name, Pool())
             reference = REFERENCE
+        else:
+            self.staged.add(reference)
         made = first_contact(
             reference, region, home.device, config, inputs, self.limits,
             isolate=self.isolate, pool=pool,
@@ -86,6 +89,9 @@ class Stage:
         """End what was started for plans."""
         for pool in self.pools.values():
             pool.close()
+        # Each holds an engine and the model; what is chosen runs in this process.
+        for reference in self.staged:
+            shared_pool().release(reference)
 
 
 def _sized(region: Region, inputs: Sequence[HostValue]) -> Graph:

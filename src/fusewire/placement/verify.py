@@ -144,8 +144,11 @@ class Jury:
             return said
         if self._alone:
             return Alone(self.graph, inputs.values)
-        oracle = Oracle(self.graph, inputs.values, runs=self._runs, seed=self._seed)
-        oracle.values(self.graph.outputs)
+        try:
+            oracle = Oracle(self.graph, inputs.values, runs=self._runs, seed=self._seed)
+            oracle.values(self.graph.outputs)
+        except _UNFIT as error:
+            return f"the reference does not take it: {error}"
         return oracle
 
     def _unfit(self, inputs: InputSet) -> str:

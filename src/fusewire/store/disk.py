@@ -141,6 +141,18 @@ class Store:
             pause = min(2 * pause, _LONGEST_PAUSE)
         return held
 
+    @contextlib.contextmanager
+    def alone(self, key: Key, seconds: float = 600.0) -> Iterator[None]:
+        """Hold the turn of a key: others who would make it wait, as far as the disk can lock."""
+        end, pause = time.monotonic() + seconds, 0.001
+        while True:
+            with self._turn(key, is_last=time.monotonic() > end) as is_mine:
+                if is_mine:
+                    yield
+                    return
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
     def drop(self, key: Key) -> None:
         """Forget an entry."""
         if (opened := self.opened()) is not None:

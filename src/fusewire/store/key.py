@@ -14,7 +14,7 @@ from fusewire.errors import StoreError
 # What kinds of entries there are. Code, and weights beside it, are used as they are; data is JSON,
 # and checked.
 CODE = frozenset({"artifact", "module", "weights"})
-DATA = frozenset({"plan", "measurement", "verdict", "quarantine", "tuning", "weights"})
+DATA = frozenset({"plan", "measurement", "verdict", "quarantine", "tuning"})
 KINDS = CODE | DATA
 # Believed because this user wrote it. What else a stranger tells makes us slower at worst.
 VOUCHED = CODE | {"plan", "verdict"}
