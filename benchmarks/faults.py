@@ -30,8 +30,8 @@ from fusewire.backend import Config, Device, Refusal
 from fusewire.dtypes import float32
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.process.limits import ChildLimits
 from fusewire.process.isolate import Contact, Rerun, first_contact, probe, rerun
+from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool
 from fusewire.process.procfs import resident
 

@@ -17,8 +17,8 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.process.limits import ChildLimits
 from fusewire.process.isolate import Contact, first_contact
+from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool
 
 DEVICE = Device("cpu", "test")

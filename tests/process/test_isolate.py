@@ -15,8 +15,8 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import SequenceType, TensorType
 from fusewire.ops.interpret import interpret
-from fusewire.process.limits import ChildLimits
 from fusewire.process.isolate import Rerun, claim, first_contact, probe, rerun
+from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool
 from fusewire.process.trial import artifact_problem, bindings, output_problem
 from tests.process.regions import (

@@ -17,9 +17,9 @@ from fusewire.backend import Config
 from fusewire.errors import IsolationError
 from fusewire.process import isolate
 from fusewire.process.child import Child
-from fusewire.process.limits import ChildLimits
 from fusewire.process.frames import Blobs, Frame
 from fusewire.process.isolate import Rerun, first_contact, rerun
+from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool
 from tests.process.regions import (
     DEVICE,

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from fusewire.backend import Backend, Device
-from fusewire.capability import Shown
+from fusewire.capability import MEASURED, Shown
 from fusewire.dtypes import float32
 from fusewire.errors import EngineError
 from fusewire.ir.graph import Graph, Value
@@ -32,6 +32,8 @@ _MEMORY, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 def demonstrate(backend: Backend, device: Device) -> dict[str, Shown]:
     """Measure what the flags of ``capability.MEASURED`` say."""
+    if device.facts.get("interprets"):
+        return dict.fromkeys(MEASURED, Shown(False, "What an interpreter takes shows nothing."))
     shows = {"graph optimisation": _optimises, "memory optimisation": _reuses, "JIT": _generates}
     shown = {}
     for flag, show in shows.items():
