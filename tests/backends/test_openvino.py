@@ -99,3 +99,16 @@ def test_codes_around_a_zero_point(of: str, zero: int, nan: str) -> None:
     codes, numbers = program(x)
     np.testing.assert_array_equal(codes, wanted.astype(of))
     np.testing.assert_allclose(numbers, (wanted - zero) * scale, rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "symmetric", "wrap"])
+def test_open_axis_is_padded_from_inside(mode: str) -> None:
+    def padded(v: Value) -> object:
+        return fw.ops.pad(v, padding=((2, 0), (0, 3), (0, 0)), mode=mode)
+
+    spec = fw.Spec(("n", "m", 2), "float32")
+    program = fw.compile(padded, spec, backend=NAME, fallback="error", cache=False)
+    for rows, columns in ((3, 4), (5, 2), (2, 2)):
+        x = np.arange(rows * columns * 2, dtype=np.float32).reshape(rows, columns, 2)
+        widths = ((2, 0), (0, 3), (0, 0))
+        np.testing.assert_array_equal(program(x), np.pad(x, widths, mode=mode))  # type: ignore[call-overload] # any of four

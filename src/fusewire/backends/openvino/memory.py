@@ -53,6 +53,9 @@ def constant_pieces(constant: Constant, storage: Storage, kept: list[Array]) -> 
     if of in LONG:
         array = np.asarray(np.clip(array, -(2**31), 2**31 - 1)).astype(np.int32)
     small = of.is_integer and of.bits < 8
+    if of.is_float and storage.edge != storage.inner and array.nbytes < SHARED_BYTES:
+        # Known to be a number where a node asks for one.
+        return (const(array.astype(np.float32), storage.inner),)
     array = array.astype(storage.carrier) if small else array.view(storage.carrier)
     # The engine keeps no hold of this memory, and reads it for as long as it runs.
     kept.append(array)

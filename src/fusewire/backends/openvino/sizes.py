@@ -7,19 +7,25 @@ from typing import final
 
 from openvino import opset16 as ops
 
-from fusewire.backends.openvino.lowering.entry import Ov, concat, const, dim_of, select
+from fusewire.backends.openvino.lowering.entry import Ov, concat, const, convert, dim_of, is_same
 from fusewire.backends.openvino.lowering.integers import floored
 from fusewire.backends.openvino.memory import type_of
 from fusewire.errors import DimError
-from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, symbols
+from fusewire.ir.dims import Apply, Atom, Dim, Sym, Symbol, lone_symbol, symbols
 from fusewire.ir.types import TensorType
+
+
+def _broadcast(a: Ov, b: Ov) -> Ov:
+    """Give the other if one is 1; otherwise they are equal."""
+    other = ops.multiply(convert(is_same(a, const([1])), "i32"), ops.subtract(b, const([1])))
+    return ops.add(a, other)
+
 
 _FUNCTIONS: dict[str, Callable[[Ov, Ov], Ov]] = {
     "floordiv": lambda a, b: floored(a, b)[0],
     "max": ops.maximum,
     "min": ops.minimum,
-    # One of the two is 1, or they are equal.
-    "broadcast": lambda a, b: select(ops.equal(a, const([1])), b, a),
+    "broadcast": _broadcast,
 }
 
 
@@ -36,14 +42,24 @@ class Sizes:
         self.inline = inline
         self.captured: dict[Symbol, Ov] = {}
         self._where: dict[Symbol, tuple[Ov, int]] = {}
+        self._seen: dict[Sym | Atom, tuple[Ov, int]] = {}
         self._known: dict[Dim, Ov] = {}
 
     def learn(self, type_: TensorType, x: Ov) -> None:
-        """Remember where sizes can be read off a tensor."""
+        """Remember where sizes can be read off a tensor.
+
+        A symbol where it is first met; a size made of them, which takes many nodes to compute,
+        where it was last: an earlier one may be fused into what uses it.
+        """
         for axis, dim in enumerate(type_.shape):
             alone = lone_symbol(dim)
             if alone is not None:
                 self._where.setdefault(alone, (x, axis))
+            elif isinstance(dim, Sym):
+                self._seen[dim] = (x, axis)
+                ((monomial, factor), *more) = dim.terms
+                if not more and factor == 1 and [power for _, power in monomial] == [1]:
+                    self._seen[monomial[0][0]] = (x, axis)
 
     def knows(self, dim: Dim) -> bool:
         """Tell whether a size can be computed here already."""
@@ -54,7 +70,8 @@ class Sizes:
         if isinstance(dim, int):
             return const([max(min(dim, 2**31 - 1), -(2**31))])
         if dim not in self._known:
-            self._known[dim] = self._computed(dim)
+            seen = self._seen.get(dim)
+            self._known[dim] = self._computed(dim) if seen is None else dim_of(*seen)
         return self._known[dim]
 
     def shape(self, dims: Sequence[Dim]) -> Ov:
@@ -72,14 +89,19 @@ class Sizes:
         for monomial, factor in dim.terms:
             term = const([factor])
             for atom, power in monomial:
-                if isinstance(atom, Symbol):
-                    found = self.symbol(atom)
-                else:
-                    found = _FUNCTIONS[atom.function](self.size(atom.left), self.size(atom.right))
+                found = self.symbol(atom) if isinstance(atom, Symbol) else self._applied(atom)
                 for _ in range(power):
                     term = ops.multiply(term, found)
             total = term if total is None else ops.add(total, term)
         return total
+
+    def _applied(self, atom: Apply) -> Ov:
+        if atom in self._seen:
+            return dim_of(*self._seen[atom])
+        left, by = self.size(atom.left), atom.right
+        if atom.function == "floordiv" and isinstance(by, int) and by.bit_count() == 1:
+            return ops.bitwise_right_shift(left, const([by.bit_length() - 1]))
+        return _FUNCTIONS[atom.function](left, self.size(by))
 
     def symbol(self, symbol: Symbol) -> Ov:
         """Compute the size that a symbol names, as a list of one int32."""

@@ -23,6 +23,7 @@ from fusewire.backends.openvino.lowering import (
     reduction,
     resampling,
     sorting,
+    transformer,
     vision,
 )
 from fusewire.backends.openvino.lowering.entry import Entry
@@ -30,7 +31,7 @@ from fusewire.backends.openvino.lowering.entry import Entry
 _FAMILIES = (
     floats, integers, logic, conversion, movement, padding, indexing, reduction, contraction,
     convolution, pooling, complexes, sorting, normalization, resampling,
-    activation, quantization, vision, recurrent, control,
+    activation, quantization, transformer, vision, recurrent, control,
 )  # fmt: skip
 _PLAIN = {name: entry for family in _FAMILIES for name, entry in family.TABLE.items()}
 LOWERINGS: dict[str, Entry] = own.with_own(

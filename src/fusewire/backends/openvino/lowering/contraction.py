@@ -21,7 +21,7 @@ from fusewire.backends.openvino.lowering.entry import (
     rank_of,
     wrapped,
 )
-from fusewire.backends.openvino.lowering.movement import attr, turned_axes
+from fusewire.backends.openvino.lowering.movement import attr, reshaped, turned_axes
 from fusewire.ir.dims import Dim, size
 from fusewire.ir.graph import Node
 from fusewire.ir.types import TensorType
@@ -84,7 +84,7 @@ def _grouped(s: Any, x: Ov, of: TensorType, groups: Sequence[Sequence[int]], bat
         return x
     dims = [of.shape[axis] for group in groups[:batch] for axis in group]
     joined = [size([of.shape[axis] for axis in group]) for group in groups[batch:]]
-    return ops.reshape(x, s.shape([*dims, *joined]), False)
+    return reshaped(s, x, [of.shape[axis] for axis in order], [*dims, *joined])
 
 
 def _dot_general(s: Any, node: Node, x: Ov, y: Ov) -> Ov:

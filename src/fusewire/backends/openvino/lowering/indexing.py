@@ -36,8 +36,7 @@ def counted(indices: Ov, dims: Ov) -> Ov:
 
 def _gather(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:
     axis = 0 if node.op == "embedding" else axis_of(node, rank_of(x))
-    return ops.gather(x, counted(indices, dim_of(x, axis)) if rank_of(indices) else indices,
-                      const(axis))  # fmt: skip
+    return ops.gather(x, indices, const(axis))
 
 
 def _gather_elements(s: Any, node: Node, x: Ov, indices: Ov) -> Ov:

@@ -55,6 +55,31 @@ def _is_bool(x: Ov | None) -> bool:
     return x is not None and x.get_element_type().get_type_name() == "boolean"
 
 
+def sizes_in_place(given: Sequence[Dim], wanted: Sequence[Dim]) -> list[int] | None:
+    """Write a shape as the engine works it out by itself: 0 is as before, -1 is what is left.
+
+    None where that does not say all of it. The engine then also knows what it need not compute.
+    """
+    if 0 in wanted:
+        return None
+    same = (*(old == new for old, new in zip(given, wanted, strict=False)), *[False] * len(wanted))
+    sizes = [
+        dim if isinstance(dim, int) else 0 if is_same else -1
+        for dim, is_same in zip(wanted, same, strict=False)
+    ]
+    return sizes if sizes.count(-1) <= 1 else None
+
+
+def reshaped(s: Any, x: Ov, given: Sequence[Dim], wanted: Sequence[Dim]) -> Ov:
+    """Give another shape."""
+    if tuple(given) == tuple(wanted):
+        return x
+    sizes = sizes_in_place(given, wanted)
+    if sizes is None:
+        return ops.reshape(x, s.shape(wanted), False)
+    return ops.reshape(x, const(sizes), True)
+
+
 def turned_axes(x: Ov, shape: Sequence[Dim], perm: Sequence[int]) -> Ov:
     """Reorder axes; where only axes of size 1 change places, by giving another shape.
 
@@ -64,6 +89,9 @@ def turned_axes(x: Ov, shape: Sequence[Dim], perm: Sequence[int]) -> Ov:
     if list(perm) == list(range(len(shape))):
         return x
     if moved == sorted(moved):
+        sizes = sizes_in_place(shape, [shape[axis] for axis in perm])
+        if sizes is not None:
+            return ops.reshape(x, const(sizes), True)
         return ops.reshape(x, ops.gather(shape_of(x), const(list(perm)), const(0)), False)
     return ops.transpose(x, const(list(perm)))
 
@@ -113,10 +141,10 @@ def _tiled(x: Ov, repeats: Ov) -> Ov:
     return x
 
 
-def _limit(s: Any, limit: Dim, stride: int) -> Ov:
+def _limit(s: Any, limit: Dim, stride: int, whole: Dim) -> Ov:
     """Say where a slice ends; before the first element there is no place to name."""
     if stride > 0:
-        return s.size(limit)
+        return const([2**31 - 1]) if limit == whole else s.size(limit)
     if isinstance(limit, int):
         return const([limit if limit >= 0 else LOWEST])
     found = s.size(limit)
@@ -129,8 +157,8 @@ def _slice(s: Any, node: Node, x: Ov) -> Ov:
     cut = [(axis, *part) for axis, part in enumerate(parts) if part != (0, shape[axis], 1)]
     if not cut:
         return x
-    axes, starts, limits, strides = zip(*cut, strict=True)
-    ends = [_limit(s, limit, stride) for limit, stride in zip(limits, strides, strict=True)]
+    axes, starts, _, strides = zip(*cut, strict=True)
+    ends = [_limit(s, limit, by, shape[axis]) for axis, _, limit, by in cut]
     return ops.slice(x, s.shape(starts), _listed(ends), const(list(strides)), const(list(axes)))
 
 
@@ -140,7 +168,11 @@ def _listed(items: Sequence[Ov]) -> Ov:
 
 def _split(s: Any, node: Node, x: Ov) -> list[Ov]:
     axis = axis_of(node, rank_of(x))
-    return list(ops.variadic_split(x, const(axis), s.shape(attr(node, "sizes"))).outputs())
+    given = attr(node, "sizes")
+    sizes = [dim if isinstance(dim, int) else -1 for dim in given]
+    # One size may be what is left.
+    lengths = const(sizes) if sizes.count(-1) <= 1 else s.shape(given)
+    return list(ops.variadic_split(x, const(axis), lengths).outputs())
 
 
 def _iota(s: Any, node: Node) -> Ov:
@@ -205,12 +237,7 @@ def _reshape(s: Any, node: Node, x: Ov) -> Ov:
     if shape == () and axes and all(dim == 1 for dim in axes):
         # A reshape to a scalar behind a dense layer stops the process (2026.4.1).
         return ops.squeeze(x, const(list(range(len(axes)))))
-    known = [dim for dim in shape if isinstance(dim, int)]
-    if len(known) == len(shape) - 1 and 0 not in known:
-        # Left to the engine, which then also knows what it does not need to compute.
-        sizes = [dim if isinstance(dim, int) else -1 for dim in shape]
-        return ops.reshape(x, const(sizes), False)
-    return ops.reshape(x, s.shape(shape), False)
+    return reshaped(s, x, axes, shape)
 
 
 _SHAPE = _unsplit(shape_of)

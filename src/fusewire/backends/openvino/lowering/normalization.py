@@ -19,7 +19,11 @@ from fusewire.ir.graph import Node
 
 
 def _softmax(s: Any, node: Node, x: Ov) -> Ov:
-    axis = int(attr(node, "axis")) % rank_of(x)
+    return softmax(x, int(attr(node, "axis")) % rank_of(x))
+
+
+def softmax(x: Ov, axis: int) -> Ov:
+    """Give each its share of a row."""
     found = ops.softmax(x, axis)
     # The engine leaves a NaN where it is; it belongs into every element of its row.
     total = ops.reduce_sum(found, const([axis]), True)

@@ -20,6 +20,7 @@ from fusewire.backends.openvino.lowering import (
     quantization,
     reduction,
     sorting,
+    transformer,
 )
 from fusewire.backends.openvino.lowering.entry import (
     Entry,
@@ -75,8 +76,10 @@ OWN: Mapping[str, Lower] = {
     "clip": _clip,
     "exp": elementwise(ops.exp),
     "softmax": _softmax,
+    "attention": transformer.own,
     "quantize": quantization.faked,
     "max_pool": lambda s, node, x: pooling.largest(x, pooling.pooled(node)),
+    "reduce_mean": lambda s, node, x: reduction.over(node, ops.reduce_mean, x),
     "reduce_max": lambda s, node, x: reduction.over(node, ops.reduce_max, x),
     "reduce_min": lambda s, node, x: reduction.over(node, ops.reduce_min, x),
     "argmax": reduction.position(True, exact=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Ov,
     Table,
+    concat,
     const,
     dim_of,
     number,
@@ -56,12 +58,10 @@ def _known(x: Ov) -> Any:
     return node.data if node.get_type_name() == "Constant" else None
 
 
-def _places(size: Ov, low: Ov, high: Ov, mode: str) -> Ov:
-    """Compute where each element of a padded axis comes from; sizes are lists of one."""
-    first, last = (
-        ops.squeeze(side, const([0])) for side in (ops.negative(low), ops.add(size, high))
-    )
-    at = ops.range(first, last, const(1), "i32")
+def _places(first: Ov, last: Ov, size: Ov, mode: str) -> Ov:
+    """Compute where elements outside of an axis come from; all are lists of one."""
+    ends = (ops.squeeze(side, const([0])) for side in (first, last))
+    at = ops.range(*ends, const(1), "i32")
     if mode == "edge":
         inner = ops.maximum(ops.subtract(size, const([1])), const([0]))
         return ops.minimum(ops.maximum(at, const([0])), inner)
@@ -76,13 +76,17 @@ def _places(size: Ov, low: Ov, high: Ov, mode: str) -> Ov:
     return ops.minimum(at, back)
 
 
-def _repeated(x: Ov, low: Ov, high: Ov, mode: str) -> Ov:
+def _repeated(x: Ov, low: Ov, high: Ov, mode: str, axes: Sequence[int]) -> Ov:
+    """Put elements from inside before and after what there is."""
     x = _cut(x, low, high)
-    for axis in range(rank_of(x)):
+    for axis in axes:
         before, after = (
             ops.maximum(ops.gather(side, const([axis]), const(0)), const(0)) for side in (low, high)
         )
-        x = ops.gather(x, _places(dim_of(x, axis), before, after, mode), const(axis))
+        size = dim_of(x, axis)
+        front = _places(ops.negative(before), const([0]), size, mode)
+        back = _places(size, ops.add(size, after), size, mode)
+        x = concat([ops.gather(x, front, const(axis)), x, ops.gather(x, back, const(axis))], axis)
     return x
 
 
@@ -102,7 +106,8 @@ def _pad(s: Any, node: Node, x: Ov, value: Ov | None) -> Ov:
                 at = pad_positions(kept, max(before, 0), max(after, 0), mode)
                 x = ops.gather(x, const(at.astype(np.int32)), const(axis))
         return x
-    return _repeated(x, low, high, mode)
+    axes = [axis for axis, sides in enumerate(padding) if sides != (0, 0)]
+    return _repeated(x, low, high, mode, axes)
 
 
 def _dynamic_pad(s: Any, node: Node, x: Ov, padding: Ov, value: Ov | None) -> Ov:
@@ -111,7 +116,9 @@ def _dynamic_pad(s: Any, node: Node, x: Ov, padding: Ov, value: Ov | None) -> Ov
         return x
     halves = [const(list(range(start, start + rank))) for start in (0, rank)]
     low, high = (ops.gather(padding, half, const(0)) for half in halves)
-    return filled(x, low, high, value) if mode == "constant" else _repeated(x, low, high, mode)
+    if mode == "constant":
+        return filled(x, low, high, value)
+    return _repeated(x, low, high, mode, range(rank))
 
 
 def _refuses(node: Node) -> str | None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from openvino import opset1
 from openvino import opset16 as ops
 
 from fusewire.backends.openvino.lowering.convolution import cropped, window_of
@@ -51,6 +52,9 @@ def _max_pool(s: Any, node: Node, x: Ov) -> Ov:
 def largest(x: Ov, window: Window) -> Ov:
     """Take the largest of each window, as the engine does."""
     x, low, high = cropped(x, window)
+    if not window.ceil and max(window.dilations) == 1:
+        # Without places, which the engine would compute though nobody asks for them.
+        return opset1.max_pool(x, list(window.strides), low, high, list(window.sizes), "floor")
     # "ceil_torch" leaves out windows that would start in the padding, as the op does.
     return ops.max_pool(
         x, list(window.strides), list(window.dilations), low, high, list(window.sizes),

@@ -131,13 +131,15 @@ def _int_extreme(node: Node, reduce: Callable[..., Ov], x: Ov, bits: int, sign: 
 
 
 def _mean(s: Any, node: Node, x: Ov) -> Ov:
-    return over(node, ops.reduce_mean, x)
-
-
-def _refuses_mean(node: Node) -> str | None:
-    if _is_filled(node):
-        return None
-    return "OpenVINO gives 0 as the mean of nothing, and a size here may be 0."
+    found, shape = over(node, ops.reduce_mean, x), node.operands[0].tensor.shape
+    dims = [shape[axis] for axis in reduced_axes(node)]
+    if all(isinstance(dim, int) and dim > 0 for dim in dims):
+        return found
+    # Of nothing, NaN, which the engine gives as 0.
+    counts = [convert(s.scalar(dim), "f32") for dim in dims if not isinstance(dim, int) or not dim]
+    for count in counts:
+        found = ops.add(found, ops.divide(number(0.0, x), count))
+    return found
 
 
 def _cumsum(s: Any, node: Node, x: Ov) -> Ov:
@@ -262,7 +264,7 @@ TABLE: Table = {
     "reduce_min": Entry(_extreme("min"), "fib"),
     "reduce_any": Entry(lambda s, node, x: over(node, ops.reduce_logical_or, x), "b"),
     "reduce_all": Entry(lambda s, node, x: over(node, ops.reduce_logical_and, x), "b"),
-    "reduce_mean": Entry(_mean, refuses=_refuses_mean),
+    "reduce_mean": Entry(_mean),
     "argmax": Entry(position(True), "fiub"),
     "argmin": Entry(position(False), "fiub"),
     "cumsum": Entry(_cumsum, "fiu", complex=each(_cumsum)),

@@ -27,6 +27,9 @@ _PLACES = {
     name: name for name in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 }
 
+# Places are multiples of a power of two then, which float32 has exactly.
+_FACTORS = tuple(2**n for n in range(8))
+
 
 def _axes(node: Node) -> list[Axis] | None:
     """List the axes with all that is known of them, or None where the run has to tell."""
@@ -46,14 +49,16 @@ def _is_whole(node: Node) -> bool:
     """Tell whether the engine's own places are exact: axes grow by whole factors, if at all."""
     axes, scales = _axes(node), attr(node, "scales")
     factors = scales if axes is None else [axis.scale for axis in axes]
-    if factors is None or attr(node, "coordinates") not in ("asymmetric", "half_pixel"):
+    # Of "pytorch_half_pixel" only a single output element differs, which no axis grows to.
+    exact = ("asymmetric", "half_pixel", "pytorch_half_pixel")
+    if factors is None or attr(node, "coordinates") not in exact:
         return False
     plain = not attr(node, "antialias") and not attr(node, "exclude_outside")
     rank = node.operands[0].tensor.rank
     mode = attr(node, "mode")
     inner = all(factor == 1 for factor in factors[:2]) and rank in (3, 4, 5)
     fits = mode == "nearest" or (mode == "linear" and rank == 4)
-    return plain and inner and fits and all(f in (1, 2, 4, 8) for f in factors)
+    return plain and inner and fits and all(f in _FACTORS for f in factors)
 
 
 def _native(s: Any, node: Node, x: Ov) -> Ov:
