@@ -44,7 +44,7 @@ class Cutter:
         self._graph = graph
         self._makers = _makers(graph)
         self._groups = groups
-        self._taken = [self._takes(nodes) for nodes in groups]
+        self._taken = [_in_order(self._takes(nodes), graph.inputs) for nodes in groups]
         self._wanted = {*graph.outputs, *(v for taken in self._taken for v in taken)}
 
     def region(self, place: int, name: str) -> tuple[Graph, list[Value], list[Value]]:
@@ -55,6 +55,7 @@ class Cutter:
         """
         nodes, taken = self._groups[place], self._taken[place]
         made = [v for node in nodes for v in node.outputs if v in self._wanted]
+        made = _in_order(made, self._graph.outputs)
         inputs = [Value(value.type, f"input{i}") for i, value in enumerate(taken)]
         rebuild = Rebuild(Graph([], made, nodes, name=name))
         rebuild.stand_in(taken, inputs)
@@ -86,6 +87,12 @@ class Cutter:
             if tells and tells[0] not in carriers:
                 carriers.append(tells[0])
         return carriers
+
+
+def _in_order(values: Sequence[Value], edge: Sequence[Value]) -> list[Value]:
+    """Put values as they lie at an edge of the graph: one region then takes or gives all of it."""
+    places = {value: place for place, value in reversed(list(enumerate(edge)))}
+    return sorted(values, key=lambda value: places.get(value, len(places)))
 
 
 def _mentioned(node: Node) -> Iterator[Symbol]:
