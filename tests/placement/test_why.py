@@ -70,7 +70,7 @@ def test_host_may_not_work_on_data_where_fallback_is_off() -> None:
         make_plan(_graph(), [Home(picky, CPU)], Home(spare, CPU))
 
 
-@pytest.mark.parametrize("name", ["torch-eager", "webgpu"])
+@pytest.mark.parametrize("name", ["torch-eager"])
 def test_engine_without_sizes_runs_all_data_itself(name: str) -> None:
     program = fw.compile(_graph(), backend=name, fallback="error")
     np.testing.assert_allclose(program(X), np.exp(X) * X.size, rtol=1e-6)
