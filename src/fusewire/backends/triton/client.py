@@ -61,6 +61,13 @@ class Client:
             self._alive()
             return self.started
 
+    def drop(self, held: str, generation: int) -> None:
+        """Have the child let go of a program, if it is still the one that has it."""
+        with self._lock:
+            child = self._child
+            if child is not None and child.is_usable and self.started == generation:
+                child.ask({"kind": "drop", "held": held}, [], _LIMITS, "a module")
+
     def close(self) -> None:
         """End the child."""
         with self._lock:
@@ -108,7 +115,9 @@ def _texts(program: Program) -> list[tuple[str, Function]]:
 
 
 def _key(text: str, function: Function, target: Sequence[int | str], measured: bool) -> str:
-    said = repr((text, function.pointers, function.warps, tuple(target), measured))
+    # What a function is called does not matter: the binary says how to find it.
+    body = text.partition("(")[2]
+    said = repr((body, function.pointers, function.warps, tuple(target), measured))
     return hashlib.sha256(said.encode()).hexdigest()
 
 
@@ -162,8 +171,7 @@ class Interpreted(Executable):
 
     def close(self) -> None:
         """Have the child let go of it."""
-        if self._client.generation == self._generation:
-            self._client.ask({"kind": "drop", "held": self._held}, [], "a module")
+        self._client.drop(self._held, self._generation)
 
 
 def _checked(given: Held, slot: Slot) -> Array:

@@ -140,6 +140,10 @@ class TritonBackend(Backend, CrossCompiler):
             return Interpreted(self._interpreter, artifact.payload, artifact.slots, weights)
         return launch.Launched(device.id, artifact.payload, artifact.slots, weights)
 
+    def fingerprint(self, device: Device) -> Mapping[str, str]:
+        """Name Triton, and the kind of GPU that its code is for."""
+        return {"engine": INFO.version, "target": str(device.facts.get("target", INTERPRETER))}
+
     def device_for(self, target: str) -> Device | None:
         """Describe a GPU by its architecture: cuda:sm_90, hip:gfx942."""
         if target.partition(":")[0] not in ("cuda", "hip"):

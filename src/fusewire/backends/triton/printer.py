@@ -29,7 +29,7 @@ _POINT, _COLUMN = frozenset({0}), frozenset({1})
 class Tiles:
     """How kernels are cut: points of a map, elements of a tile of rows, tiles of a product."""
 
-    block: int = 256
+    block: int = 512
     tile: int = 2048
     rows: int = 32
     columns: int = 32

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from fusewire.backends.triton.expressions import TABLE, expression, in_register, kind_of
 from fusewire.backends.triton.storage import literal, storage_of
 from fusewire.dtypes import DType, bool_, int32
+from fusewire.kernel.analysis import walk
 from fusewire.kernel.form import (
     Combine,
     Compute,
@@ -170,9 +171,9 @@ class Body:
         self._lines = lines
         self._locals = {buffer.name for buffer in kernel.locals}
         written = {buffer.name for buffer in kernel.writes}
-        loads = {b.name for b in kernel.reads}
+        loaded = {s.buffer for s in walk(kernel.body) if isinstance(s, Load)}
         # What a kernel writes and reads again: threads must see what others wrote.
-        self._shared = self._locals | (written & loads)
+        self._shared = self._locals | (written & loaded)
 
     def scalars(self, statements: Sequence[Statement], scope: Scope) -> Scope:
         """Print statements that are neither folds nor loops."""

@@ -117,8 +117,9 @@ class Loaded:
 
 
 def _space(memory: str, size: int) -> Array:
-    # Nothing of no size has an address.
-    return np.zeros(max(size, 1), memory)
+    # Nothing of no size has an address. Memory of a device holds anything: here, what shows.
+    count = max(size, 1) * np.dtype(memory).itemsize
+    return np.full(count, 0xFF, np.uint8).view(memory)
 
 
 def _held(array: Array) -> Array:
