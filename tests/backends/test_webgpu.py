@@ -251,7 +251,7 @@ def test_tensors_go_from_region_to_region_without_the_host(
     first = build(BACKEND, unary(lambda x: add(x, x), float32, 5), GPU)
     second = build(BACKEND, unary(negative, float32, 5), GPU)
     (doubled,) = first.run([np.ones(5, np.float32)]).wait()
-    context = BACKEND._context(GPU)
+    context = BACKEND.context(GPU)
     with monkeypatch.context() as patched:
         patched.setattr(type(context), "download", None)
         patched.setattr(type(context), "upload", None)
@@ -390,7 +390,7 @@ def test_lost_device_is_opened_again() -> None:
     x = np.arange(5, dtype=np.float32)
     first, second = (build(backend, unary(op, float32, 5), GPU) for op in (negative, exp))
     (kept,) = first.run([x]).wait()
-    backend._context(GPU).gpu.destroy()
+    backend.context(GPU).gpu.destroy()
     for executable, expected in ((first, -x), (second, np.exp(x)), (first, -x)):
         (found,) = executable.run([x]).wait()
         assert isinstance(found, Buffer)
@@ -409,7 +409,7 @@ def test_memory_beyond_the_limit_is_a_typed_error() -> None:
 
 
 def test_shader_that_does_not_compile_leaves_the_device_alone() -> None:
-    context = BACKEND._context(GPU)
+    context = BACKEND.context(GPU)
     with pytest.raises(ENGINE_ERRORS, match="expected"):
         context.pipeline("fn main( {")
     assert run(unary(negative, float32, 1), np.ones(1, np.float32))[0] == -1

@@ -126,7 +126,7 @@ class WebGpuBackend(Backend):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the kernels, and have the device check them."""
         start = time.perf_counter()
-        target = _target(config, device)
+        target = self.target(config, device)
         # Bodies of scans name sizes of their own: they are told those of the region.
         fusion = fuse(infer_again(region), lambda node: node_refusal(node, device))
         slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
@@ -135,7 +135,7 @@ class WebGpuBackend(Backend):
         program = Writer(lower_fusion(fusion), target, weights).write()
         program.mode = _mode(config, device)
         _check_memory(config, device, program.bytes)
-        context = self._context(device)
+        context = self.context(device)
         for source in program.kernels:
             context.pipeline(source)
         payload = program.to_bytes()
@@ -153,7 +153,7 @@ class WebGpuBackend(Backend):
         from fusewire.backends.webgpu.executable import WebGpuExecutable
 
         program = Program.from_bytes(artifact.payload)
-        context = self._context(device)
+        context = self.context(device)
         return WebGpuExecutable(context, program, artifact.slots, weights, self._renew)
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
@@ -169,6 +169,10 @@ class WebGpuBackend(Backend):
             self._contexts.clear()
             self._found = None
 
+    def target(self, config: Config, device: Device) -> Target:
+        """Say what kernels are printed for; OptionsError for options that cannot be."""
+        return _target(config, device)
+
     def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """Other tiles and sizes of workgroups; where a CPU plays the device, none is worth it."""
         return () if device.is_software else CONFIGS
@@ -183,7 +187,8 @@ class WebGpuBackend(Backend):
                 self._contexts[lost.id] = Context(lost.id, find_adapters()[place])
             return self._contexts[lost.id]
 
-    def _context(self, device: Device) -> Context:
+    def context(self, device: Device) -> Context:
+        """Give what is open of a device; RegistryError for one that is not there."""
         with self._lock:
             if device.id not in self._contexts:
                 self.probe()

@@ -26,14 +26,21 @@ def add(page: Page, found: Contraction, tile: tuple[int, int]) -> int:
     high, wide = _side(rows, tile[0]), _side(columns, tile[1])
     down, across = -(-rows // high), -(-columns // wide)
     with page.block("if (at < params[0].x)"):
-        page.line(f"let column = i32(at % {across}u);")
-        page.line(f"let row = i32((at / {across}u) % {down}u);")
+        # Neighbours make neighbouring elements of the output: their stores and loads are one.
+        fast, slow = ("row", "column") if _ends_in_rows(page, found) else ("column", "row")
+        first, then = (down, across) if fast == "row" else (across, down)
+        page.line(f"let {fast} = i32(at % {first}u);")
+        page.line(f"let {slow} = i32((at / {first}u) % {then}u);")
         page.unravel(f"(at / {across * down}u)", batches)
         left = [_place(page, found.rows, "row", n * down, rows) for n in range(high)]
         right = [_place(page, found.columns, "column", n * across, columns) for n in range(wide)]
         sums = _sums(page, found, left, right)
         _finish(page, found, sums, (down, across), (rows, columns))
     return batch * down * across
+
+
+def _ends_in_rows(page: Page, found: Contraction) -> bool:
+    return bool(found.rows) and page.kernel.axes[-1] in found.rows
 
 
 def _side(count: int, most: int) -> int:
