@@ -3,11 +3,10 @@
     python benchmarks/triton_targets.py suite [--slice 1/8] [--targets cuda:sm_80,hip:gfx942]
     python benchmarks/triton_targets.py zoo [mnist magika ...] [--targets ...]
     python benchmarks/triton_targets.py run mnist magika ...
-    python benchmarks/triton_targets.py regions [--count 200]
 
 `suite` compiles every kernel of the claimed samples of the conformance suite, each text once;
-`zoo` compiles models whole; `run` interprets models and has the oracle judge them; `regions` does
-so with random fused regions. `--report FILE` adds what was found to a file, as Markdown.
+`zoo` compiles models whole; `run` interprets models and has the oracle judge them; random fused
+regions are for `fused_regions.py --engine triton`. `--report FILE` adds the figures to a file.
 """
 
 from __future__ import annotations
@@ -32,14 +31,13 @@ sys.path.insert(0, str(Path(__file__).parent / "zoo"))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import fusewire as fw
-from fusewire.backend import Config, Device, Refusal
+from fusewire.backend import Config, Device
 from fusewire.backends.triton.engine import TritonBackend
 from fusewire.backends.triton.program import Program
 from fusewire.backends.triton.targets import Target
 from fusewire.errors import FusewireError
 from fusewire.frontend import Limits
 from fusewire.ir.graph import Graph
-from fusewire.numerics.judge import judge_op
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.table import all_ops
 from fusewire.placement.claims import Home, ask
@@ -48,7 +46,6 @@ from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, merge
-from tests.kernel.regions import random_region
 
 zoo: Any = import_module("zoo")
 TARGETS = "cuda:sm_80,cuda:sm_90,hip:gfx942"
@@ -179,35 +176,8 @@ def run_zoo(bench: Bench) -> Rows:
     return rows
 
 
-def regions(bench: Bench) -> Rows:
-    """Interpret random fused regions, the first so many that Triton takes, and judge them."""
-    verdicts: Counter[str] = Counter()
-    seed = kernels = 0
-    while sum(verdicts.values()) < bench.options.count:
-        region = random_region(seed)
-        graph, inputs = region.generated.graph, region.generated.inputs
-        seed += 1
-        answers = bench.home.claim(graph)
-        if any(isinstance(x, Refusal) for x in answers) or not graph.nodes:
-            continue
-        try:
-            got = build(bench.backend, graph, bench.home.device).run(inputs).wait()
-            verdict = judge_op(graph, inputs, got)
-        except FusewireError as error:
-            verdicts["failed"] += 1
-            bench.failed.append(f"seed {seed - 1}: {error}")
-            continue
-        kernels += len(region.lowered.kernels)
-        verdicts[verdict.status] += 1
-        if verdict.status == "wrong":
-            bench.failed.append(f"seed {seed - 1}: {verdict.reason}")
-    found = ", ".join(f"{name} {count}" for name, count in verdicts.items())
-    return [["regions", "seeds", "kernels", "verdicts"],
-            [str(bench.options.count), str(seed), str(kernels), found]]  # fmt: skip
-
-
 WORKS: dict[str, Callable[[Bench], Rows]] = {
-    "suite": suite, "zoo": compile_zoo, "run": run_zoo, "regions": regions,
+    "suite": suite, "zoo": compile_zoo, "run": run_zoo,
 }  # fmt: skip
 
 
@@ -232,7 +202,6 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="models of the zoo")
     parser.add_argument("--targets", default=TARGETS)
     parser.add_argument("--slice", dest="part", default="1/1", help="of the suite, such as 1/8")
-    parser.add_argument("--count", type=int, default=200, help="random regions")
     parser.add_argument("--measured", action="store_true", help="also ask for registers and spills")
     parser.add_argument("--report", type=Path, help="add the figures to this file")
     options = parser.parse_args()
