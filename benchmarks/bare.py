@@ -158,21 +158,22 @@ def webgpu(program: Program, x: Array) -> dict[str, Call]:
     import wgpu
 
     ours = loaded(program, x)
-    device, steps = ours._context.gpu, ours._program.dispatches
+    binding = ours._binding
+    device, steps = binding.context.gpu, [step for step, _ in binding._turns]
     usage, size = wgpu.BufferUsage, x.nbytes
     given = device.create_buffer(size=size, usage=usage.STORAGE | usage.COPY_DST)
     made = device.create_buffer(size=size, usage=usage.STORAGE | usage.COPY_SRC)
     stage = device.create_buffer(size=size, usage=usage.MAP_READ | usage.COPY_DST)
     edges = {"input": given, "output": made}
-    places = [edges.get(m.kind, ours._fixed[i]) for i, m in enumerate(ours._program.memories)]
-    groups = [ours._bind(number, step, places) for number, step in enumerate(steps)]
+    places = [edges.get(m.kind, binding._fixed[i]) for i, m in enumerate(ours._program.memories)]
+    groups = [binding._bind(number, step, places) for number, step in enumerate(steps)]
 
     def encoded(x: Array) -> Any:
         device.queue.write_buffer(given, 0, x)
         encoder = device.create_command_encoder()
         section = encoder.begin_compute_pass()
         for step, group in zip(steps, groups, strict=True):
-            section.set_pipeline(ours._pipelines[step.kernel])
+            section.set_pipeline(binding._pipelines[step.kernel])
             section.set_bind_group(0, group)
             section.dispatch_workgroups(*step.groups)
         section.end()

@@ -48,8 +48,9 @@ class Intake:
 
 
 def _submit(executable: Any) -> None:
-    executable._context.queue.submit([])
-    executable._context.wait()
+    context = executable._binding.context
+    context.queue.submit([])
+    context.wait()
 
 
 def _xla(executable: Any, value: Any) -> Any:
@@ -77,12 +78,16 @@ def _openvino(executable: Any, value: Any) -> Any:
     return request._bound[0]
 
 
+def _webgpu(executable: Any, value: Any) -> Any:
+    return executable._accept(executable._binding.context, value, executable._inputs[0])
+
+
 INTAKES = {
     "reference": Intake(lambda executable, value: value, lambda x: int(x.ctypes.data)),
     "xla": Intake(_xla, lambda x: int(x.unsafe_buffer_pointer())),
     "onnxruntime": Intake(_onnxruntime, lambda x: int(x.data_ptr())),
     "openvino": Intake(_openvino, lambda x: int(x.ctypes.data)),
-    "webgpu": Intake(lambda e, value: e._accept(value, e._inputs[0]), lambda x: id(x.gpu), _submit),
+    "webgpu": Intake(_webgpu, lambda x: id(x.gpu), _submit),
 }
 
 

@@ -24,6 +24,8 @@ ARGUMENTS = {
     "bench": ("model.onnx", "--backends", "reference,onnxruntime", "--budget", "1"),
     "cache": ("ls",),
     "conform": ("reference", "--op", "gelu", "--op", "add", "--slice", "1/8"),
+    "compile": ("model.onnx", "--target", "cuda:sm_80", "-o", "out"),
+    "fuse": ("model.onnx",),
     "explain": ("model.onnx", "--backend", "onnxruntime"),
     "run": ("model.onnx", "--backend", "reference"),
     "show": ("model.onnx",),

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fusewire.ir.graph import Graph, Node, Value, order
-from fusewire.ops.fused import fused
+from fusewire.ops.bundle import fused
 
 if TYPE_CHECKING:
     from fusewire.rewrite.fusion import Group

@@ -21,6 +21,6 @@ INFO = BackendInfo(
     vendor="Fusewire",
     extra="triton",
     # Where there is no GPU it interprets, which is slower than the reference.
-    priority=-200,
+    priority=-90,
     metadata={"engine": "https://github.com/triton-lang/triton"},
 )
