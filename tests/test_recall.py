@@ -85,9 +85,10 @@ def test_entries_that_are_damaged_are_made_again(model: Path, kind: str, tmp_pat
     held = bytearray((cache / entry.name).read_bytes())
     held[-40] ^= 1
     (cache / entry.name).write_bytes(held)
-    for _ in range(2):
-        said, warm = run(model, "onnxruntime", cache)
-        np.testing.assert_array_equal(cold[0], warm[0])
+    _, healed = run(model, "onnxruntime", cache)
+    said, warm = run(model, "onnxruntime", cache)
+    np.testing.assert_array_equal(cold[0], healed[0])
+    np.testing.assert_array_equal(cold[0], warm[0])
     assert said == "False False []"
 
 

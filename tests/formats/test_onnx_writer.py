@@ -54,6 +54,8 @@ UNWRITABLE = {
 }  # fmt: skip
 # ONNX counts windows that begin in the padding when it infers shapes, against its own text.
 UNCHECKED = {"average_pool-11-float32"}
+# ONNX Runtime 1.31.1 is wrong about frames whose length is no power of two.
+UNJUDGED = {"stft-4-float32"}
 # What NumPy alone cannot hold, so that a session cannot be given or asked for it.
 FOREIGN = {
     d for d in DTYPES.values() if d.numpy.kind == "V" or d.numpy.char not in "?bhilqBHILQefdO"
@@ -96,7 +98,8 @@ def is_runnable(case: Case, graph: Graph) -> bool:
     """Tell whether a session can be fed; strings and sequences are not what this is about."""
     types = [*(v.type for v in graph.inputs), *(v.type for v in graph.outputs)]
     plain = all(isinstance(t, TensorType) and t.dtype not in FOREIGN for t in types)
-    return plain and not case.op.is_(Trait.HOST) and case.op.name != "sigmoid"
+    is_judged = case.op.name != "sigmoid" and case.id not in UNJUDGED
+    return plain and is_judged and not case.op.is_(Trait.HOST)
 
 
 def answers(graph: Graph, inputs: Sequence[HostValue]) -> list[Any] | None:

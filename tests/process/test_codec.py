@@ -89,7 +89,7 @@ VALUES = st.one_of(
         FACTS,
         st.dictionaries(st.text(), NUMBERS),
         st.dictionaries(st.text(), st.text()),
-        st.none() | st.binary(min_size=1).map(memoryview),
+        st.none() | st.binary(min_size=1).map(lambda held: memoryview(held)),
     ),
     st.builds(Config, st.none() | st.integers(), st.none() | st.integers(), st.booleans(), FACTS),
 )
