@@ -582,10 +582,10 @@ def test_constants_of_ml_dtypes_go_to_the_device() -> None:
 
 
 def _is_in_slice(case: Case) -> bool:
-    """Every elementwise case in float32 and int32, and a fixed eighth of what else is claimed."""
+    """Every elementwise case in float32 and int32, and a fixed share of what else is claimed."""
     if case.op.is_(Trait.ELEMENTWISE) and case.dtype in (float32, int32):
         return True
-    return zlib.crc32(case.id.encode()) % 8 == 0
+    return zlib.crc32(case.id.encode()) % 16 == 0
 
 
 def test_conformance_slice() -> None:
