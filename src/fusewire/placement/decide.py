@@ -27,6 +27,8 @@ from fusewire.store.key import Key
 # Runs of the reference that show how far answers may be apart. As many as tolerances are made for:
 # with four, the float32 reference itself is 1.17 of the tolerance on ppocr-rec, with eight 0.34.
 _RUNS = 8
+# The share of the budget after which no further set of inputs is judged on.
+_JUDGING = 0.8
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,7 @@ def _decided(question: Question, decision: Decision) -> Decided:
 def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
     stage = Stage(question.config, search.limits, search.reference_of, search.isolate)
     # The inputs given are judged on in any case, others as far as there is time.
-    deadline = time.monotonic() + question.budget
+    deadline = time.monotonic() + _JUDGING * question.budget
     jury = Jury(question.graph, question.inputs, seed=question.seed, runs=_RUNS, deadline=deadline)
     contest = Contest(
         question.inputs, stage, jury, ledger, question.budget, question.tell,

@@ -30,7 +30,7 @@ _TINY_SECONDS = 1e-3
 # The share of what is left then that comparing may take: the best is judged after it.
 _COMPARING = 0.6
 # Less than this is no comparison.
-_LEAST_SECONDS = 1.5
+_LEAST_SECONDS = 4.0
 # An answer that was judged comes before one that was not.
 _ORDER = {"right": 0, "cannot say": 0, "not judged": 1}
 Tell = Callable[[str, float], None]
