@@ -70,7 +70,7 @@ def candidates(
     native: list[Candidate] = []
     for home in homes:
         try:
-            planned = make_plan(graph, _allowed(home, spare, fallback), spare)
+            planned = make_plan(graph, allowed(home, spare, fallback), spare)
         except RefusedError as error:
             yield Unfit(home, str(error))
             continue
@@ -86,12 +86,13 @@ def candidates(
             if not options.keys() & given.options.keys():
                 yield replace(candidate, options=options)
         if _taken_whole(planned, home) and home.name != spare.name:
-            with_parts = make_plan(expanded(graph), _allowed(home, spare, fallback), spare)
+            with_parts = make_plan(expanded(graph), allowed(home, spare, fallback), spare)
             if _hopeless(with_parts, home) is None:
                 yield Candidate(home, with_parts, "expanded")
 
 
-def _allowed(home: Home, spare: Home, fallback: bool) -> list[Home]:
+def allowed(home: Home, spare: Home, fallback: bool) -> list[Home]:
+    """List who may run the nodes of a plan: the spare home what the other refuses, if it may."""
     return [home, spare] if fallback and home.name != spare.name else [home]
 
 

@@ -12,7 +12,7 @@ from fusewire.backend import Config, Fact, Form
 from fusewire.errors import RegistryError, StoreError
 from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
-from fusewire.placement.candidates import Candidate, Unfit, candidates, expanded
+from fusewire.placement.candidates import Candidate, Unfit, allowed, candidates, expanded
 from fusewire.placement.claims import Home
 from fusewire.placement.ledger import Ledger
 from fusewire.placement.planner import Planned, make_plan
@@ -67,8 +67,7 @@ class Choice:
     def planned(self, graph: Graph, home: Home, spare: Home, fallback: bool) -> Planned:
         """Plan a graph as it was chosen."""
         graph = expanded(graph) if self.form == "expanded" else graph
-        homes = [home, spare] if fallback and home.name != spare.name else [home]
-        return make_plan(graph, homes, spare)
+        return make_plan(graph, allowed(home, spare, fallback), spare)
 
 
 @dataclass(frozen=True)
