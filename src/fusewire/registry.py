@@ -23,6 +23,7 @@ from fusewire.process.isolate import claim, probe
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import shared_pool
 from fusewire.process.trial import backend_of
+from fusewire.region import answers_to
 
 
 @dataclass(frozen=True)
@@ -108,10 +109,8 @@ class Registry:
         """Let a backend be met anew, in a child that holds nothing of it."""
         met = self._met.pop(name, None)
         self._failed.pop(name, None)
-        for reference in {
-            self.backends.describe(name).reference,
-            *([met.reference] if met else []),
-        }:
+        own = self.backends.describe(name).reference
+        for reference in {own, met.reference if met else own}:
             shared_pool().release(reference)
 
     def get(
@@ -251,8 +250,8 @@ class Registry:
         return [Place(name, device) for name, devices in found for device in devices]
 
     def on_device(self, device: str) -> list[Backend]:
-        """Find backends that run on a device, given by id or kind."""
-        fits = [p.backend for p in self.devices() if device in (p.device.id, p.device.kind)]
+        """Find backends that run on a device, given by id, kind or power."""
+        fits = [p.backend for p in self.devices() if answers_to(p.device, device)]
         return [self.get(name) for name in dict.fromkeys(fits)]
 
     def capabilities(self, name: str) -> dict[str, Capability]:

@@ -18,6 +18,7 @@ import fusewire as fw
 import fusewire.backends.webgpu
 from fusewire import dtypes
 from fusewire.backend import Buffer, Config, Device, Offer, Refusal, Unavailable
+from fusewire.backends.webgpu import context as context_module
 from fusewire.backends.webgpu.context import ENGINE_ERRORS
 from fusewire.backends.webgpu.engine import CONFIGS, WebGpuBackend
 from fusewire.backends.webgpu.executable import WebGpuExecutable
@@ -36,12 +37,12 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.contraction import matmul
 from fusewire.ops.conversion import bitcast, cast
 from fusewire.ops.declare import Trait
-from fusewire.ops.elementwise import add, exp, multiply, negative
+from fusewire.ops.elementwise import add, exp, multiply, negative, tanh
 from fusewire.ops.logic import equal, greater
 from fusewire.ops.movement import reshape
 from fusewire.ops.normalization import softmax
 from fusewire.ops.table import all_ops
-from fusewire.region import build
+from fusewire.region import answers_to, build
 from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import Case, cases
 from fusewire.testing.suite import is_tensor_op, run_cases
@@ -149,6 +150,20 @@ def test_unknown_device_is_an_error() -> None:
     stranger = replace(GPU, id="webgpu:99")
     with pytest.raises(RegistryError, match="webgpu:99"):
         build(BACKEND, unary(negative, float32, 2), stranger)
+
+
+def test_adapter_is_chosen_by_its_power() -> None:
+    x = np.ones(3, np.float32)
+    program = fw.compile(np.negative, x, backend="webgpu", device=f"webgpu:{GPU.facts['power']}")
+    assert np.array_equal(program(x), -x)
+    with pytest.raises(RegistryError, match="asked to run on webgpu:huge and has webgpu:0"):
+        fw.compile(np.negative, x, backend="webgpu", device="webgpu:huge")
+    high, low = (
+        Device(f"webgpu:{place}", power, facts={"power": power})
+        for place, power in enumerate(("high", "low"))
+    )
+    for name, meant in (("webgpu:high", [high]), ("webgpu:low", [low]), ("webgpu", [high, low])):
+        assert [device for device in (high, low) if answers_to(device, name)] == meant
 
 
 # Claims
@@ -379,6 +394,27 @@ def test_one_kernel_serves_all_shapes_of_a_kind() -> None:
         for graph in (bias(2, 3), bias(7, 5), bias(2, 1, 3, 4))
     }
     assert len(sources) == 1
+
+
+def test_pipelines_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = WebGpuBackend()
+    backend.probe()
+    monkeypatch.setattr(context_module, "PIPELINES", 2)
+    x = np.arange(5, dtype=np.float32)
+    ops = (negative, exp, tanh)
+    built = [build(backend, unary(op, float32, 5), GPU) for op in ops]
+    artifacts = [backend.compile(unary(op, float32, 5), GPU, Config()) for op in ops]
+    (first, *_, last) = (Program.from_bytes(made.payload).kernels[0] for made in artifacts)
+    context = backend.context(GPU)
+    kept = context.pipeline(last)
+    dropped = context.pipeline(first)
+    assert context.pipeline(last) is kept
+    context.pipeline(Program.from_bytes(artifacts[1].payload).kernels[0])
+    assert context.pipeline(first) is not dropped
+    (found,) = built[0].run([x]).wait()
+    assert isinstance(found, Buffer)
+    assert np.array_equal(found.read(), -x)
+    backend.close()
 
 
 # What goes wrong

@@ -37,6 +37,7 @@ from fusewire.placement.decide import Decided, Question, decide
 from fusewire.placement.remember import Memory
 from fusewire.placement.select import Search, interprets
 from fusewire.process.machine import machine
+from fusewire.region import answers_to
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.why import Tried
@@ -127,7 +128,7 @@ def _homes(
         for home in homes:
             if interprets(home) and len(names) > 1 and options.device is None:
                 missing[name] = f"{home.device.name}. `--backends {name}` runs it all the same."
-            elif options.device in (None, home.device.id, home.device.kind):
+            elif answers_to(home.device, options.device):
                 yield home
 
 

@@ -20,6 +20,7 @@ from fusewire.placement.claims import Home, ask_calmly
 from fusewire.placement.partition import partition
 from fusewire.policy import FirstWith, ForDevice, Policy
 from fusewire.process.limits import ChildLimits
+from fusewire.region import answers_to
 from fusewire.registry import Registry
 
 
@@ -87,7 +88,7 @@ def fitting(policy: Policy, device: str | None, graph: Graph, search: Search) ->
     homes = search.all_homes()
     if device is not None or isinstance(policy, ForDevice):
         wanted = policy.device if isinstance(policy, ForDevice) else device
-        homes = (home for home in homes if wanted in (home.device.id, home.device.kind))
+        homes = (home for home in homes if answers_to(home.device, wanted))
     else:
         homes = (home for home in homes if not interprets(home))
     if isinstance(policy, FirstWith):
@@ -103,7 +104,7 @@ def interprets(home: Home) -> bool:
 
 def _named(homes: Sequence[Home], name: str, device: str | None) -> Home:
     for home in homes:
-        if device in (None, home.device.id, home.device.kind):
+        if answers_to(home.device, device):
             return home
     have = ", ".join(home.device.id for home in homes)
     raise RegistryError(f"{name} was asked to run on {device} and has {have}.")

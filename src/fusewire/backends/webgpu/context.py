@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, final
@@ -38,6 +39,8 @@ _ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 ENGINE_ERRORS = (RuntimeError, wgpu.GPUError)
 # Idle memory that a device keeps to use again.
 _IDLE_BYTES = 256 << 20
+# Pipelines that a device keeps to use again; a program keeps its own as long as it lives.
+PIPELINES = 1024
 _STAGE = wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.MAP_READ
 
 
@@ -114,17 +117,20 @@ class Context:
         self.queue = self.gpu.queue
         self.alignment = int(adapter.limits["min-uniform-buffer-offset-alignment"])
         self.pool = Pool(self.gpu, _IDLE_BYTES)
-        self._pipelines: dict[str, Any] = {}
+        self._pipelines: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
 
     def pipeline(self, source: str) -> Any:
-        """Make the pipeline of a kernel, once."""
+        """Make the pipeline of a kernel, or give the one that is kept."""
         with self._lock:
             if source not in self._pipelines:
                 module = self.gpu.create_shader_module(code=source)
                 stage = {"module": module, "entry_point": "main"}
                 made = self.gpu.create_compute_pipeline(layout="auto", compute=stage)
                 self._pipelines[source] = made
+                if len(self._pipelines) > PIPELINES:
+                    self._pipelines.popitem(last=False)
+            self._pipelines.move_to_end(source)
             return self._pipelines[source]
 
     def upload(self, array: Array, type_: TensorType) -> WebGpuBuffer:
