@@ -180,7 +180,10 @@ class Recipe:
         homes = [home] if options.fallback == "error" else [home, spare]
         plan, graph = planned.plan, planned.plan.graph
         runner = PlanRunner(
-            plan, maker.make, maker.rescue, lambda body: make_plan(body, homes, spare).plan
+            plan.course,
+            maker.make,
+            maker.rescue,
+            lambda body: make_plan(body, homes, spare).plan.course,
         )
         made: Runner = runner
         if options.canary and home.name != FALLBACK:

@@ -46,7 +46,9 @@ def _runner(graph: Graph, homes: Sequence[Home]) -> tuple[PlanRunner, Planned]:
     def rescue(region: Outline, sized: Graph, error: EngineError) -> tuple[Executable, Exchange]:
         raise error
 
-    runner = PlanRunner(planned.plan, make, rescue, lambda body: make_plan(body, homes).plan)
+    runner = PlanRunner(
+        planned.plan.course, make, rescue, lambda body: make_plan(body, homes).plan.course
+    )
     return runner, planned
 
 

@@ -14,7 +14,7 @@ from fusewire.ops.table import get_op
 from fusewire.placement.claims import Claimed, Home, ask_calmly
 from fusewire.placement.partition import Cutter, partition
 from fusewire.placement.work import works
-from fusewire.runtime.plan import HOST, Plan, Region, Step
+from fusewire.runtime.plan import HOST, Course, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
 # A region, what it takes and what it makes.
@@ -146,17 +146,18 @@ class _Assembly:
         frees = self._frees(cuts)
         steps = [
             Step(
-                cut,
+                cut.outline,
                 tuple(self._places[v] for v in taken),
                 tuple(self._places[v] for v in made),
                 tuple(self._places[v] for v in frees[index]),
-                {key: planned.plan for key, planned in bodies.get(index, {}).items()},
+                {key: planned.plan.course for key, planned in bodies.get(index, {}).items()},
             )
             for index, (cut, taken, made) in enumerate(cuts)
         ]
-        constants = tuple(v.constant for v in self._constants if v.constant is not None)
+        constants = tuple(v.constant.array for v in self._constants if v.constant is not None)
         outputs = tuple(self._places[v] for v in self._graph.outputs)
-        return Plan(self._graph, tuple(steps), constants, outputs, len(self._places))
+        takes, places = len(self._graph.inputs), len(self._places)
+        return Plan(self._graph, Course(takes, tuple(steps), constants, outputs, places))
 
     def _frees(self, cuts: Sequence[Cut]) -> list[list[Value]]:
         """List for each step the values that nobody needs after it."""

@@ -31,6 +31,7 @@ from fusewire.placement.planner import make_plan
 from fusewire.process.trial import backend_of
 from fusewire.region import claim_by_table, edge_slots, first_device, weight_slots
 from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.plan import Course
 
 REFERENCE = "fusewire.placement.rehearsal:Rehearsal"
 # Options of the rehearsal itself; others are for the first of the backends.
@@ -91,10 +92,11 @@ class Rehearsal(Backend):
         threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
         maker = Maker(home, spare, Config(threads, None, deterministic, launch), "allow")
         homes = [home] if home.name == spare.name else [home, spare]
-        plan = make_plan(graph, homes, spare).plan
-        return PlanRunner(
-            plan, maker.make, maker.rescue, lambda body: make_plan(body, homes, spare).plan
-        )
+
+        def course(part: Graph) -> Course:
+            return make_plan(part, homes, spare).plan.course
+
+        return PlanRunner(course(graph), maker.make, maker.rescue, course)
 
 
 def _home(reference: str, device: str | None) -> Home:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fusewire.backend import Device, Shapes
-from fusewire.ir.graph import Constant, Graph, Value
+from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
 
 # The home of control-flow nodes that no backend takes whole: their bodies run by plan.
@@ -57,20 +57,27 @@ class Outline:
 class Step:
     """One region, and where its values lie in the list of values of a run."""
 
-    region: Region
+    outline: Outline
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     frees: tuple[int, ...]
-    bodies: Mapping[str, Plan] = field(default_factory=dict)
+    bodies: Mapping[str, Course] = field(default_factory=dict)
+
+    @property
+    def region(self) -> Region:
+        return self.outline.region
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
-    """Steps in order. The first places hold the inputs, then come ``constants``."""
+class Course:
+    """Steps in order, as a run goes through them.
 
-    graph: Graph
+    The first places hold the inputs, ``takes`` of them, then come ``constants``.
+    """
+
+    takes: int
     steps: tuple[Step, ...]
-    constants: tuple[Constant, ...]
+    constants: tuple[Array, ...]
     outputs: tuple[int, ...]
     places: int
 
@@ -80,7 +87,7 @@ class Plan:
         if len(self.steps) != 1:
             return False
         (step,) = self.steps
-        return step.inputs == tuple(range(len(self.graph.inputs))) and step.outputs == self.outputs
+        return step.inputs == tuple(range(self.takes)) and step.outputs == self.outputs
 
     def regions(self) -> list[Region]:
         """List the regions, those of bodies included."""
@@ -96,8 +103,33 @@ class Plan:
         makers: dict[int, str] = {}
         count = 0
         for step in self.steps:
-            name = step.region.backend
+            name = step.outline.backend
             count += sum(makers.get(place, name) != name for place in step.inputs)
             makers |= dict.fromkeys(step.outputs, name)
             count += sum(body.crossings() for body in step.bodies.values())
         return count
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A graph, and how it runs."""
+
+    graph: Graph
+    course: Course
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.course.steps
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is one region that takes and gives exactly what the plan does."""
+        return self.course.is_whole
+
+    def regions(self) -> list[Region]:
+        """List the regions, those of bodies included."""
+        return self.course.regions()
+
+    def crossings(self) -> int:
+        """Count the tensors that go from one backend to another."""
+        return self.course.crossings()

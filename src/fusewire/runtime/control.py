@@ -1,0 +1,66 @@
+"""Run control flow that no backend takes whole: the host drives it, bodies run by plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+from fusewire.backend import Held
+from fusewire.ir.builder import bind_symbols
+from fusewire.ir.dims import Dim, Symbol
+from fusewire.ir.graph import Graph
+from fusewire.ir.types import type_symbols
+from fusewire.ir.verify import attr_symbols
+from fusewire.ops.interpret import Interpreter
+from fusewire.ops.sample import HostValue
+from fusewire.runtime.execute import PlanRunner, Replan
+from fusewire.runtime.plan import Step
+from fusewire.runtime.regions import Build, Rescue
+from fusewire.runtime.transfer import to_host
+
+
+@final
+class HostRunner:
+    """A control-flow node that the host drives; its bodies run by plan."""
+
+    def __init__(self, step: Step, build: Build, rescue: Rescue, replan: Replan) -> None:
+        self._build = build
+        self._rescue = rescue
+        self._replan = replan
+        self._interpreter = Interpreter(step.region.graph, run_body=self._body)
+        (node,) = step.region.graph.nodes
+        self._courses = {body: step.bodies[key] for key, body in node.graphs()}
+        self._mentioned = {body: mentioned_symbols(body) for body in self._courses}
+        self._runners: dict[tuple[Graph, tuple[int, ...]], PlanRunner] = {}
+
+    def run(self, inputs: Sequence[Held]) -> list[Held]:
+        """Run the node by its own meaning."""
+        return self._interpreter([to_host(value) for value in inputs])
+
+    def _body(
+        self, graph: Graph, inputs: Sequence[HostValue], outer: dict[Symbol, int]
+    ) -> list[HostValue]:
+        known = {s: outer[s] for s in self._mentioned[graph] if s in outer}
+        key = (graph, tuple(known.values()))
+        runner = self._runners.get(key)
+        if runner is None:
+            sizes: dict[Symbol, Dim] = dict(known)
+            course = self._replan(bind_symbols(graph, sizes)) if known else self._courses[graph]
+            made = PlanRunner(course, self._build, self._rescue, self._replan)
+            runner = self._runners[key] = made
+        return runner.run(inputs).wait()
+
+    def close(self) -> None:
+        """Let go of the bodies."""
+        for runner in self._runners.values():
+            runner.close()
+
+
+def mentioned_symbols(graph: Graph) -> list[Symbol]:
+    """List the symbols of a graph, each once, in the order of their first mention."""
+    found: dict[Symbol, None] = {}
+    for node in graph.nodes:
+        attrs = map(attr_symbols, node.attrs.values())
+        for part in (*attrs, *map(type_symbols, node.types)):
+            found |= dict.fromkeys(part)
+    return list(found)
