@@ -22,9 +22,10 @@ import numpy as np
 import fusewire as fw
 from fusewire import ops
 from fusewire.backend import Config, Executable
-from fusewire.backends.webgpu.engine import TILES, WebGpuBackend
+from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.executable import WebGpuExecutable
 from fusewire.backends.webgpu.program import Writer
+from fusewire.backends.webgpu.space import TILES
 from fusewire.ir.graph import Array, Graph
 from fusewire.kernel.build.lower import lower
 from fusewire.kernel.build.table import refusal

@@ -31,6 +31,7 @@ from fusewire.rewrite.fusion import fuse as grouped
 from fusewire.rewrite.fusion_cost import Limits
 from fusewire.rewrite.fusion_graph import body_of
 from fusewire.rewrite.fusion_patterns import PATTERNS, Pattern
+from fusewire.tuning import Tuner
 
 NONE = "none"
 
@@ -163,7 +164,7 @@ class EngineFusion(FusionBackend):
         sample = Graph([x], [exp(x)])
         artifact = self._backend.compile(sample, self._device, Config())
         return FusionCapabilities(
-            tuple(PATTERNS), self._dtypes(), bool(self._backend.configs(sample, self._device)),
+            tuple(PATTERNS), self._dtypes(), isinstance(self._backend, Tuner),
             bool(self._device.facts.get("timestamps", False)), self._jit, artifact.kind == "native",
         )  # fmt: skip
 

@@ -28,6 +28,7 @@ LAYERS = (
     "process",
     "extension",
     "policy",
+    "tuning",
     "region",
     "script",
     "backend",

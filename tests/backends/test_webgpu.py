@@ -20,9 +20,10 @@ from fusewire import dtypes
 from fusewire.backend import Buffer, Config, Device, Offer, Refusal, Unavailable
 from fusewire.backends.webgpu import context as context_module
 from fusewire.backends.webgpu.context import ENGINE_ERRORS
-from fusewire.backends.webgpu.engine import CONFIGS, WebGpuBackend
+from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.executable import WebGpuExecutable
 from fusewire.backends.webgpu.program import Program
+from fusewire.backends.webgpu.space import SPACE
 from fusewire.dtypes import DType, bool_, dtype, float32, float64, int32, uint8
 from fusewire.errors import (
     EngineOutOfMemory,
@@ -47,6 +48,9 @@ from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import Case, cases
 from fusewire.testing.suite import is_tensor_op, run_cases
 
+# Every choice that tuning has, once, and the extremes.
+CHOICES = [("tile", (1, 1)), ("tile", (16, 16)), *sorted({(name, value) for axes in SPACE.values() for name, values in axes.items()
+                  for value in values}, key=str)]  # fmt: skip
 BACKEND = WebGpuBackend()
 FOUND = BACKEND.probe()
 NO_ADAPTER = next((f.reason for f in FOUND if isinstance(f, Unavailable)), "")
@@ -469,8 +473,12 @@ def test_debug_mode_runs_kernel_by_kernel() -> None:
     assert np.array_equal(run(graph, x, config=Config(options={"debug": True}))[0], -x)
 
 
-@pytest.mark.parametrize("options", [*CONFIGS, {"rows": 1}, {"tile": (1, 1)}], ids=str)
-def test_configs_change_no_answer(options: Any) -> None:
+@pytest.mark.parametrize(("name", "value"), CHOICES, ids=str)
+def test_no_choice_of_the_space_changes_an_answer(name: str, value: Any) -> None:
+    options = {name: value}
+    x = np.arange(-500, 503, dtype=np.int32)
+    (sums,) = run(unary(lambda x: add(x, x), int32, x.size), x, config=Config(options=options))
+    assert np.array_equal(sums, x + x)
     graph = unary(lambda x: softmax(matmul(x, x)), float32, 37, 37)
     x = np.random.default_rng(4).standard_normal((37, 37)).astype(np.float32) / 3
     wanted = np.exp((x @ x).astype(np.float64))

@@ -42,7 +42,7 @@ class Binding:
         self._groups = self._fixed_groups()
         self._kept: OrderedDict[tuple[int, ...], tuple[list[Any], list[Any]]] = OrderedDict()
         self._lock = threading.Lock()
-        timed = program.mode == "timed" and bool(self._turns)
+        timed = program.mode in ("timed", "clocked") and bool(self._turns)
         self.clock = Clock(context, len(self._turns)) if timed else None
 
     def submit(

@@ -24,42 +24,33 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.backends.webgpu import space
 from fusewire.backends.webgpu.gaps import GAPS
 from fusewire.backends.webgpu.info import INFO
 from fusewire.backends.webgpu.printer import Target
 from fusewire.backends.webgpu.program import WEIGHT_BYTES, Mode, Program, Writer
-from fusewire.backends.webgpu.refusal import features_of, node_refusal, refusal
+from fusewire.backends.webgpu.refusal import node_refusal, refusal
+from fusewire.backends.webgpu.space import CLOCK, DEFAULTS
 from fusewire.dtypes import float32
 from fusewire.errors import EngineOutOfMemory, OptionsError, RegistryError
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower_fusion
+from fusewire.kernel.parts import parts_of
 from fusewire.ops.elementwise import add
 from fusewire.region import build, claim_by_table, edge_slots, weight_slots
-from fusewire.rewrite.fusion import fuse
+from fusewire.rewrite.fusion import Fusion, fuse
 from fusewire.rewrite.specialize import infer_again
+from fusewire.tuning import Piece, Tuner
 
 if TYPE_CHECKING:
     from fusewire.backends.webgpu.context import Context
 
-# rows: invocations that share a row, 0 for what suits the device; tile: sums that one invocation
-# makes of products, rows by columns; memory: bytes on the device, 0 for all that it has.
-DEFAULTS: dict[str, Fact] = {
-    "workgroup": 256, "rows": 0, "tile": (4, 4), "memory": 0, "timestamps": False, "debug": False,
-}  # fmt: skip
-TILES = (1, 2, 4, 8, 16)
-# Invocations that share a row. A software device runs one vector of them at a time.
-ROWS, SOFTWARE_ROWS = 64, 8
-# Options that are timed at level 3.
-CONFIGS: tuple[Mapping[str, Fact], ...] = (
-    {"tile": (8, 4)}, {"tile": (8, 8)}, {"tile": (2, 8)}, {"tile": (1, 16)}, {"workgroup": 64},
-    {"rows": 32},
-)  # fmt: skip
 _DRIVER = "Install a Vulkan driver; without a GPU: apt install mesa-vulkan-drivers libvulkan1."
 
 
 @final
-class WebGpuBackend(Backend):
+class WebGpuBackend(Backend, Tuner):
     """Runs fused regions with kernels of our own."""
 
     def __init__(self) -> None:
@@ -127,12 +118,12 @@ class WebGpuBackend(Backend):
         """Print the kernels, and have the device check them."""
         start = time.perf_counter()
         target = self.target(config, device)
-        # Bodies of scans name sizes of their own: they are told those of the region.
-        fusion = fuse(infer_again(region), lambda node: node_refusal(node, device))
+        fusion = _fused(region, device)
         slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
         # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
         weights = {slot.digest for slot in slots if slot.digest is not None}
-        program = Writer(lower_fusion(fusion), target, weights).write()
+        tuned = space.tuned(config, device)
+        program = Writer(lower_fusion(fusion), target, weights, tuned).write()
         program.mode = _mode(config, device)
         _check_memory(config, device, program.bytes)
         context = self.context(device)
@@ -141,6 +132,7 @@ class WebGpuBackend(Backend):
         payload = program.to_bytes()
         launch: dict[str, Fact] = {
             "workgroup": target.workgroup,
+            "tuned": len(tuned),
             "kernels": len(program.kernels),
             "dispatches": len(program.dispatches),
         }
@@ -171,11 +163,18 @@ class WebGpuBackend(Backend):
 
     def target(self, config: Config, device: Device) -> Target:
         """Say what kernels are printed for; OptionsError for options that cannot be."""
-        return _target(config, device)
+        return space.target_of(config, device)
 
-    def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
-        """Other tiles and sizes of workgroups; where a CPU plays the device, none is worth it."""
-        return () if device.is_software else CONFIGS
+    def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
+        """List kernels that may be cut into other tiles, rows or workgroups."""
+        fusion = _fused(region, device)
+        target = self.target(config, device)
+        parts = parts_of(fusion, lambda part: _fused(part, device))
+        return list(space.pieces(parts, target, config))
+
+    def clock(self, device: Device) -> Mapping[str, Fact]:
+        """Timestamps, where the adapter has them."""
+        return {"timestamps": CLOCK} if device.facts["has_timestamps"] else {}
 
     def _renew(self, lost: Context) -> Context:
         """Give another context of a device that was lost, the same to all that had the old one."""
@@ -198,34 +197,21 @@ class WebGpuBackend(Backend):
             return self._contexts[device.id]
 
 
-def _target(config: Config, device: Device) -> Target:
-    chosen = config.checked(INFO.name, DEFAULTS)
-    widest, most = _fact(device, "max_workgroups"), _fact(device, "max_invocations")
-    sizes = {}
-    for name in ("workgroup", "rows"):
-        size = chosen[name]
-        least = 1 if name == "workgroup" else 0
-        if not isinstance(size, int) or not least <= size <= most:
-            raise OptionsError(f"{name}={size}: {device.name} runs 1 to {most} invocations.")
-        sizes[name] = size
-    rows = sizes["rows"] or (SOFTWARE_ROWS if device.is_software else ROWS)
-    if rows & (rows - 1):
-        raise OptionsError(f"rows={rows}: invocations meet by halves, so it is a power of two.")
-    match chosen["tile"]:
-        case (int(high), int(wide)) if high in TILES and wide in TILES:
-            tile = high, wide
-        case other:
-            raise OptionsError(f"tile={other}: it is two of {', '.join(map(str, TILES))}.")
-    return Target(features_of(device), widest, sizes["workgroup"], rows, tile)
+def _fused(region: Graph, device: Device) -> Fusion:
+    # Bodies of scans name sizes of their own: they are told those of the region.
+    return fuse(infer_again(region), lambda node: node_refusal(node, device))
 
 
 def _mode(config: Config, device: Device) -> Mode:
     chosen = config.checked(INFO.name, DEFAULTS)
     if chosen["debug"]:
         return "debug"
-    if chosen["timestamps"] and not device.facts["has_timestamps"]:
-        raise OptionsError(f"timestamps=True: {device.name} has no timestamp-query.")
-    return "timed" if chosen["timestamps"] else "plain"
+    stamps = chosen["timestamps"]
+    if stamps not in (False, True, CLOCK):
+        raise OptionsError(f"timestamps={stamps!r}: it is False, True or {CLOCK!r}.")
+    if stamps and not device.facts["has_timestamps"]:
+        raise OptionsError(f"timestamps={stamps!r}: {device.name} has no timestamp-query.")
+    return "clocked" if stamps == CLOCK else "timed" if stamps else "plain"
 
 
 def _check_memory(config: Config, device: Device, needed: int) -> None:
@@ -237,9 +223,3 @@ def _check_memory(config: Config, device: Device, needed: int) -> None:
             f"The region takes {needed:,} bytes on {device.name}, and memory={limit:,}.",
             "Raise the limit, or run it elsewhere.",
         )
-
-
-def _fact(device: Device, name: str) -> int:
-    found = device.facts[name]
-    assert isinstance(found, int)
-    return found

@@ -17,6 +17,7 @@ from fusewire.backends.webgpu.program import Program
 from fusewire.errors import EngineRaised, ShapeMismatchError
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
+from fusewire.tuning import Clocked
 
 
 @final
@@ -47,7 +48,7 @@ class WebGpuEvent(Event):
 
 
 @final
-class WebGpuExecutable(Executable):
+class WebGpuExecutable(Executable, Clocked):
     """Kernels in a line. Tensors stay on the device from run to run."""
 
     def __init__(
@@ -107,9 +108,14 @@ class WebGpuExecutable(Executable):
 
     @property
     def kernel_seconds(self) -> list[float]:
-        """Seconds that each dispatch of the last run took on the device, with timestamps=True."""
+        """Seconds that each dispatch of the last run took on the device, with timestamps."""
         clock = self._binding.clock
         return [] if clock is None else clock.seconds()
+
+    @property
+    def device_seconds(self) -> float | None:
+        """All that the dispatches of the last run took, with timestamps="clock"."""
+        return sum(self.kernel_seconds) if self._program.mode == "clocked" else None
 
     def close(self) -> None:
         """Give memory back; running it is a mistake from then on."""

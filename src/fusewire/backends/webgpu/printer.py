@@ -34,6 +34,7 @@ class Target:
     workgroup: int
     rows: int
     tile: tuple[int, int]
+    points: int = 1
 
 
 @dataclass(frozen=True)
@@ -50,22 +51,22 @@ def print_kernel(kernel: Kernel, target: Target) -> Printed:
     """Print a kernel; RefusedError where the device lacks what it computes."""
     shape = shape_of(kernel)
     page = Page(kernel, target.features, given=shape == "map")
-    if shape == "map" or shape == "serial" or not _is_shared(kernel):
+    if shape in ("map", "serial") or not is_shared(kernel, target.rows):
         contraction = contraction_of(kernel)
         if contraction is not None:
             count = tiles.add(page, contraction, target.tile)
             return _module(page, target, count, target.workgroup, "point")
-        count = _points(page)
+        count = _points(page, target.points)
         return _module(page, target, count, target.workgroup, "point")
     count = math.prod(axis.extent for axis in kernel.axes)
     _rows(page, target.rows)
     return _module(page, target, count * target.rows, target.rows, "group")
 
 
-def _is_shared(kernel: Kernel) -> bool:
-    """Tell whether a workgroup is better for a point than an invocation."""
-    if kernel.locals:
-        return True
+def is_shared(kernel: Kernel, rows: int) -> bool:
+    """Tell whether a workgroup of so many is better for a point than an invocation."""
+    if kernel.locals or rows == 1:
+        return bool(kernel.locals)
     lengths = [math.prod(a.extent for a in s.axes) for s in _nests(kernel)]
     points = math.prod(axis.extent for axis in kernel.axes)
     if not any(isinstance(s, Loop) for s in kernel.body) and points >= _FEW_POINTS:
@@ -78,11 +79,19 @@ def _nests(kernel: Kernel) -> list[Fold | Loop]:
     return [s for s in kernel.body if isinstance(s, Fold | Loop)]
 
 
-def _points(page: Page) -> int:
-    """Add a body for every point; count the invocations."""
+def _points(page: Page, each: int) -> int:
+    """Add a body for every point, several of them to an invocation; count the invocations."""
     kernel = page.kernel
     count = math.prod(axis.extent for axis in kernel.axes)
     lanes = _lanes(page)
+    if lanes == 1 and each > 1:
+        # Those of an invocation lie apart, so that neighbours read neighbouring elements.
+        end = f"u32({page.numbers.number(count)})"
+        head = f"for (var point = at; at < params[0].x && point < {end}; point += params[0].x)"
+        with page.block(head):
+            page.unravel("point", kernel.axes)
+            page.body(kernel.body)
+        return -(-count // each)
     if lanes == 1:
         with page.block("if (at < params[0].x)"):
             page.unravel("at", kernel.axes)

@@ -9,7 +9,7 @@ import base64
 import itertools
 import json
 import math
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
@@ -19,13 +19,15 @@ from fusewire.backends.webgpu.printer import Target, print_kernel
 from fusewire.backends.webgpu.storage import byte_size
 from fusewire.ir.graph import Constant
 from fusewire.kernel.form import Buffer, Kernel, Lowered, Repeat
+from fusewire.kernel.parts import key_of
 
 # A constant of at least so many bytes stays out of the artifact and comes by its digest.
 WEIGHT_BYTES = 1024
 
 
-# How it is run: at once; with timestamps around each dispatch; or one dispatch after another.
-Mode = Literal["plain", "timed", "debug"]
+# How it is run: at once; with timestamps around each dispatch, which may be all that counts of its
+# time; or one dispatch after another.
+Mode = Literal["plain", "timed", "clocked", "debug"]
 
 
 @dataclass(frozen=True)
@@ -115,10 +117,17 @@ class Program:
 class Writer:
     """Writes the program of a region."""
 
-    def __init__(self, region: Lowered, target: Target, weights: Container[str] = ()) -> None:
-        """Constants whose digests are in ``weights`` come when it is loaded."""
+    def __init__(
+        self, region: Lowered, target: Target, weights: Container[str] = (),
+        tuned: Mapping[str, Target] = {},
+    ) -> None:  # fmt: skip
+        """Constants whose digests are in ``weights`` come when it is loaded.
+
+        Kernels whose keys are in ``tuned`` are printed for that target.
+        """
         self._region = region
         self._target = target
+        self._tuned = tuned
         self._weights = weights
         self._program = Program()
         self._kernels: dict[str, int] = {}
@@ -177,7 +186,8 @@ class Writer:
             self._free.append(memory.place)
 
     def _dispatch(self, kernel: Kernel, repeat: int, times: int) -> None:
-        printed = print_kernel(kernel, self._target)
+        tuned = self._tuned.get(key_of(kernel)) if self._tuned else None
+        printed = print_kernel(kernel, tuned or self._target)
         if not {*printed.buffers} & {*kernel.writes}:
             return
         number = self._kernels.setdefault(printed.source, len(self._kernels))
