@@ -70,6 +70,16 @@ def test_frames_come_back_as_they_went(first: Frame, second: Frame) -> None:
         assert incoming.read() is None
 
 
+@pytest.mark.parametrize("lean", [0, 4, 16, 63])
+def test_blobs_come_to_lie_as_they_lay(lean: int) -> None:
+    room = np.zeros(1000, np.uint8)
+    start = (lean - room.ctypes.data) % 64
+    found = read(raw(Frame({}, [room[start : start + 100]])))
+    assert found is not None
+    assert found.blobs[0].ctypes.data % 64 == lean
+    assert found.blobs[0].size == 100
+
+
 def test_large_blob_goes_through_a_small_pipe() -> None:
     blob = np.random.default_rng(0).integers(0, 256, 3_000_000, np.uint8)
     with pipe() as (reader, writer):
@@ -101,7 +111,7 @@ def prefix(magic: bytes = MAGIC, version: int = VERSION, blobs: int = 0, header:
         prefix(blobs=MAX_BLOBS + 1),
         prefix(total=(1 << 20) + 1),
         prefix(total=1) + b"{}",
-        prefix(blobs=1, total=1) + (2).to_bytes(8, "little") + b"{}",
+        prefix(blobs=1, total=1) + (2).to_bytes(16, "little") + b"{}",
         prefix() + b"[]",
         prefix() + b"{,",
         prefix(header=20000) + b'[' * 20000,

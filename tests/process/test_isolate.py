@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import SequenceType, TensorType
 from fusewire.ops.interpret import interpret
-from fusewire.process.isolate import Rerun, claim, first_contact, probe, rerun
+from fusewire.process.isolate import claim, first_contact, probe, rerun, timed
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool
 from fusewire.process.trial import artifact_problem, bindings, output_problem
@@ -66,10 +67,32 @@ def test_what_was_made_runs_again(pool: Pool, isolate: bool) -> None:
     found = made(
         first_contact(reference, region(), DEVICE, Config(), [INPUT], isolate=isolate, pool=pool)
     )
-    ran = rerun(found, [INPUT * 2], repeat=3, pool=pool)
-    assert isinstance(ran, Rerun)
-    assert len(ran.seconds) == 3
-    np.testing.assert_allclose(ran.outputs[0], INPUT * 2 @ WEIGHTS + 1, rtol=1e-6)
+    ran = rerun(found, [INPUT * 2], pool=pool)
+    assert isinstance(ran, list)
+    np.testing.assert_allclose(ran[0], INPUT * 2 @ WEIGHTS + 1, rtol=1e-6)
+    for given in ([INPUT], [INPUT * 2]):
+        for count in (3, 1):
+            seconds = timed(found, given, count, pool=pool)
+            assert isinstance(seconds, list)
+            assert len(seconds) == count
+            assert all(0 < x < 60 for x in seconds)
+
+
+def test_inputs_to_be_timed_are_sent_once(pool: Pool) -> None:
+    given = [np.ones((20_000, 32), np.float32)]
+    found = made(first_contact(REFERENCE, region(), DEVICE, Config(), given, pool=pool))
+    with pool.seated(REFERENCE) as (seat, _):
+        assert seat.child is not None
+        path = Path(f"/proc/{seat.child.pid}/io")
+
+    def taken() -> int:
+        """Tell how many bytes the child has read, from anywhere."""
+        before = int(path.read_text().split()[1])
+        assert isinstance(timed(found, given, 2, pool=pool), list)
+        return int(path.read_text().split()[1]) - before
+
+    assert taken() >= given[0].nbytes
+    assert taken() < given[0].nbytes / 10
 
 
 def test_strings_and_sequences_cross(pool: Pool) -> None:

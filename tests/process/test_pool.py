@@ -15,10 +15,10 @@ import pytest
 
 from fusewire.backend import Config
 from fusewire.errors import IsolationError
-from fusewire.process import isolate
+from fusewire.process import pool as pool_module
 from fusewire.process.child import Child
 from fusewire.process.frames import Blobs, Frame
-from fusewire.process.isolate import Rerun, first_contact, rerun
+from fusewire.process.isolate import first_contact, rerun
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool
 from tests.process.regions import (
@@ -83,7 +83,7 @@ def test_a_child_that_speaks_unasked_is_replaced() -> None:
     with Pool() as pool:
         found = made(contact(pool, "mutter_at_rerun"))
         first = pid_of(pool, reference)
-        assert isinstance(rerun(found, [INPUT], PATIENT, pool=pool), Rerun)
+        assert isinstance(rerun(found, [INPUT], PATIENT, pool=pool), list)
         seat = pool._seats[reference]
         assert not stays(lambda: seat.child is not None and seat.child.is_usable)
         made(contact(pool, "mutter_at_rerun"))
@@ -102,8 +102,8 @@ def test_what_was_made_is_loaded_again_in_a_new_child() -> None:
         found = made(contact(pool, "none_at_run"))
         kill(pid_of(pool))
         ran = rerun(found, [INPUT], PATIENT, pool=pool)
-        assert isinstance(ran, Rerun)
-        np.testing.assert_array_equal(ran.outputs[0], found.outputs[0])
+        assert isinstance(ran, list)
+        np.testing.assert_array_equal(ran[0], found.outputs[0])
 
 
 def test_old_executables_are_dropped_and_come_back() -> None:
@@ -112,7 +112,7 @@ def test_old_executables_are_dropped_and_come_back() -> None:
         with pool.seated(GOOD) as (seat, _):
             assert len(seat.executables) == 8
         for each in (found[0], found[9], found[1]):
-            assert isinstance(rerun(each, [INPUT], PATIENT, pool=pool), Rerun)
+            assert isinstance(rerun(each, [INPUT], PATIENT, pool=pool), list)
 
 
 def test_constants_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ def test_constants_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
         made(contact(pool, "none_at_run"))
         assert sent[0] - sent[1] == WEIGHTS.nbytes
         # A child that holds too much forgets what the job at hand does not need.
-        monkeypatch.setattr(isolate, "_KEPT_BYTES", WEIGHTS.nbytes)
+        monkeypatch.setattr(pool_module, "_KEPT_BYTES", WEIGHTS.nbytes)
         other = region(WEIGHTS + 1)
         made(first_contact(GOOD, other, DEVICE, Config(), [INPUT], PATIENT, pool=pool))
         made(contact(pool, "none_at_run"))

@@ -94,8 +94,9 @@ def engine(
             )
             if isinstance(found, Refusal):
                 raise BY_CODE[found.code](found.reason, found.suggestion)
-            if isinstance(found, Contact):
-                met.append(found)
+            if not isinstance(found, Contact):
+                return found
+            met.append(found)
             return found.outputs
 
         return run

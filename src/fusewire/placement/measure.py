@@ -21,7 +21,9 @@ from fusewire.process.procfs import scheduled
 
 # A sample is the median of so many seconds of calls, or of one call that is longer.
 _BATCH = 0.01
-_MOST_CALLS = 200
+_MOST_CALLS = 1000
+# Batches before the first sample.
+_WARMS = 4
 # Threads that spin after a call end within this; those of ONNX Runtime take 50 ms.
 _SETTLES, _TICK = 0.25, 0.004
 # A sample during which threads waited this share of the time for a core is taken again.
@@ -36,10 +38,13 @@ AGAIN = "again"
 
 @dataclass(frozen=True)
 class Way:
-    """Runs a number of times and gives the seconds of each; ``pid`` is the process that works."""
+    """Runs a number of times and gives the seconds of each; ``pid`` is the process that works.
+
+    It is asked for each time: a child that has done many jobs gives way to a new one.
+    """
 
     run: Callable[[int], Sequence[float]]
-    pid: int | None = None
+    pid: Callable[[], int | None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -238,16 +243,19 @@ class _Rounds:
     def _sample(self, name: str) -> float:
         way = self._ways[name]
         if name not in self.calls:
-            # The first runs warm up, and tell how many make a sample.
-            once = min(*way.run(1), *way.run(1))
-            self.calls[name] = round(min(max(_BATCH / max(once, 1e-9), 1), _MOST_CALLS))
+            # The first call is not like the others; then threads wake up and caches fill, and only
+            # calls that follow on each other tell how many make a sample.
+            for _ in range(_WARMS):
+                once = statistics.median(way.run(self.calls.get(name, 1)))
+                self.calls[name] = round(min(max(_BATCH / max(once, 1e-9), 1), _MOST_CALLS))
         attempt = 0
         while True:
             self._settle()
-            before, start = scheduled(way.pid), time.perf_counter()
+            pid = way.pid()
+            before, start = scheduled(pid), time.perf_counter()
             found = way.run(self.calls[name])
             wall = time.perf_counter() - start
-            waited = scheduled(way.pid).waited - before.waited
+            waited = scheduled(pid).waited - before.waited
             if waited <= _STOLEN * wall or attempt == _RETAKES:
                 return statistics.median(found)
             attempt += 1
@@ -255,7 +263,7 @@ class _Rounds:
 
     def _settle(self) -> None:
         """Wait until none of the processes works any more."""
-        pids = {way.pid for way in self._ways.values() if way.pid is not None}
+        pids = {way.pid() for way in self._ways.values()} - {None}
         end = time.monotonic() + _SETTLES
         before = [scheduled(pid).ran for pid in pids]
         while time.monotonic() < end:

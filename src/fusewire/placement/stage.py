@@ -12,8 +12,8 @@ from fusewire.numerics.bound import bindings_of
 from fusewire.ops.sample import HostValue
 from fusewire.placement.candidates import Candidate
 from fusewire.placement.rehearsal import REFERENCE, rehearsed
-from fusewire.process.guard import BY_CODE
-from fusewire.process.isolate import Contact, first_contact, rerun
+from fusewire.process.guard import BY_CODE, Answer
+from fusewire.process.isolate import Contact, first_contact, rerun, timed
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool, shared_pool
 from fusewire.runtime.plan import Region
@@ -33,23 +33,14 @@ class Staged:
 
     def run(self, inputs: Sequence[HostValue]) -> list[HostValue]:
         """Run once more; EngineError if it does not."""
-        return self._again(inputs, 1)[0]
+        return _made(rerun(self.contact, inputs, self.limits, pool=self.pool))
 
     def seconds(self, inputs: Sequence[HostValue], count: int) -> Sequence[float]:
         """Run several times and give the seconds of each."""
-        return self._again(inputs, count)[1]
+        return _made(timed(self.contact, inputs, count, self.limits, pool=self.pool))
 
-    def _again(
-        self, inputs: Sequence[HostValue], count: int
-    ) -> tuple[list[HostValue], Sequence[float]]:
-        found = rerun(self.contact, inputs, self.limits, repeat=count, pool=self.pool)
-        if isinstance(found, Refusal):
-            raise BY_CODE[found.code](found.reason, found.suggestion)
-        return found.outputs, found.seconds
-
-    @property
     def pid(self) -> int | None:
-        """The process that runs it."""
+        """Tell the process that runs it."""
         return self.pool.pid(self.contact.source.reference)
 
 
@@ -81,9 +72,7 @@ class Stage:
             reference, region, home.device, config, inputs, self.limits,
             isolate=self.isolate, pool=pool,
         )  # fmt: skip
-        if isinstance(made, Refusal):
-            raise BY_CODE[made.code](made.reason, made.suggestion)
-        return Staged(candidate, made, pool, self.limits)
+        return Staged(candidate, _made(made), pool, self.limits)
 
     def close(self) -> None:
         """End what was started for plans."""
@@ -92,6 +81,13 @@ class Stage:
         # Each holds an engine and the model; what is chosen runs in this process.
         for reference in self.staged:
             shared_pool().release(reference)
+
+
+def _made(found: Answer | Refusal) -> Answer:
+    """Give what a child made, or raise why it made nothing."""
+    if isinstance(found, Refusal):
+        raise BY_CODE[found.code](found.reason, found.suggestion)
+    return found
 
 
 def _sized(region: Region, inputs: Sequence[HostValue]) -> Graph:

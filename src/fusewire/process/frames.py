@@ -1,7 +1,9 @@
 """Frames: what a parent and its child say to each other, as bytes on a pipe.
 
-Magic, version, lengths, a header in JSON, then blobs. Nothing in a frame can become code or an
-object of any class, and every length is checked before memory is set aside for it. Reading is a
+Magic, version, lengths, a header in JSON, then blobs, which come to lie as they lay: engines copy
+what is not aligned, and what is timed in a child must not be told from what runs in its parent.
+Nothing in a frame can become code or an object of any class, and every length is checked before
+memory is set aside for it. Reading is a
 generator that asks for buffers to be filled, so that one reader serves the child, which blocks,
 and the parent, which must not.
 """
@@ -17,10 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fusewire.errors import EngineGarbage, EngineOutOfMemory
+from fusewire.host import ALIGNMENT
 from fusewire.ir.graph import Array
 
 MAGIC = b"FWpf"
-VERSION = 1
+VERSION = 2
 MAX_HEADER = 1 << 24
 MAX_BLOBS = 1 << 20
 
@@ -47,7 +50,8 @@ class Frame(NamedTuple):
                 f"{MAX_HEADER} and {MAX_BLOBS} are allowed."
             )
         prefix = PREFIX.pack(MAGIC, VERSION, len(sizes), len(header), sum(sizes))
-        start = prefix + struct.pack(f"<{len(sizes)}Q", *sizes) + header
+        leans = [blob.ctypes.data % ALIGNMENT for blob in self.blobs]
+        start = prefix + struct.pack(f"<{2 * len(sizes)}Q", *sizes, *leans) + header
         return [memoryview(start), *(blob.data for blob in self.blobs if blob.nbytes)]
 
 
@@ -63,25 +67,29 @@ def reading(limit: int) -> Generator[memoryview, None, Frame]:
             f"A frame of {length} bytes of header and {count} blobs of {total} bytes: "
             f"{MAX_HEADER}, {MAX_BLOBS} and {limit} are allowed."
         )
-    start = bytearray(8 * count + length)
+    start = bytearray(16 * count + length)
     if start:
         yield memoryview(start)
-    sizes = struct.unpack_from(f"<{count}Q", start)
+    numbers = struct.unpack_from(f"<{2 * count}Q", start)
+    sizes, leans = numbers[:count], numbers[count:]
     if sum(sizes) != total:
         raise EngineGarbage(f"Blobs of {sum(sizes)} bytes in a frame that says {total}.")
-    header = _parsed(start[8 * count :])
+    header = _parsed(start[16 * count :])
     blobs = []
-    for size in sizes:
-        blob = _space(size)
+    for size, lean in zip(sizes, leans, strict=True):
+        blob = _space(size, lean)
         if size:
             yield blob.data
         blobs.append(blob)
     return Frame(header, blobs)
 
 
-def _space(size: int) -> Array:
+def _space(size: int, lean: int) -> Array:
+    """Set memory aside that lies so many bytes behind a multiple of what engines ask for."""
     try:
-        return np.empty(size, np.uint8)
+        room = np.empty(size + ALIGNMENT, np.uint8)
+        start = (lean - room.ctypes.data) % ALIGNMENT
+        return room[start : start + size]
     except MemoryError:
         raise EngineOutOfMemory(f"There is no memory for a blob of {size} bytes.") from None
 

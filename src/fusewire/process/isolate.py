@@ -8,16 +8,14 @@ a machine that starts no children: none is the engine's.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from fusewire.backend import Artifact, Config, Device, Executable, Offer, Refusal, Unavailable
-from fusewire.dtypes import string
 from fusewire.errors import (
     BackendCrashed,
     EngineError,
@@ -26,7 +24,6 @@ from fusewire.errors import (
     OptionsError,
 )
 from fusewire.ir.graph import Array, Graph
-from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
 from fusewire.ops.interpret import Bindings
 from fusewire.ops.sample import HostValue
 from fusewire.process.codec import (
@@ -40,7 +37,7 @@ from fusewire.process.codec import (
     write_value,
 )
 from fusewire.process.frames import Blobs
-from fusewire.process.guard import blaming, described, refusal
+from fusewire.process.guard import blaming, described, guarded, refusal
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import Pool, Seat, shared_pool
 from fusewire.process.trial import (
@@ -49,11 +46,11 @@ from fusewire.process.trial import (
     backend_of,
     bindings,
     output_problem,
-    run_again,
+    run,
+    run_timed,
 )
 
 _KEPT_EXECUTABLES = 8
-_KEPT_BYTES = 1 << 30
 
 # Where nothing is isolated: backends are made once, as in a child.
 _here = functools.cache(backend_of)
@@ -83,14 +80,6 @@ class Contact:
     source: Source = field(repr=False)
     # The name of the executable in the child, or the executable itself where there is no child.
     held: str | Executable = field(repr=False)
-
-
-@dataclass(frozen=True)
-class Rerun:
-    """The outputs of the last of several runs, and the seconds of each."""
-
-    outputs: list[HostValue]
-    seconds: list[float]
 
 
 def probe(
@@ -128,7 +117,7 @@ def claim(
         with (pool or shared_pool()).seated(reference) as (seat, _):
             blobs: Blobs = []
             job = {"kind": "claim", "device": write_record(device, blobs)}
-            job |= _written(seat, graph, blobs)
+            job |= seat.written(graph, blobs)
             return seat.ask(job, blobs, limits, described(graph), read)
     except EngineError as error:
         return [refusal(error, graph)]
@@ -164,35 +153,71 @@ def rerun(
     inputs: Sequence[HostValue],
     limits: ChildLimits = ChildLimits(),
     *,
-    repeat: int = 1,
     pool: Pool | None = None,
-) -> Rerun | Refusal:
+) -> list[HostValue] | Refusal:
     """Run a contact again, where it was made; a child that lost it loads its artifact again."""
-    source, held = contact.source, contact.held
-    what, bound = described(source.region), bindings(source.region, inputs)
+    region, held = contact.source.region, contact.held
+    what, bound = described(region), bindings(region, inputs)
 
-    def read(result: Any, blobs: Iterator[Array]) -> Rerun:
-        row = OBJECT.read(result, blobs)
-        outputs = [read_value(x, blobs) for x in LIST.read(row.get("outputs"), blobs)]
-        _check(source.region, bound, contact.artifact, outputs)
-        return Rerun(outputs, list(TIMES.read(row.get("seconds"), blobs)))
+    def read(result: Any, blobs: Iterator[Array]) -> list[HostValue]:
+        outputs = [read_value(x, blobs) for x in LIST.read(result, blobs)]
+        _check(region, bound, contact.artifact, outputs)
+        return outputs
 
     try:
         if isinstance(held, Executable):
-            name = _here(source.reference).info.name
-            outputs, seconds = run_again(name, what, held, inputs, repeat)
+            name = _here(contact.source.reference).info.name
+            outputs = guarded(name, "run", what, run, held, inputs)
             with blaming(name, "run", what):
-                _check(source.region, bound, contact.artifact, outputs)
-            return Rerun(outputs, seconds)
-        with (pool or shared_pool()).seated(source.reference) as (seat, _):
-            if held not in seat.executables:
-                _in_child(seat, source, inputs, bound, limits, held, contact.artifact)
+                _check(region, bound, contact.artifact, outputs)
+            return outputs
+        with _held(contact, inputs, limits, pool) as seat:
             blobs: Blobs = []
             given = [write_value(x, blobs) for x in inputs]
-            job = {"kind": "run", "held": held, "inputs": given, "repeat": repeat}
+            job = {"kind": "run", "held": held, "inputs": given}
             return seat.ask(job, blobs, limits, what, read)
     except EngineError as error:
-        return refusal(error, source.region)
+        return refusal(error, region)
+
+
+def timed(
+    contact: Contact,
+    inputs: Sequence[HostValue],
+    count: int,
+    limits: ChildLimits = ChildLimits(),
+    *,
+    pool: Pool | None = None,
+) -> list[float] | Refusal:
+    """Run a contact so many times and give the seconds of each; inputs are sent once."""
+    region, held = contact.source.region, contact.held
+    what = described(region)
+    try:
+        if isinstance(held, Executable):
+            return run_timed(_here(contact.source.reference).info.name, what, held, inputs, count)
+        with _held(contact, inputs, limits, pool) as seat:
+            blobs: Blobs = []
+            job = {"kind": "time", "held": held, "count": count, "is_same": seat.inputs is inputs}
+            if seat.inputs is not inputs:
+                job["inputs"] = [write_value(x, blobs) for x in inputs]
+            seconds = seat.ask(job, blobs, limits, what, TIMES.read)
+            seat.inputs = inputs
+            return list(seconds)
+    except EngineError as error:
+        return refusal(error, region)
+
+
+@contextlib.contextmanager
+def _held(
+    contact: Contact, inputs: Sequence[HostValue], limits: ChildLimits, pool: Pool | None
+) -> Iterator[Seat]:
+    """Give the seat of the child that holds a contact, or holds it now."""
+    source, held = contact.source, contact.held
+    assert isinstance(held, str)
+    with (pool or shared_pool()).seated(source.reference) as (seat, _):
+        if held not in seat.executables:
+            bound = bindings(source.region, inputs)
+            _in_child(seat, source, inputs, bound, limits, held, contact.artifact)
+        yield seat
 
 
 def _in_process(source: Source, inputs: Sequence[HostValue], bound: Bindings) -> Contact:
@@ -254,29 +279,10 @@ def _in_child(
     job["artifact"] = known and write_record(known, blobs)
     job["drop"] = seat.executables[: 1 - _KEPT_EXECUTABLES]
     del seat.executables[: 1 - _KEPT_EXECUTABLES]
-    job |= _written(seat, region, blobs)
+    job |= seat.written(region, blobs)
     contact = seat.ask(job, blobs, limits, described(region), read)
     seat.executables.append(held)
     return contact
-
-
-def _written(seat: Seat, region: Graph, blobs: Blobs) -> dict[str, Any]:
-    """Write a region, as the last thing of a job; constants that the child holds are not sent."""
-    needed = {
-        digest: constant.array
-        for digest, constant in constants_of(region).items()
-        if constant.array.nbytes > INLINE_BYTES and constant.type.dtype is not string
-    }
-    new = {digest: array for digest, array in needed.items() if digest not in seat.constants}
-    forget: list[str] = []
-    if sum(seat.constants.values()) + sum(array.nbytes for array in new.values()) > _KEPT_BYTES:
-        forget = [digest for digest in seat.constants if digest not in needed]
-    for digest in forget:
-        del seat.constants[digest]
-    seat.constants |= {digest: array.nbytes for digest, array in new.items()}
-    blobs.append(np.frombuffer(print_graph(region).encode(), np.uint8))
-    constants = {digest: write_value(array, blobs) for digest, array in new.items()}
-    return {"constants": constants, "forget": forget}
 
 
 def _check(

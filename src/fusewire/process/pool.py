@@ -12,15 +12,21 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
+from fusewire.dtypes import string
 from fusewire.errors import EngineGarbage, IsolationError
-from fusewire.ir.graph import Array
+from fusewire.ir.graph import Array, Graph
+from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
 from fusewire.process.child import Child
-from fusewire.process.codec import TEXT
+from fusewire.process.codec import TEXT, write_value
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import BY_CODE, CALLERS
 from fusewire.process.limits import ChildLimits
 
 Answer = TypeVar("Answer")
+# Constants that a child may hold.
+_KEPT_BYTES = 1 << 30
 
 
 class Seat:
@@ -31,6 +37,8 @@ class Seat:
         self.child: Child | None = None
         self.constants: dict[str, int] = {}
         self.executables: list[str] = []
+        # Those that were timed last.
+        self.inputs: object = None
 
     def fill(self, reference: str, jobs: int) -> Child:
         """Give the child, a new one if there is none of use."""
@@ -44,7 +52,25 @@ class Seat:
         """End the child; what it held is gone with it."""
         if self.child is not None:
             self.child.end()
-        self.child, self.constants, self.executables = None, {}, []
+        self.child, self.constants, self.executables, self.inputs = None, {}, [], None
+
+    def written(self, region: Graph, blobs: Blobs) -> dict[str, Any]:
+        """Write a region, as the last of a job, without constants that the child holds."""
+        needed = {
+            digest: constant.array
+            for digest, constant in constants_of(region).items()
+            if constant.array.nbytes > INLINE_BYTES and constant.type.dtype is not string
+        }
+        new = {digest: array for digest, array in needed.items() if digest not in self.constants}
+        forget: list[str] = []
+        if sum(self.constants.values()) + sum(array.nbytes for array in new.values()) > _KEPT_BYTES:
+            forget = [digest for digest in self.constants if digest not in needed]
+        for digest in forget:
+            del self.constants[digest]
+        self.constants |= {digest: array.nbytes for digest, array in new.items()}
+        blobs.append(np.frombuffer(print_graph(region).encode(), np.uint8))
+        constants = {digest: write_value(array, blobs) for digest, array in new.items()}
+        return {"constants": constants, "forget": forget}
 
     def ask(
         self,

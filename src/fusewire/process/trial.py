@@ -107,17 +107,17 @@ def run(executable: Executable, inputs: Sequence[HostValue]) -> list[HostValue]:
     return [x.read() if isinstance(x, Buffer) else x for x in found]
 
 
-def run_again(
-    name: str, what: str, executable: Executable, inputs: Sequence[HostValue], repeat: int
-) -> tuple[list[HostValue], list[float]]:
-    """Run several times; give the last outputs and the seconds of each run."""
+def run_timed(
+    name: str, what: str, executable: Executable, inputs: Sequence[HostValue], count: int
+) -> list[float]:
+    """Run several times and give the seconds of each, with outputs that die before the next."""
     seconds = []
-    outputs: list[HostValue] = []
-    for _ in range(repeat):
+    for _ in range(count):
         start = time.perf_counter()
         outputs = guarded(name, "run", what, run, executable, inputs)
         seconds.append(time.perf_counter() - start)
-    return outputs, seconds
+        del outputs
+    return seconds
 
 
 def _sums(values: Sequence[HostValue]) -> list[int]:

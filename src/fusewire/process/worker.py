@@ -27,7 +27,7 @@ from fusewire.ops.sample import HostValue
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import CALLERS, Phase, blaming, described, guarded
-from fusewire.process.trial import attempt, backend_of, run_again
+from fusewire.process.trial import attempt, backend_of, run, run_timed
 
 _DESCRIPTORS = 4096
 # Above what engines open first, so that one that closes a wrong number does not hit ours.
@@ -48,7 +48,8 @@ class Job:
     artifact: Artifact | None
     region: Graph
     held: str
-    repeat: int
+    count: int
+    is_same: bool
 
 
 class Worker:
@@ -61,6 +62,7 @@ class Worker:
         self._backend: Backend | None = None
         self._constants: dict[str, Constant] = {}
         self._held: dict[str, tuple[str, Executable]] = {}
+        self._timed: list[HostValue] = []
 
     def serve(self) -> None:
         """Answer jobs until the parent is gone."""
@@ -109,7 +111,8 @@ class Worker:
         region = self._region(header, given) if "constants" in header else None
         # A kind of job that lacks one of these does not look at it.
         return Job(header["kind"], device, config, inputs, artifact, cast(Graph, region),
-                   header.get("held", ""), header.get("repeat", 1))  # fmt: skip
+                   header.get("held", ""), header.get("count", 0),
+                   header.get("is_same", False))  # fmt: skip
 
     def _region(self, header: Any, given: Iterator[Array]) -> Graph:
         for digest in header["forget"]:
@@ -128,8 +131,8 @@ class Worker:
         backend, name = self._backend, self._backend.info.name
         if job.kind == "contact":
             return self._contact(backend, job, blobs)
-        if job.kind == "run":
-            return self._run(name, job, blobs)
+        if job.kind in ("run", "time"):
+            return (self._run if job.kind == "run" else self._time)(name, job, blobs)
         if job.kind == "probe":
             self._report("probe")
             return _records(name, "probe", "", guarded(name, "probe", "", backend.probe), blobs)
@@ -154,9 +157,17 @@ class Worker:
     def _run(self, name: str, job: Job, blobs: Blobs) -> Any:
         what, executable = self._held[job.held]
         self._report("run")
-        outputs, seconds = run_again(name, what, executable, job.inputs, job.repeat)
+        outputs = guarded(name, "run", what, run, executable, job.inputs)
         with blaming(name, "run", what):
-            return {"outputs": [write_value(x, blobs) for x in outputs], "seconds": seconds}
+            return [write_value(x, blobs) for x in outputs]
+
+    def _time(self, name: str, job: Job, blobs: Blobs) -> Any:
+        """Run several times on what is given, or on what was given last."""
+        what, executable = self._held[job.held]
+        self._report("run")
+        if not job.is_same:
+            self._timed = job.inputs
+        return run_timed(name, what, executable, self._timed, job.count)
 
 
 def _records(name: str, phase: Phase, what: str, found: Any, blobs: Blobs) -> Any:
