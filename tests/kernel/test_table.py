@@ -3,13 +3,22 @@
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
+from fusewire.dtypes import float32
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower, lower_fusion
 from fusewire.kernel.build.table import elements, expansion_refusal, refusal, wholes
 from fusewire.kernel.interpret import interpret
 from fusewire.kernel.verify import verify_lowered
+from fusewire.ops.activation import gelu
 from fusewire.ops.declare import Op
+from fusewire.ops.elementwise import add
+from fusewire.ops.iteration import scan
+from fusewire.ops.normalization import softmax
+from fusewire.ops.subgraph import subgraph
 from fusewire.ops.table import all_ops
 from fusewire.rewrite.fusion import fuse
 from fusewire.rewrite.kinds import Kind, kind_of
@@ -86,3 +95,15 @@ def test_fusion_knows_the_kind_of_every_op_of_the_table() -> None:
     for op in elements():
         case = next(iter(cases([OPS[op]])))
         assert kind_of(case.make()[0].nodes[0]) is not Kind.WHOLE, op
+
+
+def test_composites_in_the_body_of_a_scan_have_kernels() -> None:
+    row = TensorType(float32, (5,))
+    body = subgraph(lambda total, x: [add(total, softmax(x)), gelu(x)], row, row)
+    first, rows = Value(row, "first"), Value(TensorType(float32, (3, 5)), "rows")
+    graph = Graph([first, rows], list(scan(first, rows, body=body, carries=1, scans=1)))
+    assert expansion_refusal(graph.nodes[0]) is None
+    inputs: list[Any] = [np.ones(5, np.float32), np.arange(15, dtype=np.float32).reshape(3, 5) / 7]
+    made = lower_fusion(fuse(graph, refusal))
+    verify_lowered(made)
+    assert not value_problems(graph, inputs, interpret(made, inputs))

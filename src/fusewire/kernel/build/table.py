@@ -100,9 +100,12 @@ def _type_refusal(node: Node) -> str | None:
 
 
 def expansion_refusal(node: Node, refuses: Refuses = refusal) -> str | None:
-    """Answer None for a node that is taken, or a composite all parts of which are; else why not."""
+    """Answer None for a node that is taken, or a composite all parts of which are; else why not.
+
+    Composites in the body of a scan are judged by their parts as well.
+    """
     reason = refuses(node)
-    if reason is None or not get_op(node.op).is_composite:
+    if reason is None or not (get_op(node.op).is_composite or node.op == "scan"):
         return reason
     if (types := _type_refusal(node)) is not None:
         return types
