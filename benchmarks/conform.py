@@ -1,10 +1,10 @@
 """What does each engine prove of the ops, and what does it refuse?
 
-    python benchmarks/conform.py [--backends xla,webgpu] [--keep DIR] [--write FILE]
+    python benchmarks/conform.py [--backends xla,webgpu] [--helped xla] [--keep DIR] [--write FILE]
 
-Runs `fusewire conform BACKEND --record` and `fusewire conform BACKEND --fallback`, each in a
-process of its own, and writes one table of all. With --keep, what a run reports is kept there and
-not run again. Exit 1 if a run found a problem.
+Runs `fusewire conform BACKEND --record` and, of those in --helped, `fusewire conform BACKEND
+--fallback`, each in a process of its own, and writes one table of all. With --keep, what a run
+reports is kept there and not run again. Exit 1 if a run found a problem.
 """
 
 from __future__ import annotations
@@ -151,7 +151,10 @@ def page(reports: list[Report], rescued: list[Report]) -> Iterator[str]:
     )
     yield from table([alone(report) for report in reports])
     yield "## With fallback\n"
-    yield "Every op, strings and sequences too, by `fw.compile` with `fallback='allow'`.\n"
+    left = {report["backend"] for report in reports} - {report["backend"] for report in rescued}
+    yield "Every op, strings and sequences too, by `fw.compile` with `fallback='allow'`." + (
+        f" Not run: {', '.join(sorted(left))}.\n" if left else "\n"
+    )
     yield from table([helped(report) for report in rescued])
     yield "## Proven, by family\n"
     yield from table(list(families(reports)))
@@ -171,6 +174,7 @@ def page(reports: list[Report], rescued: list[Report]) -> Iterator[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backends", help="names, with commas; ours by default")
+    parser.add_argument("--helped", help="names to run with fallback as well; all by default")
     parser.add_argument("--keep", type=Path, help="a folder for what the runs report")
     parser.add_argument("--write", type=Path, default=RESULTS)
     given = parser.parse_args()
@@ -181,7 +185,8 @@ def main() -> int:
         folder = given.keep or Path(temporary)
         folder.mkdir(exist_ok=True)
         reports = [run(name, folder, "--record") for name in names]
-        rescued = [run(name, folder, "--fallback") for name in names]
+        aided = given.helped.split(",") if given.helped else names
+        rescued = [run(name, folder, "--fallback") for name in aided]
     given.write.write_text("\n".join(page(reports, rescued)) + "\n", encoding="utf-8")
     problems = [problem for report in (*reports, *rescued) for problem in report["problems"]]
     print("\n".join(problems))

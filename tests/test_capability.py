@@ -16,7 +16,7 @@ from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases
 from fusewire.testing.demonstration import demonstrate
 
-OURS = ("onnxruntime", "openvino", "reference", "webgpu", "xla")
+OURS = ("onnxruntime", "openvino", "reference", "triton", "webgpu", "xla")
 SHOWN = {"JIT": Shown(True, "16 steps take 1.4 times as long as one.")}
 
 
