@@ -166,18 +166,39 @@ def aligned_empty(shape: tuple[int, ...], of: np.dtype[Any]) -> _Array:
 
     What is in it is anybody's: whoever gets it writes all of it before it is read.
     """
+    return maker(shape, of)()[0]
+
+
+@lru_cache(maxsize=256)
+def maker(shape: tuple[int, ...], of: np.dtype[Any]) -> Callable[[], tuple[_Array, int]]:
+    """Give what makes such arrays: each with its address, as ``aligned_empty`` makes them.
+
+    After a program that fills the caches, every object that is touched here costs.
+    """
     size = math.prod(shape) * of.itemsize
     if size < LARGE:
-        raw = np.empty(size + ALIGNMENT, np.uint8)
-        return np.ndarray(shape, of, raw, -_address(raw) % ALIGNMENT)
+
+        def make() -> tuple[_Array, int]:
+            raw = np.empty(size + ALIGNMENT, np.uint8)
+            start = _address(raw)
+            gap = -start % ALIGNMENT
+            return np.ndarray(shape, of, raw, gap), start + gap
+
+        return make
     # Sizes up to an eighth apart share; what is not written to takes no memory.
     step = 1 << (size.bit_length() - 4)
     rounded = -(-size // step) * step
-    block = POOL.take(rounded)
-    if block is None:
-        block = np.empty(rounded + ALIGNMENT, np.uint8)
-    start = _address(block)
-    return POOL.lend(shape, of, rounded, block, start + -start % ALIGNMENT)
+    lend, pool = lender(shape, of), POOL
+
+    def again() -> tuple[_Array, int]:
+        found = pool.take(rounded)
+        if found is None:
+            block = np.empty(rounded + ALIGNMENT, np.uint8)
+            start = _address(block)
+            found = block, start + -start % ALIGNMENT
+        return lend(_Lease(pool, rounded, size, found), found[1]), found[1]
+
+    return again
 
 
 def aligned_copy(array: _Array) -> _Array:

@@ -15,7 +15,7 @@ import openvino
 from fusewire.backend import Done, Event, Executable, Fact, Held, Role, Slot
 from fusewire.backends.openvino.edges import Edge, Told, input_edge, output_edge
 from fusewire.backends.openvino.storage import Storage
-from fusewire.host import aligned_empty
+from fusewire.host import aligned_empty, maker
 from fusewire.ir.dims import Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Array
 
@@ -50,7 +50,11 @@ class OpenvinoExecutable(Executable):
                 edges[slot.role].append(slot)
         self._inputs = list(map(input_edge, edges["input"], told["input"]))
         self._outputs = list(map(output_edge, edges["output"], told["output"]))
-        self._kind = _Bound if all(map(_is_small, (*self._inputs, *self._outputs))) else _Request
+        self._kind: type[_Bound | _Request] = _Request
+        if all(map(_is_small, (*self._inputs, *self._outputs))):
+            self._kind = _Bound
+        elif all(map(_is_placed, self._outputs)):
+            self._kind = _Placed
         self._free: list[_Bound | _Request] = [self._request()]
 
     @property
@@ -91,6 +95,10 @@ def _is_small(edge: Edge) -> bool:
     return edge.is_static and 0 < edge.bytes <= SMALL
 
 
+def _is_placed(edge: Edge) -> bool:
+    return edge.is_static and edge.bytes > SMALL and edge.show is None
+
+
 class _Bound:
     """One request for small tensors of known shapes: all that it reads and writes stays bound."""
 
@@ -128,6 +136,16 @@ class _Request:
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         """Bind what is new, infer, and take the outputs."""
+        self._take(inputs)
+        fresh = self._fresh(inputs, outputs) if True in self._large else {}
+        values = self._request.infer(share_outputs=True).values()
+        found = [self._taken(place, value, fresh.get(place)) for place, value in enumerate(values)]
+        for place, value in enumerate(found):
+            if value.size == 0:
+                found[place] = self._emptied(place, value, inputs)
+        return found
+
+    def _take(self, inputs: Sequence[Any]) -> None:
         bound = self._bound
         for place, edge in enumerate(self._inputs):
             x = inputs[place]
@@ -138,13 +156,6 @@ class _Request:
                 held[...] = x
             elif held is not x:
                 self._bind(place, edge, x)
-        fresh = self._fresh(inputs, outputs) if True in self._large else {}
-        values = self._request.infer(share_outputs=True).values()
-        found = [self._taken(place, value, fresh.get(place)) for place, value in enumerate(values)]
-        for place, value in enumerate(found):
-            if value.size == 0:
-                found[place] = self._emptied(place, value, inputs)
-        return found
 
     def _bind(self, place: int, edge: Edge, x: Array) -> None:
         if x.nbytes <= SMALL or not x.flags.c_contiguous or not x.flags.writeable:
@@ -212,6 +223,36 @@ class _Request:
                 if alone is not None:
                     bound[alone] = size
         return bound
+
+
+@final
+class _Placed(_Request):
+    """One request whose outputs are all large, and of known shapes."""
+
+    def __init__(self, request: Any, inputs: Sequence[Edge], outputs: Sequence[Edge]) -> None:
+        super().__init__(request, inputs, outputs)
+        self._infer = request.infer
+        self._makers = [maker(edge.shape, edge.storage.carrier) for edge in outputs]
+        # Where the last run wrote: mostly that is free again, and bound already.
+        self._starts = [0] * len(outputs)
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
+        """Bind what is new, and infer."""
+        starts = self._starts
+        if outputs is not None:
+            starts[:] = [0] * len(starts)
+            return super().run(inputs, outputs)
+        self._take(inputs)
+        found = []
+        for place, make in enumerate(self._makers):
+            array, start = make()
+            if starts[place] != start:
+                tensor = _tensor(self._outputs[place].storage, array)
+                self._request.set_output_tensor(place, tensor)
+                starts[place] = start
+            found.append(array)
+        self._infer(share_outputs=True)
+        return found
 
 
 def _takes(given: Any, shape: tuple[int, ...], edge: Edge, inputs: Sequence[Any]) -> bool:
