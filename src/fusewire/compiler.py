@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fusewire.errors import SizesNeededError
 from fusewire.frontend import Limits, Reading, Structure
 from fusewire.ir.graph import Graph
 from fusewire.options import Options
-from fusewire.recall import recalled
+from fusewire.policy import FALLBACK
+from fusewire.recall import Recall
 from fusewire.runtime.entry import Entry
 from fusewire.runtime.program import Program
 
@@ -35,29 +37,37 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     chosen = Options.of(options, fields_)
     name = source.name if isinstance(source, Graph) else getattr(source, "__name__", "program")
 
-    def planner() -> Recipe:
-        from fusewire.entries import Recipe
+    planner = partial(_recipe, chosen)
 
-        return Recipe(chosen)
+    def fresh(arguments: tuple[Any, ...], is_open: bool = False) -> Entry:
+        recipe, reading = planner(), _read(source, arguments, is_open)
+        return recipe.entry(reading, arguments, recipe.key(reading, arguments, is_open))
 
     def make(arguments: tuple[Any, ...], is_open: bool = False) -> Entry:
-        recipe, reading = planner(), _read(source, arguments, is_open)
-        return recipe.entry(reading, arguments, recipe.key(reading, arguments))
+        return recall.entry(arguments, is_open) or fresh(arguments, is_open)
 
-    found = recalled(source, example, chosen, lambda: _read(source, example), planner)
-    if found is not None:
-        return Program(name, make, [found])
+    recall = Recall(source, chosen, partial(_read, source), planner)
     if isinstance(source, Graph) or example:
         return Program(name, make, [make(example)])
-    from fusewire.registry import REGISTRY
+    if (found := recall.entry(())) is not None:
+        return Program(name, make, [found])
+    if not recall.needs_sizes:
+        from fusewire.registry import REGISTRY
 
-    if REGISTRY.frontend_for(source).needs_example:
-        return Program(name, make)
-    try:
-        return Program(name, make, [make(())])
-    except SizesNeededError:
-        # Read at the first call, with the sizes that it cannot do without.
-        return Program(name, lambda arguments: make(arguments, is_open=True))
+        if REGISTRY.frontend_for(source).needs_example:
+            return Program(name, make)
+        try:
+            return Program(name, make, [fresh(())])
+        except SizesNeededError:
+            recall.note_sizes()
+    # Read at the first call, with the sizes that it cannot do without.
+    return Program(name, partial(make, is_open=True))
+
+
+def _recipe(options: Options) -> Recipe:
+    from fusewire.entries import Recipe
+
+    return Recipe(options)
 
 
 def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
@@ -90,7 +100,7 @@ def run(op: str, *arrays: Any, backend: str = "reference", **attrs: Any) -> Any:
     >>> run("reduce_sum", np.ones((2, 3), np.float32), axes=(1,))
     array([3., 3.], dtype=float32)
     """
-    from fusewire.entries import FALLBACK, reference
+    from fusewire.entries import reference
     from fusewire.ops.interpret import graph_of
     from fusewire.ops.table import get_op
     from fusewire.region import build

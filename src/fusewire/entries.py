@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
-import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fusewire.backend import Config
-from fusewire.errors import FallbackWarning, NoneRightError, RefusedError, UnavailableError
-from fusewire.frontend import Reading, Structure
-from fusewire.ir.graph import Graph, Node
+from fusewire.errors import NoneRightError, RefusedError, UnavailableError
+from fusewire.frontend import Reading
+from fusewire.ir.graph import Graph
 from fusewire.numerics.judge import Verdict
 from fusewire.ops.table import verify
 from fusewire.options import Options
@@ -26,27 +21,26 @@ from fusewire.placement.claims import Home
 from fusewire.placement.contact import Maker
 from fusewire.placement.decide import Choice, Question, decide, read_tried
 from fusewire.placement.explain import Explanation
-from fusewire.placement.keys import backend_fields, host_fields, settings, state_of_code
+from fusewire.placement.keeping import Keeping
+from fusewire.placement.keys import host_fields, settings, state_of_code
 from fusewire.placement.ledger import Ledger
 from fusewire.placement.planner import Planned, make_plan
 from fusewire.placement.quarantine import Fact
-from fusewire.placement.remember import Made, Memory, Sketch
+from fusewire.placement.remember import Made, Memory
 from fusewire.placement.select import Search, choose, fitting
-from fusewire.recall import file_key
+from fusewire.placement.sketch import Sketch
+from fusewire.policy import FALLBACK
+from fusewire.recall import file_key, warn_outside
 from fusewire.region import first_device
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.entry import Details, Entry, Runner, Undecided, plain
 from fusewire.runtime.execute import PlanRunner
-from fusewire.runtime.plan import Plan
+from fusewire.runtime.plan import Course
 from fusewire.runtime.transfer import to_host
 from fusewire.runtime.why import Tried
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
-
-# Runs every graph, and is always there.
-FALLBACK = "reference"
-_PACKAGE = str(Path(__file__).parent)
 
 
 def reference() -> Home:
@@ -99,7 +93,8 @@ class Recipe:
         notes: list[str] = []
         home = self._home(graph, notes)
         planned = self._plan(graph, home, notes)
-        return self._assembled(reading, Candidate(home, planned), key, notes)
+        # What was not to be had may be there the next time.
+        return self._assembled(reading, Candidate(home, planned), None if notes else key, notes)
 
     def _decided(
         self, reading: Reading, graph: Graph, key: Key | None, arguments: tuple[Any, ...]
@@ -120,10 +115,8 @@ class Recipe:
         except NoneRightError as error:
             return self._unchosen(reading, graph, error)
         options.tell("ready", 1.0)
-        found = decided.candidate
-        if options.fallback == "warn" and (left := found.planned.left_over()):
-            _warn(_left_over(found.home, left, found.planned.plan))
-        return self._assembled(reading, found, key, decided.notes, decided.tried, decided.cut_at)
+        found, notes = decided.candidate, decided.notes
+        return self._assembled(reading, found, key, notes, decided.tried, decided.cut_at)
 
     def _unchosen(self, reading: Reading, graph: Graph, error: NoneRightError) -> Entry:
         """Run what was not compared: of those that were, none is right."""
@@ -159,14 +152,12 @@ class Recipe:
                 raise RefusedError(f"{said} Raise max_crossings, or choose another backend.")
             self._say(notes, f"{said} All of it runs on {FALLBACK}.")
             return make_plan(graph, [spare])
-        if options.fallback == "warn" and (left := planned.left_over()):
-            _warn(_left_over(home, left, planned.plan))
         return planned
 
     def _say(self, notes: list[str], said: str) -> None:
         notes.append(said)
         if self.options.fallback == "warn":
-            _warn(said)
+            warn_outside(said)
 
     def _assembled(
         self, reading: Reading, found: Candidate, key: Key | None, notes: Sequence[str],
@@ -175,15 +166,19 @@ class Recipe:
         """Make a plan ready to run."""
         options, spare = self.options, reference()
         home, planned = found.home, found.planned
+        said = _left_over(home, planned) if options.fallback == "warn" else []
+        for sentence in said:
+            warn_outside(sentence)
         config = found.config(options.config)
         maker = Maker(home, spare, config, options.fallback, self.memory)
-        homes = [home] if options.fallback == "error" else [home, spare]
         plan, graph = planned.plan, planned.plan.graph
+        keeping = None if key is None else Keeping(self.memory, key, home, spare, config)
+        if options.canary or keeping is None or not keeping.is_ours:
+            keeping = None
+        else:
+            keeping.keep(reading, found, tried, cut_at, said)
         runner = PlanRunner(
-            plan.course,
-            maker.make,
-            maker.rescue,
-            lambda body: make_plan(body, homes, spare).plan.course,
+            plan.course, maker.make, maker.rescue, lambda body: self._body(body, maker, keeping)
         )
         made: Runner = runner
         if options.canary and home.name != FALLBACK:
@@ -192,15 +187,24 @@ class Recipe:
                 lambda inputs, verdict: self._remade(reading, found, inputs, verdict),
             )  # fmt: skip
         details = Details(graph, plan, Explanation(planned, maker, tuple(notes), tried).why)
-        is_ours = REGISTRY.backends.describe(home.name).distribution == "fusewire"
-        if key is not None and is_ours and plan.is_whole and not options.canary:
-            self.memory.keep_sketch(
-                key, replace(_sketch(reading, found, config, tried), cut_at=cut_at)
-            )
         return Entry(
             graph.inputs, made, reading.arguments, reading.results, home.name,
             len(graph.nodes), lambda: details,
         )  # fmt: skip
+
+    def _body(self, body: Graph, maker: Maker, keeping: Keeping | None) -> Course:
+        """Plan a body of control flow in which sizes are known."""
+        homes = [maker.home] if self.options.fallback == "error" else [maker.home, maker.spare]
+        course = make_plan(body, homes, maker.spare).plan.course
+        if keeping is not None:
+            keeping.keep_body(body, course)
+        return course
+
+    def replanned(self, maker: Maker, body: Graph, key: Key | None) -> Course:
+        """Plan a body of a plan that was recalled; with a key, that is remembered."""
+        parts = maker.home, maker.spare, maker.config
+        keeping = None if key is None else Keeping(self.memory, key, *parts)
+        return self._body(body, maker, keeping)
 
     def _remade(
         self, reading: Reading, found: Candidate, inputs: Sequence[Any], verdict: Verdict
@@ -234,18 +238,19 @@ class Recipe:
             "code": state_of_code(), **dict(host_fields()),
         }  # fmt: skip
 
-    def key(self, reading: Reading, example: Sequence[Any]) -> Key | None:
+    def key(self, reading: Reading, example: Sequence[Any], is_open: bool) -> Key | None:
         """Name what is remembered of a file that was read; None where nothing is."""
         if reading.digest is None or self.memory.store is None or REGISTRY.extensions.names():
             return None
-        return file_key(reading.digest, example, self.options)
+        return file_key(reading.digest, example, is_open, self.options)
 
     def maker(self, sketch: Sketch, contacts: list[Made]) -> Maker:
         """Make what makes the region of a plan that was recalled."""
         options = self.options
         backend = REGISTRY.get(sketch.backend, isolate=options.isolate, limits=options.limits)
-        isolated = sketch.reference if options.isolate and not backend.info.trusted else None
-        home = Home(backend, sketch.device, isolated, options.limits)
+        station = sketch.stations[sketch.backend]
+        isolated = station.reference if options.isolate and not backend.info.trusted else None
+        home = Home(backend, station.device, isolated, options.limits)
         config = Choice.from_data(sketch.choice).config(options.config)
         return Maker(home, reference(), config, options.fallback, self.memory, contacts)
 
@@ -259,20 +264,6 @@ class Recipe:
         return Details(plan.graph, plan, Explanation(planned, maker, (), tried).why)
 
 
-def _sketch(reading: Reading, found: Candidate, config: Config, tried: Sequence[Tried]) -> Sketch:
-    (step,) = found.planned.plan.steps
-    region, graph, backend = step.region, found.planned.plan.graph, found.home.backend
-    plugin = REGISTRY.backends.describe(found.home.name)
-    return Sketch(
-        tuple((v.name or "", v.type) for v in graph.inputs), reading.results.names,
-        reading.results.tree is Structure.LEAF, region.backend, region.device, region.shapes,
-        region.outline.digest, len(graph.nodes), plugin.reference,
-        backend_fields(backend, region.device, config),
-        {name: os.environ.get(name) for name in backend.info.environment},
-        Choice.of(found).to_data(), [asdict(row) for row in tried],
-    )  # fmt: skip
-
-
 def _version(name: str) -> str:
     """Name a backend with the version of what it drives."""
     plugin = REGISTRY.backends.describe(name)
@@ -281,18 +272,14 @@ def _version(name: str) -> str:
     return f"{name} {REGISTRY.backends.get(name).info.version}"
 
 
-def _warn(said: str) -> None:
-    """Warn at the line outside of this package that asked."""
-    depth, frame = 1, sys._getframe(0).f_back
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(said, FallbackWarning, stacklevel=depth)
-
-
-def _left_over(home: Home, left: Mapping[Node, str], plan: Plan) -> str:
+def _left_over(home: Home, planned: Planned) -> list[str]:
+    """Say what does not run where it was asked to, if anything."""
+    left, plan = planned.left_over(), planned.plan
+    if not left:
+        return []
     node, reason = next(iter(left.items()))
-    return (
+    return [
         f"{len(left)} of {len(plan.graph.nodes)} nodes do not run on {home.name} and run on "
         f"{FALLBACK}, in {len(plan.steps)} regions. The first is {node!r}: {reason} "
         "Use fallback='allow' to accept this, or 'error' to refuse it."
-    )
+    ]

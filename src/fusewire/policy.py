@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 # What becomes of nodes that a backend refuses.
 Fallback = Literal["error", "warn", "allow"]
+# Runs every graph, and is always there.
+FALLBACK = "reference"
 
 
 @dataclass(frozen=True)

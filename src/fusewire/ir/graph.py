@@ -30,17 +30,22 @@ Attr: TypeAlias = (
 
 
 class Constant:
-    """A tensor known before the program runs; loaded when asked for, hashed once."""
+    """A tensor known before the program runs; loaded when asked for, hashed once.
+
+    ``digest`` is that of one which was hashed before.
+    """
 
     __slots__ = ("_array", "_digest", "_load", "type")
 
-    def __init__(self, type_: TensorType, load: Callable[[], Array]) -> None:
+    def __init__(
+        self, type_: TensorType, load: Callable[[], Array], digest: str | None = None
+    ) -> None:
         if not type_.is_static:
             raise GraphError(f"A constant of type {type_}: its dims must be ints.")
         self.type = type_
         self._load: Callable[[], Array] | None = load
         self._array: Array | None = None
-        self._digest: str | None = None
+        self._digest = digest
 
     @staticmethod
     def of(array: Any) -> Constant:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewire.backend import Artifact, Backend, Config, Exchange, Executable, Held, Refusal
 from fusewire.errors import EngineError, FallbackWarning, RefusedError
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of
 from fusewire.placement.claims import Home
 from fusewire.placement.keys import artifact_key
 from fusewire.placement.quarantine import Fact, quarantined
+from fusewire.placement.reload import loaded, reload
 from fusewire.placement.remember import Made, Memory
 from fusewire.policy import Fallback
 from fusewire.process.guard import BY_CODE, guarded
@@ -71,7 +71,7 @@ class Maker:
         try:
             artifact, metrics = self._compiled(backend, outline, sized, config, inputs)
             weights = weights_of(artifact, constants_of(sized))
-            found = self._loaded(outline, backend, artifact, weights)
+            found = loaded(outline, backend, artifact, weights)
         except EngineError as error:
             return self.rescue(outline, sized, error)
         if key is not None and self.memory is not None:
@@ -95,29 +95,12 @@ class Maker:
         self, outline: Outline, key: Key, graph: Callable[[], Graph]
     ) -> tuple[Executable, Exchange] | None:
         assert self.memory is not None, "there was a key"
-        start = time.perf_counter()
-        held = self.memory.artifact(key)
-        if held is None:
+        found = reload(self.memory, key, outline, self.home.backend, graph)
+        if found is None:
             return None
-        artifact, weights = held
-        if any(slot.digest not in weights for slot in artifact.slots if slot.digest is not None):
-            weights = weights_of(artifact, constants_of(graph()))
-        try:
-            found = self._loaded(outline, self.home.backend, artifact, weights)
-        except EngineError:
-            # It loaded once: whatever changed, it is made anew.
-            self.memory.drop(key)
-            return None
-        metrics = {"load_seconds": time.perf_counter() - start}
+        metrics = {"load_seconds": found.seconds}
         self._note(outline, "ready", outline.backend, metrics=metrics, key=key, cache="hit")
-        return found
-
-    def _loaded(
-        self, outline: Outline, backend: Backend, artifact: Artifact, weights: Mapping[str, Array]
-    ) -> tuple[Executable, Exchange]:
-        name = outline.backend
-        made = guarded(name, "load", name, backend.load, artifact, outline.device, weights)
-        return made, guarded(name, "load", name, _exchange, backend, made)
+        return found.executable, found.exchange
 
     def _compiled(
         self, backend: Backend, outline: Outline, graph: Graph, config: Config,
@@ -168,13 +151,3 @@ class Maker:
             "", outline.backend, inputs, outcome, runs_on, isolated, *said, metrics, cache
         )
         self.contacts.append(Made(outline, contacted, key))
-
-
-def _exchange(backend: Backend, made: object) -> Exchange:
-    """Ask how tensors go into what was loaded, and see that it can be asked."""
-    exchange: object = backend.exchange
-    if not (isinstance(made, Executable) and isinstance(exchange, Exchange)):
-        kinds = f"{type(made).__name__} and {type(exchange).__name__}"
-        raise TypeError(f"expected Executable and Exchange, found {kinds}")
-    bool(made.is_reentrant)
-    return exchange

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fusewire.backend import Backend, Config, Device
+from fusewire.ir.graph import Graph
+from fusewire.ir.hash import exact_hash
 from fusewire.process.machine import machine
 from fusewire.runtime.plan import Outline
 from fusewire.store.key import Key
@@ -44,6 +46,11 @@ def artifact_fields(
         ("device", outline.device.id),
     )
     return (*own, *fields)
+
+
+def body_key(plan: Key, body: Graph) -> Key:
+    """Name the plan of a body, within that of the graph around it."""
+    return Key(plan.kind, (*plan.fields, ("body", exact_hash(body))))
 
 
 def settings(config: Config) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What is remembered of programs: artifacts with their weights, and the outlines of plans.
+"""What is remembered of programs: artifacts with their weights, and sketches of plans.
 
 All of it is in the store, under keys that name what it depends on; with no store, what this
 process made is kept for this process alone. Whatever cannot be read back is a miss.
@@ -9,24 +9,31 @@ from __future__ import annotations
 import contextlib
 import json
 import struct
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
-from fusewire.backend import Artifact, Device, Shapes
-from fusewire.errors import FusewireError, StoreError
+from fusewire.backend import Artifact
+from fusewire.errors import FusewireError
 from fusewire.ir.graph import Array
-from fusewire.ir.parse import parse_type
-from fusewire.ir.types import Type
+from fusewire.placement.sketch import (
+    MakeCourse,
+    Sketch,
+    read_course,
+    read_sketch,
+    write_course,
+    write_sketch,
+)
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import Blobs
-from fusewire.runtime.plan import Outline
+from fusewire.runtime.plan import Course, Outline
 from fusewire.runtime.why import Contacted
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
+Read = TypeVar("Read")
 _LENGTH = struct.Struct("<Q")
 _ALIGNED = 64
 # Where large bytes begin after a multiple of it: the C library keeps 16, and Python 32.
@@ -35,32 +42,6 @@ _BEGIN = 48
 _MOST_WEIGHTS = 2**30
 # With no store: what this process made last.
 _HELD = 16
-
-
-@dataclass(frozen=True)
-class Sketch:
-    """A plan of one region, as far as a call must know it; the rest is read when it is asked for.
-
-    ``reference`` is "module:Class" of the backend, ``fields`` are what its artifacts depend on
-    beside region and sizes, ``environment`` the variables that it listens to, as they were.
-    ``choice`` is the form and the options of the backend, ``tried`` what was compared, ``cut_at``
-    the budget in seconds that ended this early, None if none did.
-    """
-
-    inputs: tuple[tuple[str, Type], ...]
-    outputs: tuple[str, ...]
-    is_alone: bool
-    backend: str
-    device: Device
-    shapes: Shapes
-    region: str
-    nodes: int
-    reference: str
-    fields: tuple[tuple[str, str], ...]
-    environment: Mapping[str, str | None] = field(default_factory=dict)
-    choice: Mapping[str, Any] = field(default_factory=dict)
-    tried: Sequence[Mapping[str, Any]] = ()
-    cut_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -116,14 +97,8 @@ class Memory:
 
     def artifact(self, key: Key) -> tuple[Artifact, dict[str, Array]] | None:
         """Give an artifact, and its weights by digest as far as they are kept."""
-        held = self.get(key)
-        if held is None:
-            return None
-        try:
-            header, blobs = unframed(held)
-            artifact = read_record(header, blobs, Artifact)
-        except (FusewireError, ValueError):
-            self.drop(key)
+        artifact = self._read(key, _read_artifact, unframed)
+        if artifact is None:
             return None
         return artifact, self._weights(key) if _needs(artifact) else {}
 
@@ -142,56 +117,50 @@ class Memory:
             self.put(beside, framed(written, blobs))
 
     def _weights(self, key: Key) -> dict[str, Array]:
-        held = self.get(_beside(key))
-        if held is None:
-            return {}
-        try:
-            header, blobs = unframed(held)
-            return {digest: read_value(x, blobs) for digest, x in header.items()}
-        except (FusewireError, ValueError, AttributeError):
-            self.drop(_beside(key))
-            return {}
+        return self._read(_beside(key), _read_weights, unframed) or {}
 
     def sketch(self, key: Key) -> Sketch | None:
         """Give the sketch of a plan."""
+        return self._read(key, read_sketch, _unlined)
+
+    def keep_sketch(self, key: Key, sketch: Sketch) -> None:
+        """Keep the sketch of a plan."""
+        blobs: Blobs = []
+        header = write_sketch(sketch, blobs)
+        self.put(key, _lined(header, blobs))
+
+    def course(self, key: Key) -> MakeCourse | None:
+        """Give the course of a body of control flow."""
+        return self._read(key, read_course, _unlined)
+
+    def keep_course(self, key: Key, course: Course) -> None:
+        """Keep the course of a body of control flow."""
+        blobs: Blobs = []
+        header = write_course(course, blobs)
+        self.put(key, _lined(header, blobs))
+
+    def _read(
+        self, key: Key, read: Callable[[Any, Iterator[Array]], Read],
+        parts: Callable[[bytes], tuple[Any, Iterator[Array]]],
+    ) -> Read | None:  # fmt: skip
         held = self.get(key)
         if held is None:
             return None
         try:
-            return _read_sketch(json.loads(held))
-        except (FusewireError, ValueError, TypeError, KeyError):
+            return read(*parts(held))
+        except (FusewireError, ValueError, TypeError, KeyError, AttributeError):
             self.drop(key)
             return None
 
-    def keep_sketch(self, key: Key, sketch: Sketch) -> None:
-        """Keep the sketch of a plan."""
-        row = {
-            "inputs": [[name, str(type_)] for name, type_ in sketch.inputs],
-            "outputs": list(sketch.outputs), "is_alone": sketch.is_alone,
-            "backend": sketch.backend, "device": write_record(sketch.device, []),
-            "shapes": sketch.shapes, "region": sketch.region, "nodes": sketch.nodes,
-            "reference": sketch.reference, "fields": [list(pair) for pair in sketch.fields],
-            "environment": dict(sketch.environment), "choice": dict(sketch.choice),
-            "tried": list(sketch.tried), "cut_at": sketch.cut_at,
-        }  # fmt: skip
-        self.put(key, json.dumps(row).encode())
+
+def _lined(header: Any, blobs: Sequence[Array]) -> bytes:
+    """Write a header and blobs, which are few and small, as JSON, as all data is."""
+    return json.dumps({"row": header, "blobs": [blob.tobytes().hex() for blob in blobs]}).encode()
 
 
-def _read_sketch(row: Any) -> Sketch:
-    shapes: Shapes = row["shapes"]
-    if shapes not in ("static", "dynamic") or type(row["nodes"]) is not int:
-        raise StoreError("A plan holds what is not of its kind.")
-    pairs = [(name, text) for name, text in row["fields"]]
-    texts = (row["backend"], row["region"], row["reference"], *row["outputs"], *sum(pairs, ()))
-    if not all(isinstance(text, str) for text in texts) or not isinstance(row["choice"], dict):
-        raise StoreError("A plan holds what is not of its kind.")
-    return Sketch(
-        tuple((str(name), parse_type(of)) for name, of in row["inputs"]),
-        tuple(row["outputs"]), bool(row["is_alone"]), row["backend"],
-        read_record(row["device"], iter(()), Device), shapes, row["region"], row["nodes"],
-        row["reference"], tuple(pairs), dict(row["environment"]), row["choice"],
-        list(row["tried"]), None if row["cut_at"] is None else float(row["cut_at"]),
-    )  # fmt: skip
+def _unlined(held: bytes) -> tuple[Any, Iterator[Array]]:
+    found = json.loads(held)
+    return found["row"], (np.frombuffer(bytes.fromhex(x), np.uint8) for x in found["blobs"])
 
 
 def framed(header: Any, blobs: Sequence[Array]) -> bytes:
@@ -219,6 +188,15 @@ def unframed(held: bytes) -> tuple[Any, Iterator[Array]]:
         blobs.append(np.frombuffer(held, np.uint8, size, at))
         at += size
     return header, iter(blobs)
+
+
+def _read_artifact(header: Any, blobs: Iterator[Array]) -> Artifact:
+    artifact: Artifact = read_record(header, blobs, Artifact)
+    return artifact
+
+
+def _read_weights(header: Any, blobs: Iterator[Array]) -> dict[str, Array]:
+    return {digest: read_value(x, blobs) for digest, x in header.items()}
 
 
 def _needs(artifact: Artifact) -> list[str]:

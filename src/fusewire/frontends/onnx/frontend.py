@@ -52,7 +52,7 @@ class OnnxFrontend(Frontend):
         verify(graph)
         tree = dict.fromkeys(names, Structure.LEAF)
         is_one_file = isinstance(source, str | os.PathLike) and not opened.states
-        digest = opened.file_digest if is_one_file and not is_open else None
+        digest = opened.file_digest if is_one_file else None
         return Reading(graph, Structure(tree, tuple(names)), _results(graph), digest)
 
 
