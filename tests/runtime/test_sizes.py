@@ -55,3 +55,14 @@ def test_program_forgets_signatures_of_which_it_has_seen_very_many(
     for size in (*range(20), *range(20)):
         assert program(np.ones(size, np.float32)).shape == (size,)
     assert len(program._entries) <= 4
+
+
+def test_executables_of_sizes_long_gone_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusewire.runtime.regions._KEPT", 3)
+    closed: list[object] = []
+    monkeypatch.setattr("fusewire.runtime.regions._close", closed.append)
+    spec = fw.Spec(("n",), "float32")
+    program = fw.compile(lambda x: x + x, spec, backend="xla", fallback="error", isolate=False)
+    for size in (1, 2, 3, 4, 5, 1):
+        np.testing.assert_array_equal(program(np.ones(size, np.float32)), np.full(size, 2.0))
+    assert len(closed) == 3

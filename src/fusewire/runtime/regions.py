@@ -25,6 +25,8 @@ from fusewire.runtime.transfer import hand_over, to_host
 Build = Callable[[Outline, Callable[[], Graph], Sequence[Held]], tuple[Executable, Exchange]]
 # Finds another home for a region whose engine failed while running; raises where none is allowed.
 Rescue = Callable[[Outline, Graph, EngineError], tuple[Executable, Exchange]]
+# Sizes of which an executable is kept, where an engine needs sizes: each holds memory.
+_KEPT = 64
 
 
 @final
@@ -111,6 +113,9 @@ class RegionRunner:
             found = self._made.get(key)
             if found is None:
                 made = self._build(self._region, lambda: self._graph(inputs), inputs)
+                while len(self._made) >= _KEPT:
+                    # The oldest; one at work is closed when it is done.
+                    self._made.pop(next(iter(self._made)))
                 found = self._made[key] = Loaded(*made)
         return found
 
