@@ -109,6 +109,7 @@ class Recipe:
             lambda: iter([choose(*asked)]) if callable(policy) else fitting(*asked), reference(),
             options.config, self.fields(), options.fallback != "error", options.budget_seconds,
             options.seed, options.tell, max_crossings=options.max_crossings,
+            tunes=self.level == 3,
         )  # fmt: skip
         try:
             decided = decide(question, self.memory, self.search)

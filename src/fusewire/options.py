@@ -12,7 +12,7 @@ from fusewire.policy import Fallback, FirstWith, ForDevice, Policy
 from fusewire.process.limits import ChildLimits
 
 # What is not built yet, by level.
-LATER = {2: "splits a graph over engines", 3: "tunes kernels"}
+LATER = {2: "splits a graph over engines"}
 
 # What the numbers among the options count, and the least of each that means something.
 _LEAST = (
@@ -32,7 +32,8 @@ class Options:
 
     ``backend`` is a name, "auto", or a policy of placement.select. ``level`` 0 measures nothing;
     1 compares the engines, within ``budget_seconds``, and takes the fastest that is right: that is
-    what "auto" does, and a named backend does not unless it is asked for. ``fallback`` says what
+    what "auto" does, and a named backend does not unless it is asked for; 3 also tunes the kernels
+    of backends that let it. ``fallback`` says what
     becomes of nodes that a backend refuses: "error" raises, "warn" and "allow" run them on the
     reference, unless more than ``max_crossings`` tensors would change hands: then all of it runs
     there. An engine meets each region first in a child process, unless ``isolate`` is off; what
@@ -61,7 +62,7 @@ class Options:
     progress: Callable[[str, float], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.level not in (None, 0, 1, *LATER):
+        if self.level not in (None, 0, 1, *LATER, 3):
             raise OptionsError(f"level={self.level}: levels are 0, 1, 2 and 3.")
         if self.level in LATER:
             raise OptionsError(

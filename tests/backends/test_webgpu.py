@@ -49,8 +49,9 @@ from fusewire.testing.conformance import Case, cases
 from fusewire.testing.suite import is_tensor_op, run_cases
 
 # Every choice that tuning has, once, and the extremes.
-CHOICES = [("tile", (1, 1)), ("tile", (16, 16)), *sorted({(name, value) for axes in SPACE.values() for name, values in axes.items()
-                  for value in values}, key=str)]  # fmt: skip
+CHOICES: list[tuple[str, Any]] = [("tile", (1, 1)), ("tile", (16, 16))]
+CHOICES += sorted({(n, x) for axes in SPACE.values() for n, values in axes.items() for x in values},
+                  key=str)  # fmt: skip
 BACKEND = WebGpuBackend()
 FOUND = BACKEND.probe()
 NO_ADAPTER = next((f.reason for f in FOUND if isinstance(f, Unavailable)), "")
@@ -476,9 +477,9 @@ def test_debug_mode_runs_kernel_by_kernel() -> None:
 @pytest.mark.parametrize(("name", "value"), CHOICES, ids=str)
 def test_no_choice_of_the_space_changes_an_answer(name: str, value: Any) -> None:
     options = {name: value}
-    x = np.arange(-500, 503, dtype=np.int32)
-    (sums,) = run(unary(lambda x: add(x, x), int32, x.size), x, config=Config(options=options))
-    assert np.array_equal(sums, x + x)
+    n = np.arange(-500, 503, dtype=np.int32)
+    (sums,) = run(unary(lambda x: add(x, x), int32, n.size), n, config=Config(options=options))
+    assert np.array_equal(sums, n + n)
     graph = unary(lambda x: softmax(matmul(x, x)), float32, 37, 37)
     x = np.random.default_rng(4).standard_normal((37, 37)).astype(np.float32) / 3
     wanted = np.exp((x @ x).astype(np.float64))

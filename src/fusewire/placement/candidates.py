@@ -14,6 +14,7 @@ from fusewire.ops.table import get_op
 from fusewire.placement.claims import Home, expand
 from fusewire.placement.keys import code_of, settings
 from fusewire.placement.planner import Planned, make_plan
+from fusewire.tuning import TUNED
 
 # Plans in more pieces than this are hopeless, and take long to try.
 _MOST_REGIONS = 32
@@ -32,7 +33,8 @@ class Candidate:
     def name(self) -> str:
         """What people call it: the backend, and how it differs from that as it is."""
         form = ["expanded"] if self.form == "expanded" else []
-        options = (f"{key}={value}" for key, value in self.options.items())
+        told = self.options.items()
+        options = (key if key == TUNED else f"{key}={value}" for key, value in told)
         return " ".join([_shown(self.home), *form, *options])
 
     def config(self, given: Config) -> Config:

@@ -20,6 +20,7 @@ from fusewire.placement.remember import Memory
 from fusewire.placement.search import Contest, Decision, Tell
 from fusewire.placement.select import Search
 from fusewire.placement.stage import Stage
+from fusewire.placement.tune import Tuning
 from fusewire.placement.verify import Jury
 from fusewire.runtime.why import Tried
 from fusewire.store.key import Key
@@ -29,6 +30,8 @@ from fusewire.store.key import Key
 _RUNS = 8
 # The share of the budget after which no further set of inputs is judged on.
 _JUDGING = 0.8
+# At level 3: the share that comparing ways as they are may take, and when the tuning ends.
+_WHOLE, _TUNING = 0.3, 0.8
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,10 @@ class Choice:
         is_good = all(isinstance(x, str) for x in texts) and isinstance(held["options"], dict)
         if not is_good or held["form"] not in ("native", "expanded"):
             raise StoreError("A choice holds what is not of its kind.")
-        return Choice(**held)
+        # JSON has no tuples.
+        pairs = held["options"].items()
+        options = {key: tuple(x) if isinstance(x, list) else x for key, x in pairs}
+        return Choice(**{**held, "options": options})
 
     def config(self, given: Config) -> Config:
         """Give its options on top of those that were asked for."""
@@ -91,7 +97,7 @@ class Question:
 
     ``homes`` gives those among which to choose, and is asked only where nothing is remembered;
     ``fields`` name what the answer depends on beside the graph, None if it is not to be kept. Plans
-    that hand over more tensors than ``max_crossings`` are none.
+    that hand over more tensors than ``max_crossings`` are none. ``tunes``: kernels too.
     """
 
     graph: Graph
@@ -106,6 +112,7 @@ class Question:
     tell: Tell = lambda what, share: None
     is_thorough: bool = False
     max_crossings: int | None = None
+    tunes: bool = False
 
 
 def decide(question: Question, memory: Memory, search: Search) -> Decided:
@@ -136,16 +143,24 @@ def _decided(question: Question, decision: Decision) -> Decided:
 def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
     stage = Stage(question.config, search.limits, search.reference_of, search.isolate)
     # The inputs given are judged on in any case, others as far as there is time.
-    deadline = time.monotonic() + _JUDGING * question.budget
+    start, config = time.monotonic(), question.config
+    deadline = start + _JUDGING * question.budget
     jury = Jury(question.graph, question.inputs, seed=question.seed, runs=_RUNS, deadline=deadline)
+    budget = question.budget * (_WHOLE if question.tunes else 1.0)
     contest = Contest(
-        question.inputs, stage, jury, ledger, question.budget, question.tell,
+        question.inputs, stage, jury, ledger, budget, question.tell,
         is_thorough=question.is_thorough,
     )  # fmt: skip
-    homes, config = question.homes(), question.config
-    found = candidates(question.graph, homes, question.spare, config, fallback=question.fallback)
+    tuning = Tuning(
+        stage, ledger.memory, config, question.inputs, start + _TUNING * question.budget,
+        question.tell, question.seed, question.is_thorough,
+    )  # fmt: skip
+    found = candidates(
+        question.graph, question.homes(), question.spare, config, fallback=question.fallback
+    )
     try:
         decision = contest.run(_few_crossings(found, question.max_crossings))
+        decision = tuning.improve(decision, contest) if question.tunes else decision
         ledger.keep_artifact(decision.staged[decision.chosen.name])
         return decision
     finally:

@@ -38,7 +38,7 @@ class Ledger:
         deadline: float,
     ) -> None:  # fmt: skip
         self._graph = graph
-        self._memory = memory
+        self.memory = memory
         self._config = config
         self._deadline = deadline
         self._shapes = [shape_of(x) for x in inputs]
@@ -66,7 +66,7 @@ class Ledger:
     def fault(self, candidate: Candidate) -> str | None:
         """Say what is held against a candidate."""
         key = self._subject(candidate)
-        fact = None if key is None else quarantined(self._memory, key, self._deadline)
+        fact = None if key is None else quarantined(self.memory, key, self._deadline)
         return None if fact is None else fact.sentence()
 
     def blame(self, candidate: Candidate, code: str, reason: str) -> None:
@@ -76,12 +76,12 @@ class Ledger:
     def hold(self, candidate: Candidate, fact: Fact) -> None:
         """Hold a fact against a candidate."""
         if (key := self._subject(candidate)) is not None:
-            quarantine(self._memory, key, replace(fact, seconds=self._deadline))
+            quarantine(self.memory, key, replace(fact, seconds=self._deadline))
 
     @property
     def folder(self) -> Path | None:
         """Where things lie that people look at; None where nothing is kept."""
-        store = self._memory.store
+        store = self.memory.store
         return None if store is None or store.is_off else store.path
 
     def keep_artifact(self, staged: Staged) -> None:
@@ -91,17 +91,17 @@ class Ledger:
             return
         artifact = staged.contact.artifact
         region = candidate.planned.plan.steps[0].region.graph
-        self._memory.keep_artifact(key, artifact, weights_of(artifact, constants_of(region)))
+        self.memory.keep_artifact(key, artifact, weights_of(artifact, constants_of(region)))
 
     def verdict(self, candidate: Candidate) -> Judged | None:
         """Recall how a candidate was judged."""
-        held = self._memory.get(self._verdict(candidate))
+        held = self.memory.get(self._verdict(candidate))
         if held is None:
             return None
         try:
             return Judged.from_data(json.loads(held))
         except (StoreError, ValueError, RecursionError):
-            self._memory.drop(self._verdict(candidate))
+            self.memory.drop(self._verdict(candidate))
             return None
 
     def keep_verdict(self, candidate: Candidate, judged: Judged) -> None:
@@ -110,7 +110,7 @@ class Ledger:
             self.blame(candidate, "wrong", judged.reason)
         elif judged.status != "not judged":
             payload = json.dumps(judged.to_data()).encode()
-            self._memory.put(self._verdict(candidate), payload)
+            self.memory.put(self._verdict(candidate), payload)
 
     def _verdict(self, candidate: Candidate) -> Key:
         fields = candidate.fields(self._config)
@@ -118,7 +118,7 @@ class Ledger:
 
     def times(self, ways: Sequence[Candidate]) -> Comparison | None:
         """Recall a comparison of these very ways."""
-        held = self._memory.get(self._times(ways))
+        held = self.memory.get(self._times(ways))
         if held is None:
             return None
         try:
@@ -127,13 +127,13 @@ class Ledger:
             found = None
         # Anybody may have measured this: it speaks of these ways, or it is none.
         if found is None or set(found.timings) != {way.name for way in ways}:
-            self._memory.drop(self._times(ways))
+            self.memory.drop(self._times(ways))
             return None
         return found
 
     def keep_times(self, ways: Sequence[Candidate], found: Comparison) -> None:
         """Keep a comparison."""
-        self._memory.put(self._times(ways), json.dumps(found.to_data()).encode())
+        self.memory.put(self._times(ways), json.dumps(found.to_data()).encode())
 
     def _times(self, ways: Sequence[Candidate]) -> Key:
         fields = sorted(json.dumps(way.fields(self._config), sort_keys=True) for way in ways)

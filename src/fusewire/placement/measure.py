@@ -142,9 +142,13 @@ def _outside(count: int) -> int:
 
 
 def compare(
-    ways: Mapping[str, Way], seconds: float, tell: Callable[[str], None] = lambda said: None
-) -> Comparison:
-    """Time ways, given in the order of preference, for about so many seconds."""
+    ways: Mapping[str, Way], seconds: float, tell: Callable[[str], None] = lambda said: None,
+    close: float = _CLOSE,
+) -> Comparison:  # fmt: skip
+    """Time ways, given in the order of preference, for about so many seconds.
+
+    Those that take no more than ``close`` times as long as the best come to the final.
+    """
     assert ways, "there is something to time"
     end = time.monotonic() + seconds
     names = list(ways)
@@ -153,9 +157,9 @@ def compare(
     heats.go(names, time.monotonic() + seconds * 0.6, tell)
     found = heats.timings()
     best = min(names, key=lambda name: found[name].median)
-    limit = _CLOSE * found[best].median
-    close = sorted((n for n in names if found[n].median <= limit), key=lambda n: found[n].median)
-    finalists = [name for name in names if name in close[:_FINALISTS]]
+    limit = close * found[best].median
+    first = sorted((n for n in names if found[n].median <= limit), key=lambda n: found[n].median)
+    finalists = [name for name in names if name in first[:_FINALISTS]]
     final = _Rounds({**{n: ways[n] for n in finalists}, AGAIN: ways[best]}, heats.calls)
     final.go([*finalists, AGAIN], end, tell, keep=(best, AGAIN))
     anew = final.timings()
@@ -246,7 +250,10 @@ class _Rounds:
             # The first call is not like the others; then threads wake up and caches fill, and only
             # calls that follow on each other tell how many make a sample.
             for _ in range(_WARMS):
-                once = statistics.median(way.run(self.calls.get(name, 1)))
+                start, count = time.perf_counter(), self.calls.get(name, 1)
+                once = statistics.median(way.run(count))
+                # Seconds of a device's own clock are not all that a call takes.
+                once = max(once, (time.perf_counter() - start) / count)
                 self.calls[name] = round(min(max(_BATCH / max(once, 1e-9), 1), _MOST_CALLS))
         attempt = 0
         while True:

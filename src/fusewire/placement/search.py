@@ -19,6 +19,7 @@ from fusewire.placement.candidates import Candidate, Unfit
 from fusewire.placement.inquiry import inquire
 from fusewire.placement.ledger import Ledger
 from fusewire.placement.measure import Comparison, Way, compare
+from fusewire.placement.rows import ORDER, described, unfit, worth
 from fusewire.placement.stage import Stage, Staged
 from fusewire.placement.verify import Judged, Jury
 from fusewire.runtime.why import Tried
@@ -31,8 +32,6 @@ _TINY_SECONDS = 1e-3
 _COMPARING = 0.6
 # Less than this is no comparison.
 _LEAST_SECONDS = 4.0
-# An answer that was judged comes before one that was not.
-_ORDER = {"right": 0, "cannot say": 0, "not judged": 1}
 Tell = Callable[[str, float], None]
 
 
@@ -56,12 +55,13 @@ class Contest:
     """One comparison of candidates on one set of inputs.
 
     With ``is_thorough`` all are tried, whatever the chances; otherwise the reference and software
-    devices only where nothing better runs.
+    devices only where nothing better runs. Comparing may take ``least`` seconds in any case.
     """
 
     def __init__(
         self, inputs: Sequence[HostValue], stage: Stage, jury: Jury, ledger: Ledger, budget: float,
         tell: Tell = lambda what, share: None, *, is_thorough: bool = False,
+        least: float = _LEAST_SECONDS,
     ) -> None:  # fmt: skip
         self._inputs = inputs
         self._stage = stage
@@ -71,10 +71,15 @@ class Contest:
         self._start = time.monotonic()
         self._say = tell
         self._is_thorough = is_thorough
+        self._least = least
+        # Who comes to the final, if not those whom comparing itself lets in.
+        self._close: tuple[float, ...] = ()
+        self._fit: list[Candidate] = []
         self._rows: dict[str, Tried] = {}
         self._staged: dict[str, Staged] = {}
         self._judged: set[str] = set()
         self._wrong: dict[str, Judged] = {}
+        self._faults: list[str] = []
         self._timing = ""
         self._is_cut = False
 
@@ -90,12 +95,11 @@ class Contest:
         # The reference works out what is right while engines compile.
         learning = threading.Thread(target=self._jury.prepare, daemon=True)
         learning.start()
-        fit: list[Candidate] = []
         for candidate in found:
             if isinstance(candidate, Unfit):
                 self._rows[candidate.name] = unfit(candidate)
             else:
-                fit.append(candidate)
+                self._fit.append(candidate)
                 self._try(candidate)
         learning.join()
         if self._is_thorough:
@@ -103,16 +107,31 @@ class Contest:
                 self._judge(name)
         best = self._right(self._compared())
         if best is None:
-            self._last_resort(fit)
+            self._last_resort()
             best = self._right(self._compared())
-        return self._decided(fit, best)
+        return self._decided(best)
+
+    def rematch(self, found: Iterable[Candidate], against: Iterable[str]) -> Decision:
+        """Try further ways, judge them, and time them anew beside those named: all else is out."""
+        names = [*against]
+        self._wrong.clear()
+        self._close = (math.inf,)
+        for candidate in found:
+            self._fit.append(candidate)
+            self._try(candidate, is_last=True)
+            if candidate.name in self._staged:
+                self._judge(candidate.name)
+                names.append(candidate.name)
+        self._staged = {name: self._staged[name] for name in names}
+        self._rows = {name: replace(row, is_chosen=False) for name, row in self._rows.items()}
+        return self._decided(self._right(self._compared()))
 
     def _right(self, found: Comparison | None) -> Comparison | None:
         """Judge from the fastest on, until one is not wrong: those behind it need no verdict."""
         while found is not None:
             if found.fastest not in self._judged:
                 self._judge(found.fastest)
-            if self._rows[found.fastest].status in _ORDER:
+            if self._rows[found.fastest].status in ORDER:
                 return found
             found = found.without(found.fastest)
         return None
@@ -146,7 +165,9 @@ class Contest:
             self._is_cut = True
             return "The budget was used up before its turn. Raise budget_seconds."
         device, info = candidate.home.device, candidate.home.backend.info
-        others = ", ".join(self._staged)
+        others = ", ".join(n for n, x in self._staged.items() if x.candidate.home != candidate.home)
+        if not others:
+            return None
         if device.is_software:
             return f"{device.name} is emulated by the processor, and {others} runs there."
         quickest = min(x.contact.metrics.get("run_seconds", 0.0) for x in self._staged.values())
@@ -154,9 +175,9 @@ class Contest:
             return f"It is there to be right; {others} is there to be fast."
         return None
 
-    def _last_resort(self, fit: Sequence[Candidate]) -> None:
+    def _last_resort(self) -> None:
         """Try those that were passed over: none of the others is right."""
-        for candidate in fit:
+        for candidate in self._fit:
             if candidate.name not in self._staged:
                 self._try(candidate, is_last=True)
                 if candidate.name in self._staged:
@@ -189,9 +210,9 @@ class Contest:
     def _eligible(self) -> dict[str, Staged]:
         """Keep those that may be taken: judged ones, or, if there is none, those that ran."""
         ranks = {
-            name: _ORDER[row.status]
+            name: ORDER[row.status]
             for name, row in self._rows.items()
-            if name in self._staged and row.status in _ORDER
+            if name in self._staged and row.status in ORDER
         }
         best = min(ranks.values(), default=0)
         return {name: self._staged[name] for name, rank in ranks.items() if rank == best}
@@ -202,9 +223,11 @@ class Contest:
             if (known := self._ledger.times(contestants)) is not None:
                 return self._noted(known)
             ways = {n: Way(partial(self._timed, x), x.pid) for n, x in fit.items()}
-            seconds = max(_LEAST_SECONDS, _COMPARING * self._budget * (1 - self._used))
+            seconds = max(self._least, _COMPARING * self._budget * (1 - self._used))
             try:
-                found = compare(ways, seconds, lambda name: self._tell(f"timing {name}"))
+                found = compare(
+                    ways, seconds, lambda name: self._tell(f"timing {name}"), *self._close
+                )
                 self._ledger.keep_times(contestants, found)
                 return self._noted(found)
             except EngineError as error:
@@ -223,14 +246,14 @@ class Contest:
         self._timing = staged.candidate.name
         return staged.seconds(self._inputs, count)
 
-    def _decided(self, fit: Sequence[Candidate], found: Comparison | None) -> Decision:
+    def _decided(self, found: Comparison | None) -> Decision:
         if found is None:
             reasons = " ".join(f"{name}: {row.reason}" for name, row in self._rows.items())
-            rows = sorted(self._rows.values(), key=_worth)
+            rows = sorted(self._rows.values(), key=worth)
             raise NoneRightError(f"No engine here gives a right answer. {reasons}", rows)
         self._rows[found.fastest] = replace(self._rows[found.fastest], is_chosen=True)
-        chosen = next(candidate for candidate in fit if candidate.name == found.fastest)
-        rows = sorted(self._rows.values(), key=_worth)
+        chosen = next(candidate for candidate in self._fit if candidate.name == found.fastest)
+        rows = sorted(self._rows.values(), key=worth)
         is_cut = self._is_cut or self._rows[found.fastest].status == "not judged"
         notes = tuple(self._notes(found))
         return Decision(tuple(rows), chosen, found.noise, notes, self._staged, is_cut)
@@ -248,30 +271,6 @@ class Contest:
             # Who asks for all of it waits for that as well.
             deadline = self._start + self._budget * (2 if self._is_thorough else 1)
             given = self._staged[name], inputs, self._stage, self._ledger, judged.reason, deadline
-            yield f"{name} is wrong, and is not used: {judged.reason} {inquire(*given)}".rstrip()
-
-
-def _worth(row: Tried) -> tuple[bool, bool, float, str]:
-    is_out = row.status not in _ORDER
-    return not row.is_chosen, is_out, row.seconds if row.seconds is not None else math.inf, row.name
-
-
-def described(candidate: Candidate) -> Tried:
-    """Say what a candidate is, before anything is known about it."""
-    home, plan = candidate.home, candidate.planned.plan
-    left = candidate.planned.left_over()
-    first = next((f"{node!r}: {reason}" for node, reason in left.items()), "")
-    return Tried(
-        candidate.name, home.name, home.device.id, candidate.form, "not judged",
-        regions=len(plan.regions()), elsewhere=len(left), elsewhere_why=first,
-        is_software=home.device.is_software, options=dict(candidate.options),
-    )  # fmt: skip
-
-
-def unfit(found: Unfit) -> Tried:
-    """Say why a backend is no candidate."""
-    home = found.home
-    return Tried(
-        found.name, home.name, home.device.id, "native", "refused", found.reason,
-        is_software=home.device.is_software,
-    )  # fmt: skip
+            said = f"{name} is wrong, and is not used: {judged.reason} {inquire(*given)}"
+            self._faults.append(said.rstrip())
+        yield from self._faults

@@ -1,0 +1,208 @@
+"""Level 3: how each kernel of a way is best cut, and whether the way is faster with all of that.
+
+Kernels are timed one by one, in a child, by the device's own clock where it has one, and judged as
+any candidate is. What is found of a kernel is remembered by itself: another model that has it does
+not time it again. In the end tuned and untuned meet anew, so that tuning never makes slower.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import numpy as np
+
+from fusewire.backend import Config, Fact
+from fusewire.errors import FusewireError
+from fusewire.ir.builder import bind_symbols
+from fusewire.ir.graph import Graph
+from fusewire.ir.types import tensor_of
+from fusewire.numerics.bound import bindings_of
+from fusewire.ops.sample import Draw, HostValue
+from fusewire.placement.candidates import Candidate
+from fusewire.placement.claims import Home
+from fusewire.placement.ledger import Ledger
+from fusewire.placement.planner import make_plan
+from fusewire.placement.remember import Memory
+from fusewire.placement.rows import ORDER
+from fusewire.placement.search import Contest, Decision, Tell
+from fusewire.placement.stage import Stage
+from fusewire.placement.tuned import Cut, keep, recall
+from fusewire.placement.verify import Jury
+from fusewire.process.guard import described, guarded
+from fusewire.runtime.why import Tried
+from fusewire.tuning import TUNED, Piece, Tuner, written
+
+# A way that takes more than this many times as long as the fastest is not worth tuning.
+_HOPELESS = 4.0
+# Kernels with less than this share of the time are left as they are.
+_SHARE = 0.01
+# Seconds that one choice may take, and those of its comparison in any case.
+_PIECE_SECONDS, _LEAST_SECONDS = 5.0, 1.0
+# Less than this is not worth another cut.
+_LEAD = 1.03
+# Runs of the reference for a kernel, and those that tell how much it weighs.
+_RUNS, _WEIGHING = 4, 3
+
+
+@dataclass
+class Tuning:
+    """Tunes the ways of one comparison until ``deadline``, a time of ``time.monotonic()``."""
+
+    stage: Stage
+    memory: Memory
+    config: Config
+    inputs: Sequence[HostValue]
+    deadline: float
+    tell: Tell = lambda what, share: None
+    seed: int = 0
+    is_thorough: bool = False
+    is_cut: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    def improve(self, decision: Decision, contest: Contest) -> Decision:
+        """Tune the best way of each backend that can be, and decide again with those."""
+        found: dict[str, tuple[Candidate, list[Cut]]] = {}
+        against = [decision.chosen.name]
+        for way in self._worthy(decision):
+            cuts = self._cuts(way)
+            if kept := {cut.key: cut.chosen for cut in cuts if cut.is_other}:
+                better = replace(way, options={**way.options, TUNED: written(kept)})
+                found[better.name] = better, cuts
+                against = list(dict.fromkeys([*against, way.name]))
+        if not found:
+            notes = (*decision.notes, *self.notes)
+            return replace(decision, notes=notes, is_cut=decision.is_cut or self.is_cut)
+        made = contest.rematch((better for better, _ in found.values()), against)
+        rows = tuple(_with(row, found.get(row.name)) for row in made.tried)
+        return replace(made, tried=rows, notes=(*made.notes, *self.notes),
+                       is_cut=made.is_cut or decision.is_cut or self.is_cut)  # fmt: skip
+
+    def _worthy(self, decision: Decision) -> Iterator[Candidate]:
+        """Yield the fastest way of each device whose backend can be tuned."""
+        rows = [row for row in decision.tried if row.name in decision.staged]
+        timed = [row for row in rows if row.seconds is not None and row.status in ORDER]
+        seen: set[tuple[str, str]] = set()
+        least = min((row.seconds or 0.0 for row in timed), default=0.0)
+        for row in sorted(timed, key=lambda row: row.seconds or 0.0):
+            way = decision.staged[row.name].candidate
+            at = way.home.name, way.home.device.id
+            if at in seen or not isinstance(way.home.backend, Tuner):
+                continue
+            seen.add(at)
+            if self.is_thorough or (row.seconds or 0.0) <= _HOPELESS * least:
+                yield way
+            else:
+                times = f"takes {(row.seconds or 0.0) / least:.1f} times as long as the fastest"
+                self.notes.append(f"{way.name} {times}, and is not tuned.")
+
+    def _cuts(self, way: Candidate) -> list[Cut]:
+        """Find how the kernels of a way are best cut, the heaviest first."""
+        home = way.home
+        known = {
+            piece.key: (piece, recall(self.memory, home, piece)) for piece in self._pieces(way)
+        }
+        found = [cut for _, cut in known.values() if cut is not None]
+        new = self._weighed(home, [piece for piece, cut in known.values() if cut is None])
+        late = 0
+        for number, piece in enumerate(new):
+            if time.monotonic() > self.deadline:
+                late = len(new) - number
+                break
+            about = f"tuning kernel {number + 1} of {len(new)}"
+            cut = self._tuned(home, piece, about)
+            if cut is not None:
+                keep(self.memory, home, piece, cut)
+                found.append(cut)
+        self._note(way, found, late)
+        return found
+
+    def _note(self, way: Candidate, found: Sequence[Cut], late: int) -> None:
+        others = sum(cut.is_other for cut in found)
+        before = sum(cut.cache == "hit" for cut in found)
+        said = f"{way.name}: of {len(found)} kernels that were tuned, {others} are cut otherwise"
+        said += f"; {before} are known from before" if before else ""
+        if late:
+            self.is_cut = True
+            said += f". {late} were not: the budget was used up. Raise budget_seconds"
+        self.notes.append(f"{said}.")
+
+    def _pieces(self, way: Candidate) -> list[Piece]:
+        home, plan = way.home, way.planned.plan
+        backend, config = home.backend, way.config(self.config)
+        assert isinstance(backend, Tuner)
+        sizes, found = dict(bindings_of(plan.graph, self.inputs)), dict[str, Piece]()
+        for region in plan.regions():
+            if region.backend != home.name:
+                continue
+            graph = bind_symbols(region.graph, sizes)
+            given = graph, home.device, config
+            for piece in guarded(home.name, "claim", described(graph), backend.pieces, *given):
+                other = found.get(piece.key)
+                count = piece.count + (0 if other is None else other.count)
+                found[piece.key] = replace(piece, count=count)
+        return list(found.values())
+
+    def _weighed(self, home: Home, pieces: Sequence[Piece]) -> list[Piece]:
+        """Sort kernels by what they take of a run, and leave out those that take next to none."""
+        weights: dict[str, float] = {}
+        for number, piece in enumerate(pieces):
+            self.tell(f"weighing kernel {number + 1} of {len(pieces)}", 0.5)
+            if time.monotonic() > self.deadline:
+                break
+            inputs = _inputs(piece.graph, self.seed)
+            try:
+                staged = self.stage.place(self._way(home, piece, piece.untuned), inputs)
+                taken = min(staged.seconds(inputs, _WEIGHING))
+            except FusewireError:
+                # What does not run alone is left as it is.
+                continue
+            weights[piece.key] = taken * piece.count
+        least = _SHARE * sum(weights.values())
+        kept = [piece for piece in pieces if weights.get(piece.key, 0.0) > least]
+        return sorted(kept, key=lambda piece: -weights[piece.key])
+
+    def _way(self, home: Home, piece: Piece, chosen: Mapping[str, Fact]) -> Candidate:
+        assert isinstance(home.backend, Tuner)
+        options = {**home.backend.clock(home.device), **chosen}
+        return Candidate(home, make_plan(piece.graph, [home]), options=options)
+
+    def _tuned(self, home: Home, piece: Piece, about: str) -> Cut | None:
+        """Choose for one kernel, one thing after another; None where none is right, or too late."""
+        inputs, config = _inputs(piece.graph, self.seed), self.config
+        ledger = Ledger(piece.graph, inputs, self.memory, config, self.stage.limits.seconds)
+        jury = Jury(piece.graph, inputs, seed=self.seed, runs=_RUNS, deadline=self.deadline)
+        chosen, gain = piece.untuned, 1.0
+        for axis, values in piece.axes.items():
+            if time.monotonic() > self.deadline:
+                return None
+            contest = Contest(
+                inputs, self.stage, jury, ledger, _PIECE_SECONDS,
+                lambda what, share: self.tell(about, 0.5), least=_LEAST_SECONDS,
+            )  # fmt: skip
+            try:
+                ways = [self._way(home, piece, {**chosen, axis: value}) for value in values]
+                decision = contest.run(ways)
+            except FusewireError:
+                return None
+            times = {row.name: row.seconds or 0.0 for row in decision.tried}
+            before, after = times[ways[0].name], times[decision.chosen.name]
+            if before > _LEAD * after:
+                chosen[axis] = decision.chosen.options[axis]
+                gain *= before / after
+        return Cut(piece.key, piece.name, piece.count, chosen, gain, chosen != piece.untuned)
+
+
+def _inputs(graph: Graph, seed: int) -> list[HostValue]:
+    """Make inputs up: fractions, zeros and ones."""
+    rng, found = np.random.default_rng(seed), list[HostValue]()
+    for value in graph.inputs:
+        of = tensor_of(value.type)
+        shape = tuple(dim for dim in of.shape if isinstance(dim, int))
+        found.append(Draw(shape, low=0.0, high=1.0).make(of.dtype, rng))
+    return found
+
+
+def _with(row: Tried, found: tuple[Candidate, list[Cut]] | None) -> Tried:
+    return row if found is None else replace(row, tuned=tuple(map(asdict, found[1])))
