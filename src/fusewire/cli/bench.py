@@ -60,8 +60,9 @@ def command(
     right.
     """
     with failing(), progress() as tell:
-        if options.level not in (None, 1):
-            raise OptionsError(f"--level {options.level}: bench compares, and that is level 1.")
+        if options.level not in (None, 1, 3):
+            said = "bench compares, and that is level 1, or 3 with kernels tuned."
+            raise OptionsError(f"--level {options.level}: {said}")
         inputs = Inputs.of(model, shapes, files, options.seed)
         options = replace(options, progress=tell)
         report = measured(model, inputs, options, _names(backends))
@@ -95,7 +96,7 @@ def measured(model: Path, inputs: Inputs, options: Options, names: list[str]) ->
     question = Question(
         graph, values, lambda: _homes(names, options, recipe.search, missing), reference(),
         options.config, None, options.fallback != "error", options.budget_seconds, options.seed,
-        options.tell, is_thorough=True,
+        options.tell, is_thorough=True, tunes=options.level == 3,
     )  # fmt: skip
     found: Decided | NoneRightError
     try:

@@ -16,11 +16,11 @@ from rich.markup import escape
 from rich.table import Table
 
 from fusewire.cli.model import Inputs, compile_options, failing, model_options, progress
-from fusewire.cli.ways import seconds, table
+from fusewire.cli.ways import cut, seconds, table
 from fusewire.compiler import compile as compile_model
 from fusewire.errors import FallbackWarning
 from fusewire.options import Options
-from fusewire.runtime.why import Contacted, NodeWhy, Verdict, Why
+from fusewire.runtime.why import Contacted, NodeWhy, Tried, Verdict, Why
 
 # More regions, and more of a source, are not worth reading; --all and --json have all.
 _MOST, _LONGEST = 20, 160
@@ -58,10 +58,24 @@ def _print(model: Path, why: Why, is_all: bool) -> None:
     title = f"{model.name} on {why.backend} ({why.device}): {len(why.nodes)} nodes"
     if why.tried:
         console.print(table(_ways(why), f"Ways to run {model.name}"))
+    for way in why.tried:
+        if way.tuned:
+            console.print(_kernels(way))
     console.print(_regions(why, title, len(why.regions) if is_all else _MOST))
     console.print(_listed(why) if is_all else _grouped(why))
     for line in _said(why, is_all):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _kernels(way: Tried) -> Table:
+    shown = Table(title=f"Kernels of {way.name}", header_style="bold")
+    for column in ("kernel", "runs", "cut", "times as fast", "known"):
+        shown.add_column(column, justify="right" if column in ("runs", "times as fast") else "left")
+    for found in way.tuned:
+        told = cut(found) if found["is_other"] else "as untuned"
+        texts = found["name"], str(found["count"]), told, f"{found['gain']:.2f}", found["cache"]
+        shown.add_row(*map(escape, texts))
+    return shown
 
 
 def _ways(why: Why) -> list[dict[str, Any]]:

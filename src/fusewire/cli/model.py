@@ -51,7 +51,8 @@ _BACKEND = click.option("--backend", default="auto",
 _COMPILING = (
     click.option("--device", help="The device of the engine, such as cpu."),
     click.option("--level", type=int,
-                 help="0 measures nothing; 1 compares the engines, as backend auto does."),
+                 help="0 measures nothing; 1 compares the engines, as backend auto does; 3 also "
+                 "tunes kernels."),
     click.option("--budget", type=float, default=20.0, show_default=True,
                  help="The seconds that a comparison may take, more or less."),
     click.option("--threads", type=int, help="How many an engine may use."),

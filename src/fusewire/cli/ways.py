@@ -124,6 +124,8 @@ def remarks(report: Row) -> Iterator[tuple[str, str]]:
     for row in rows:
         if said := reason(row):
             yield "split" if row["elsewhere"] else row["status"], f"{row['name']}: {said}"
+        if row["tuned"]:
+            yield "tuned", f"{row['name']}: {cuts(row)}"
     for name, why in report["missing"].items():
         yield "not here", _cut(why if name in why else f"{name}: {why}")
     yield "error", f"the worst error over what the model itself allows; {_judged(rows)}"
@@ -135,6 +137,22 @@ def remarks(report: Row) -> Iterator[tuple[str, str]]:
     both = {**report["versions"], **engines}
     versions = ", ".join(f"{name} {text}" for name, text in both.items())
     yield "with", f"{versions}; threads: {threads}; {report['date']}, {report['seconds']:.0f} s"
+
+
+def cuts(row: Row) -> str:
+    """Say which kernels of a way are cut otherwise, the one that gains most first."""
+    others = sorted((x for x in row["tuned"] if x["is_other"]), key=lambda cut: -cut["gain"])
+    first = "; ".join(f"{x['name']} {x['gain']:.2f} times as fast ({cut(x)})" for x in others[:3])
+    more = f"; and {len(others) - 3} more" if len(others) > 3 else ""
+    return f"{len(others)} of {len(row['tuned'])} kernels: {first}{more}"
+
+
+def cut(found: Row) -> str:
+    """Say how a kernel is cut."""
+    pairs = (
+        (name, x if isinstance(x, list | tuple) else [x]) for name, x in found["chosen"].items()
+    )
+    return " ".join(f"{name}={','.join(map(str, numbers))}" for name, numbers in pairs)
 
 
 def _chosen(report: Row) -> str:

@@ -17,7 +17,7 @@ from fusewire.placement.claims import Home
 from fusewire.placement.ledger import Ledger
 from fusewire.placement.planner import Planned, make_plan
 from fusewire.placement.remember import Memory
-from fusewire.placement.search import Contest, Decision, Tell
+from fusewire.placement.search import LEAST_SECONDS, Contest, Decision, Tell
 from fusewire.placement.select import Search
 from fusewire.placement.stage import Stage
 from fusewire.placement.tune import Tuning
@@ -149,7 +149,7 @@ def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
     budget = question.budget * (_WHOLE if question.tunes else 1.0)
     contest = Contest(
         question.inputs, stage, jury, ledger, budget, question.tell,
-        is_thorough=question.is_thorough,
+        is_thorough=question.is_thorough, least=min(LEAST_SECONDS, budget),
     )  # fmt: skip
     tuning = Tuning(
         stage, ledger.memory, config, question.inputs, start + _TUNING * question.budget,

@@ -31,7 +31,7 @@ _TINY_SECONDS = 1e-3
 # The share of what is left then that comparing may take: the best is judged after it.
 _COMPARING = 0.6
 # Less than this is no comparison.
-_LEAST_SECONDS = 4.0
+LEAST_SECONDS = 4.0
 Tell = Callable[[str, float], None]
 
 
@@ -61,7 +61,7 @@ class Contest:
     def __init__(
         self, inputs: Sequence[HostValue], stage: Stage, jury: Jury, ledger: Ledger, budget: float,
         tell: Tell = lambda what, share: None, *, is_thorough: bool = False,
-        least: float = _LEAST_SECONDS,
+        least: float = LEAST_SECONDS,
     ) -> None:  # fmt: skip
         self._inputs = inputs
         self._stage = stage
@@ -115,7 +115,7 @@ class Contest:
         """Try further ways, judge them, and time them anew beside those named: all else is out."""
         names = [*against]
         self._wrong.clear()
-        self._close = (math.inf,)
+        self._close, self._least = (math.inf,), LEAST_SECONDS
         for candidate in found:
             self._fit.append(candidate)
             self._try(candidate, is_last=True)

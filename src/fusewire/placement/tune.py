@@ -104,28 +104,28 @@ class Tuning:
             piece.key: (piece, recall(self.memory, home, piece)) for piece in self._pieces(way)
         }
         found = [cut for _, cut in known.values() if cut is not None]
-        new = self._weighed(home, [piece for piece, cut in known.values() if cut is None])
-        late = 0
-        for number, piece in enumerate(new):
-            if time.monotonic() > self.deadline:
-                late = len(new) - number
-                break
-            about = f"tuning kernel {number + 1} of {len(new)}"
-            cut = self._tuned(home, piece, about)
+        new = [piece for piece, cut in known.values() if cut is None]
+        weights = self._weights(home, new)
+        late = sum(piece.key not in weights for piece in new)
+        least = _SHARE * sum(weights.values())
+        heavy = [piece for piece in new if weights.get(piece.key, 0.0) > least]
+        for number, piece in enumerate(sorted(heavy, key=lambda piece: -weights[piece.key])):
+            cut = self._tuned(home, piece, f"tuning kernel {number + 1} of {len(heavy)}")
             if cut is not None:
                 keep(self.memory, home, piece, cut)
                 found.append(cut)
+            late += cut is None and time.monotonic() > self.deadline
         self._note(way, found, late)
         return found
 
     def _note(self, way: Candidate, found: Sequence[Cut], late: int) -> None:
         others = sum(cut.is_other for cut in found)
         before = sum(cut.cache == "hit" for cut in found)
-        said = f"{way.name}: of {len(found)} kernels that were tuned, {others} are cut otherwise"
-        said += f"; {before} are known from before" if before else ""
+        said = f"{way.name}: {others} of {len(found)} kernels that were tuned are cut otherwise"
+        said += f"; {before} were known" if before else ""
         if late:
             self.is_cut = True
-            said += f". {late} were not: the budget was used up. Raise budget_seconds"
+            said += f". {late} were not tuned: the budget was used up. Raise budget_seconds"
         self.notes.append(f"{said}.")
 
     def _pieces(self, way: Candidate) -> list[Piece]:
@@ -144,8 +144,8 @@ class Tuning:
                 found[piece.key] = replace(piece, count=count)
         return list(found.values())
 
-    def _weighed(self, home: Home, pieces: Sequence[Piece]) -> list[Piece]:
-        """Sort kernels by what they take of a run, and leave out those that take next to none."""
+    def _weights(self, home: Home, pieces: Sequence[Piece]) -> dict[str, float]:
+        """Tell what kernels take of a run, by their keys, as far as there is time."""
         weights: dict[str, float] = {}
         for number, piece in enumerate(pieces):
             self.tell(f"weighing kernel {number + 1} of {len(pieces)}", 0.5)
@@ -157,11 +157,9 @@ class Tuning:
                 taken = min(staged.seconds(inputs, _WEIGHING))
             except FusewireError:
                 # What does not run alone is left as it is.
-                continue
+                taken = 0.0
             weights[piece.key] = taken * piece.count
-        least = _SHARE * sum(weights.values())
-        kept = [piece for piece in pieces if weights.get(piece.key, 0.0) > least]
-        return sorted(kept, key=lambda piece: -weights[piece.key])
+        return weights
 
     def _way(self, home: Home, piece: Piece, chosen: Mapping[str, Fact]) -> Candidate:
         assert isinstance(home.backend, Tuner)
