@@ -32,7 +32,9 @@ from fusewire.registry import REGISTRY
 RESULTS = Path(__file__).parent / "results" / "conform.md"
 OURS = "fusewire.backends."
 Report = dict[str, Any]
-# An op is elementwise by its declaration; this is the share that a first WebGPU must have.
+DTYPES = ("bool", "int8", "int32", "int64", "uint8", "float16", "bfloat16", "float32", "float64",
+          "complex64")  # fmt: skip
+# An op is elementwise by its declaration.
 ELEMENTWISE = [name for name, op in all_ops().items() if op.is_(Trait.ELEMENTWISE)]
 
 
@@ -102,6 +104,26 @@ def families(reports: list[Report]) -> Iterator[dict[str, object]]:
         yield row
 
 
+def dtypes(reports: list[Report]) -> Iterator[dict[str, object]]:
+    """Count by the dtype under test the ops that are proven in it, as rows."""
+    for of in DTYPES:
+        having = [name for name, op in all_ops().items() if of in {x.name for x in op.dtypes}]
+        row: dict[str, object] = {"dtype": of}
+        for report in reports:
+            found = [op for op in report["ops"] if op["op"] in having]
+            row[report["backend"]] = sum(_is_proven(op, of) for op in found)
+            row["of"] = len(found)
+        yield row
+
+
+def _is_proven(op: dict[str, Any], of: str) -> bool:
+    """Tell whether all that is declared of a dtype is proven, whatever else samples name."""
+    declared, proven = (
+        {x for x in op[key] if x.split()[0] == of} for key in ("declared", "proven")
+    )
+    return bool(declared) and declared <= proven
+
+
 def flags(names: list[str]) -> Iterator[dict[str, object]]:
     """Tell what each backend was shown to hold, as rows."""
     held = {name: REGISTRY.capabilities(name) for name in names}
@@ -158,6 +180,9 @@ def page(reports: list[Report], rescued: list[Report]) -> Iterator[str]:
     yield from table([helped(report) for report in rescued])
     yield "## Proven, by family\n"
     yield from table(list(families(reports)))
+    yield "## Proven, by dtype\n"
+    yield "Ops that are proven in every sample of a dtype that is taken, of all that have it.\n"
+    yield from table(list(dtypes(reports)))
     yield "## Capabilities\n"
     yield from table(list(flags([report["backend"] for report in reports])))
     for report in reports:
