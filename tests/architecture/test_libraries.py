@@ -23,7 +23,8 @@ FOLDERS = {
     "google": ("formats.onnx",),
     "onnx_ir": ("formats.onnx", "frontends.onnx"),
     "onnxruntime": ("backends.onnxruntime",),
-    "openvino": ("backends.openvino",),
+    # Its one file imports it without its telemetry.
+    "openvino": ("backends.openvino.api",),
     # Triton's interpreter runs kernels on torch tensors.
     "torch": ("backends.inductor", "backends.triton", "frontends.torch"),
     "triton": ("backends.triton",),

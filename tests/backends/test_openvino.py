@@ -1,5 +1,7 @@
 """OpenVINO behind the contract: what it claims is right, and float32 means float32."""
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -112,3 +114,15 @@ def test_open_axis_is_padded_from_inside(mode: str) -> None:
         x = np.arange(rows * columns * 2, dtype=np.float32).reshape(rows, columns, 2)
         widths = ((2, 0), (0, 3), (0, 0))
         np.testing.assert_array_equal(program(x), np.pad(x, widths, mode=mode))  # type: ignore[call-overload] # any of four
+
+
+def test_import_sends_no_telemetry_and_forks_nothing() -> None:
+    source = """
+import sys, threading
+from fusewire.backends.openvino.api import openvino
+assert "openvino_telemetry" not in sys.modules
+assert threading.active_count() == 1, threading.enumerate()
+import openvino_telemetry  # who wants it has it
+assert openvino.convert_model
+"""
+    subprocess.run([sys.executable, "-c", source], check=True, timeout=120)

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import openvino
-from openvino import opset16 as ops
 
 from fusewire.backend import Fact, Role
+from fusewire.backends.openvino.api import openvino, ops
 from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.executable import SETTINGS, settings
 from fusewire.backends.openvino.holding import Holding, index_operands

@@ -36,7 +36,7 @@ MOST_BYTES = 1 << 30
 
 @cache
 def _core() -> Any:
-    import openvino
+    from fusewire.backends.openvino.api import openvino
 
     return openvino.Core()
 
@@ -70,7 +70,7 @@ class OpenvinoBackend(Backend, Scripted):
     def probe(self) -> list[Device | Unavailable]:
         """Find the CPU, proved by a sum."""
         try:
-            import openvino
+            from fusewire.backends.openvino.api import openvino
         except ImportError as error:
             return [Unavailable("not-installed", f"openvino cannot be imported: {error}.", INSTALL)]
         from fusewire.backends.openvino.building import proves

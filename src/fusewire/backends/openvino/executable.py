@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
-import openvino
 
 from fusewire.backend import Done, Event, Executable, Fact, Held, Role, Slot
+from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.edges import Edge, Told, input_edge, output_edge
 from fusewire.backends.openvino.storage import Storage
 from fusewire.host import aligned_empty, maker

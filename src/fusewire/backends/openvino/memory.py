@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import openvino
-from openvino import opset16 as ops
 
+from fusewire.backends.openvino.api import openvino, ops
 from fusewire.backends.openvino.lowering.entry import Ov, concat, const, convert
 from fusewire.backends.openvino.storage import LONG, Storage, writable
 from fusewire.ir.graph import Array, Constant

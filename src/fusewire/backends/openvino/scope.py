@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
-from openvino import opset16 as ops
-
+from fusewire.backends.openvino.api import ops
 from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.lowering import LOWERINGS
 from fusewire.backends.openvino.lowering.entry import (

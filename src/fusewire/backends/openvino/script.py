@@ -5,9 +5,8 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import openvino
-
 from fusewire.backend import Config
+from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.building import model_of
 from fusewire.backends.openvino.executable import settings
 from fusewire.backends.openvino.holding import Holding

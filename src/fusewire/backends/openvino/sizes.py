@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from openvino import opset16 as ops
-
+from fusewire.backends.openvino.api import ops
 from fusewire.backends.openvino.lowering.entry import Ov, concat, const, convert, dim_of, is_same
 from fusewire.backends.openvino.lowering.integers import floored
 from fusewire.backends.openvino.memory import type_of

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import openvino
 
 from fusewire.backend import Artifact, Executable, Role
+from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.executable import OpenvinoExecutable, settings
 from fusewire.backends.openvino.info import INFO

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import openvino
-from openvino import opset16 as ops
-
+from fusewire.backends.openvino.api import openvino, ops
 from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Ov,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from openvino import opset16 as ops
-
+from fusewire.backends.openvino.api import ops
 from fusewire.backends.openvino.lowering import wide
 from fusewire.backends.openvino.lowering.entry import (
     Entry,

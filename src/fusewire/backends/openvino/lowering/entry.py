@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from openvino import opset16 as ops
 
+from fusewire.backends.openvino.api import ops
 from fusewire.dtypes import DType
 from fusewire.ir.graph import Node
 

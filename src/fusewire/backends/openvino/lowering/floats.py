@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from openvino import opset16 as ops
 
+from fusewire.backends.openvino.api import ops
 from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Ov,

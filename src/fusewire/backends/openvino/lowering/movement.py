@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from openvino import opset16 as ops
-
+from fusewire.backends.openvino.api import ops
 from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Ov,

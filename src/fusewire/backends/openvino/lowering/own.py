@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from openvino import opset16 as ops
 
+from fusewire.backends.openvino.api import ops
 from fusewire.backends.openvino.lowering import (
     activation,
     pooling,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from openvino import opset16 as ops
 
+from fusewire.backends.openvino.api import ops
 from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Ov,

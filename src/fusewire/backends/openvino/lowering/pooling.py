@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
-from openvino import opset1
-from openvino import opset16 as ops
 
+from fusewire.backends.openvino.api import ops, opset1
 from fusewire.backends.openvino.lowering.convolution import cropped, window_of
 from fusewire.backends.openvino.lowering.entry import (
     Entry,

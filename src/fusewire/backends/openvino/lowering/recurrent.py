@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from openvino import opset16 as ops
 
+from fusewire.backends.openvino.api import ops
 from fusewire.backends.openvino.lowering.entry import Entry, Ov, Table, concat, const, dim_of
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.ir.dims import Dim
