@@ -29,6 +29,8 @@ from fusewire.errors import FusewireError
 from fusewire.kernel.analysis import shape_of
 from fusewire.kernel.text import print_lowered
 from fusewire.numerics.judge import Verdict, judge_op
+from fusewire.ops.sample import HostValue
+from fusewire.process.guard import guarded
 from fusewire.region import build, first_device
 from fusewire.registry import REGISTRY
 from fusewire.runtime.transfer import to_host
@@ -79,10 +81,14 @@ def judged_on(engine: str, region: Region) -> Verdict | None:
     graph, inputs = region.generated.graph, region.generated.inputs
     if any(isinstance(said, Refusal) for said in backend.claim(graph, device)):
         return None
-    executable = build(backend, graph, device)
-    got = [to_host(x) for x in executable.run(inputs).wait()]
-    executable.close()
-    return judge_op(graph, inputs, got)
+
+    def answers() -> list[HostValue]:
+        executable = build(backend, graph, device)
+        got = [to_host(x) for x in executable.run(inputs).wait()]
+        executable.close()
+        return got
+
+    return judge_op(graph, inputs, guarded(engine, "run", "a region", answers))
 
 
 def main() -> int:

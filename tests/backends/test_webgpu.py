@@ -40,7 +40,7 @@ from fusewire.ops.conversion import bitcast, cast
 from fusewire.ops.declare import Trait
 from fusewire.ops.elementwise import add, exp, multiply, negative, tanh
 from fusewire.ops.logic import equal, greater
-from fusewire.ops.movement import reshape
+from fusewire.ops.movement import broadcast_to, reshape
 from fusewire.ops.normalization import softmax
 from fusewire.ops.table import all_ops
 from fusewire.region import answers_to, build
@@ -488,6 +488,14 @@ def test_no_choice_of_the_space_changes_an_answer(name: str, value: Any) -> None
 
 
 # Kernels
+
+
+def test_factor_that_is_the_same_all_along_the_depth() -> None:
+    x, factor = value(float32, 3, 4), value(float32, name="factor")
+    graph = Graph([x, factor], [matmul(x, broadcast_to(factor, shape=(4, 5)))])
+    held = np.arange(12, dtype=np.float32).reshape(3, 4)
+    (found,) = run(graph, held, np.float32(0.5))
+    assert np.array_equal(found, np.repeat(held.sum(axis=1, keepdims=True) / 2, 5, axis=1))
 
 
 def test_more_workgroups_than_one_dimension_holds() -> None:

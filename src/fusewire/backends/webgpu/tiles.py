@@ -76,7 +76,11 @@ def _sums(
     sums = [[page.fresh("s") for _ in right] for _ in left]
     for name in (name for line in sums for name in line):
         page.line(f"var {name} = {zero};")
-    outer = [_needs(found.before, _free(part)) for part in (found.left, found.right)]
+    # A factor that is the same all along the depth is made before it.
+    outer = [
+        _needs(found.before, {*_free(part), factor})
+        for part, factor in zip((found.left, found.right), found.factors, strict=True)
+    ]
     sides = []
     for body, places in zip(outer, (left, right), strict=True):
         named = []
