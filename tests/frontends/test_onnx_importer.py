@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewire as fw
-from fusewire.errors import FormatError, FusewireError, SizesNeededError
+from fusewire.errors import CheckError, FormatError, FusewireError, SizesNeededError
 from fusewire.frontends.onnx import OnnxFrontend
 from fusewire.ir.types import TensorType, type_symbols
 from tests.frontends.onnx_models import Inputs, graph, model, run, single
@@ -289,3 +290,28 @@ def test_scan_runs_backwards_over_a_chosen_axis() -> None:
     wanted = (x[:, ::-1] * x.max()).cumsum(1)
     np.testing.assert_allclose(rows, wanted, rtol=1e-5)
     np.testing.assert_allclose(total, wanted[:, -1], rtol=1e-5)
+
+
+def test_branch_that_sizes_rule_out_leaves_the_other_as_one_piece() -> None:
+    """A matmul that does not fit stands in the branch for other sizes."""
+    fits, other = ([helper.make_node("MatMul", ["x", w], ["y"])] for w in ("fits", "other"))
+    value = partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT)
+    branches = [
+        helper.make_graph(nodes, name, [], [value("y", shape=["n", 4])])
+        for nodes, name in ((fits, "fits"), (other, "other"))
+    ]
+    for order, due in ((branches, True), (branches[::-1], False)):
+        node = helper.make_node("If", ["flag"], ["z"], then_branch=order[0], else_branch=order[1])
+        flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+        weights = {"fits": np.eye(3, 4), "other": np.eye(5, 4)}
+        graph = helper.make_graph(
+            [node], "main", [value("x", shape=["n", 3]), flag], [value("z", shape=["n", 4])],
+            [onnx.numpy_helper.from_array(w.astype(np.float32), k) for k, w in weights.items()],
+        )  # fmt: skip
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+        program = fw.compile(model, backend="reference")
+        assert [node.op for node in program.graph.nodes][-1] == "check"
+        x = np.ones((2, 3), np.float32)
+        np.testing.assert_array_equal(program(x, np.array(due)), x @ weights["fits"])
+        with pytest.raises(CheckError, match="branch that cannot be run"):
+            program(x, np.array(not due))

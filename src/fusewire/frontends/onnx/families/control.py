@@ -16,7 +16,7 @@ from fusewire.frontends.onnx.scope import Body, Scope
 from fusewire.frontends.onnx.types import is_unknown
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, lone_symbol, symbol, symbols, unbacked
-from fusewire.ir.graph import Value, order
+from fusewire.ir.graph import Value
 from fusewire.ir.types import SequenceType, TensorType, Type
 from fusewire.ops import container, control, creation, iteration, logic, movement
 from fusewire.ops.declare import Op
@@ -27,14 +27,13 @@ def _if(call: Call) -> Converted:
     known = call.ints(call[0])
     if known is not None and len(known) == 1:
         return _inlined(call, "then_branch" if known[0] else "else_branch")
-    sides = [_branch(call, "then_branch"), _branch(call, "else_branch")]
-    bodies = [side for side in sides if isinstance(side, Body)]
-    for position, side in enumerate(sides):
-        if isinstance(side, FormatError):
-            if not bodies:
-                raise side
-            sides[position] = _impossible(call, side, bodies[0])
-    left, right = [side for side in sides if isinstance(side, Body)]
+    left, right = _branch(call, "then_branch"), _branch(call, "else_branch")
+    if isinstance(left, FormatError):
+        if isinstance(right, FormatError):
+            raise left
+        return _only(call, "else_branch", left)
+    if isinstance(right, FormatError):
+        return _only(call, "then_branch", right)
     types = _common(call, left, right)
     if types != [v.type for v in left.outputs] or types != [v.type for v in right.outputs]:
         finish = partial(_reshaped, types=types)
@@ -55,19 +54,19 @@ def _branch(call: Call, name: str) -> Body | FormatError:
         return error
 
 
-def _impossible(call: Call, error: FormatError, other: Body) -> Body:
-    """Make a branch that stops the run: files hold branches for other sizes than these."""
+def _only(call: Call, name: str, error: FormatError) -> Sequence[Value]:
+    """Take the branch that can be run, and stop the run if it was not its turn.
+
+    Files hold branches for other sizes than these. Without a choice in it, the branch is one piece
+    with what is around it.
+    """
+    flag = scalar(call[0])
+    is_due = flag if name == "then_branch" else logic.logical_not(flag)
+    found = _inlined(call, name)
+    if not all(isinstance(value.type, TensorType) for value in found):
+        raise error
     message = f"The model took a branch that cannot be run. {error}"
-    outputs = []
-    for value in other.outputs:
-        if not isinstance(value.type, TensorType):
-            raise error
-        zero = constant(np.zeros((), value.tensor.dtype.numpy))
-        like = creation.full(zero, shape=value.tensor.shape)
-        outputs.append(control.check(like, constant(np.array(False)), message=message))
-    inner = Scope(call.scope)
-    outputs = call.importer.settle(outputs, inner, call.label)
-    return Body("impossible", (), outputs, [n for n in order(outputs) if n in inner.nodes])
+    return [control.check(value, is_due, message=message) for value in found]
 
 
 def _common(call: Call, left: Body, right: Body) -> list[Type]:
