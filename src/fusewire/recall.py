@@ -28,6 +28,7 @@ from fusewire.placement.remember import Memory
 from fusewire.runtime.entry import Entry
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
+from fusewire.store.stamps import file_digest
 
 _PACKAGE = str(Path(__file__).parent)
 
@@ -82,11 +83,20 @@ class Recall:
         is_file = isinstance(self.source, str | os.PathLike)
         return Memory(store) if is_file and store is not None else None
 
-    def _key(self, example: Sequence[Any], is_open: bool) -> Key | None:
+    def _digest(self) -> str | None:
         if self._memory is None:
             return None
         assert isinstance(self.source, str | os.PathLike)
-        digest = file_digest(self.source)
+        return file_digest(self.source, self._memory.store)
+
+    @cached_property
+    def _first_digest(self) -> str | None:
+        """The file's when it is compiled."""
+        return self._digest()
+
+    def _key(self, example: Sequence[Any], is_open: bool) -> Key | None:
+        # What is open is read at a call, which may be long after.
+        digest = self._digest() if is_open and example else self._first_digest
         return None if digest is None else file_key(digest, example, is_open, self.options)
 
     @property
@@ -119,6 +129,7 @@ class Recall:
         if again.is_quarantined:
             memory.drop(key)
             return None
+        again.begin()
         for said in sketch.said:
             warn_outside(said)
         return again.entry
@@ -132,15 +143,6 @@ class Recall:
                 "this. Compile it anew."
             )
         return found
-
-
-def file_digest(path: str | os.PathLike[str]) -> str | None:
-    """Give the SHA-256 of a file as hex; None when it cannot be read."""
-    try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
 
 
 def warn_outside(said: str) -> None:

@@ -11,9 +11,10 @@ from fusewire.errors import StoreError
 from fusewire.store.blob import pack
 from fusewire.store.disk import Store
 from fusewire.store.exchange import export, take
-from fusewire.store.key import DATA, KINDS, VOUCHED, Key
+from fusewire.store.key import DATA, KINDS, LOCAL, VOUCHED, Key
 
 MAGIC = b"FUSEWIRX"
+CARRIED = KINDS - LOCAL
 
 
 def key(kind: str, **fields: object) -> Key:
@@ -46,7 +47,7 @@ def of_same_user(store: Store, other: Store) -> Store:
 
 def test_export_holds_no_code_unless_asked(full: Store, tmp_path: Path) -> None:
     assert export(full, tmp_path / "file").kept.keys() == DATA
-    assert export(full, tmp_path / "file", KINDS).kept.keys() == KINDS
+    assert export(full, tmp_path / "file", KINDS).kept.keys() == CARRIED
     assert [path.name for path in tmp_path.glob("file*")] == ["file"]
 
 
@@ -55,16 +56,29 @@ def test_what_needs_belief_is_taken_from_the_same_user_only(
 ) -> None:
     export(full, tmp_path / "file", KINDS)
     moved = take(empty, tmp_path / "file")
-    assert moved.kept.keys() == KINDS - VOUCHED
-    assert len(moved.refused) == len(VOUCHED)
+    assert moved.kept.keys() == CARRIED - VOUCHED
+    assert len(moved.refused) == len(VOUCHED - LOCAL)
     assert all("this user's key" in said for said in moved.refused)
     assert all((empty.get(key(kind)) is None) == (kind in VOUCHED) for kind in KINDS)
 
 
 def test_same_user_takes_everything(full: Store, empty: Store, tmp_path: Path) -> None:
     export(full, tmp_path / "file", KINDS)
-    assert take(of_same_user(full, empty), tmp_path / "file").kept.keys() == KINDS
-    assert all(empty.get(key(kind)) == payload(kind) for kind in KINDS)
+    assert take(of_same_user(full, empty), tmp_path / "file").kept.keys() == CARRIED
+    assert all(empty.get(key(kind)) == payload(kind) for kind in CARRIED)
+
+
+def test_what_is_true_of_one_machine_is_taken_from_nobody(
+    full: Store, empty: Store, tmp_path: Path
+) -> None:
+    opened = full.opened()
+    assert opened is not None
+    for kind in LOCAL:
+        entry = b"".join(pack(key(kind), payload(kind), opened[1]))
+        (tmp_path / "file").write_bytes(MAGIC + entry)
+        moved = take(of_same_user(full, empty), tmp_path / "file")
+        assert "on the machine that wrote it" in moved.refused[0]
+        assert empty.get(key(kind)) is None
 
 
 def test_what_is_here_stays(full: Store, empty: Store, tmp_path: Path) -> None:
@@ -97,16 +111,16 @@ def test_data_that_is_not_data_is_refused(
 
 def _entry(header: object, rest: bytes = b"") -> bytes:
     text = json.dumps(header).encode()
-    return MAGIC + b"FUSEWIR2" + len(text).to_bytes(4, "big") + text + rest
+    return MAGIC + b"FUSEWIR3" + len(text).to_bytes(4, "big") + text + rest
 
 
 @pytest.mark.parametrize(
     "held",
     [
         b"",
-        b"FUSEWIR2",
+        b"FUSEWIR3",
         MAGIC + b"x",
-        MAGIC + b"FUSEWIR2\xff\xff\xff\xff",
+        MAGIC + b"FUSEWIR3\xff\xff\xff\xff",
         _entry([]),
         _entry({"kind": [], "fields": [], "size": 0}),
         _entry({"kind": "tuning", "fields": [[1, 2]], "size": 0}),
@@ -128,7 +142,7 @@ def test_claim_of_size_costs_no_memory(empty: Store, tmp_path: Path) -> None:
     size = 2**40
     with (tmp_path / "file").open("wb") as file:
         file.write(_entry({"kind": "tuning", "fields": [], "size": size}))
-        file.truncate(file.tell() + size + 32 * (size // 2**20 + 1))
+        file.truncate(file.tell() + size + 32 * (size // 2**24 + 1))
     (refused,) = take(empty, tmp_path / "file").refused
     assert "are allowed" in refused
 

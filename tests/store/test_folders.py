@@ -9,13 +9,15 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fusewire.errors import StoreWarning
 from fusewire.store import files
-from fusewire.store.disk import Store, default_path
+from fusewire.store.disk import Store
+from fusewire.store.files import default_path
 from fusewire.store.key import Key
 
 KEY = Key.of("artifact", graph="ab")
@@ -215,17 +217,20 @@ def test_lock_dies_with_its_process(tmp_path: Path) -> None:
     assert time.monotonic() - start < 5.0
 
 
-def test_large_entries_come_back_and_a_changed_byte_is_seen_in_every_piece(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [Store.get, Store.block])
+def test_large_entries_come_back_and_a_changed_byte_is_seen_in_every_piece(
+    read: Callable[[Store, Key], bytes | memoryview | None], tmp_path: Path
+) -> None:
     store = Store(tmp_path / "cache")
     payload = os.urandom(5 * 2**20 + 17)
     path = store.path / f"{KEY.digest}.entry"
     for at in range(1000, len(payload), 2**20):
         store.put(KEY, payload)
-        assert store.get(KEY) == payload
+        assert read(store, KEY) == payload
         held = bytearray(path.read_bytes())
         held[at] ^= 1
         path.write_bytes(held)
-        assert store.get(KEY) is None
+        assert read(store, KEY) is None
 
 
 def test_entry_larger_than_the_limit_is_not_kept_and_drives_nobody_out(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fusewire.ir.types import TensorType, type_symbols
 from fusewire.placement.keys import artifact_fields, body_key
 from fusewire.placement.quarantine import quarantined
 from fusewire.placement.reload import reload
-from fusewire.placement.remember import Made, Memory
+from fusewire.placement.remember import Kept, Made, Memory
 from fusewire.placement.sketch import Sketch
 from fusewire.policy import FALLBACK
 from fusewire.runtime.entry import Details, Entry
@@ -24,6 +24,7 @@ from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import HOST, Course, Outline, Region
 from fusewire.runtime.regions import shape_of
 from fusewire.runtime.why import Contacted
+from fusewire.store.ahead import Ahead, is_large
 from fusewire.store.key import Key
 
 
@@ -60,6 +61,7 @@ class Again:
     planner: Callable[[], Planner]
     deadline: float
     contacts: list[Made] = field(default_factory=list)
+    ahead: dict[Key, Ahead[Kept | None]] = field(default_factory=dict)
 
     @cached_property
     def maker(self) -> Maker:
@@ -81,19 +83,25 @@ class Again:
     def course(self) -> Course:
         return self.sketch.course(lambda: self.entry.details.plan.course, self._told)
 
+    @cached_property
+    def _sure(self) -> list[Key]:
+        """The keys of artifacts that are known before a call."""
+        found = [_sizes(step.outline) for step in self.course.steps]
+        pairs = zip(self.course.steps, found, strict=True)
+        return [self._key(step.outline, shapes) for step, shapes in pairs if shapes is not None]
+
     @property
     def is_quarantined(self) -> bool:
         """Whether something is held against it, as far as that is known before a call."""
-        return any(self._is_bad(step.outline) for step in self.course.steps)
+        held = (quarantined(self.memory, key, self.deadline) for key in self._sure)
+        return any(fact is not None for fact in held)
 
-    def _is_bad(self, outline: Outline) -> bool:
-        types = [value.type for value in outline.inputs]
-        is_sized = not any(True for type_ in types for _ in type_symbols(type_))
-        if outline.backend == HOST or (outline.shapes != "dynamic" and not is_sized):
-            return False
-        tensors = [type_.shape if isinstance(type_, TensorType) else () for type_ in types]
-        shapes = [tuple(dim for dim in shape if isinstance(dim, int)) for shape in tensors]
-        return quarantined(self.memory, self._key(outline, shapes), self.deadline) is not None
+    def begin(self) -> None:
+        """Begin to read what takes long."""
+        store = self.memory.store
+        for key in self._sure:
+            if store is not None and is_large(store, key):
+                self.ahead[key] = Ahead(partial(self.memory.artifact, key))
 
     def _key(self, outline: Outline, shapes: Sequence[tuple[int, ...]]) -> Key:
         name = FALLBACK if outline.backend == HOST else outline.backend
@@ -153,7 +161,9 @@ class Again:
         if quarantined(self.memory, key, self.deadline) is not None:
             return self.maker.make(outline, graph, inputs)
         name = outline.backend
-        found = reload(self.memory, key, outline, self._backend(name), graph)
+        ahead, backend = self.ahead.pop(key, None), self._backend(name)
+        held = self.memory.artifact(key) if ahead is None else ahead.result()
+        found = None if held is None else reload(self.memory, key, held, outline, backend, graph)
         if found is None:
             return self.maker.make(outline, graph, inputs)
         types = tuple(str(value.type) for value in outline.inputs)
@@ -166,3 +176,13 @@ class Again:
         self, outline: Outline, graph: Graph, error: EngineError
     ) -> tuple[Executable, Exchange]:
         return self.maker.rescue(outline, graph, error)
+
+
+def _sizes(outline: Outline) -> list[tuple[int, ...]] | None:
+    """Give the sizes that the artifact of a region depends on, where a call decides none."""
+    types = [value.type for value in outline.inputs]
+    is_sized = not any(True for type_ in types for _ in type_symbols(type_))
+    if outline.backend == HOST or (outline.shapes != "dynamic" and not is_sized):
+        return None
+    tensors = [type_.shape if isinstance(type_, TensorType) else () for type_ in types]
+    return [tuple(dim for dim in shape if isinstance(dim, int)) for shape in tensors]

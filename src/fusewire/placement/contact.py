@@ -95,7 +95,10 @@ class Maker:
         self, outline: Outline, key: Key, graph: Callable[[], Graph]
     ) -> tuple[Executable, Exchange] | None:
         assert self.memory is not None, "there was a key"
-        found = reload(self.memory, key, outline, self.home.backend, graph)
+        held = self.memory.artifact(key)
+        if held is None:
+            return None
+        found = reload(self.memory, key, held, outline, self.home.backend, graph)
         if found is None:
             return None
         metrics = {"load_seconds": found.seconds}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fusewire.backend import Artifact, Backend, Exchange, Executable
 from fusewire.errors import EngineError
 from fusewire.ir.graph import Array, Graph
-from fusewire.placement.remember import Memory
+from fusewire.placement.remember import Kept, Memory
 from fusewire.process.guard import guarded
 from fusewire.runtime.plan import Outline
 from fusewire.store.key import Key
@@ -25,13 +25,11 @@ class Reloaded:
 
 
 def reload(
-    memory: Memory, key: Key, outline: Outline, backend: Backend, graph: Callable[[], Graph]
-) -> Reloaded | None:
-    """Load what is remembered; None where nothing is, or nothing that can be used."""
+    memory: Memory, key: Key, held: Kept, outline: Outline, backend: Backend,
+    graph: Callable[[], Graph],
+) -> Reloaded | None:  # fmt: skip
+    """Load what is remembered; None where it cannot be used any more."""
     start = time.perf_counter()
-    held = memory.artifact(key)
-    if held is None:
-        return None
     artifact, weights = held
     if any(slot.digest not in weights for slot in artifact.slots if slot.digest is not None):
         from fusewire.ir.text import constants_of

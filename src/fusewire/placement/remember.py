@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,10 +34,10 @@ from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
 Read = TypeVar("Read")
+# An artifact, and its weights by digest as far as they are kept.
+Kept: TypeAlias = tuple[Artifact, dict[str, Array]]
 _LENGTH = struct.Struct("<Q")
 _ALIGNED = 64
-# Where large bytes begin after a multiple of it: the C library keeps 16, and Python 32.
-_BEGIN = 48
 # More than that is quicker read from where it came.
 _MOST_WEIGHTS = 2**30
 # With no store: what this process made last.
@@ -72,6 +72,11 @@ class Memory:
             return self._held.get(key.digest)
         return self.store.get(key)
 
+    def _block(self, key: Key) -> bytes | memoryview | None:
+        """Give what was kept where engines take it as it lies."""
+        is_there = self._recalls is None or key.kind in self._recalls
+        return self.store.block(key) if self.store is not None and is_there else self.get(key)
+
     def put(self, key: Key, payload: bytes) -> None:
         """Keep something."""
         if self.store is not None:
@@ -95,9 +100,9 @@ class Memory:
         """Say what differs from the nearest that is kept."""
         return "The cache is off." if self.store is None else self.store.why_missed(key)
 
-    def artifact(self, key: Key) -> tuple[Artifact, dict[str, Array]] | None:
+    def artifact(self, key: Key) -> Kept | None:
         """Give an artifact, and its weights by digest as far as they are kept."""
-        artifact = self._read(key, _read_artifact, unframed)
+        artifact = self._read(key, _read_artifact, is_data=False)
         if artifact is None:
             return None
         return artifact, self._weights(key) if _needs(artifact) else {}
@@ -117,11 +122,11 @@ class Memory:
             self.put(beside, framed(written, blobs))
 
     def _weights(self, key: Key) -> dict[str, Array]:
-        return self._read(_beside(key), _read_weights, unframed) or {}
+        return self._read(_beside(key), _read_weights, is_data=False) or {}
 
     def sketch(self, key: Key) -> Sketch | None:
         """Give the sketch of a plan."""
-        return self._read(key, read_sketch, _unlined)
+        return self._read(key, read_sketch)
 
     def keep_sketch(self, key: Key, sketch: Sketch) -> None:
         """Keep the sketch of a plan."""
@@ -131,7 +136,7 @@ class Memory:
 
     def course(self, key: Key) -> MakeCourse | None:
         """Give the course of a body of control flow."""
-        return self._read(key, read_course, _unlined)
+        return self._read(key, read_course)
 
     def keep_course(self, key: Key, course: Course) -> None:
         """Keep the course of a body of control flow."""
@@ -140,14 +145,13 @@ class Memory:
         self.put(key, _lined(header, blobs))
 
     def _read(
-        self, key: Key, read: Callable[[Any, Iterator[Array]], Read],
-        parts: Callable[[bytes], tuple[Any, Iterator[Array]]],
-    ) -> Read | None:  # fmt: skip
-        held = self.get(key)
+        self, key: Key, read: Callable[[Any, Iterator[Array]], Read], is_data: bool = True
+    ) -> Read | None:
+        held = self.get(key) if is_data else self._block(key)
         if held is None:
             return None
         try:
-            return read(*parts(held))
+            return read(*(_unlined(held) if is_data else unframed(held)))
         except (FusewireError, ValueError, TypeError, KeyError, AttributeError):
             self.drop(key)
             return None
@@ -158,8 +162,8 @@ def _lined(header: Any, blobs: Sequence[Array]) -> bytes:
     return json.dumps({"row": header, "blobs": [blob.tobytes().hex() for blob in blobs]}).encode()
 
 
-def _unlined(held: bytes) -> tuple[Any, Iterator[Array]]:
-    found = json.loads(held)
+def _unlined(held: bytes | memoryview) -> tuple[Any, Iterator[Array]]:
+    found = json.loads(bytes(held))
     return found["row"], (np.frombuffer(bytes.fromhex(x), np.uint8) for x in found["blobs"])
 
 
@@ -170,21 +174,21 @@ def framed(header: Any, blobs: Sequence[Array]) -> bytes:
     parts: list[bytes | memoryview] = [_LENGTH.pack(len(head)), head]
     at = _LENGTH.size + len(head)
     for blob in blobs:
-        parts += [bytes(-(at + _BEGIN) % _ALIGNED), blob.data]
+        parts += [bytes(-at % _ALIGNED), blob.data]
         at += len(parts[-2]) + blob.nbytes
     return b"".join(parts)
 
 
-def unframed(held: bytes) -> tuple[Any, Iterator[Array]]:
+def unframed(held: bytes | memoryview) -> tuple[Any, Iterator[Array]]:
     """Read a header and give its blobs in order, where they lie; ValueError if it is none."""
     if len(held) < _LENGTH.size:
         raise ValueError("It is too short.")
     (length,) = _LENGTH.unpack_from(held)
     at = _LENGTH.size + length
-    header, sizes = json.loads(held[_LENGTH.size : at])
+    header, sizes = json.loads(bytes(held[_LENGTH.size : at]))
     blobs = []
     for size in sizes:
-        at += -(at + _BEGIN) % _ALIGNED
+        at += -at % _ALIGNED
         blobs.append(np.frombuffer(held, np.uint8, size, at))
         at += size
     return header, iter(blobs)

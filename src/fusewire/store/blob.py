@@ -1,7 +1,7 @@
 """One entry as bytes: nothing of it is believed before all of it was checked.
 
     magic (8) · length of the header (4) · header (JSON: kind, fields, size of the payload)
-    · payload · SHA-256 of each MiB of it · HMAC-SHA256 (32), under the user's key, of all but
+    · payload · SHA-256 of each piece of it · HMAC-SHA256 (32), under the user's key, of all but
     the payload
 
 A digest beside a payload proves nothing against someone who can write both; the HMAC covers the
@@ -22,14 +22,19 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from fusewire.errors import StoreError
+from fusewire.host import aligned_empty
 from fusewire.store.key import Key
 
-MAGIC = b"FUSEWIR2"
+MAGIC = b"FUSEWIR3"
 _LENGTH = struct.Struct(">I")
 _START = len(MAGIC) + _LENGTH.size
 _DIGEST = 32
-_PIECE = 2**20
+# Pieces are a quarter of a payload, though never smaller or larger than this: enough for several
+# threads, and each of them long at work without a word to Python, which may be busy importing.
+_LEAST_PIECE, _MOST_PIECE = 2**20, 2**24
 _MOST_HEADER = 2**16
 # Enough for the header of nearly every entry.
 _GLANCE = 2**12
@@ -90,7 +95,7 @@ class Header:
     @property
     def end(self) -> int:
         """Bytes of all that stands after the payload."""
-        return _DIGEST * (-(-self.size // _PIECE) + 1)
+        return _DIGEST * (-(-self.size // _piece(self.size)) + 1)
 
 
 def pack(key: Key, payload: bytes, secret: bytes) -> tuple[bytes, bytes, bytes]:
@@ -134,6 +139,26 @@ def unpack(
     ``key`` is the one asked for: an entry put under another's name is refused. None takes any.
     Without a ``secret`` the digests are checked, and nothing is known of who wrote it.
     """
+    header, digests = _proven(source, key, secret, most)
+    # Whose buffer becomes the payload without a copy.
+    held = io.BytesIO(bytes(header.size))
+    with held.getbuffer() as view:
+        _fill(view, source, header, digests)
+    return header, held.getvalue()
+
+
+def unpack_block(source: Source, key: Key, secret: bytes, most: int = sys.maxsize) -> memoryview:
+    """Check an entry like ``unpack``; its payload begins where engines take it as it lies."""
+    header, digests = _proven(source, key, secret, most)
+    view = aligned_empty((header.size,), np.dtype(np.uint8)).data
+    _fill(view, source, header, digests)
+    return view.toreadonly()
+
+
+def _proven(
+    source: Source, key: Key | None, secret: bytes | None, most: int
+) -> tuple[Header, bytes]:
+    """Give the header and the digests of an entry, once it is known that the user wrote them."""
     header = read_header(source)
     if source.size != header.total:
         raise StoreError(f"It has {source.size:,} bytes, and its header says {header.total:,}.")
@@ -145,31 +170,36 @@ def unpack(
     digests, mac = end[:-_DIGEST], end[-_DIGEST:]
     if secret is not None and not hmac.compare_digest(_mac(secret, header.start, digests), mac):
         raise StoreError("It was not written with this user's key, or was changed since.")
-    # Whose buffer becomes the payload without a copy.
-    held = io.BytesIO(bytes(header.size))
-    with held.getbuffer() as view:
-        if _digests(view, source, len(header.start)) != digests:
-            raise StoreError("Its payload is not what its digest says.")
-    return header, held.getvalue()
+    return header, digests
+
+
+def _fill(view: memoryview, source: Source, header: Header, digests: bytes) -> None:
+    if _digests(view, source, len(header.start)) != digests:
+        raise StoreError("Its payload is not what its digest says.")
 
 
 def _mac(secret: bytes, start: bytes, digests: bytes) -> bytes:
     return hmac.digest(secret, start + digests, "sha256")
 
 
+def _piece(size: int) -> int:
+    return min(max(_LEAST_PIECE, -(-size // 4)), _MOST_PIECE)
+
+
 def _digests(view: memoryview, source: Source | None = None, at: int = 0) -> bytes:
     """Give the SHA-256 of each piece, one after the other; read first if there is a source."""
-    todo = deque((place, view[place : place + _PIECE]) for place in range(0, len(view), _PIECE))
+    piece = _piece(len(view))
+    todo = deque((place, view[place : place + piece]) for place in range(0, len(view), piece))
     found: dict[int, bytes] = {}
     failed: list[OSError] = []
 
     def work() -> None:
         while not failed:
             try:
-                place, piece = todo.popleft()
+                place, part = todo.popleft()
                 if source is not None:
-                    source.fill(piece, at + place)
-                found[place] = hashlib.sha256(piece).digest()
+                    source.fill(part, at + place)
+                found[place] = hashlib.sha256(part).digest()
             except IndexError:
                 return
             except OSError as error:

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from fusewire.errors import StoreError, StoreWarning
-from fusewire.store.blob import pack, read_header, unpack
-from fusewire.store.files import LOCK, Folder, Found
+from fusewire.store.blob import pack, read_header, unpack, unpack_block
+from fusewire.store.files import LOCK, File, Folder, Found, default_path
 from fusewire.store.key import CODE, Key, apart, nearest
 
+Payload = TypeVar("Payload", bytes, memoryview)
 LIMIT = 4 * 2**30
-_ENTRY = ".entry"
+ENTRY = ".entry"
 # How often the folder's size is looked at, in entries written.
 _LOOK = 32
 _LONGEST_PAUSE = 0.1
@@ -49,21 +51,6 @@ def shared_store() -> Store | None:
     return None if os.environ.get("FUSEWIRE_CACHE") == "off" else Store()
 
 
-def default_path() -> Path:
-    """Give the folder of this user: FUSEWIRE_CACHE, or fusewire in the user's cache folder.
-
-    FUSEWIRE_CACHE=off means none; who opens a store all the same opens it in the usual folder.
-    """
-    given = os.environ.get("FUSEWIRE_CACHE")
-    if given and given != "off":
-        return Path(given)
-    try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusewire"
-    except RuntimeError:
-        # A user without a home: no folder, which a store says when it is opened.
-        return Path(os.devnull)
-
-
 class Store:
     """Entries by key. Safe for many threads and processes; a store that cannot be used is off.
 
@@ -88,14 +75,21 @@ class Store:
 
     def get(self, key: Key) -> bytes | None:
         """Give the payload of an entry, checked; None when there is none that can be used."""
+        return self._got(key, lambda file, secret: unpack(file, key, secret, self.limit)[1])
+
+    def block(self, key: Key) -> memoryview | None:
+        """Give a payload like ``get``; it begins where engines take it as it lies."""
+        return self._got(key, lambda file, secret: unpack_block(file, key, secret, self.limit))
+
+    def _got(self, key: Key, read: Callable[[File, bytes], Payload]) -> Payload | None:
         opened = self.opened()
         if opened is None:
             return None
         folder, secret = opened
-        name = key.digest + _ENTRY
+        name = key.digest + ENTRY
         try:
             with folder.open(name) as file:
-                _, payload = unpack(file, key, secret, self.limit)
+                payload = read(file, secret)
                 file.touch()
                 return payload
         except FileNotFoundError:
@@ -156,7 +150,7 @@ class Store:
     def drop(self, key: Key) -> None:
         """Forget an entry."""
         if (opened := self.opened()) is not None:
-            opened[0].remove(key.digest + _ENTRY)
+            opened[0].remove(key.digest + ENTRY)
 
     def entries(self, kind: str | None = None) -> Iterator[Entry]:
         """List entries by their headers; those that have none of their name are left out."""
@@ -167,7 +161,7 @@ class Store:
             with contextlib.suppress(OSError, StoreError):
                 with opened[0].open(found.name) as file:
                     key = read_header(file).key
-                if key.digest + _ENTRY == found.name and kind in (None, key.kind):
+                if key.digest + ENTRY == found.name and kind in (None, key.kind):
                     yield Entry(key, found.size, found.used, found.name)
 
     def why_missed(self, key: Key) -> str:
@@ -193,7 +187,7 @@ class Store:
             try:
                 with folder.open(found.name) as file:
                     header, _ = unpack(file, None, secret, self.limit)
-                if header.key.digest + _ENTRY != found.name:
+                if header.key.digest + ENTRY != found.name:
                     raise StoreError("It has the name of another key.")
                 good += 1
             except StoreError as error:
@@ -234,7 +228,7 @@ class Store:
             warnings.warn(said, StoreWarning, stacklevel=3)
 
     def _write(self, folder: Folder, key: Key, parts: tuple[bytes, ...]) -> None:
-        name, durable = key.digest + _ENTRY, key.kind in CODE
+        name, durable = key.digest + ENTRY, key.kind in CODE
         try:
             folder.write(name, parts, durable=durable)
         except FileNotFoundError:
@@ -248,7 +242,7 @@ class Store:
 
     def _files(self, folder: Folder) -> list[Found]:
         try:
-            return [found for found in folder if found.name.endswith(_ENTRY)]
+            return [found for found in folder if found.name.endswith(ENTRY)]
         except OSError as error:
             self._complain("list", error)
             return []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from fusewire.errors import StoreError
 from fusewire.store.blob import Header, pack, read_header, unpack
 from fusewire.store.disk import Store
 from fusewire.store.files import File, plain_file
-from fusewire.store.key import DATA, VOUCHED, Key
+from fusewire.store.key import DATA, LOCAL, VOUCHED, Key
 
 _MAGIC = b"FUSEWIRX"
 # Data is small: what is larger is none. Read as JSON it takes up to twenty times as much memory.
@@ -40,7 +40,7 @@ class Moved:
         self.refused.append(f"{key.kind} {key.digest[:12]}: {error}")
 
 
-def export(store: Store, path: Path, kinds: Collection[str] = DATA) -> Moved:
+def export(store: Store, path: Path, kinds: Set[str] = DATA) -> Moved:
     """Write the entries of some kinds into one file, whole or not at all."""
     opened = store.opened()
     if opened is None:
@@ -51,7 +51,7 @@ def export(store: Store, path: Path, kinds: Collection[str] = DATA) -> Moved:
         with temporary.open("xb") as file:
             file.write(_MAGIC)
             for entry in store.entries():
-                payload = store.get(entry.key) if entry.key.kind in kinds else None
+                payload = store.get(entry.key) if entry.key.kind in kinds - LOCAL else None
                 if payload is None:
                     continue
                 try:
@@ -79,6 +79,8 @@ def take(store: Store, path: Path) -> Moved:
         for header, part in list(_parts(file)):
             key = header.key
             try:
+                if key.kind in LOCAL:
+                    raise StoreError("It means something on the machine that wrote it only.")
                 # Before anything is read: a size is only a claim.
                 most = _MOST_DATA if key.kind in DATA else store.limit
                 vouched = opened[1] if key.kind in VOUCHED else None

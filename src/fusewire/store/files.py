@@ -73,6 +73,21 @@ class File:
                 os.utime(self.fd)
 
 
+def default_path() -> Path:
+    """Give the folder of this user: FUSEWIRE_CACHE, or fusewire in the user's cache folder.
+
+    FUSEWIRE_CACHE=off means none; who opens a store all the same opens it in the usual folder.
+    """
+    given = os.environ.get("FUSEWIRE_CACHE")
+    if given and given != "off":
+        return Path(given)
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusewire"
+    except RuntimeError:
+        # A user without a home: no folder, which a store says when it is opened.
+        return Path(os.devnull)
+
+
 class Folder:
     """A folder that is ours alone; StoreError when it is not. Let go of when nobody has it."""
 

@@ -15,9 +15,11 @@ from fusewire.errors import StoreError
 # and checked.
 CODE = frozenset({"artifact", "module", "weights"})
 DATA = frozenset({"plan", "measurement", "verdict", "quarantine", "tuning"})
-KINDS = CODE | DATA
+# What means something on this machine only: it is neither exported nor imported.
+LOCAL = frozenset({"stamp"})
+KINDS = CODE | DATA | LOCAL
 # Believed because this user wrote it. What else a stranger tells makes us slower at worst.
-VOUCHED = CODE | {"plan", "verdict"}
+VOUCHED = CODE | LOCAL | {"plan", "verdict"}
 # Texts as long as this are told in full; of longer ones, so much around what differs.
 _LONG, _AROUND = 64, 20
 
