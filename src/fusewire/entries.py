@@ -22,7 +22,7 @@ from fusewire.placement.contact import Maker
 from fusewire.placement.decide import Choice, Question, decide, read_tried
 from fusewire.placement.explain import Explanation
 from fusewire.placement.keeping import Keeping
-from fusewire.placement.keys import host_fields, settings, state_of_code
+from fusewire.placement.keys import code_fields, host_fields, settings
 from fusewire.placement.ledger import Ledger
 from fusewire.placement.planner import Planned, make_plan
 from fusewire.placement.quarantine import Fact
@@ -236,7 +236,7 @@ class Recipe:
             "backend": policy, "device": options.device or "any", "level": self.level,
             "fallback": options.fallback, "max_crossings": options.max_crossings,
             **settings(options.config), "engines": ", ".join(map(_version, names)),
-            "code": state_of_code(), **dict(host_fields()),
+            **code_fields(policy), **dict(host_fields()),
         }  # fmt: skip
 
     def key(self, reading: Reading, example: Sequence[Any], is_open: bool) -> Key | None:

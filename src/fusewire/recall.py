@@ -23,7 +23,7 @@ from fusewire.errors import FallbackWarning, FormatError
 from fusewire.frontend import Reading
 from fusewire.options import Options
 from fusewire.placement.again import Again, Planner
-from fusewire.placement.keys import host_fields, settings, state_of_code
+from fusewire.placement.keys import code_fields, host_fields, settings
 from fusewire.placement.remember import Memory
 from fusewire.runtime.entry import Entry
 from fusewire.store.disk import shared_store
@@ -49,7 +49,7 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
         "plan", file=digest, example=" ".join(map(_typed, example)), open=is_open,
         backend=options.backend, device=options.device or "any", level=options.level,
         fallback=options.fallback, max_crossings=options.max_crossings, canary=options.canary,
-        **settings(options.config), packages=_packages(), code=state_of_code(),
+        **settings(options.config), packages=_packages(), **code_fields(options.backend),
         **dict(host_fields()),
     )  # fmt: skip
 

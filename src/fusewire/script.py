@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fusewire.backend import Config, Device
 from fusewire.ir.graph import Graph
 
 
-@dataclass(frozen=True)
-class Script:
+class Script(NamedTuple):
     """Python that runs a region with NumPy and an engine alone.
 
     ``source`` defines ``load()``, which gives a function from a list of arrays to a list of arrays,

@@ -14,7 +14,8 @@ from typing import Any
 from fusewire.backend import Backend, Config, Device
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
-from fusewire.process.machine import machine
+from fusewire.policy import FALLBACK
+from fusewire.process.machine import kernels_for
 from fusewire.runtime.plan import Outline
 from fusewire.store.key import Key
 
@@ -71,36 +72,45 @@ def code_of(backend: Backend) -> dict[str, str]:
 
 
 _PACKAGE = str(Path(__file__).parent.parent)
+# Each of them is a field of its own; or compiles nothing.
+_BACKENDS = f"{_PACKAGE}/backends"
+_APART = (_BACKENDS, f"{_PACKAGE}/cli", f"{_PACKAGE}/testing")
+
+
+def code_fields(policy: str) -> dict[str, str]:
+    """Give as fields the state of our code: what all share, and the backends that are meant."""
+    own = f"{_BACKENDS}/{policy}"
+    named = [own, f"{_BACKENDS}/{FALLBACK}"] if Path(own).is_dir() else [_BACKENDS]
+    return {"code": state_of_code(), "backends": " ".join(map(state_of, named))}
 
 
 def state_of_code() -> str:
-    """Tell our own code from other versions of it, also where it is worked on."""
-    return state_of(_PACKAGE)
+    """Tell the code that all backends share from other versions of it."""
+    return state_of(_PACKAGE, _APART)
 
 
 @cache
-def state_of(folder: str) -> str:
+def state_of(folder: str, without: tuple[str, ...] = ()) -> str:
     """Tell code from other code: names, sizes and times of its files."""
-    sha = hashlib.sha256()
-    waiting = [folder]
-    while waiting:
-        with os.scandir(waiting.pop()) as found:
-            for entry in sorted(found, key=lambda entry: entry.name):
-                if entry.name.startswith(("__pycache__", ".")):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-                elif entry.name.endswith((".py", ".json", ".wgsl")):
+    told, folders = [], [folder]
+    for path in folders:
+        with os.scandir(path) as found:
+            for entry in found:
+                if entry.name.endswith((".py", ".json", ".wgsl")):
                     state = entry.stat()
-                    sha.update(f"{entry.name} {state.st_size} {state.st_mtime_ns}\n".encode())
-    return sha.hexdigest()[:16]
+                    told.append(f"{entry.path} {state.st_size} {state.st_mtime_ns}")
+                elif "." in entry.name or entry.name == "__pycache__" or entry.path in without:
+                    continue
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
 
 
 @cache
 def host_fields() -> tuple[tuple[str, str], ...]:
     """Name what timings depend on beside the engine."""
-    about = machine()
-    features: Any = about.get("features", ())
-    named = {"processor": about.get("processor"), "cores": about.get("compute_units")}
+    about = kernels_for()
+    features: Any = about["features"]
+    named = {"processor": about["processor"], "cores": about["compute_units"]}
     named["features"] = " ".join(features)
     return tuple((name, str(text)) for name, text in named.items())

@@ -62,19 +62,26 @@ def _walk(count: int, steps: int) -> float:
 
 
 @cache
-def _fixed() -> dict[str, Fact]:
+def kernels_for() -> dict[str, Fact]:
+    """Tell what kernels are chosen by: the processor, its cores, and what of it they use."""
     said = _processor()
     flags = {flag for key in _CAN_DO for flag in said.get(key, "").split()}
-    facts: dict[str, Fact] = {
+    return {
         # Asked last: on Linux ``platform.processor`` starts a process.
         "processor": said.get("model name") or platform.processor() or platform.machine(),
         "compute_units": len(os.sched_getaffinity(0)),
         "features": tuple(name for name in _VECTORS if name in flags),
+    }
+
+
+@cache
+def _fixed() -> dict[str, Fact]:
+    return {
+        **kernels_for(),
         **_caches(),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "page_bytes": os.sysconf("SC_PAGE_SIZE"),
     }
-    return facts
 
 
 def _processor() -> dict[str, str]:
