@@ -15,8 +15,9 @@ from fusewire import ops
 from fusewire.backend import Config, Device, Offer, Refusal
 from fusewire.backends.triton import launch
 from fusewire.backends.triton.engine import INTERPRETER, TritonBackend
+from fusewire.backends.triton.estimate import Room
 from fusewire.backends.triton.targets import Target
-from fusewire.cli.compile import compiled
+from fusewire.cli.compile import Making, compiled
 from fusewire.dtypes import bfloat16, float32, float64
 from fusewire.errors import EngineRaised, OptionsError, ShapeMismatchError
 from fusewire.ir.graph import Array, Graph
@@ -26,6 +27,7 @@ from fusewire.region import build
 from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, first_cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports
+from fusewire.tuning import written
 from tests.kernel.regions import random_region
 
 TARGETS = ("cuda:sm_80", "cuda:sm_90", "hip:gfx942")
@@ -156,7 +158,7 @@ def test_a_model_for_another_machine_is_a_folder_of_files(
     device = backend.device_for("cuda:sm_90")
     assert device is not None
     graph = traced(lambda x: np.exp(x) + 1, (7,))
-    report = compiled(graph, backend, backend, device, tmp_path, lambda what, share: None)
+    report = compiled(graph, Making(backend, backend, device, tmp_path), lambda what, share: None)
     assert report["is_whole"]
     (region,) = report["regions"]
     home = tmp_path / region["folder"]
@@ -164,6 +166,58 @@ def test_a_model_for_another_machine_is_a_folder_of_files(
     (kernel,) = json.loads((home / "kernels.json").read_text())["kernels"]
     assert (home / kernel["file"]).read_bytes().startswith(MAGIC)
     assert kernel["pointers"] == ["fp32", "fp32"]
+
+
+def test_untimed_kernels_are_cut_by_what_they_take(
+    backend: TritonBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusewire.backends.triton.estimate._MOST", 3)
+    device = backend.device_for("cuda:sm_90")
+    assert device is not None
+    graph = traced(lambda x, w: np.maximum(x @ w, 0), (2048, 64), (64, 1024))
+    making = Making(backend, backend, device, tmp_path, tunes=True)
+    report = compiled(graph, making, lambda what, share: None)
+    (region,) = report["regions"]
+    assert region["tuning"]["is_timed"] is False
+    assert "Not timed" in region["tuning"]["rule"]
+    (kernel,) = region["tuning"]["kernels"]
+    assert kernel["tried"] == 3
+    assert kernel["takes"]["spill_bytes"] == 0
+    # Larger tiles load less for a result, and there are enough of them to keep such a GPU busy.
+    assert kernel["chosen"]["rows"] * kernel["chosen"]["columns"] == 128 * 64
+    (told,) = json.loads((tmp_path / region["folder"] / "kernels.json").read_text())["kernels"]
+    assert told["registers"] == kernel["takes"]["registers"]
+    # With no room for shared memory nothing is left to choose.
+    room = {"90": Room(132, 0)}
+    monkeypatch.setattr("fusewire.backends.triton.estimate._ROOMS", room)
+    _, (left,) = backend.estimates(graph, device)
+    assert left.left_out == {"does not fit": 3}
+    assert left.chosen["rows"] == 32
+
+
+def test_kernels_cut_one_by_one_are_right(backend: TritonBackend, interpreter: Device) -> None:
+    graph = traced(lambda x: ops.softmax(x @ x) + 1, (37, 37))
+    here = backend.device_for("cuda:sm_80")
+    assert here is not None
+    assert not backend.pieces(graph, interpreter, Config())
+    pieces = {piece.key: piece for piece in backend.pieces(graph, here, Config())}
+    assert len(pieces) == 2
+    last = {key: {n: x[-1] for n, x in piece.axes.items()} for key, piece in pieces.items()}
+    config = Config(options={"tuned": written(last)})
+    untuned, tuned = backend.lower(graph, Config()), backend.lower(graph, config)
+    assert untuned.text != tuned.text
+    assert {f.warps for f in tuned.functions} == {2}
+    x = np.random.default_rng(3).standard_normal((37, 37)).astype(np.float32) / 4
+    (found,) = build(backend, graph, interpreter, config).run([x]).wait()
+    assert isinstance(found, np.ndarray)
+    wanted = np.exp((x @ x).astype(np.float64))
+    np.testing.assert_allclose(found, wanted / wanted.sum(1, keepdims=True) + 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize("line", ["0123456789abcdef rows=24", "0123456789abcdef speed=2", "x", 7])
+def test_a_cut_that_is_none_is_refused(backend: TritonBackend, line: Any) -> None:
+    with pytest.raises(OptionsError, match=r"rows=24|speed|a line is KEY"):
+        backend.lower(traced(lambda x: x + x, (3,)), Config(options={"tuned": (line,)}))
 
 
 @pytest.mark.parametrize("text", ["cuda:90", "hip:mi300", "cuda:sm_"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from fusewire.region import CrossCompiler, weights_of
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.plan import Region
+from fusewire.tuning import TUNED, Estimator, written
 
 # More kernels are not worth reading; kernels.json has all.
 _MOST = 12
@@ -38,9 +40,16 @@ _MOST = 12
 @click.option("-o", "--output", "folder", required=True, metavar="DIR",
               type=click.Path(file_okay=False, path_type=Path),
               help="Where the files go.")  # fmt: skip
+@click.option(
+    "--level",
+    type=click.Choice(["0", "3"]),
+    default="0",
+    show_default=True,
+    help="3 chooses for each kernel how it is cut, by what it takes; nothing is timed.",
+)
 def command(
     model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int, as_json: bool,
-    target: str, folder: Path,
+    target: str, folder: Path, level: str,
 ) -> None:  # fmt: skip
     """Make the kernels of a model for a machine that need not be here.
 
@@ -52,7 +61,8 @@ def command(
         backend, maker, device = maker_of(target)
         values = Inputs.of(model, shapes, files, seed).values
         graph = REGISTRY.frontend_for(model).convert(model, values, Limits()).graph
-        report = {"model": str(model), **compiled(graph, backend, maker, device, folder, tell)}
+        made = Making(backend, maker, device, folder, tunes=level == "3")
+        report = {"model": str(model), **compiled(graph, made, tell)}
         backend.close()
     text = json.dumps(report, indent=1) + "\n"
     (folder / "plan.json").write_text(text, encoding="utf-8")
@@ -75,20 +85,39 @@ def maker_of(target: str) -> tuple[Backend, CrossCompiler, Device]:
     )
 
 
-def compiled(
-    graph: Graph,
-    backend: Backend,
-    maker: CrossCompiler,
-    device: Device,
-    folder: Path,
-    tell: Callable[[str, float], None],
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Making:
+    """Who compiles, for which device, where to; ``tunes``: kernels are cut as is estimated best."""
+
+    backend: Backend
+    maker: CrossCompiler
+    device: Device
+    folder: Path
+    tunes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.tunes and not isinstance(self.backend, Estimator):
+            name = self.backend.info.name
+            raise OptionsError(f"--level 3: {name} cannot choose without a device. Use --level 0.")
+
+    def config(self, graph: Graph) -> tuple[Config, dict[str, Any]]:
+        """Say how the kernels of a region are cut, and why so."""
+        if not self.tunes or not isinstance(self.backend, Estimator):
+            return Config(), {}
+        rule, found = self.backend.estimates(graph, self.device)
+        told = {"is_timed": False, "rule": rule, "kernels": [asdict(x) for x in found]}
+        lines = written({x.key: x.chosen for x in found})
+        return Config(options={TUNED: lines}), {"tuning": told}
+
+
+def compiled(graph: Graph, made: Making, tell: Callable[[str, float], None]) -> dict[str, Any]:
     """Plan a graph, compile what a target takes of it, write the files, and tell all about it."""
+    backend, device = made.backend, made.device
     planned = make_plan(run_pipeline(graph).graph, [Home(backend, device), reference()])
     regions = []
     for number, region in enumerate(planned.plan.regions()):
         tell(f"compiling {region.graph.name}", number / len(planned.plan.steps))
-        regions.append(_region(number, region, backend, maker, folder))
+        regions.append(_region(number, region, made))
     return {
         "backend": backend.info.name,
         "version": backend.info.version,
@@ -99,26 +128,38 @@ def compiled(
     }
 
 
-def _region(
-    number: int, region: Region, backend: Backend, maker: CrossCompiler, folder: Path
-) -> dict[str, Any]:
+def _region(number: int, region: Region, made: Making) -> dict[str, Any]:
     about: dict[str, Any] = {
         "region": number, "backend": region.backend, "nodes": len(region.graph.nodes),
         "inputs": [str(value.type) for value in region.graph.inputs],
         "outputs": [str(value.type) for value in region.graph.outputs],
     }  # fmt: skip
-    if region.backend != backend.info.name:
+    if region.backend != made.backend.info.name:
         return about
-    artifact = backend.compile(region.graph, region.device, Config())
-    home = folder / f"region{number}"
+    config, tuning = made.config(region.graph)
+    artifact = made.backend.compile(region.graph, region.device, config)
+    home = made.folder / f"region{number}"
     home.mkdir(parents=True, exist_ok=True)
-    given = {"graph.txt": print_graph(region.graph).encode(), **maker.files(artifact)}
+    given = {"graph.txt": print_graph(region.graph).encode(), **made.maker.files(artifact)}
     for name, data in given.items():
         (home / name).write_bytes(data)
     weights: dict[str, Any] = weights_of(artifact, constants_of(region.graph))
     np.savez(home / "weights.npz", **weights)
-    return {**about, "folder": home.name, "files": sorted(given), "launch": dict(artifact.launch),
-            "workspace": artifact.workspace, "metrics": dict(artifact.metrics)}  # fmt: skip
+    return {**about, **tuning, "folder": home.name, "files": sorted(given),
+            "launch": dict(artifact.launch), "workspace": artifact.workspace,
+            "metrics": dict(artifact.metrics)}  # fmt: skip
+
+
+def _tuning(found: Mapping[str, Any]) -> Iterator[str]:
+    """Say how kernels were cut, and by which rule."""
+    if not found:
+        return
+    yield found["rule"]
+    for kernel in found["kernels"][:_MOST]:
+        cut = " ".join(f"{name}={value}" for name, value in kernel["chosen"].items())
+        left = ", ".join(f"{n} {why}" for why, n in kernel["left_out"].items()) or "none left out"
+        takes = ", ".join(f"{n} {name}" for name, n in kernel["takes"].items()) or "unknown"
+        yield f"{kernel['name']}: {cut} ({takes}; of {kernel['tried']} tried, {left})"
 
 
 def _refused(planned: Planned) -> list[dict[str, Any]]:
@@ -139,6 +180,9 @@ def _print(report: dict[str, Any], folder: Path) -> None:
                       str(launch.get("kernels", "")), str(launch.get("launches", "")), took,
                       str(folder / row["folder"]) if "folder" in row else "")  # fmt: skip
     console.print(table)
+    for row in report["regions"]:
+        for line in _tuning(row.get("tuning", {})):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
     for row in report["refused"][:_MOST]:
         said = f"{row['count']} x {row['op']} has no kernel: {row['reason']}"
         console.print(said, markup=False, highlight=False, soft_wrap=True)

@@ -117,7 +117,8 @@ def _texts(program: Program) -> list[tuple[str, Function]]:
 def _key(text: str, function: Function, target: Sequence[int | str], measured: bool) -> str:
     # What a function is called does not matter: the binary says how to find it.
     body = text.partition("(")[2]
-    said = repr((body, function.pointers, function.warps, tuple(target), measured))
+    about = function.pointers, function.warps, function.stages
+    said = repr((body, *about, tuple(target), measured))
     return hashlib.sha256(said.encode()).hexdigest()
 
 

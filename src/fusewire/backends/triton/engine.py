@@ -23,30 +23,30 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.backends.triton import launch
+from fusewire.backends.triton import estimate, launch, space
 from fusewire.backends.triton.client import Client, Compiler, Interpreted
 from fusewire.backends.triton.gaps import GAPS
 from fusewire.backends.triton.info import INFO
-from fusewire.backends.triton.printer import Tiles
 from fusewire.backends.triton.program import WEIGHT_BYTES, Program, write_program
 from fusewire.backends.triton.refusal import primitive_refusal, refusal
 from fusewire.backends.triton.targets import Target
 from fusewire.dtypes import float32
-from fusewire.errors import FusewireError, OptionsError
+from fusewire.errors import FusewireError
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower_fusion
+from fusewire.kernel.parts import parts_of
 from fusewire.ops.elementwise import add
 from fusewire.region import CrossCompiler, build, claim_by_table, edge_slots, weight_slots
-from fusewire.rewrite.fusion import fuse
+from fusewire.rewrite.fusion import Fusion, fuse
+from fusewire.tuning import Estimate, Estimator, Piece, Tuner
 
 INTERPRETER = "interpreter"
 _NAME = "Triton's interpreter: kernels are run step by step in NumPy, on no GPU"
-DEFAULTS: dict[str, Fact] = dict(vars(Tiles()))
 
 
 @final
-class TritonBackend(Backend, CrossCompiler):
+class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
     """Runs regions with kernels of our own: on GPUs, or where there is none, interpreted."""
 
     def __init__(self) -> None:
@@ -108,13 +108,27 @@ class TritonBackend(Backend, CrossCompiler):
 
     def lower(self, region: Graph, config: Config) -> Program:
         """Fuse a region and print its kernels."""
-        options = config.checked(INFO.name, DEFAULTS)
-        for name, value in options.items():
-            if not isinstance(value, int) or value < 1 or value & (value - 1):
-                raise OptionsError(f"{name}={value}: tiles are powers of two, as 32 is.")
-        tiles = Tiles(**{name: int(str(value)) for name, value in options.items()})
+        tiles, tuned = space.tiles_of(config), space.tuned(config)
         digests = {slot.digest or "" for slot in weight_slots(region, WEIGHT_BYTES)}
-        return write_program(lower_fusion(fuse(region, primitive_refusal)), tiles, digests)
+        return write_program(lower_fusion(_fused(region)), tiles, digests, tuned)
+
+    def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
+        """List kernels that may be cut otherwise; the interpreter's time says nothing of any."""
+        if device.id == INTERPRETER:
+            return []
+        return list(space.pieces(parts_of(_fused(region), _fused), space.tiles_of(config), config))
+
+    def clock(self, device: Device) -> Mapping[str, Fact]:
+        """None: a run is timed as a whole."""
+        return {}
+
+    def estimates(self, region: Graph, device: Device) -> tuple[str, Sequence[Estimate]]:
+        """Choose for each kernel by what compiles, what it takes, and a rule that is told."""
+        pieces = self.pieces(region, device, Config())
+        target = Target.of(str(device.facts["target"]))
+        return estimate.RULE, [
+            estimate.choose(x, target, self.lower, self.compiler) for x in pieces
+        ]
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the kernels; for a GPU, have Triton make its code of them."""
@@ -161,3 +175,7 @@ class TritonBackend(Backend, CrossCompiler):
         self._interpreter.close()
         self._client.close()
         self._found = None
+
+
+def _fused(region: Graph) -> Fusion:
+    return fuse(region, primitive_refusal)

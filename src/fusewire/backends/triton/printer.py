@@ -27,7 +27,10 @@ _POINT, _COLUMN = frozenset({0}), frozenset({1})
 
 @dataclass(frozen=True)
 class Tiles:
-    """How kernels are cut: points of a map, elements of a tile of rows, tiles of a product."""
+    """How kernels are cut: points of a map, elements of a tile of rows, tiles of a product.
+
+    ``warps`` work on a program, whose loops are in so many ``stages`` at once, 0 for Triton's own.
+    """
 
     block: int = 512
     tile: int = 2048
@@ -35,6 +38,7 @@ class Tiles:
     columns: int = 32
     depth: int = 32
     warps: int = 4
+    stages: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,13 +52,19 @@ class Printed:
     steps: tuple[str, ...]
     programs: int
     warps: int
+    stages: int
     scratch: Mapping[str, int]
+
+    @property
+    def code(self) -> tuple[str, int, int]:
+        """All that its binary depends on: not what it is called."""
+        return self.text.partition("(")[2], self.warps, self.stages
 
 
 def print_kernel(kernel: Kernel, tiles: Tiles) -> Printed:
     """Print one kernel; a kernel of no points has no programs."""
     lines = Lines()
-    found = _dot_of(kernel)
+    found = dot_of(kernel)
     if found is None:
         points, programs = _pointwise(kernel, lines, tiles)
     else:
@@ -67,13 +77,13 @@ def print_kernel(kernel: Kernel, tiles: Tiles) -> Printed:
     text = "\n".join(["@triton.jit", head, *lines.text])
     pointers = tuple(storage_of(b.dtype).pointer for b in buffers.values())
     return Printed(kernel.name, text, tuple(buffers), pointers, steps, programs, tiles.warps,
-                   scratch)  # fmt: skip
+                   tiles.stages, scratch)  # fmt: skip
 
 
 def _pointwise(kernel: Kernel, lines: Lines, tiles: Tiles) -> tuple[int, int]:
     """Print a kernel over blocks of points; give the numbers of points and programs."""
     count = math.prod(axis.extent for axis in kernel.axes)
-    widest = _widest(kernel)
+    widest = widest_of(kernel)
     width = min(power_of_two(widest), 1024) if widest > 1 else 0
     room = max(tiles.tile // width, 1) if width else tiles.block
     block = min(power_of_two(max(count, 1)), room)
@@ -89,7 +99,7 @@ def _pointwise(kernel: Kernel, lines: Lines, tiles: Tiles) -> tuple[int, int]:
     return max(count, 1), -(-count // block)
 
 
-def _widest(kernel: Kernel) -> int:
+def widest_of(kernel: Kernel) -> int:
     """Count the points of the largest fold or loop that may run in blocks."""
     nests = [s for s in walk(kernel.body) if isinstance(s, Fold | Loop)]
     wide = [s for s in nests if not (isinstance(s, Loop) and (s.ordered or s.carries))]
@@ -100,7 +110,7 @@ def _steps(kernel: Kernel, lines: Lines, zero: str) -> dict[Axis, Spot]:
     return {axis: Spot(lines.say(f"{axis.name} + {zero}"), frozenset()) for axis in kernel.steps}
 
 
-def _dot_of(kernel: Kernel) -> Contraction | None:
+def dot_of(kernel: Kernel) -> Contraction | None:
     """Give the sum of products of a kernel, if ``tl.dot`` has its dtype and it is large enough."""
     found = contraction_of(kernel)
     if found is None or kernel.locals:

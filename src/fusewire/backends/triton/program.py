@@ -14,6 +14,7 @@ from fusewire.backends.triton.storage import storage_of
 from fusewire.dtypes import DType
 from fusewire.ir.graph import Constant
 from fusewire.kernel.form import Kernel, Lowered
+from fusewire.kernel.parts import key_of
 
 # A constant of at least so many bytes stays out of the artifact and comes by its digest.
 WEIGHT_BYTES = 1024
@@ -39,6 +40,7 @@ class Function:
     pointers: tuple[str, ...]
     steps: int
     warps: int
+    stages: int
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ class Program:
     def from_bytes(payload: bytes) -> Program:
         """Read what ``to_bytes`` wrote."""
         held: dict[str, Any] = json.loads(payload)
-        functions = [Function(x["name"], tuple(x["pointers"]), x["steps"], x["warps"])
+        functions = [Function(x["name"], tuple(x["pointers"]), x["steps"], x["warps"], x["stages"])
                      for x in held["functions"]]  # fmt: skip
         launches = [Launch(x["function"], tuple(x["memories"]), tuple(x["steps"]), x["programs"])
                     for x in held["launches"]]  # fmt: skip
@@ -108,22 +110,29 @@ class Program:
                    for m in self.memories.values() if m.kind == "scratch")  # fmt: skip
 
 
-def write_program(region: Lowered, tiles: Tiles, weights: set[str]) -> Program:
-    """Print a region; constants whose digests are in ``weights`` come when it is loaded."""
-    printed = {kernel.name: print_kernel(kernel, tiles) for kernel in region.kernels}
-    unique: dict[str, int] = {}
+def write_program(
+    region: Lowered, tiles: Tiles, weights: set[str], tuned: Mapping[str, Tiles] = {}
+) -> Program:
+    """Print a region; constants whose digests are in ``weights`` come when it is loaded.
+
+    Kernels whose keys are in ``tuned`` are cut as it says.
+    """
+    printed = {
+        kernel.name: print_kernel(kernel, tuned.get(key_of(kernel), tiles) if tuned else tiles)
+        for kernel in region.kernels
+    }
+    unique: dict[object, int] = {}
     kept: list[Printed] = []
     for item in printed.values():
-        body = item.text.partition("(")[2]
-        if body not in unique:
-            unique[body] = len(kept)
+        if item.code not in unique:
+            unique[item.code] = len(kept)
             kept.append(item)
     program = Program(print_module(kept), [_function(item) for item in kept])
     program.memories.update(_memories(region, weights))
     for kernel, steps in order_of(region):
         item = printed[kernel.name]
         program.memories.update(_locals(kernel, item))
-        function = unique[item.text.partition("(")[2]]
+        function = unique[item.code]
         names = tuple(_memory_name(kernel, item, name) for name in item.buffers)
         given = tuple(steps[name] for name in item.steps)
         if item.programs:
@@ -132,7 +141,7 @@ def write_program(region: Lowered, tiles: Tiles, weights: set[str]) -> Program:
 
 
 def _function(item: Printed) -> Function:
-    return Function(item.name, item.pointers, len(item.steps), item.warps)
+    return Function(item.name, item.pointers, len(item.steps), item.warps, item.stages)
 
 
 def _memory_name(kernel: Kernel, item: Printed, name: str) -> str:

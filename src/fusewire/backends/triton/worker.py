@@ -209,8 +209,9 @@ def _compiled(
         fn=function, signature=dict(zip(names, types, strict=True)), constexprs={}, attrs=attrs
     )
     start = time.perf_counter()
-    made = triton.compile(source, target=GPUTarget(*header["target"]),
-                          options={"num_warps": about["warps"]})  # fmt: skip
+    options = {"num_warps": about["warps"]}
+    options |= {"num_stages": about["stages"]} if about["stages"] else {}
+    made = triton.compile(source, target=GPUTarget(*header["target"]), options=options)
     seconds = time.perf_counter() - start
     kind = "cubin" if "cubin" in made.asm else "hsaco"
     binary = np.frombuffer(made.asm[kind], np.uint8)

@@ -1,0 +1,234 @@
+"""Level 3: kernels are tuned one by one, remembered as data, and kept only where that is faster."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import fusewire as fw
+from fusewire.backend import Buffer, Config, Device, Fact
+from fusewire.backends.webgpu.space import SPACE
+from fusewire.cli import main
+from fusewire.errors import OptionsError
+from fusewire.placement.claims import Home
+from fusewire.placement.measure import Comparison, Timing, Way
+from fusewire.placement.remember import Memory
+from fusewire.placement.tuned import Cut, keep, recall
+from fusewire.region import build
+from fusewire.registry import REGISTRY
+from fusewire.store.disk import Store
+from fusewire.tuning import Piece, Tuner, parsed, written
+
+RNG = np.random.default_rng(0)
+X, W = (RNG.standard_normal((32, 32)).astype(np.float32) / 8 for _ in range(2))
+KEY = "0123456789abcdef"
+
+
+def layer(x: Any) -> Any:
+    return np.maximum(x @ W, 0)
+
+
+def deeper(x: Any) -> Any:
+    return np.sum(np.maximum(x @ (W + 1), 0), axis=0)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store of the test's own, in place of the user's."""
+    own = Store(tmp_path / "cache")
+    monkeypatch.setattr("fusewire.entries.shared_store", lambda: own)
+    monkeypatch.setattr("fusewire.recall.shared_store", lambda: own)
+    yield own
+    own.close()
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Stand for the clock: what is tuned, or has this tile, is twice as fast; lists all ways."""
+    seen: list[str] = []
+
+    def compare(ways: Mapping[str, Way], *rest: object) -> Comparison:
+        seen.extend(ways)
+        taken = {way: Timing((0.5 if _is_fast(way) else 1.0,)) for way in ways}
+        fastest = min(ways, key=lambda way: taken[way].median)
+        return Comparison(taken, fastest, (), 0.0, 1)
+
+    monkeypatch.setattr("fusewire.placement.search.compare", compare)
+    # Each choice is compiled: few of them, so that tests are short.
+    few = {**SPACE, "tiles": {"tile": ((8, 4),), "workgroup": (64,)}, "points": {"points": (4,)}}
+    monkeypatch.setattr("fusewire.backends.webgpu.space.SPACE", few)
+    return seen
+
+
+def _is_fast(way: str) -> bool:
+    return way.endswith("tuned") or "tile=(8, 4)" in way
+
+
+def tuned(f: Any, **more: Any) -> Any:
+    return fw.compile(f, backend="webgpu", level=3, budget_seconds=300.0, **more)
+
+
+def home() -> Home:
+    backend = REGISTRY.get("webgpu")
+    device = backend.probe()[0]
+    assert isinstance(device, Device)
+    return Home(backend, device)
+
+
+def pieces(f: Any) -> list[Piece]:
+    found = home()
+    assert isinstance(found.backend, Tuner)
+    return list(found.backend.pieces(fw.trace(f, X), found.device, Config()))
+
+
+def test_kernels_are_tuned_and_the_whole_is_faster(store: Store, timed: list[str]) -> None:
+    said: list[str] = []
+    program = tuned(layer, progress=lambda what, share: said.append(what))
+    np.testing.assert_allclose(program(X), layer(X), atol=1e-5)
+    best = program.why().tried[0]
+    assert best.name == "webgpu (webgpu:0) tuned"
+    assert best.status == "right"
+    (kernel,) = best.tuned
+    assert kernel["chosen"] == {"tile": (8, 4), "workgroup": 256}
+    assert kernel["gain"] == 2.0
+    assert "1 of 1 kernels that were tuned are cut otherwise" in program.why().notes[-1]
+    assert "tuning kernel 1 of 1" in said
+    # Tuned and untuned meet in the end.
+    assert timed[-2:] == ["webgpu (webgpu:0)", "webgpu (webgpu:0) tuned"]
+    json.dumps(program.why().to_data())
+
+
+def test_another_model_with_the_same_kernel_times_none(store: Store, timed: list[str]) -> None:
+    tuned(layer)(X)
+    timed.clear()
+    program = tuned(deeper)
+    np.testing.assert_allclose(program(X), deeper(X), rtol=1e-4)
+    known = [x for x in program.why().tried[0].tuned if x["cache"] == "hit"]
+    assert [x["chosen"]["tile"] for x in known] == [(8, 4)]
+    assert not any("tile=(8, 4)" in way for way in timed)
+    assert "1 were known" in program.why().notes[-1]
+
+
+def test_what_was_chosen_is_recalled_and_nothing_is_timed(store: Store, timed: list[str]) -> None:
+    tuned(layer)(X)
+    timed.clear()
+    again = tuned(layer)
+    np.testing.assert_allclose(again(X), layer(X), atol=1e-5)
+    assert not timed
+    assert again.why().tried[0].tuned[0]["chosen"]["tile"] == [8, 4]
+
+
+def test_what_is_tuned_and_slower_is_not_kept(
+    store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "_is_fast", lambda way: "tile=(8, 4)" in way)
+    program = tuned(layer)
+    program(X)
+    best, other = program.why().tried
+    assert best.name == "webgpu (webgpu:0)"
+    assert other.tuned
+    assert not other.is_chosen
+
+
+def test_a_budget_that_is_used_up_is_said(store: Store) -> None:
+    program = fw.compile(layer, backend="webgpu", level=3, budget_seconds=0.01)
+    np.testing.assert_allclose(program(X), layer(X), atol=1e-5)
+    assert "1 were not tuned: the budget was used up" in program.why().notes[-1]
+
+
+def test_real_clocks_tune_too(store: Store) -> None:
+    program = fw.compile(layer, backend="webgpu", level=3, budget_seconds=3.0)
+    np.testing.assert_allclose(program(X), layer(X), atol=1e-5)
+    assert program.why().tried[0].status == "right"
+
+
+GOOD = {"tile": [8, 4], "workgroup": 64}
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b"[" * 100_000,
+        *(
+            json.dumps(row).encode()
+            for row in (
+                {"chosen": GOOD},
+                {"chosen": GOOD, "gain": "fast"},
+                {"chosen": GOOD, "gain": -1.0},
+                {"chosen": GOOD, "gain": float("nan")},
+                {"chosen": {**GOOD, "tile": [3, 3]}, "gain": 2.0},
+                {"chosen": {**GOOD, "tile": 8}, "gain": 2.0},
+                {"chosen": {**GOOD, "workgroup": True}, "gain": 2.0},
+                {"chosen": {**GOOD, "workgroup": 64.0}, "gain": 2.0},
+                {"chosen": {**GOOD, "debug": 1}, "gain": 2.0},
+                {"chosen": {"tile": [8, 4]}, "gain": 2.0},
+                {"chosen": [8, 4], "gain": 2.0},
+            )
+        ),
+    ],
+)
+def test_a_record_of_anything_else_is_refused(held: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    (piece,), memory = pieces(layer), Memory(None)
+    cut = Cut(piece.key, piece.name, 1, {"tile": (8, 4), "workgroup": 64}, 2.0, True)
+    keep(memory, home(), piece, cut)
+    found = recall(memory, home(), piece)
+    assert found is not None
+    assert found.chosen == {"tile": (8, 4), "workgroup": 64}
+    ((digest, _),) = memory._held.items()
+    memory._held[digest] = held
+    assert recall(memory, home(), piece) is None
+    assert not memory._held
+
+
+def test_options_name_kernels_and_ranges() -> None:
+    kept: dict[str, dict[str, Fact]] = {KEY: {"tile": (8, 4), "workgroup": 64}}
+    assert parsed(written(kept)) == kept
+    assert parsed(()) == {}
+    graph, here = fw.trace(layer, X), home()
+    for line in (f"{KEY} tile=3,3", f"{KEY} workgroup=0", f"{KEY} speed=9", "x", f"{KEY} a=b"):
+        with pytest.raises(OptionsError, match=r"tile=|workgroup=|speed|a line is KEY"):
+            here.backend.compile(graph, here.device, Config(options={"tuned": (line,)}))
+
+
+def test_each_kernel_is_cut_as_it_is_told() -> None:
+    here = home()
+
+    def two(x: Any) -> Any:
+        return np.sum(layer(x) @ W, axis=1)
+
+    found = {piece.key: piece for piece in pieces(two)}
+    last = {key: {n: x[-1] for n, x in piece.axes.items()} for key, piece in found.items()}
+    config = Config(options={"tuned": written(last)})
+    graph = fw.trace(two, X)
+    artifact = here.backend.compile(graph, here.device, config)
+    assert artifact.launch["tuned"] == len(found) > 1
+    assert artifact.payload != here.backend.compile(graph, here.device, Config()).payload
+    (got,) = build(here.backend, graph, here.device, config).run([X]).wait()
+    assert isinstance(got, Buffer)
+    np.testing.assert_allclose(got.read(), two(X), atol=1e-4)
+
+
+def test_bench_shows_what_was_tuned(store: Store, timed: list[str], tmp_path: Path) -> None:
+    model = tmp_path / "model.onnx"
+    fw.save_onnx(fw.trace(layer, X), model)
+    asked = ["bench", str(model), "--backends", "webgpu", "--level", "3", "--budget", "60"]
+    found = CliRunner().invoke(main, [*asked, "--json"])
+    assert found.exit_code == 0, found.output
+    report = json.loads(found.stdout)
+    assert report["chosen"] == "webgpu (webgpu:0) tuned"
+    assert report["rows"][0]["is_software"] == home().device.is_software
+    shown = CliRunner().invoke(main, [*asked, "--markdown"]).stdout
+    assert "1 of 1 kernels: linear + activation float32[32, 32] 2.00 times as fast" in shown
+
+
+def test_level_2_says_what_it_will_be() -> None:
+    with pytest.raises(OptionsError, match="level=2 splits a graph over engines, and that is not"):
+        fw.compile(layer, level=2)
