@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +115,20 @@ def test_open_axis_is_padded_from_inside(mode: str) -> None:
         x = np.arange(rows * columns * 2, dtype=np.float32).reshape(rows, columns, 2)
         widths = ((2, 0), (0, 3), (0, 0))
         np.testing.assert_array_equal(program(x), np.pad(x, widths, mode=mode))  # type: ignore[call-overload] # any of four
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge", "symmetric", "wrap"])
+def test_places_on_a_known_axis_are_not_worked_out_by_each_run(mode: str) -> None:
+    def padded(v: Value) -> object:
+        return fw.ops.pad(v, padding=((0, 0), (3, 2)), mode=mode)
+
+    graph = fw.trace(padded, fw.Spec(("n", 4), "float32"))
+    made: Any = build(REGISTRY.backends.get(NAME), graph, CPU)
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    (found,) = made.run([x]).wait()
+    np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (3, 2)), mode=mode))  # type: ignore[call-overload] # any of four
+    # The input, places and an axis, one gather, the output.
+    assert len(made._compiled.get_runtime_model().get_ops()) == 5
 
 
 def test_import_sends_no_telemetry_and_forks_nothing() -> None:

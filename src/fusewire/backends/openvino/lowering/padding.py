@@ -98,16 +98,17 @@ def _pad(s: Any, node: Node, x: Ov, value: Ov | None) -> Ov:
     if mode == "constant":
         return filled(x, low, high, value)
     shape: Any = node.operands[0].tensor.shape
-    if all(isinstance(n, int) for n in (*shape, *(n for side in padding for n in side))):
-        x = _cut(x, low, high)
-        for axis, (before, after) in enumerate(padding):
-            kept = shape[axis] + min(before, 0) + min(after, 0)
-            if before > 0 or after > 0:
-                at = pad_positions(kept, max(before, 0), max(after, 0), mode)
-                x = ops.gather(x, const(at.astype(np.int32)), const(axis))
-        return x
     axes = [axis for axis, sides in enumerate(padding) if sides != (0, 0)]
-    return _repeated(x, low, high, mode, axes)
+    if not all(isinstance(n, int) for axis in axes for n in (shape[axis], *padding[axis])):
+        return _repeated(x, low, high, mode, axes)
+    x = _cut(x, low, high)
+    for axis in axes:
+        before, after = padding[axis]
+        kept = shape[axis] + min(before, 0) + min(after, 0)
+        if before > 0 or after > 0:
+            at = pad_positions(kept, max(before, 0), max(after, 0), mode)
+            x = ops.gather(x, const(at.astype(np.int32)), const(axis))
+    return x
 
 
 def _dynamic_pad(s: Any, node: Node, x: Ov, padding: Ov, value: Ov | None) -> Ov:
