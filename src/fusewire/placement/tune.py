@@ -42,8 +42,8 @@ _SHARE = 0.01
 _PIECE_SECONDS, _LEAST_SECONDS = 5.0, 1.0
 # Less than this is not worth another cut.
 _LEAD = 1.03
-# Runs of the reference for a kernel, and those that tell how much it weighs.
-_RUNS, _WEIGHING = 4, 3
+# Runs of the reference for a kernel, as many as for a whole, and those that tell how it weighs.
+_RUNS, _WEIGHING = 8, 3
 
 
 @dataclass
@@ -184,21 +184,29 @@ class Tuning:
                 decision = contest.run(ways)
             except FusewireError:
                 return None
-            times = {row.name: row.seconds or 0.0 for row in decision.tried}
-            before, after = times[ways[0].name], times[decision.chosen.name]
-            if before > _LEAD * after:
+            lead = _lead(decision, ways[0])
+            if lead > _LEAD:
                 chosen[axis] = decision.chosen.options[axis]
-                gain *= before / after
+                gain *= lead
         return Cut(piece.key, piece.name, piece.count, chosen, gain, chosen != piece.untuned)
 
 
+def _lead(decision: Decision, before: Candidate) -> float:
+    """Tell how many times as fast as before the chosen one is, by what disturbs least."""
+    rows = {row.name: row for row in decision.tried}
+    old, new = rows[before.name], rows[decision.chosen.name]
+    pairs = ((old.seconds, new.seconds), (old.low, new.low))
+    return min(a / b if a and b else 1.0 for a, b in pairs)
+
+
 def _inputs(graph: Graph, seed: int) -> list[HostValue]:
-    """Make inputs up: fractions, zeros and ones."""
+    """Make inputs up: fractions of either sign, zeros and ones."""
     rng, found = np.random.default_rng(seed), list[HostValue]()
     for value in graph.inputs:
         of = tensor_of(value.type)
         shape = tuple(dim for dim in of.shape if isinstance(dim, int))
-        found.append(Draw(shape, low=0.0, high=1.0).make(of.dtype, rng))
+        low = -1.0 if of.dtype.is_float else 0.0
+        found.append(Draw(shape, low=low, high=1.0).make(of.dtype, rng))
     return found
 
 
