@@ -133,6 +133,23 @@ def test_wrong_engine_is_not_taken_and_not_tried_again(
         fw.unregister("chaos")
 
 
+def test_engine_that_crashes_while_it_is_timed_is_not_tried_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fw.register("fusewire.testing.chaos:segv_at_rerun")
+    try:
+        monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["chaos", "reference"])
+        for status in ("refused", "quarantined"):
+            made, _ = choosing()
+            np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
+            rows = {way.backend: way for way in made.why().tried}
+            assert rows["chaos"].status == status
+            for entry in list(store.entries("plan")):
+                store.drop(entry.key)
+    finally:
+        fw.unregister("chaos")
+
+
 def test_memory_without_a_store_keeps_what_this_process_made() -> None:
     from fusewire.store.key import Key
 

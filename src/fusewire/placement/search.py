@@ -233,6 +233,7 @@ class Contest:
             except EngineError as error:
                 # It ran before, and does no longer: the others are compared without it.
                 name = self._timing
+                self._ledger.blame(self._staged[name].candidate, error.code, error.reason)
                 self._rows[name] = replace(self._rows[name], status="refused", reason=str(error))
         return None
 
