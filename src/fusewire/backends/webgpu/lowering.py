@@ -138,10 +138,13 @@ def _scalar_cast(of: DType, to: DType, start: str, end: str) -> str:
         return "{0}" if of.kind == "bool" else f"{{0}} != {start}(0)"
     if of.is_float and to.is_integer:
         return _rounded_down(to, start, end)
-    if start == "i32" and end == "u64":
-        # The sign goes up first: u64(i32) is not said to.
-        return "u64(i64({0}))"
-    return "{0}" if start == end else f"{end}({{0}})"
+    if start == end:
+        return "{0}"
+    # Wider first, then of the other kind: naga has the sign of what it makes go up.
+    first = {("i32", "u64"): "i64({0})", ("u32", "i64"): "u64({0})"}.get((start, end), "{0}")
+    wide = f"{end}({first})"
+    # Mesa 22.3.6 compares what it saw widened with a number it knows, and gets it wrong.
+    return f"opaque_{end}({wide})" if end in ("i64", "u64") and not of.is_float else wide
 
 
 def _rounded_down(to: DType, start: str, end: str) -> str:

@@ -20,7 +20,7 @@ from fusewire.backends.webgpu.scalars import (
     storage,
 )
 from fusewire.backends.webgpu.storage import Storage
-from fusewire.dtypes import DType, float32, int32
+from fusewire.dtypes import DType, int32
 from fusewire.kernel.form import (
     Buffer,
     Compute,
@@ -38,8 +38,21 @@ from fusewire.kernel.form import (
 )
 from fusewire.kernel.index import Axis
 
-# Sums that are taken apart again: a compiler may not see through them.
-_SUMS = ("add", "subtract")
+# Ops that Mesa computes with while it compiles, as if numbers were real, which WGSL lets it: of
+# sqrt(x) * sqrt(x) it makes |x|, of x - x and 0 * x it makes 0, and x / 0 is anything.
+_ALGEBRA = frozenset(("add", "subtract", "multiply", "divide", "square", "reciprocal", "sqrt",
+                      "rsqrt", "floor_divide", "remainder", "fmod"))  # fmt: skip
+_ZERO = "0"
+_OPAQUE = {"f32": "opaque_f32", "f64": "opaque_f64", "vec2<f32>": "complex_opaque"}
+
+
+def _made_by(statement: Scalar) -> str:
+    """Tell the op that a scalar comes from, or that it is known to be 0, in a part at least."""
+    if isinstance(statement, Literal):
+        whole = complex(statement.value)
+        parts = (whole.real, whole.imag) if statement.dtype.is_complex else (whole.real,)
+        return _ZERO if 0 in parts else ""
+    return statement.op if isinstance(statement, Compute) else ""
 
 
 class Page:
@@ -140,8 +153,7 @@ class Page:
             return
         name = self.fresh()
         self.line(f"let {name} = {self._code(statement)};")
-        op = statement.op if isinstance(statement, Compute) else ""
-        self.name(statement.name, statement.dtype, name, op)
+        self.name(statement.name, statement.dtype, name, _made_by(statement))
 
     def _code(self, statement: Scalar) -> str:
         match statement:
@@ -162,11 +174,20 @@ class Page:
         given = tuple(self.places.dtypes[name] for name in statement.operands)
         code = compute(statement, given, self.features)
         for place, name in enumerate(statement.operands):
-            code = code.replace(f"{{{place}}}", self.value(name))
-        # Mesa folds (x + y) - y into x, as WGSL lets it: infinities and low digits differ.
-        again = any(self._made[name] in _SUMS for name in statement.operands)
-        summed = statement.dtype is float32 and statement.op in _SUMS
-        return f"opaque({code})" if again and summed else code
+            code = code.replace(f"{{{place}}}", self._operand(statement, place, name))
+        return code
+
+    def _operand(self, statement: Compute, place: int, name: str) -> str:
+        """Give an operand, opaque where a compiler would see through it."""
+        way = _OPAQUE.get(self.register(self.places.dtypes[name]))
+        made = self._made[name]
+        seen = made == _ZERO or made in _ALGEBRA
+        if statement.op == "subtract":
+            # One side is enough, and two that are equal would be equal still.
+            seen = place == 1
+        if way is None or statement.op not in _ALGEBRA or not seen:
+            return self.value(name)
+        return f"{way}({self.value(name)})"
 
     def holds(self, guard: Guard) -> str:
         """Print whether a guard holds."""

@@ -181,9 +181,10 @@ class Writer:
         self._add(buffer.name, Memory("scratch", size, slot))
 
     def _let_go(self, name: str) -> None:
-        memory = self._program.memories[self._memory[name]]
-        if memory.kind == "scratch":
-            self._free.append(memory.place)
+        # Of a kernel that runs over nothing there is no dispatch, and no memory.
+        place = self._memory.get(name)
+        if place is not None and self._program.memories[place].kind == "scratch":
+            self._free.append(self._program.memories[place].place)
 
     def _dispatch(self, kernel: Kernel, repeat: int, times: int) -> None:
         tuned = self._tuned.get(key_of(kernel)) if self._tuned else None

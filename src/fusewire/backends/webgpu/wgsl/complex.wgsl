@@ -1,5 +1,9 @@
 // Complex numbers of two f32.
 
+fn complex_opaque(x: vec2<f32>) -> vec2<f32> {
+  return vec2<f32>(opaque_f32(x.x), opaque_f32(x.y));
+}
+
 fn complex_product(x: vec2<f32>, y: vec2<f32>) -> vec2<f32> {
   return vec2<f32>(x.x * y.x - x.y * y.y, x.x * y.y + x.y * y.x);
 }

@@ -8,7 +8,7 @@ fn power_of_two(n: i32) -> f32 {
 // In two steps, so that neither factor leaves the range when only the product does.
 fn scale(x: f32, n: i32) -> f32 {
   let half = n >> 1u;
-  return opaque(x * power_of_two(half)) * power_of_two(n - half);
+  return opaque_f32(x * power_of_two(half)) * power_of_two(n - half);
 }
 
 // e^r - 1 for |r| <= log(2) / 2.
@@ -24,7 +24,7 @@ fn small_expm1(r: f32) -> f32 {
 
 // x less n log(2).
 fn without_twos(x: f32, n: f32) -> f32 {
-  return opaque(x - n * 0.693359375) + n * 2.12194440e-4;
+  return opaque_f32(x - n * 0.693359375) + n * 2.12194440e-4;
 }
 
 fn exp_f32(x: f32) -> f32 {
@@ -112,7 +112,7 @@ fn log10_f32(x: f32) -> f32 {
 fn log1p_f32(x: f32) -> f32 {
   if (is_nan_f32(x)) { return x; }
   if (x <= -1.0 || x > 1.0e30) { return log_f32(1.0 + x); }
-  let u = opaque(1.0 + x);
+  let u = opaque_f32(1.0 + x);
   let lost = select(x - (u - 1.0), 1.0 - (u - x), x > 1.0) / u;
   return log_f32(u) + lost;
 }
@@ -128,7 +128,7 @@ fn sinh_f32(x: f32) -> f32 {
   if (is_nan_f32(x) || is_infinite_f32(x)) { return x; }
   if (size > 88.0) {
     let root = exp_f32(0.5 * size);
-    return copysign_f32(opaque(0.5 * root) * root, x);
+    return copysign_f32(opaque_f32(0.5 * root) * root, x);
   }
   let t = expm1_f32(size);
   return copysign_f32(0.5 * (t + t / (t + 1.0)), x);
@@ -139,7 +139,7 @@ fn cosh_f32(x: f32) -> f32 {
   if (is_nan_f32(x) || is_infinite_f32(x)) { return size; }
   if (size > 88.0) {
     let root = exp_f32(0.5 * size);
-    return opaque(0.5 * root) * root;
+    return opaque_f32(0.5 * root) * root;
   }
   let t = exp_f32(size);
   return 0.5 * t + 0.5 / t;

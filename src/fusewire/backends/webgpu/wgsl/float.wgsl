@@ -1,7 +1,7 @@
 // What every float has: T is f32 or f64, U and I are the integers of its width.
 // WGSL may assume that there is no NaN, no infinity and no sign of zero: what depends on them is
 // decided by bits. params[0].y is zero, and no compiler knows it: a value that went through
-// opaque() is not folded into its neighbours, which WGSL allows and which loses low digits.
+// opaque_T() is not folded into its neighbours, which WGSL allows and which loses low digits.
 
 const TOP_f32: u32 = 0x80000000u;
 const INFINITE_f32: u32 = 0x7f800000u;
@@ -14,8 +14,8 @@ const HALF_ONE_f64: u64 = 0x0008000000000000lu;
 const MANTISSA_f64: u32 = 52u;
 const BIAS_f64: i32 = 1023;
 
-fn opaque(x: f32) -> f32 {
-  return bitcast<f32>(bitcast<u32>(x) ^ params[0].y);
+fn opaque_T(x: T) -> T {
+  return bitcast<T>(bitcast<U>(x) ^ U(params[0].y));
 }
 
 fn nan_T() -> T {

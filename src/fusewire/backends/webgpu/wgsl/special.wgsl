@@ -28,7 +28,7 @@ fn exact_log2(x: f32) -> vec2<f32> {
   let s1 = head(s);
   // a + base, rounded to half a mantissa, and what that leaves.
   let sum1 = head(a + base);
-  let sum2 = a - opaque(sum1 - base);
+  let sum2 = a - opaque_f32(sum1 - base);
   let s2 = v * ((u - s1 * sum1) - s1 * sum2);
   let z = s * s;
   var series = 2.0697501302e-1;
@@ -40,7 +40,7 @@ fn exact_log2(x: f32) -> vec2<f32> {
   let r = z * z * series + s2 * (s1 + s);
   let square = s1 * s1;
   let t1 = head(3.0 + square + r);
-  let t2 = r - (opaque(t1 - 3.0) - square);
+  let t2 = r - (opaque_f32(t1 - 3.0) - square);
   let p = s1 * t1;
   let q = s2 * t1 + t2 * s;
   let p1 = head(p + q);
@@ -49,8 +49,8 @@ fn exact_log2(x: f32) -> vec2<f32> {
   let low = -1.1736857402e-4 * p1 + p2 * 9.6179670095e-1 + select(0.0, 1.56322085e-6, middle);
   let step = select(0.0, 5.84960938e-1, middle);
   let n = f32(exponent);
-  let first = head(opaque(opaque(high + low) + step) + n);
-  return vec2<f32>(first, low - (opaque(opaque(first - n) - step) - high));
+  let first = head(opaque_f32(opaque_f32(high + low) + step) + n);
+  return vec2<f32>(first, low - (opaque_f32(opaque_f32(first - n) - step) - high));
 }
 
 // x^y for positive finite x and finite y.
@@ -63,7 +63,7 @@ fn positive_power(x: f32, y: f32) -> f32 {
   if (total > 128.1) { return infinity_f32(); }
   if (total < -151.0) { return 0.0; }
   let n = round(total);
-  return scale(1.0 + small_expm1((opaque(high - n) + low) * 0.693147181), i32(n));
+  return scale(1.0 + small_expm1((opaque_f32(high - n) + low) * 0.693147181), i32(n));
 }
 
 fn power_f32(x: f32, y: f32) -> f32 {
@@ -227,8 +227,8 @@ fn lgamma_at_zeros(x: f32) -> f32 {
   p = p * d + 1.260013e1;
   p = p * d - 4.035833;
   p = p * d + 5.563284;
-  let first = opaque(x + 2.4570248) - 7.4477564e-8;
-  let second = opaque(x + 2.7476826) + 7.531628e-8;
+  let first = opaque_f32(x + 2.4570248) - 7.4477564e-8;
+  let second = opaque_f32(x + 2.7476826) + 7.531628e-8;
   return p * first * second;
 }
 
@@ -273,10 +273,10 @@ fn digamma_slope(d: f32) -> f32 {
 
 fn positive_digamma(x: f32) -> f32 {
   if (x < 1.0) {
-    return (opaque(x - 0.46163213) - 1.24381499e-8) * digamma_slope(x - 0.5) - 1.0 / x;
+    return (opaque_f32(x - 0.46163213) - 1.24381499e-8) * digamma_slope(x - 0.5) - 1.0 / x;
   }
   if (x < 2.0) {
-    return (opaque(x - 1.4616321) - 1.24381499e-8) * digamma_slope(x - 1.5);
+    return (opaque_f32(x - 1.4616321) - 1.24381499e-8) * digamma_slope(x - 1.5);
   }
   if (x < 4.0) {
     let d = x - 3.0;
