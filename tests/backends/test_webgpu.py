@@ -487,6 +487,22 @@ def test_no_choice_of_the_space_changes_an_answer(name: str, value: Any) -> None
     assert np.allclose(found, wanted / wanted.sum(1, keepdims=True), rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("tile", [(1, 1), (4, 2), (2, 8)], ids=str)
+@pytest.mark.parametrize("workgroup", [8, 64])
+def test_tiles_in_workgroup_memory_are_right_at_every_edge(tile: Any, workgroup: int) -> None:
+    rng = np.random.default_rng(7)
+    x, w = (rng.standard_normal(s).astype(np.float32) for s in ((3, 17, 21), (3, 21, 35)))
+    graph = fw.trace(lambda x, w: np.maximum(np.tanh(x) @ w, 0) + x[:, :, :1], x, w)
+    config = Config(options={"tile": tile, "workgroup": workgroup, "depth": 8})
+    program = Program.from_bytes(BACKEND.compile(graph, GPU, config).payload)
+    assert any("var<workgroup>" in source for source in program.kernels)
+    wanted = np.maximum(np.tanh(x.astype(np.float64)) @ w, 0) + x[:, :, :1]
+    np.testing.assert_allclose(run(graph, x, w, config=config)[0], wanted, rtol=1e-5, atol=1e-5)
+    # What does not fit into the memory that all devices have is made in registers.
+    large = Config(options={"tile": (16, 16), "workgroup": 256, "depth": 32})
+    np.testing.assert_allclose(run(graph, x, w, config=large)[0], wanted, rtol=1e-5, atol=1e-5)
+
+
 # Kernels
 
 

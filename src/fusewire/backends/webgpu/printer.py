@@ -2,7 +2,8 @@
 
 ``points``: an invocation a point, or a few where several elements lie in a word. ``rows``: a
 workgroup a point, whose invocations share folds and loops. ``tiles``: an invocation a tile of a
-sum of products, so that what it loads is used several times.
+sum of products, so that what it loads is used several times; or a workgroup a larger one, which
+it brings into its memory.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewire.backends.webgpu import folds, memories, tiles
+from fusewire.backends.webgpu import folds, memories, shared, tiles
 from fusewire.backends.webgpu.library import needed
 from fusewire.backends.webgpu.page import Page
 from fusewire.backends.webgpu.scalars import HEAD
@@ -35,6 +36,7 @@ class Target:
     rows: int
     tile: tuple[int, int]
     points: int = 1
+    depth: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,10 @@ def print_kernel(kernel: Kernel, target: Target) -> Printed:
     if shape in ("map", "serial") or not is_shared(kernel, target.rows):
         contraction = contraction_of(kernel)
         if contraction is not None:
+            width = target.workgroup
+            groups = shared.add(page, contraction, target.tile, width, target.depth)
+            if groups is not None:
+                return _module(page, target, groups * width, width, "group")
             count = tiles.add(page, contraction, target.tile)
             return _module(page, target, count, target.workgroup, "point")
         count = _points(page, target.points)
@@ -172,22 +178,22 @@ def _shared_fold(page: Page, fold: Fold, width: int) -> None:
     names = folds.start(page, fold)
     _spread(page, fold, width, names)
     types = [page.register(of) for of in fold.dtypes] + ["i32"]
-    shared = [page.shared(of, width, place) for place, of in enumerate(types[: len(names)])]
-    for name, memory in zip(names, shared, strict=True):
+    meeting = [page.shared(of, width, place) for place, of in enumerate(types[: len(names)])]
+    for name, memory in zip(names, meeting, strict=True):
         page.line(f"{memory}[lane] = {name};")
     page.line("workgroupBarrier();")
     half = width // 2
     while half:
         with page.block(f"if (lane < {half}u)"):
             others = [page.fresh() for _ in names]
-            for other, memory in zip(others, shared, strict=True):
+            for other, memory in zip(others, meeting, strict=True):
                 page.line(f"let {other} = {memory}[lane + {half}u];")
             folds.gather(page, fold, names, others)
-            for name, memory in zip(names, shared, strict=True):
+            for name, memory in zip(names, meeting, strict=True):
                 page.line(f"{memory}[lane] = {name};")
         page.line("workgroupBarrier();")
         half //= 2
-    for name, memory in zip(names, shared, strict=True):
+    for name, memory in zip(names, meeting, strict=True):
         page.line(f"{name} = {memory}[0];")
     page.line("workgroupBarrier();")
     folds.finish(page, fold, names)

@@ -19,21 +19,28 @@ from fusewire.tuning import TUNED, Piece, parsed
 # timestamps: False, True, or this, with which nothing else counts as the time of a run.
 CLOCK = "clock"
 # rows: invocations that share a row, 0 for what suits the device; tile: sums that one invocation
-# makes of products, rows by columns; points: how many of them an invocation computes one after
-# another; memory: bytes on the device, 0 for all that it has; tuned: what cuts single kernels.
+# makes of products, rows by columns; depth: how much of the factors a workgroup brings into its
+# memory at a time, 0 where each invocation loads its own; points: how many of them an invocation
+# computes one after another; memory: bytes on the device, 0 for all that it has; tuned: what cuts
+# single kernels.
 DEFAULTS: dict[str, Fact] = {
-    "workgroup": 256, "rows": 0, "tile": (4, 4), "points": 1, "memory": 0, "timestamps": False,
-    "debug": False, TUNED: (),
+    "workgroup": 256, "rows": 0, "tile": (4, 4), "depth": 0, "points": 1, "memory": 0,
+    "timestamps": False, "debug": False, TUNED: (),
 }  # fmt: skip
 TILES = (1, 2, 4, 8, 16)
 POINTS = (1, 2, 4, 8, 16)
+DEPTHS = (0, 4, 8, 16, 32)
 # Invocations that share a row. A software device runs one vector of them at a time.
 ROWS, SOFTWARE_ROWS = 64, 8
 
 # What is timed at level 3, by how a kernel is spread; few of each, since each is compiled.
 _WORKGROUPS: tuple[Fact, ...] = (32, 64, 128, 8)
 SPACE: Mapping[str, Mapping[str, tuple[Fact, ...]]] = {
-    "tiles": {"tile": ((8, 8), (8, 4), (4, 8), (2, 8), (8, 2), (1, 8)), "workgroup": _WORKGROUPS},
+    "tiles": {
+        "tile": ((8, 8), (8, 4), (4, 8), (2, 8), (8, 2), (1, 8)),
+        "workgroup": _WORKGROUPS,
+        "depth": (8, 16),
+    },
     "rows": {"rows": (1, 4, 16, 32, 64, 128)},
     "points": {"points": (4, 16), "workgroup": _WORKGROUPS},
 }
@@ -53,15 +60,18 @@ def target_of(config: Config, device: Device) -> Target:
     rows = sizes["rows"] or (SOFTWARE_ROWS if device.is_software else ROWS)
     if rows & (rows - 1):
         raise OptionsError(f"rows={rows}: invocations meet by halves, so it is a power of two.")
-    points = chosen["points"]
-    if not isinstance(points, int) or points not in POINTS:
-        raise OptionsError(f"points={points}: it is one of {', '.join(map(str, POINTS))}.")
+    for name, known in (("points", POINTS), ("depth", DEPTHS)):
+        size = chosen[name]
+        if type(size) is not int or size not in known:
+            raise OptionsError(f"{name}={size}: it is one of {', '.join(map(str, known))}.")
+        sizes[name] = size
     match chosen["tile"]:
         case (int(high), int(wide)) if high in TILES and wide in TILES:
             tile = high, wide
         case other:
             raise OptionsError(f"tile={other}: it is two of {', '.join(map(str, TILES))}.")
-    return Target(features_of(device), widest, sizes["workgroup"], rows, tile, points)
+    return Target(features_of(device), widest, sizes["workgroup"], rows, tile, sizes["points"],
+                  sizes["depth"])  # fmt: skip
 
 
 def tuned(config: Config, device: Device) -> dict[str, Target]:

@@ -23,7 +23,7 @@ def add(page: Page, found: Contraction, tile: tuple[int, int]) -> int:
     sides = {*found.rows, *found.columns}
     batches = tuple(axis for axis in page.kernel.axes if axis not in sides)
     batch = math.prod(a.extent for a in batches)
-    high, wide = _side(rows, tile[0]), _side(columns, tile[1])
+    high, wide = side(rows, tile[0]), side(columns, tile[1])
     down, across = -(-rows // high), -(-columns // wide)
     with page.block("if (at < params[0].x)"):
         # Neighbours make neighbouring elements of the output: their stores and loads are one.
@@ -35,7 +35,7 @@ def add(page: Page, found: Contraction, tile: tuple[int, int]) -> int:
         left = [_place(page, found.rows, "row", n * down, rows) for n in range(high)]
         right = [_place(page, found.columns, "column", n * across, columns) for n in range(wide)]
         sums = _sums(page, found, left, right)
-        _finish(page, found, sums, (down, across), (rows, columns))
+        finish(page, found, sums, (down, across), (rows, columns))
     return batch * down * across
 
 
@@ -43,7 +43,8 @@ def _ends_in_rows(page: Page, found: Contraction) -> bool:
     return bool(found.rows) and page.kernel.axes[-1] in found.rows
 
 
-def _side(count: int, most: int) -> int:
+def side(count: int, most: int) -> int:
+    """Give the rows or columns of a tile: no more than there are."""
     return max(n for n in (1, 2, 4, 8, 16) if n <= max(min(count, most), 1))
 
 
@@ -56,7 +57,7 @@ def _place(page: Page, axes: Sequence[Axis], start: str, step: int, count: int) 
     return {axis: page.places.axes[axis] for axis in axes}
 
 
-def _needs(body: Iterable[Statement], names: Iterable[str]) -> list[Statement]:
+def needs(body: Iterable[Statement], names: Iterable[str]) -> list[Statement]:
     """Keep what values of a body need, and all of it that stores."""
     wanted, kept = {*names}, []
     for statement in reversed([*body]):
@@ -66,19 +67,24 @@ def _needs(body: Iterable[Statement], names: Iterable[str]) -> list[Statement]:
     return kept[::-1]
 
 
+def zeros(page: Page, found: Contraction, high: int, wide: int) -> list[list[str]]:
+    """Declare the sums of a tile; give their names, by rows."""
+    zero = literal(0, found.fold.dtypes[0], page.features)
+    sums = [[page.fresh("s") for _ in range(wide)] for _ in range(high)]
+    for name in (name for line in sums for name in line):
+        page.line(f"var {name} = {zero};")
+    return sums
+
+
 def _sums(
     page: Page, found: Contraction, left: list[dict[Axis, str]], right: list[dict[Axis, str]]
 ) -> list[list[str]]:
     """Add the loop over the depth; give the names of the sums, by rows."""
     fold, axes = found.fold, page.places.axes
-    of = fold.dtypes[0]
-    zero = literal(0, of, page.features)
-    sums = [[page.fresh("s") for _ in right] for _ in left]
-    for name in (name for line in sums for name in line):
-        page.line(f"var {name} = {zero};")
+    sums = zeros(page, found, len(left), len(right))
     # A factor that is the same all along the depth is made before it.
     outer = [
-        _needs(found.before, {*_free(part), factor})
+        needs(found.before, {*free(part), factor})
         for part, factor in zip((found.left, found.right), found.factors, strict=True)
     ]
     sides = []
@@ -104,18 +110,20 @@ def _sums(
                 page.body(side)
                 line.append(page.value(factor))
             factors.append(line)
-        _multiply(page, found, sums, factors)
+        multiply(page, found, sums, factors)
     return sums
 
 
-def _free(body: Sequence[Statement]) -> set[str]:
+def free(body: Sequence[Statement]) -> set[str]:
+    """List the values that a body uses and does not make."""
     made = {name for s in body for name in names_of(s)}
     return {name for s in body for name in operands_of(s)} - made
 
 
-def _multiply(
+def multiply(
     page: Page, found: Contraction, sums: list[list[str]], factors: list[list[str]]
 ) -> None:
+    """Add the products of factors, each row with each column, to the sums."""
     fold = found.fold
     of = fold.dtypes[0]
     times = combine("multiply", of, page.features)
@@ -126,15 +134,18 @@ def _multiply(
             page.line(f"{name} = {plus.replace('{0}', name).replace('{1}', f'({made})')};")
 
 
-def _finish(
+def finish(
     page: Page, found: Contraction, sums: list[list[str]], tiles: tuple[int, int],
-    ends: tuple[int, int],
+    ends: tuple[int, int], *, bounded: bool = False,
 ) -> None:  # fmt: skip
-    """Add what follows the sums, once for each: in a loop, so that its text is there once."""
+    """Add what follows the sums, once for each: in a loop, so that its text is there once.
+
+    ``bounded``: also the first row and column of a tile may lie beyond the end.
+    """
     fold, wide = found.fold, len(sums[0])
     of = fold.dtypes[0]
     flat = [name for line in sums for name in line]
-    if len(flat) == 1:
+    if len(flat) == 1 and not bounded:
         _one(page, found, flat[0], ("row", "column"))
         return
     register = page.register(of)
