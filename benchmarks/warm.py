@@ -140,10 +140,11 @@ def save_artifact(engine: str, model: Path, folder: Path, given: Given) -> None:
         return type(backend).load(backend, artifact, *rest)
 
     backend.load = load  # type: ignore[method-assign, assignment]  # to see what passes
-    fw.compile(model, **_way(engine), cache=False)(*given.values())
+    program = fw.compile(model, **_way(engine), cache=False)
+    program(*given.values())
     ((artifact, weights),) = kept[-1:]
-    if weights:
-        raise SystemExit("its weights are not in the artifact")
+    if weights or not program.plan.is_whole:
+        raise SystemExit("one artifact is not all of it")
     blobs: list[Any] = []
     (folder / "row").write_text(json.dumps(write_record(artifact, blobs)))
     for place, blob in enumerate(blobs):
