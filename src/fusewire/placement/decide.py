@@ -31,7 +31,7 @@ _RUNS = 8
 # The share of the budget after which no further set of inputs is judged on.
 _JUDGING = 0.8
 # At level 3: the share that comparing ways as they are may take, and when the tuning ends.
-_WHOLE, _TUNING = 0.3, 0.8
+_WHOLE, _TUNING = 0.5, 0.85
 
 
 @dataclass(frozen=True)
