@@ -36,6 +36,7 @@ SEEN: dict[str, tuple[Callable[..., Any], Array]] = {
     "minus its equal": (lambda x: np.square(x) - x * x, ODD),
     "taken off again": (lambda x: (x + np.float32(1)) - x, ODD),
     "added again": (lambda x: (x + np.float32(1e8)) + np.float32(-1e8), ODD),
+    "mean of nothing": (lambda x: x[:0].sum(keepdims=True) / np.float32(0), ODD),
     "roots": (lambda x: np.sqrt(x) * np.sqrt(x), ODD),
     "large and small": (lambda x: (x * np.float32(1e-30)) * np.float32(1e38), ODD),
     "complex": (lambda x: x - x, ODD.astype(np.complex64)),

@@ -66,7 +66,7 @@ def finish(page: Page, fold: Fold, names: Sequence[str]) -> None:
     for scalar, of, name in zip(fold.names, fold.dtypes, names, strict=False):
         if of.is_integer and of.bits < 32:
             page.line(f"{name} = {cut(name, of)};")
-        page.name(scalar, of, name)
+        page.name(scalar, of, name, fold.combine)
 
 
 def values(page: Page, fold: Fold) -> list[str]:

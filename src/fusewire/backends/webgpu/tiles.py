@@ -163,5 +163,5 @@ def _one(page: Page, found: Contraction, value: str, place: tuple[str, str]) -> 
         page.unravel(at, axes)
     name = page.fresh()
     page.line(f"let {name} = {cut(value, of)};")
-    page.name(found.fold.names[0], of, name)
+    page.name(found.fold.names[0], of, name, found.fold.combine)
     page.body([*found.before, *found.after])
