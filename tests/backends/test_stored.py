@@ -18,7 +18,7 @@ from fusewire.backends.openvino import engine
 from fusewire.dtypes import bool_, float32, int64
 from fusewire.errors import FormatError
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import symbol
+from fusewire.ir.dims import symbol, symbols
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import TensorType
@@ -28,6 +28,7 @@ from fusewire.ops.control import cond
 from fusewire.ops.convolution import conv
 from fusewire.ops.elementwise import add
 from fusewire.ops.indexing import gather
+from fusewire.ops.movement import concat
 from fusewire.ops.subgraph import subgraph
 from fusewire.process.codec import write_record
 from fusewire.process.machine import processor
@@ -125,6 +126,17 @@ def test_model_of_another_version_or_without_its_weights_is_refused(name: str) -
     for other in (replace(artifact, key={name: "1.0"}), replace(artifact, weights=None)):
         with pytest.raises(FormatError, match="Compile it again"):
             answers(name, other, graph, given)
+
+
+def test_how_an_open_size_comes_about_is_not_kept() -> None:
+    # Written out it may be thousands of characters, which every start would read.
+    n, weights = symbol("n"), weight(96, 64)
+    x = Value(TensorType(float32, (n, 64)), "x")
+    graph = Graph([x], [concat(linear(x, weights), linear(relu(x), weights), axis=0)])
+    dims = [slot.dims for slot in made("onnxruntime", graph).slots]
+    assert dims[0] == (n, 64)
+    assert dims[1][1] == 96
+    assert [found.unbacked for found in symbols(dims[1][0])] == [True]
 
 
 def test_weight_that_is_not_lent_is_an_error_and_not_a_guess() -> None:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 
-from fusewire.backend import Artifact, Executable
+from fusewire.backend import Artifact, Executable, Slot
 from fusewire.backends.onnxruntime.info import INFO
 from fusewire.backends.onnxruntime.session import (
     bound,
@@ -28,6 +29,7 @@ from fusewire.backends.onnxruntime.session import (
 )
 from fusewire.errors import FormatError
 from fusewire.host import ALIGNMENT, aligned_copy, aligned_empty
+from fusewire.ir.dims import lone_symbol, unbacked
 from fusewire.ir.graph import Array
 
 # Smaller tensors stay in the model.
@@ -51,19 +53,29 @@ def optimised(artifact: Artifact, weights: Mapping[str, Array]) -> Artifact:
         return artifact
     from tempfile import TemporaryDirectory
 
-    edges = tuple(slot for slot in artifact.slots if slot.role != "weight")
+    kept = (slot for slot in artifact.slots if slot.role != "weight")
+    edges = tuple(_edge(place, slot) for place, slot in enumerate(kept))
     options = settings(artifact.launch)
-    kept = bound(options, held)
+    lent = bound(options, held)
     with TemporaryDirectory() as folder:
         path = Path(folder, "model")
         options.optimized_model_filepath = str(path)
         for name, value in _SAVED.items():
             options.add_session_config_entry(name, value)
         session_of(artifact.payload, options)
-        del kept
+        del lent
         payload, block = _read(path)
     key = {"onnxruntime": INFO.version}
     return Artifact("native", payload, edges, launch=artifact.launch, key=key, weights=block)
+
+
+def _edge(place: int, slot: Slot) -> Slot:
+    """Leave out how open sizes come about: nobody asks, and reading it may take 50 ms."""
+    dims = (
+        dim if isinstance(dim, int) or lone_symbol(dim) else unbacked(f"u{place}x{axis}")
+        for axis, dim in enumerate(slot.dims)
+    )
+    return replace(slot, dims=tuple(dims))
 
 
 def _read(path: Path) -> tuple[bytes, memoryview | None]:
