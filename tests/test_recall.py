@@ -11,6 +11,7 @@ import pytest
 import fusewire as fw
 from fusewire.errors import FallbackWarning, FormatError, RefusedError
 from fusewire.placement.quarantine import Fact, quarantine
+from fusewire.store.ahead import Ahead
 from fusewire.store.disk import Store
 
 ENGINES = ("onnxruntime", "openvino", "xla")
@@ -132,3 +133,28 @@ def test_engine_that_was_found_wrong_since_is_not_recalled(
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     with pytest.raises(RefusedError, match="in quarantine"):
         fw.compile(model, backend=backend, fallback="error")(X)
+
+
+def test_large_artifact_is_read_ahead_and_checked_all_the_same(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, begun = tmp_path / "large.onnx", list[Ahead[object]]()
+    weights = np.random.default_rng(0).normal(size=(6, 150_000)).astype(np.float32)
+    fw.save_onnx(fw.trace(lambda x: np.tanh(x @ weights), fw.Spec(("n", 6), "float32")), path)
+    expected = fw.compile(path, backend="onnxruntime")(X)
+    result = Ahead.result
+
+    def seen(self: Ahead[object]) -> object:
+        begun.append(self)
+        return result(self)
+
+    monkeypatch.setattr(Ahead, "result", seen)
+    np.testing.assert_array_equal(fw.compile(path, backend="onnxruntime")(X), expected)
+    assert len(begun) == 1
+    entry = max(store.entries("artifact"), key=lambda entry: entry.size)
+    held = bytearray((store.path / entry.name).read_bytes())
+    held[len(held) // 2] ^= 1
+    (store.path / entry.name).write_bytes(held)
+    np.testing.assert_array_equal(fw.compile(path, backend="onnxruntime")(X), expected)
+    assert len(begun) == 2
+    assert store.get(entry.key) is not None

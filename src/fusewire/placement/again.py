@@ -24,7 +24,7 @@ from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import HOST, Course, Outline, Region
 from fusewire.runtime.regions import shape_of
 from fusewire.runtime.why import Contacted
-from fusewire.store.ahead import Ahead, is_large
+from fusewire.store.ahead import Ahead
 from fusewire.store.key import Key
 
 
@@ -98,9 +98,8 @@ class Again:
 
     def begin(self) -> None:
         """Begin to read what takes long."""
-        store = self.memory.store
         for key in self._sure:
-            if store is not None and is_large(store, key):
+            if self.memory.is_large(key):
                 self.ahead[key] = Ahead(partial(self.memory.artifact, key))
 
     def _key(self, outline: Outline, shapes: Sequence[tuple[int, ...]]) -> Key:

@@ -30,6 +30,7 @@ from fusewire.process.codec import read_record, read_value, write_record, write_
 from fusewire.process.frames import Blobs
 from fusewire.runtime.plan import Course, Outline
 from fusewire.runtime.why import Contacted
+from fusewire.store.ahead import is_large
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
@@ -106,6 +107,11 @@ class Memory:
         if artifact is None:
             return None
         return artifact, self._weights(key) if _needs(artifact) else {}
+
+    def is_large(self, key: Key) -> bool:
+        """Tell whether reading an artifact takes so long that it should begin early."""
+        store = self.store
+        return store is not None and any(is_large(store, x) for x in (key, _beside(key)))
 
     def keep_artifact(self, key: Key, artifact: Artifact, weights: Mapping[str, Array]) -> None:
         """Keep an artifact; its weights lie beside it, once for all sizes."""
