@@ -30,8 +30,8 @@ from fusewire.store.key import Key
 _RUNS = 8
 # The share of the budget after which no further set of inputs is judged on.
 _JUDGING = 0.8
-# At level 3: the share that comparing ways as they are may take, and when the tuning ends.
-_WHOLE, _TUNING = 0.5, 0.85
+# The share of it that comparing ways as they are may take where kernels are tuned after it.
+_WHOLE = 0.5
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,8 @@ def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
         is_thorough=question.is_thorough, least=min(LEAST_SECONDS, budget),
     )  # fmt: skip
     tuning = Tuning(
-        stage, ledger.memory, config, question.inputs, start + _TUNING * question.budget,
-        question.tell, question.seed, question.is_thorough,
+        stage, ledger.memory, config, question.inputs, start, question.budget, question.tell,
+        question.seed, question.is_thorough,
     )  # fmt: skip
     found = candidates(
         question.graph, question.homes(), question.spare, config, fallback=question.fallback

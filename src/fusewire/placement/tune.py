@@ -38,8 +38,10 @@ from fusewire.tuning import TUNED, Piece, Tuner, written
 _HOPELESS = 4.0
 # Kernels with less than this share of the time are left as they are.
 _SHARE = 0.01
-# Seconds that one choice may take, and those of its comparison in any case.
-_PIECE_SECONDS, _LEAST_SECONDS = 5.0, 1.0
+# The least and the most seconds that one choice may take, and those of its comparison in any case.
+_SHORTEST, _LONGEST, _LEAST_SECONDS = 3.0, 15.0, 1.0
+# The share of the budget after which no more kernels are tuned: tuned and untuned have to meet.
+_ENDS = 0.85
 # Less than this is not worth another cut.
 _LEAD = 1.03
 # Runs of the reference for a kernel, as many as for a whole, and those that tell how it weighs.
@@ -48,18 +50,28 @@ _RUNS, _WEIGHING = 8, 3
 
 @dataclass
 class Tuning:
-    """Tunes the ways of one comparison until ``deadline``, a time of ``time.monotonic()``."""
+    """Tunes the ways of one comparison that began at ``start``, a time of ``time.monotonic()``."""
 
     stage: Stage
     memory: Memory
     config: Config
     inputs: Sequence[HostValue]
-    deadline: float
-    tell: Tell = lambda what, share: None
+    start: float
+    budget: float
+    say: Tell = lambda what, share: None
     seed: int = 0
     is_thorough: bool = False
     is_cut: bool = False
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def deadline(self) -> float:
+        """When the last kernel is tuned."""
+        return self.start + _ENDS * self.budget
+
+    def tell(self, what: str) -> None:
+        """Say what is being done."""
+        self.say(what, (time.monotonic() - self.start) / max(self.budget, 1e-3))
 
     def improve(self, decision: Decision, contest: Contest) -> Decision:
         """Tune the best way of each backend that can be, and decide again with those."""
@@ -109,8 +121,13 @@ class Tuning:
         late = sum(piece.key not in weights for piece in new)
         least = _SHARE * sum(weights.values())
         heavy = [piece for piece in new if weights.get(piece.key, 0.0) > least]
-        for number, piece in enumerate(sorted(heavy, key=lambda piece: -weights[piece.key])):
-            cut = self._tuned(home, piece, f"tuning kernel {number + 1} of {len(heavy)}")
+        heavy.sort(key=lambda piece: -weights[piece.key])
+        for number, piece in enumerate(heavy):
+            # A kernel has as much of the time that is left as it has of the work that is.
+            share = weights[piece.key] / sum(weights[rest.key] for rest in heavy[number:])
+            seconds = (self.deadline - time.monotonic()) * share / len(piece.axes)
+            about = f"tuning kernel {number + 1} of {len(heavy)}"
+            cut = self._tuned(home, piece, about, min(max(seconds, _SHORTEST), _LONGEST))
             if cut is not None:
                 keep(self.memory, home, piece, cut)
                 found.append(cut)
@@ -148,7 +165,7 @@ class Tuning:
         """Tell what kernels take of a run, by their keys, as far as there is time."""
         weights: dict[str, float] = {}
         for number, piece in enumerate(pieces):
-            self.tell(f"weighing kernel {number + 1} of {len(pieces)}", 0.5)
+            self.tell(f"weighing kernel {number + 1} of {len(pieces)}")
             if time.monotonic() > self.deadline:
                 break
             inputs = _inputs(piece.graph, self.seed)
@@ -166,7 +183,7 @@ class Tuning:
         options = {**home.backend.clock(home.device), **chosen}
         return Candidate(home, make_plan(piece.graph, [home]), options=options)
 
-    def _tuned(self, home: Home, piece: Piece, about: str) -> Cut | None:
+    def _tuned(self, home: Home, piece: Piece, about: str, seconds: float) -> Cut | None:
         """Choose for one kernel, one thing after another; None where none is right, or too late."""
         inputs, config = _inputs(piece.graph, self.seed), self.config
         ledger = Ledger(piece.graph, inputs, self.memory, config, self.stage.limits.seconds)
@@ -176,8 +193,8 @@ class Tuning:
             if time.monotonic() > self.deadline:
                 return None
             contest = Contest(
-                inputs, self.stage, jury, ledger, _PIECE_SECONDS,
-                lambda what, share: self.tell(about, 0.5), least=_LEAST_SECONDS,
+                inputs, self.stage, jury, ledger, seconds,
+                lambda what, share: self.tell(about), least=_LEAST_SECONDS,
             )  # fmt: skip
             try:
                 ways = [self._way(home, piece, {**chosen, axis: value}) for value in values]
