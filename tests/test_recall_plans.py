@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -36,7 +37,7 @@ X = rng.normal(size=(3, 4)).astype(np.float32)
 K = np.arange(1, 13).reshape(3, 4)
 
 
-def model(nodes: list, inputs: dict, outputs: dict) -> onnx.ModelProto:
+def model(nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, Any]) -> onnx.ModelProto:
     edges = [
         [helper.make_tensor_value_info(name, *of) for name, of in part.items()]
         for part in (inputs, outputs)
@@ -98,7 +99,9 @@ WHOLE = [gives_an_input_back, leaves_one_unused, gives_a_constant, needs_sizes]
 SPLIT = [runs_in_regions, drives_control_flow]
 
 
-def run(path: Path, inputs: list[np.ndarray], fallback: str, *more: str) -> tuple[str, list]:
+def run(
+    path: Path, inputs: list[np.ndarray], fallback: str, *more: str
+) -> tuple[str, list[np.ndarray]]:
     cache, out, given = (path.parent / name for name in ("cache", "out.npz", "given.npz"))
     np.savez(given, *inputs)
     done = subprocess.run(
