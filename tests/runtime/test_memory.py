@@ -54,11 +54,12 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     give = host.Pool.give
 
     def spoilt(self: host.Pool, key: Any, size: int, thing: Any) -> None:
-        start = (
-            thing.ctypes.data if isinstance(thing, np.ndarray) else thing.unsafe_buffer_pointer()
-        )
-        whole = thing.nbytes if isinstance(thing, np.ndarray) else size
-        host.lender((whole,), np.dtype(np.uint8))(None, start).fill(POISON)
+        if isinstance(thing, tuple):
+            # A block of ours, and where arrays begin in it.
+            thing[0].fill(POISON)
+        else:
+            of = np.dtype(np.uint8)
+            host.lender((size,), of)(None, thing.unsafe_buffer_pointer()).fill(POISON)
         sizes.append(size)
         give(self, key, size, thing)
 
