@@ -107,3 +107,20 @@ def test_composites_in_the_body_of_a_scan_have_kernels() -> None:
     made = lower_fusion(fuse(graph, refusal))
     verify_lowered(made)
     assert not value_problems(graph, inputs, interpret(made, inputs))
+
+
+def test_scans_may_share_a_body() -> None:
+    row = TensorType(float32, (2,))
+    body = subgraph(lambda total, x: [add(total, x), total], row, row)
+    first, second, rows = (
+        Value(TensorType(float32, shape), name)
+        for name, shape in (("first", (2,)), ("second", (2,)), ("rows", (3, 2)))
+    )
+    attrs: dict[str, Any] = {"body": body, "carries": 1, "scans": 1}
+    outputs = [y for x in (first, second) for y in scan(x, rows, **attrs)]
+    graph = Graph([first, second, rows], outputs)
+    given: list[Any] = [(2, 2), (5, 7), ((1, 1), (2, 3), (4, 5))]
+    inputs: list[Any] = [np.array(x, np.float32) for x in given]
+    made = lower_fusion(fuse(graph, refusal))
+    verify_lowered(made)
+    assert not value_problems(graph, inputs, interpret(made, inputs))

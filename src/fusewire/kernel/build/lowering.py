@@ -124,6 +124,12 @@ class Lowering:
         if target.buffer is where.buffer:
             self._held[view] = target
 
+    def forget(self, body: Graph) -> None:
+        """Let the values of a body be nowhere again: another scan may have the same body."""
+        for value in (*body.inputs, *(v for node in body.nodes for v in node.outputs)):
+            for table in (self._held, self._targets, self._views):
+                table.pop(value, None)
+
     def stored(self, value: Value) -> Located:
         """Tell where a value is; it is stored if it is nowhere yet."""
         found = self.find(value)

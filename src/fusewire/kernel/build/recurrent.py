@@ -70,6 +70,7 @@ def _repeat(
     lowering.aim(body.outputs, targets)
     lowering.run(body)
     lowering.settle(body.outputs, targets)
+    lowering.forget(body)
     kernels = tuple(k for k in lowering.steps if not isinstance(k, Repeat))
     lowering.steps, lowering.around = [*outer, Repeat(step, kernels)], ()
 
