@@ -141,3 +141,13 @@ import openvino_telemetry  # who wants it has it
 assert openvino.convert_model
 """
     subprocess.run([sys.executable, "-c", source], check=True, timeout=120)
+
+
+def test_array_that_was_given_another_shape_is_bound_again() -> None:
+    program = fw.compile(
+        lambda x: x.sum(axis=0), fw.Spec(("a", "b"), "float32"), backend=NAME, fallback="error"
+    )
+    x = np.arange(512 * 256, dtype=np.float32).reshape(512, 256)
+    assert program(x).shape == (256,)
+    x.resize((256, 512), refcheck=False)
+    np.testing.assert_allclose(program(x), x.sum(axis=0), rtol=1e-5)

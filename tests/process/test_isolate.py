@@ -95,6 +95,19 @@ def test_inputs_to_be_timed_are_sent_once(pool: Pool) -> None:
     assert taken() < given[0].nbytes / 10
 
 
+def test_inputs_that_failed_are_not_taken_for_those_before(pool: Pool) -> None:
+    contacts = [
+        made(first_contact(REFERENCE, region(), DEVICE, Config(), [INPUT], pool=pool))
+        for _ in range(2)
+    ]
+    given = [INPUT]
+    assert isinstance(timed(contacts[0], given, 1, pool=pool), list)
+    with pytest.raises(ShapeMismatchError):
+        timed(contacts[1], [np.ones((2, 5), np.float32)], 1, pool=pool)
+    # On inputs of five columns it would fail.
+    assert isinstance(timed(contacts[0], given, 1, pool=pool), list)
+
+
 def test_strings_and_sequences_cross(pool: Pool) -> None:
     words = Value(TensorType(dtypes.string, (2,)), "words")
     many = Value(SequenceType(TensorType(dtypes.bfloat16, (3,))), "many")

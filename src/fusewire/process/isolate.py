@@ -199,6 +199,8 @@ def timed(
             job = {"kind": "time", "held": held, "count": count, "is_same": seat.inputs is inputs}
             if seat.inputs is not inputs:
                 job["inputs"] = [write_value(x, blobs) for x in inputs]
+            # What the child holds is not known again until it has answered.
+            seat.inputs = None
             seconds = seat.ask(job, blobs, limits, what, TIMES.read)
             seat.inputs = inputs
             return list(seconds)

@@ -83,7 +83,12 @@ class Seat:
         """Have a job done and read the answer; an EngineError says why there is none."""
         child = self.child
         assert child is not None, "the seat was filled"
-        frame = child.ask(header, blobs, limits, what)
+        try:
+            frame = child.ask(header, blobs, limits, what)
+        except EngineGarbage:
+            # What cannot be sent is not there, and was noted as held.
+            self.empty()
+            raise
         given = iter(frame.blobs)
         try:
             if "error" in frame.header:

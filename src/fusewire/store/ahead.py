@@ -23,10 +23,15 @@ class Ahead(Generic[Found]):
     def __init__(self, work: Callable[[], Found]) -> None:
         self._work = work
         self._found: list[Found] = []
-        self._thread = threading.Thread(target=lambda: self._found.append(work()), daemon=True)
+        self._thread = threading.Thread(target=self._do, daemon=True)
         # Where no thread is to be had, it is done when it is asked for.
         with contextlib.suppress(RuntimeError):
             self._thread.start()
+
+    def _do(self) -> None:
+        # Whoever asks for the result does it again, and is told what is wrong.
+        with contextlib.suppress(Exception):
+            self._found.append(self._work())
 
     def result(self) -> Found:
         """Wait for it."""

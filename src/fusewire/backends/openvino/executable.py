@@ -130,7 +130,9 @@ class _Request:
         self._request = request
         self._inputs = inputs
         self._outputs = outputs
+        # The arrays, and the shapes with which they were bound: an array can be given another.
         self._bound: list[Any] = [None] * len(inputs)
+        self._shapes: list[tuple[int, ...]] = [()] * len(inputs)
         # Which outputs are large, as far as is known: those get memory of their own.
         self._large = [edge.bytes > SMALL for edge in outputs]
 
@@ -146,7 +148,7 @@ class _Request:
         return found
 
     def _take(self, inputs: Sequence[Any]) -> None:
-        bound = self._bound
+        bound, shapes = self._bound, self._shapes
         for place, edge in enumerate(self._inputs):
             x = inputs[place]
             if edge.show is not None:
@@ -154,14 +156,14 @@ class _Request:
             held = bound[place]
             if held is not None and held.shape == x.shape and held.nbytes <= SMALL:
                 held[...] = x
-            elif held is not x:
+            elif held is not x or shapes[place] != x.shape:
                 self._bind(place, edge, x)
 
     def _bind(self, place: int, edge: Edge, x: Array) -> None:
         if x.nbytes <= SMALL or not x.flags.c_contiguous or not x.flags.writeable:
             x = np.array(x, order="C")
         self._request.set_input_tensor(place, _tensor(edge.storage, x))
-        self._bound[place] = x
+        self._bound[place], self._shapes[place] = x, x.shape
 
     def _fresh(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> dict[int, Any]:
         """Bind memory that will be the caller's: an array, or a tensor where the run sizes it.

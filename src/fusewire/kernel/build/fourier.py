@@ -5,6 +5,8 @@ Quadratic in the length, and so only for short ones: the frames of a spectrogram
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fusewire.dtypes import int32
@@ -12,7 +14,7 @@ from fusewire.ir.graph import Node, Value
 from fusewire.kernel.build.body import Body, Element
 from fusewire.kernel.build.scope import Indices
 from fusewire.kernel.build.shapes import axis_of, replaced, shape_of
-from fusewire.kernel.form import Guard
+from fusewire.kernel.form import Buffer, Guard
 from fusewire.kernel.index import Index
 
 LONGEST = 2048
@@ -47,22 +49,49 @@ def _angle(body: Body, left: Index, right: Index, length: int) -> Index:
     return body.held(rest, length)
 
 
+def _roots(body: Body, length: int, turn: int, of: np.dtype[Any]) -> tuple[Buffer, Buffer]:
+    """Keep cosines and sines of all angles, with zeros that are zeros."""
+    angles = turn * 2 * np.pi * np.arange(length) / length
+    parts = (np.where(np.abs(x) < 1e-9, 0, x) for x in (np.cos(angles), np.sin(angles)))
+    cosines, sines = (body.memory.table(x.astype(of)) for x in parts)
+    return cosines, sines
+
+
+def _times(body: Body, part: str, root: str) -> str:
+    """Multiply; where a root is 0 nothing is added, not even of what is infinite, as in NumPy."""
+    zero = body.literal(0, body.dtype(root))
+    is_none = body.compute("equal", root, zero)
+    return body.compute("where", is_none, zero, body.compute("multiply", part, root))
+
+
 def _transform(body: Body, value: Value, index: Indices, guard: Guard) -> str:
     node = value.node
     assert node is not None
     (x,) = node.operands
     axis, length = axis_of(node, len(index)), length_of(node)
-    turn = 2j if node.op == "ifft" else -2j
-    roots = np.exp(turn * np.pi * np.arange(length) / length).astype(value.tensor.dtype.numpy)
-    table = body.memory.table(roots if node.op != "ifft" else roots / roots.dtype.type(length))
+    of = value.tensor.dtype.numpy.type(0).real.dtype
+    tables = _roots(body, length, 1 if node.op == "ifft" else -1, of)
+    is_complex = x.tensor.dtype.kind == "complex"
 
     def make(inner: Indices) -> list[str]:
         part = body.element(x, replaced(index, axis, inner[0]), guard)
-        root = body.load(table, (_angle(body, index[axis], inner[0], length),))
-        return [body.compute("multiply", body.cast(part, value.tensor.dtype), root)]
+        at = _angle(body, index[axis], inner[0], length)
+        cosine, sine = (body.load(table, (at,)) for table in tables)
+        if not is_complex:
+            part = body.cast(part, body.dtype(cosine))
+            return [body.compute("complex", *(_times(body, part, x) for x in (cosine, sine)))]
+        real, imag = body.compute("real", part), body.compute("imag", part)
+        along = body.compute("subtract", _times(body, real, cosine), _times(body, imag, sine))
+        across = body.compute("add", _times(body, real, sine), _times(body, imag, cosine))
+        return [body.compute("complex", along, across)]
 
     needs = (*index, *(bound.index for bound in guard))
-    return body.fold("add", [min(length, shape_of(x)[axis])], needs, make)[0]
+    found = body.fold("add", [min(length, shape_of(x)[axis])], needs, make)[0]
+    if node.op != "ifft":
+        return found
+    parts = body.compute("real", found), body.compute("imag", found)
+    share = body.literal(1 / length, body.dtype(parts[0]))
+    return body.compute("complex", *(body.compute("multiply", x, share) for x in parts))
 
 
 def _real_inverse(body: Body, value: Value, index: Indices, guard: Guard) -> str:
@@ -73,18 +102,17 @@ def _real_inverse(body: Body, value: Value, index: Indices, guard: Guard) -> str
     axis, length = axis_of(node, len(index)), length_of(node)
     of = value.tensor.dtype.numpy
     count = min(length // 2 + 1, shape_of(x)[axis])
-    angles = 2 * np.pi * np.arange(length) / length
     weights = np.full(count, 2.0 / length)
     weights[[0, *([length // 2] if length % 2 == 0 and length // 2 < count else [])]] = 1.0 / length
-    tables = [body.memory.table(t.astype(of)) for t in (np.cos(angles), np.sin(angles), weights)]
+    tables, scale = _roots(body, length, 1, of), body.memory.table(weights.astype(of))
 
     def make(inner: Indices) -> list[str]:
         part = body.element(x, replaced(index, axis, inner[0]), guard)
         at = _angle(body, index[axis], inner[0], length)
-        cosine, sine = (body.load(table, (at,)) for table in tables[:2])
-        real = body.compute("multiply", body.compute("real", part), cosine)
-        imag = body.compute("multiply", body.compute("imag", part), sine)
-        weight = body.load(tables[2], inner)
+        cosine, sine = (body.load(table, (at,)) for table in tables)
+        real = _times(body, body.compute("real", part), cosine)
+        imag = _times(body, body.compute("imag", part), sine)
+        weight = body.load(scale, inner)
         return [body.compute("multiply", body.compute("subtract", real, imag), weight)]
 
     needs = (*index, *(bound.index for bound in guard))

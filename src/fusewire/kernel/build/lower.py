@@ -10,6 +10,7 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.kernel.build.lowering import Lowering
 from fusewire.kernel.build.table import element_of, refusal, wholes
 from fusewire.kernel.form import Lowered
+from fusewire.kernel.verify import verify_lowered
 from fusewire.rewrite.fusion import Fusion, fuse
 from fusewire.rewrite.kinds import Kind, kind_of
 
@@ -57,7 +58,10 @@ def lower(graph: Graph, plan: Plan = every_node) -> Lowered:
             raise RefusedError(f"{reason} Run it elsewhere, or expand it.")
     lowering = Lowering(graph, element_of, lambda lowering, part: _store(lowering, plan(part)))
     lowering.run(graph)
-    return lowering.finish()
+    made = lowering.finish()
+    # On a device, nothing else stops a kernel that reads or writes beside its memory.
+    verify_lowered(made)
+    return made
 
 
 def _store(lowering: Lowering, plan: Sequence[Stored]) -> None:
