@@ -3,9 +3,11 @@
 import hashlib
 import json
 import os
+import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fusewire.store import stamps
@@ -29,8 +31,16 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend that the file was written long ago; the kernel's time cannot be set."""
-    monkeypatch.setattr(stamps, "_SETTLED", -time.time())
+    """Pretend that it is an hour later, on a disk as good as any; ``ctime`` cannot be set."""
+    with path.open("rb", buffering=0) as file:
+        kind, _ = stamps._mount(file)
+    monkeypatch.setattr(stamps, "_NOTING", {kind})
+    an_hour_on(monkeypatch)
+
+
+def an_hour_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 3600)
 
 
 def truth(path: Path) -> str:
@@ -79,6 +89,60 @@ def test_disk_that_knows_whole_seconds_is_not_believed(
 ) -> None:
     monkeypatch.setattr(stamps, "_SECOND", 1)
     assert file_digest(path, store) == truth(path)
+    assert known(store) == 0
+
+
+def test_writes_through_a_mapping_are_seen_where_no_time_tells_of_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_hour_on(monkeypatch)
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+        file.write(bytes(SIZE))
+        file.flush()
+        path = Path(file.name)
+        before = file_digest(path, store), path.stat().st_ctime_ns
+        mapped = np.memmap(path, np.uint8, "r+")
+        # What was read through it is open to writes from then on.
+        assert not mapped.any()
+        mapped[0] = 7
+        mapped.flush()
+        assert file_digest(path, store) == truth(path) != before[0]
+        # If tmpfs learns to note it, this test tells nothing.
+        assert path.stat().st_ctime_ns == before[1]
+        with path.open("rb", buffering=0) as raw:
+            assert stamps._mount(raw)[0] == "tmpfs"
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize(
+    ("expire", "wake", "is_known"),
+    [("3000", "500", True), ("360000", "500", False), ("100", "360000", False),
+     ("3000", "0", False), ("3000", "x", False)],
+)  # fmt: skip
+def test_kernel_that_keeps_pages_back_longer_is_given_longer(
+    store: Store, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    expire: str, wake: str, is_known: bool,
+) -> None:  # fmt: skip
+    for name, told in zip(stamps._KEPT_BACK, (expire, wake), strict=True):
+        (tmp_path / name).write_text(told)
+    monkeypatch.setattr(stamps, "_SYSTEM", tmp_path)
+    file_digest(path, store)
+    assert known(store) == is_known
+
+
+@pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("mount", [("tmpfs", ["rw"]), ("ext4", ["rw", "lazytime"]), ("", [])])
+def test_file_systems_that_note_late_or_never_are_not_believed(
+    store: Store, path: Path, monkeypatch: pytest.MonkeyPatch, mount: tuple[str, list[str]]
+) -> None:
+    monkeypatch.setattr(stamps, "_NOTING", {"ext4"})
+    monkeypatch.setattr(stamps, "_mount", lambda _: ("ext4", ["rw"]))
+    file_digest(path, store)
+    assert known(store) == 1
+    (entry,) = store.entries("stamp")
+    store.drop(entry.key)
+    monkeypatch.setattr(stamps, "_mount", lambda _: mount)
+    file_digest(path, store)
     assert known(store) == 0
 
 

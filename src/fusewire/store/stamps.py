@@ -2,18 +2,21 @@
 
 As git does with its index: a file of the same device, inode, size and times is the same file. The
 kernel notes the time of every change, and nobody else can set it (``ctime``). What is believed of
-that time is little: it must lie well before the file was hashed, as clocks are coarse and memory
-that is written through a mapping is noted late; and it must have a fraction, as disks that know
-whole seconds only miss changes. Else the file is hashed each time.
+that time is little: the file system must be one that notes writes through a mapping; the time must
+lie well before the file was hashed, as clocks are coarse and such writes are noted late; and it
+must have a fraction, as disks that know whole seconds only miss changes. Else the file is hashed
+each time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import time
+from io import FileIO
 from pathlib import Path
 
 from fusewire.store.disk import Store
@@ -21,8 +24,17 @@ from fusewire.store.key import Key
 
 # Smaller files are hashed as quickly as they are looked up.
 _LARGE = 2**18
-# Longer than the kernel keeps pages back that were written to.
-_SETTLED = 60.0
+# A page that was written to through a mapping stays open to writes that nobody notes, until the
+# kernel writes it to the disk. Seconds after which it has, at least, and beyond what it was told.
+_SETTLED, _SLACK = 60.0, 25.0
+_SYSTEM = Path("/proc/sys/vm")
+_KEPT_BACK = ("dirty_expire_centisecs", "dirty_writeback_centisecs")
+# These set the times of a file whenever a page of it opens to writes, and close it when it is on
+# the disk. tmpfs and ramfs do neither. An overlay is what its upper layer is, which may be a tmpfs;
+# behind network, shared and fuse file systems are writers that this kernel does not see.
+_NOTING = frozenset({"btrfs", "ext2", "ext3", "ext4", "xfs"})
+# With this, a crash may lose the time of a change and keep the change.
+_LATE = "lazytime"
 _SECOND = 10**9
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -37,7 +49,11 @@ def file_digest(path: str | os.PathLike[str], store: Store | None = None) -> str
                 return known
             start = time.time()
             found = hashlib.file_digest(file, "sha256").hexdigest()
-            if store is not None and key == _key(os.fstat(file.fileno())) and _is_old(about, start):
+            if (
+                store is not None
+                and key == _key(os.fstat(file.fileno()))
+                and _is_old(file, about, start)
+            ):
                 store.put(key, json.dumps({"sha256": found}).encode())
             return found
     except OSError:
@@ -51,9 +67,41 @@ def _key(about: os.stat_result) -> Key:
     )  # fmt: skip
 
 
-def _is_old(about: os.stat_result, now: float) -> bool:
+def _is_old(file: FileIO, about: os.stat_result, now: float) -> bool:
     """Tell whether a file was left alone for so long that a change since would show."""
-    return about.st_ctime < now - _SETTLED and about.st_ctime_ns % _SECOND != 0
+    if about.st_ctime_ns % _SECOND == 0 or about.st_ctime >= now - _SETTLED:
+        return False
+    kind, options = _mount(file)
+    return kind in _NOTING and _LATE not in options and about.st_ctime < now - _settling()
+
+
+def _mount(file: FileIO) -> tuple[str, list[str]]:
+    """Find the type and options of the file system that a file was opened on; "" if unknown.
+
+    By mount and not by device: on btrfs and overlays that of a file is not that of its mount.
+    """
+    try:
+        held = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text("ascii")
+        mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
+    except OSError:
+        return "", []
+    number = dict(line.split(":", 1) for line in held.splitlines()).get("mnt_id", "").strip()
+    for line in mounts.splitlines():
+        place, _, about = line.partition(" - ")
+        if place.split(" ")[0] == number:
+            kind, *_, options = about.split(" ")
+            return kind, options.split(",")
+    return "", []
+
+
+def _settling() -> float:
+    """Say after how many seconds a page that was written to is on the disk; inf if unknown."""
+    try:
+        expire, wake = (int((_SYSTEM / name).read_text("ascii")) / 100 for name in _KEPT_BACK)
+    except (OSError, ValueError):
+        return math.inf
+    # A kernel that does not wake for it keeps pages back as long as it likes.
+    return max(_SETTLED, expire + wake + _SLACK) if wake else math.inf
 
 
 def _known(key: Key, store: Store) -> str | None:
