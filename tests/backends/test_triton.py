@@ -13,7 +13,8 @@ import pytest
 import fusewire as fw
 from fusewire import ops
 from fusewire.backend import Config, Device, Offer, Refusal
-from fusewire.backends.triton import launch
+from fusewire.backends.triton import client, launch
+from fusewire.backends.triton.client import Compiler
 from fusewire.backends.triton.engine import INTERPRETER, TritonBackend
 from fusewire.backends.triton.estimate import Room
 from fusewire.backends.triton.targets import Target
@@ -143,6 +144,38 @@ def test_the_same_text_is_compiled_once(backend: TritonBackend) -> None:
     first = backend.compiler.compile(program, target)
     again = backend.lower(traced(lambda x: x * 3, (5,)), Config())
     assert backend.compiler.compile(again, target)[0] is first[0]
+
+
+def test_what_a_program_needs_is_not_let_go_for_it(
+    backend: TritonBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_MOST_KEPT", 1)
+    compiler, target = Compiler(backend.compiler._client), Target.of("cuda:sm_80").triton
+
+    def compiled(*factors: float) -> int:
+        def scaled(*xs: Any) -> Any:
+            return tuple(x * factor for x, factor in zip(xs, factors, strict=True))
+
+        shapes = [(8 + int(factor),) for factor in factors]
+        return len(compiler.compile(backend.lower(traced(scaled, *shapes), Config()), target))
+
+    assert [compiled(1.5), compiled(2.5), compiled(1.5, 3.5), compiled(3.5, 1.5)] == [1, 1, 2, 2]
+    assert len(compiler._kept) == 1
+
+
+def test_a_child_that_is_killed_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    backend = TritonBackend()
+    device = backend.device_for("cuda:sm_80")
+    assert device is not None
+    graph, interpreter = traced(lambda x: x * 7, (3,)), backend.probe()[-1]
+    assert isinstance(interpreter, Device)
+    backend.compile(graph, device, Config())
+    build(backend, graph, interpreter).run([made(3)])
+    backend.close()
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_triton_says_of_a_wrong_kernel_is_told(backend: TritonBackend) -> None:

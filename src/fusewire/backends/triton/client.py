@@ -92,21 +92,22 @@ class Compiler:
     ) -> list[dict[str, Any]]:
         """Give for each function of a program its binary, in base64, and what it takes."""
         keys = [_key(text, function, target, measured) for text, function in _texts(program)]
-        missing = [place for place, key in enumerate(keys) if key not in self._kept]
+        found = {key: held for key in keys if (held := self._kept.get(key)) is not None}
+        missing = [place for place, key in enumerate(keys) if key not in found]
         if missing:
             functions = [vars(program.functions[place]) for place in missing]
             text = np.frombuffer(program.text.encode(), np.uint8)
             header = {"kind": "compile", "functions": functions, "target": target,
                       "measured": measured}  # fmt: skip
             frame = self._client.ask(header, [text], f"{len(missing)} kernels for {target[1]}")
-            while len(self._kept) > _MOST_KEPT:
-                del self._kept[next(iter(self._kept))]
             for place, about, blob in zip(
                 missing, frame.header["result"], frame.blobs, strict=True
             ):
                 data = base64.b64encode(blob.tobytes()).decode()
-                self._kept[keys[place]] = {**about, "data": data}
-        return [self._kept[key] for key in keys]
+                self._kept[keys[place]] = found[keys[place]] = {**about, "data": data}
+            for key in list(self._kept)[:-_MOST_KEPT]:
+                self._kept.pop(key, None)
+        return [found[key] for key in keys]
 
 
 def _texts(program: Program) -> list[tuple[str, Function]]:

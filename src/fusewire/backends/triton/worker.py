@@ -7,14 +7,14 @@ their own, and neither is the caller's. It speaks in frames, as ``fusewire.proce
 from __future__ import annotations
 
 import base64
+import importlib.abc
 import importlib.util
+import linecache
 import os
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -81,10 +81,26 @@ class Pointer:
         """Nothing to copy back: the memory is the same."""
 
 
+class Text(importlib.abc.ExecutionLoader):
+    """Code that is in no file: a child may be killed at any time, and a file would stay behind."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def get_source(self, fullname: str) -> str:
+        """Give the text, whatever it is called."""
+        return self._text
+
+    def get_filename(self, fullname: str) -> str:
+        """Name a file that is not there."""
+        return f"fusewire:triton/{fullname}.py"
+
+
 class Loaded:
     """A program, its functions and its memory."""
 
     def __init__(self, module: ModuleType, program: Program, weights: dict[str, Array]) -> None:
+        self.module = module
         self._program = program
         self._functions = [getattr(module, f.name) for f in program.functions]
         self._fixed = {name: _space(m.memory, m.size)
@@ -132,7 +148,6 @@ class Worker:
     def __init__(self, replies: int) -> None:
         self._replies = replies
         self._loaded: dict[str, Loaded] = {}
-        self._folder = tempfile.TemporaryDirectory(prefix="fusewire-triton-")
         self._count = 0
         self._jobs: dict[str, Callable[..., Any]] = {
             "load": self._load, "run": self._run, "compile": self._compile, "drop": self._drop,
@@ -167,15 +182,16 @@ class Worker:
         self._say({"job": frame.header["job"], **answer}, blobs)
 
     def _module(self, text: str) -> ModuleType:
-        """Import code from a file of ours: Triton reads the source of its functions."""
+        """Import code; Triton asks for the source of its functions, so lines are at hand."""
         self._count += 1
-        path = Path(self._folder.name) / f"module{self._count}.py"
-        path.write_text(text, encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        loader = Text(text)
+        name = f"module{self._count}"
+        spec = importlib.util.spec_from_loader(name, loader, origin=loader.get_filename(name))
         assert spec is not None
-        assert spec.loader is not None
+        spec.has_location = True
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        linecache.lazycache(loader.get_filename(name), vars(module))
+        loader.exec_module(module)
         return module
 
     def _load(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> None:
@@ -187,12 +203,20 @@ class Worker:
         blobs += self._loaded[header["held"]].run(given)
 
     def _drop(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> None:
-        del self._loaded[header["held"]]
+        _forget(self._loaded.pop(header["held"]).module)
 
     def _compile(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> list[dict[str, Any]]:
         module = self._module(given[0].tobytes().decode())
-        return [_compiled(getattr(module, f["name"]), f, header, blobs)
-                for f in header["functions"]]  # fmt: skip
+        try:
+            return [_compiled(getattr(module, f["name"]), f, header, blobs)
+                    for f in header["functions"]]  # fmt: skip
+        finally:
+            _forget(module)
+
+
+def _forget(module: ModuleType) -> None:
+    assert module.__file__ is not None
+    linecache.cache.pop(module.__file__, None)
 
 
 def _compiled(
