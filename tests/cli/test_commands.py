@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -42,6 +43,28 @@ def test_command_prints_a_table_and_json(
     words = (name, *ARGUMENTS.get(name, ()))
     assert "━" in _run(*words)
     assert json.loads(_run(*words, "--json"))
+
+
+def test_compile_writes_a_plan_where_no_node_has_a_kernel(tmp_path: Path) -> None:
+    model, folder = tmp_path / "model.onnx", tmp_path / "made" / "here"
+    fw.save_onnx(fw.trace(np.linalg.det, fw.Spec((3, 3), "float32")), model)
+    words = ["compile", str(model), "--target", "cuda:sm_90", "-o", str(folder)]
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert done.exit_code == 1, done.output
+    assert "det has no kernel" in done.output
+    assert not json.loads((folder / "plan.json").read_text())["is_whole"]
+
+
+@pytest.mark.parametrize("name", ["file/out", "plan"])
+def test_compile_says_that_a_folder_cannot_be_written(tmp_path: Path, name: str) -> None:
+    model = tmp_path / "model.onnx"
+    fw.save_onnx(fw.trace(np.linalg.det, fw.Spec((3, 3), "float32")), model)
+    (tmp_path / "file").touch()
+    (tmp_path / "plan" / "plan.json").mkdir(parents=True)
+    words = ["compile", str(model), "--target", "cuda:sm_90", "-o", str(tmp_path / name)]
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert done.exit_code == 2, done.output
+    assert "cannot be written" in " ".join(done.output.split())
 
 
 def test_help_lists_every_command() -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,18 +60,31 @@ def command(
     """
     with failing(), progress() as tell:
         backend, maker, device = maker_of(target)
+        with _writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         values = Inputs.of(model, shapes, files, seed).values
         graph = REGISTRY.frontend_for(model).convert(model, values, Limits()).graph
         made = Making(backend, maker, device, folder, tunes=level == "3")
         report = {"model": str(model), **compiled(graph, made, tell)}
         backend.close()
-    text = json.dumps(report, indent=1) + "\n"
-    (folder / "plan.json").write_text(text, encoding="utf-8")
+        text = json.dumps(report, indent=1) + "\n"
+        with _writing(folder):
+            (folder / "plan.json").write_text(text, encoding="utf-8")
     if as_json:
         click.echo(text, nl=False)
     else:
         _print(report, folder)
     sys.exit(0 if report["is_whole"] else 1)
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise OptionsError(
+            f"-o {folder} cannot be written: {error.strerror}. Choose another folder."
+        ) from error
 
 
 def maker_of(target: str) -> tuple[Backend, CrossCompiler, Device]:
@@ -139,12 +153,13 @@ def _region(number: int, region: Region, made: Making) -> dict[str, Any]:
     config, tuning = made.config(region.graph)
     artifact = made.backend.compile(region.graph, region.device, config)
     home = made.folder / f"region{number}"
-    home.mkdir(parents=True, exist_ok=True)
     given = {"graph.txt": print_graph(region.graph).encode(), **made.maker.files(artifact)}
-    for name, data in given.items():
-        (home / name).write_bytes(data)
     weights: dict[str, Any] = weights_of(artifact, constants_of(region.graph))
-    np.savez(home / "weights.npz", **weights)
+    with _writing(home):
+        home.mkdir(parents=True, exist_ok=True)
+        for name, data in given.items():
+            (home / name).write_bytes(data)
+        np.savez(home / "weights.npz", **weights)
     return {**about, **tuning, "folder": home.name, "files": sorted(given),
             "launch": dict(artifact.launch), "workspace": artifact.workspace,
             "metrics": dict(artifact.metrics)}  # fmt: skip
