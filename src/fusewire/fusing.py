@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import abc
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TypeAlias, final
 
 from fusewire.backend import Backend, Config, Device, Fact, Offer, Refusal
@@ -33,7 +34,7 @@ from fusewire.rewrite.fusion_graph import body_of
 from fusewire.rewrite.fusion_patterns import PATTERNS, Pattern
 from fusewire.tuning import Tuner
 
-NONE = "none"
+NONE, AUTO = "none", "auto"
 
 
 def fuse(graph: Graph, backend: str | FusionBackend | None = None) -> Fusion:
@@ -165,7 +166,8 @@ class EngineFusion(FusionBackend):
         artifact = self._backend.compile(sample, self._device, Config())
         return FusionCapabilities(
             tuple(PATTERNS), self._dtypes(), isinstance(self._backend, Tuner),
-            bool(self._device.facts.get("timestamps", False)), self._jit, artifact.kind == "native",
+            bool(self._device.facts.get("has_timestamps", False)), self._jit,
+            artifact.kind == "native",
         )  # fmt: skip
 
     def _dtypes(self) -> tuple[DType, ...]:
@@ -257,6 +259,7 @@ class FusionBackends:
 
     def create(self, name: str) -> FusionBackend:
         """Make an initialised fusion backend of a type."""
+        name = self._chosen(name)
         if name in self._makes:
             return self._makes[name]()
         backend = self._registry.get(name)
@@ -265,12 +268,21 @@ class FusionBackends:
 
     def get(self, name: str | None = None) -> FusionBackend:
         """Give the fusion backend of a name, shared; the default without one."""
-        chosen = self._registry.default if name is None else name
+        chosen = self._chosen(name or AUTO)
         if chosen not in self._made:
             self._made[chosen] = self.create(chosen)
         return self._made[chosen]
 
+    def _chosen(self, name: str) -> str:
+        """Say what "auto" stands for: what was set, or the most preferred that has a device."""
+        chosen = self._registry.default if name == AUTO else name
+        return next(self._present()) if chosen == AUTO else chosen
+
+    def _present(self) -> Iterator[str]:
+        names = self._registry.ranked()
+        return (name for name in names if self._registry.meet(name).devices)
+
     def find(self, graph: Graph) -> FusionBackend | None:
         """Find one that fuses a graph into one operation, the most preferred first."""
-        names = [*(name for name in self._makes if name != NONE), *self._registry.ranked()]
+        names = chain([name for name in self._makes if name != NONE], self._present())
         return next((x for x in map(self.get, names) if x.refusal(graph) is None), None)

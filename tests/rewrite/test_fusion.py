@@ -10,6 +10,7 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
+from fusewire.backend import Device
 from fusewire.errors import GraphError, RefusedError, RegistryError
 from fusewire.fusing import FusedOperation, FusionBackends, NoFusion
 from fusewire.ir.graph import Graph, Node, Value
@@ -17,6 +18,7 @@ from fusewire.ir.types import SequenceType, TensorType
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
+from fusewire.registry import REGISTRY
 from fusewire.rewrite.fusion import Fusion, fuse
 from fusewire.rewrite.fusion_cost import Limits, Work
 from fusewire.rewrite.fusion_patterns import PATTERNS
@@ -321,6 +323,25 @@ def test_a_backend_says_what_it_can_do() -> None:
     assert "attention" in found.patterns
     assert {"float32", "int8"} <= {of.name for of in found.dtypes}
     assert found.caches_binaries
+
+
+def test_a_device_with_timestamps_profiles() -> None:
+    backend = REGISTRY.get("webgpu")
+    has = [x.facts["has_timestamps"] for x in backend.probe() if isinstance(x, Device)]
+    assert FusionBackends().create("webgpu").capabilities.profiles is has[0]
+    assert not FusionBackends().create("xla").capabilities.profiles
+
+
+def test_without_a_name_the_most_preferred_is_taken() -> None:
+    backends = FusionBackends()
+    best = next(name for name in REGISTRY.ranked() if REGISTRY.meet(name).devices)
+    assert backends.get() is backends.get("auto") is backends.get(best)
+    assert fw.fuse(softmax(), "auto").after.launches == 1
+    REGISTRY.set_default("reference")
+    try:
+        assert backends.get().kind == backends.create("auto").kind == "reference"
+    finally:
+        REGISTRY.set_default(None)
 
 
 def test_what_is_refused_is_in_no_kernel() -> None:
