@@ -21,7 +21,7 @@ from fusewire.placement.tuned import Cut, keep, recall
 from fusewire.region import build
 from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
-from fusewire.tuning import Piece, Tuner, parsed, written
+from fusewire.tuning import Piece, Tuner, names_of, parsed, written
 
 RNG = np.random.default_rng(0)
 X, W = (RNG.standard_normal((32, 32)).astype(np.float32) / 8 for _ in range(2))
@@ -190,12 +190,14 @@ def test_a_record_of_anything_else_is_refused(held: bytes) -> None:
 
 def test_options_name_kernels_and_ranges() -> None:
     kept: dict[str, dict[str, Fact]] = {KEY: {"tile": (8, 4), "workgroup": 64}}
-    assert parsed(written(kept)) == kept
-    assert parsed(()) == {}
+    assert parsed(written(kept), names_of(SPACE)) == kept
+    assert parsed((), set()) == {}
     graph, here = fw.trace(layer, X), home()
-    for line in (f"{KEY} tile=3,3", f"{KEY} workgroup=0", f"{KEY} speed=9", "x", f"{KEY} a=b"):
-        with pytest.raises(OptionsError, match=r"tile=|workgroup=|speed|a line is KEY"):
-            here.backend.compile(graph, here.device, Config(options={"tuned": (line,)}))
+    unknown = [(f"{x}=1", f"{x} cuts no kernel") for x in ("memory", "debug", "tuned", "speed")]
+    ranges = [("tile=3,3", "tile="), ("workgroup=0", "workgroup="), ("a=b", "a line is KEY")]
+    for line, said in ranges + unknown:
+        with pytest.raises(OptionsError, match=said):
+            here.backend.compile(graph, here.device, Config(options={"tuned": (f"{KEY} {line}",)}))
 
 
 def test_each_kernel_is_cut_as_it_is_told() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from fusewire.backend import Config, Device, Fact
@@ -94,16 +94,24 @@ def shown(value: Fact) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def parsed(told: object) -> dict[str, dict[str, Fact]]:
-    """Read what ``written`` wrote; OptionsError where it is something else."""
+def names_of(space: Mapping[str, Mapping[str, object]]) -> set[str]:
+    """Give the names of all that may be chosen, whatever the kernel."""
+    return {name for axes in space.values() for name in axes}
+
+
+def parsed(told: object, names: Set[str]) -> dict[str, dict[str, Fact]]:
+    """Read what ``written`` wrote; OptionsError where it is something else, or not of the names."""
     lines = told if isinstance(told, tuple | list) else (told,)
     found: dict[str, dict[str, Fact]] = {}
     for line in lines:
         match = _LINE.fullmatch(line) if isinstance(line, str) else None
         if match is None:
             raise OptionsError(f"{TUNED}={line!r}: a line is KEY name=4 name=8,8 and so on.")
-        chosen = (part.partition("=") for part in match.group(2).split())
-        found[match.group(1)] = {name: _value(text) for name, _, text in chosen}
+        chosen = dict(part.split("=") for part in match.group(2).split())
+        if unknown := ", ".join(sorted({*chosen} - names)):
+            known = ", ".join(sorted(names))
+            raise OptionsError(f"{TUNED}={line!r}: {unknown} cuts no kernel. Known: {known}.")
+        found[match.group(1)] = {name: _value(text) for name, text in chosen.items()}
     return found
 
 

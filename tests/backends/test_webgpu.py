@@ -1,5 +1,7 @@
 """WebGPU behind the contract: what a real device asks of it, and a slice of the suite."""
 
+import gc
+import math
 import os
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from fusewire.backends.webgpu.context import ENGINE_ERRORS
 from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.executable import WebGpuExecutable
 from fusewire.backends.webgpu.program import Program
+from fusewire.backends.webgpu.recording import spans
 from fusewire.backends.webgpu.space import SPACE
 from fusewire.dtypes import DType, bool_, dtype, float32, float64, int32, uint8
 from fusewire.errors import (
@@ -324,18 +327,20 @@ def test_outputs_go_where_they_are_wanted() -> None:
         executable.run([array], [held(np.zeros(4, np.float32))])
 
 
-def test_threads_may_run_at_once() -> None:
-    graph = unary(lambda x: multiply(add(add(x, x), x), x), float32, 1000)
-    executable = build(BACKEND, graph, GPU)
+@pytest.mark.parametrize("debug", [False, True])
+def test_threads_may_run_at_once(debug: bool) -> None:
+    # Two kernels, with scratch memory between them.
+    graph = unary(lambda x: matmul(matmul(x, x), x), float32, 64, 64)
+    executable = build(BACKEND, graph, GPU, Config(options={"debug": debug}))
     assert executable.is_reentrant
     wrong: list[int] = []
 
     def work(number: int) -> None:
-        x = np.full(1000, number, np.float32)
-        for _ in range(10):
+        x = np.eye(64, dtype=np.float32) * (number + 1)
+        for _ in range(20):
             (found,) = executable.run([x]).wait()
             assert isinstance(found, Buffer)
-            if not np.array_equal(found.read(), 3 * x * x):
+            if not np.array_equal(found.read(), x**3):
                 wrong.append(number)
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
@@ -425,6 +430,16 @@ def test_pipelines_that_are_kept_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
 # What goes wrong
 
 
+def test_buffer_of_a_cycle_is_given_back_alive() -> None:
+    context, type_ = BACKEND.context(GPU), TensorType(float32, (77_777,))
+    ring: list[Any] = [context.upload(np.zeros(77_777, np.float32), type_)]
+    ring += [ring, ring[0].gpu]
+    del ring
+    gc.collect()
+    x = np.arange(77_777, dtype=np.float32)
+    assert np.array_equal(context.upload(x, type_).read(), x)
+
+
 def test_lost_device_is_opened_again() -> None:
     backend = WebGpuBackend()
     backend.probe()
@@ -466,6 +481,20 @@ def test_timestamps_tell_of_every_dispatch() -> None:
     seconds = executable.kernel_seconds
     assert len(seconds) == 2
     assert all(0 < span < 10 for span in seconds)
+    # They are those of a run of this thread.
+    seen: list[float] = [1.0]
+    thread = threading.Thread(
+        target=lambda: seen.__setitem__(slice(None), executable.kernel_seconds)
+    )
+    thread.start()
+    thread.join()
+    assert seen == []
+
+
+def test_clock_that_runs_backwards_tells_nothing() -> None:
+    first, second = spans(np.array([5, 7, 7, 5], np.uint64))
+    assert first == pytest.approx(2e-9)
+    assert math.isnan(second)
 
 
 def test_debug_mode_runs_kernel_by_kernel() -> None:

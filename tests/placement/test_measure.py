@@ -97,3 +97,11 @@ def test_noise_is_that_of_a_way_against_itself() -> None:
     loud, calm = (compare({"a": way(0.1, x, rng)}, 1e6).noise for x in (0.2, 0.01))
     assert loud > 0.1
     assert calm < 0.05
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("told", [0.0, -1.0, math.nan, math.inf])
+def test_clock_that_tells_no_time_gives_way_to_the_wall(told: float) -> None:
+    found = compare({n: Way(lambda count: [told] * count) for n in "ab"}, 0.01)
+    assert all(0 < x < 1 for timing in found.timings.values() for x in timing.samples)
+    assert Comparison.from_data(found.to_data()) == found

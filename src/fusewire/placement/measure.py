@@ -251,9 +251,10 @@ class _Rounds:
             # calls that follow on each other tell how many make a sample.
             for _ in range(_WARMS):
                 start, count = time.perf_counter(), self.calls.get(name, 1)
-                once = statistics.median(way.run(count))
+                found = way.run(count)
+                wall = time.perf_counter() - start
                 # Seconds of a device's own clock are not all that a call takes.
-                once = max(once, (time.perf_counter() - start) / count)
+                once = max(_taken(found, wall), wall / count)
                 self.calls[name] = round(min(max(_BATCH / max(once, 1e-9), 1), _MOST_CALLS))
         attempt = 0
         while True:
@@ -264,7 +265,7 @@ class _Rounds:
             wall = time.perf_counter() - start
             waited = scheduled(pid).waited - before.waited
             if waited <= _STOLEN * wall or attempt == _RETAKES:
-                return statistics.median(found)
+                return _taken(found, wall)
             attempt += 1
             self._disturbed[name] += 1
 
@@ -279,3 +280,9 @@ class _Rounds:
             if all(b - a < _TICK / 8 for a, b in zip(before, now, strict=True)):
                 return
             before = now
+
+
+def _taken(found: Sequence[float], wall: float) -> float:
+    """Give the seconds of a call; of all around it where a clock is coarse or runs backwards."""
+    taken = statistics.median(found)
+    return taken if 0 < taken < math.inf else max(wall / len(found), 1e-9)

@@ -12,7 +12,7 @@ from fusewire.backends.triton.printer import Tiles, dot_of, print_kernel, widest
 from fusewire.errors import OptionsError
 from fusewire.kernel.form import Kernel
 from fusewire.kernel.parts import Part
-from fusewire.tuning import TUNED, Piece, parsed
+from fusewire.tuning import TUNED, Piece, names_of, parsed
 
 DEFAULTS: dict[str, Fact] = {**vars(Tiles()), TUNED: ()}
 _MOST_STAGES = 5
@@ -43,7 +43,7 @@ def tiles_of(config: Config) -> Tiles:
 
 def tuned(config: Config) -> dict[str, Tiles]:
     """Say how single kernels are cut, by their keys."""
-    told = parsed(config.checked(INFO.name, DEFAULTS)[TUNED])
+    told = parsed(config.checked(INFO.name, DEFAULTS)[TUNED], names_of(SPACE))
     return {
         key: tiles_of(replace(config, options={**config.options, **chosen, TUNED: ()}))
         for key, chosen in told.items()

@@ -42,6 +42,7 @@ class Binding:
         self._groups = self._fixed_groups()
         self._kept: OrderedDict[tuple[int, ...], tuple[list[Any], list[Any]]] = OrderedDict()
         self._lock = threading.Lock()
+        self._alone = threading.Lock()
         timed = program.mode in ("timed", "clocked") and bool(self._turns)
         self.clock = Clock(context, len(self._turns)) if timed else None
 
@@ -52,7 +53,9 @@ class Binding:
         """Hand a run to the queue: kernels, then copies of outputs."""
         groups = self._bound(self._places(given, made))
         if self._program.mode == "debug":
-            self._one_by_one(groups)
+            # Scratch memory is shared, and between kernels another run would come in.
+            with self._alone:
+                self._one_by_one(groups)
             groups = []
         encoder = self.context.gpu.create_command_encoder()
         self._record(encoder, groups)

@@ -70,7 +70,7 @@ class WebGpuExecutable(Executable, Clocked):
 
     @property
     def is_reentrant(self) -> bool:
-        """Runs join one queue, so scratch memory is never in two runs at once."""
+        """Runs join one queue, each as a whole, so scratch memory is never in two at once."""
         return True
 
     def run(
@@ -108,14 +108,15 @@ class WebGpuExecutable(Executable, Clocked):
 
     @property
     def kernel_seconds(self) -> list[float]:
-        """Seconds that each dispatch of the last run took on the device, with timestamps."""
+        """Seconds on the device of each dispatch of this thread's last run, with timestamps."""
         clock = self._binding.clock
         return [] if clock is None else clock.seconds()
 
     @property
     def device_seconds(self) -> float | None:
-        """All that the dispatches of the last run took, with timestamps="clock"."""
-        return sum(self.kernel_seconds) if self._program.mode == "clocked" else None
+        """All that those dispatches took, with timestamps="clock"; None where it is no time."""
+        taken = sum(self.kernel_seconds) if self._program.mode == "clocked" else 0.0
+        return taken if taken > 0 else None
 
     def close(self) -> None:
         """Give memory back; running it is a mistake from then on."""

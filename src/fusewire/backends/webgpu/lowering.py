@@ -113,8 +113,6 @@ MOVES = {
     "slice": "{0}",
     "where": "select({2}, {1}, {0})",
 }
-# Ops that leave memory as it is: another name for the same bytes.
-VIEWS = ("reshape", "bitcast")
 
 
 def _cast(node: Node) -> str:

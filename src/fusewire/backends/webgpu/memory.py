@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from typing import TYPE_CHECKING, Any, final
+from weakref import finalize
 
 import numpy as np
 import wgpu
@@ -73,14 +74,12 @@ class WebGpuBuffer(Buffer):
         self._type = type_
         self.shape: tuple[int, ...] = type_.shape  # type: ignore[assignment] # ints, all of them
         self.size = math.prod(self.shape) * type_.dtype.itemsize
-        # There is something to give back only once it was taken.
         self.gpu: Any = None
         if self.size:
             self.gpu = context.pool.take(self.size)
-
-    def __del__(self) -> None:
-        if self.gpu is not None:
-            self.context.pool.give(self.gpu)
+            # Held from outside: of what lies in a cycle the garbage collector may end wgpu's buffer
+            # first, and a dead one would be given back. Errors of wgpu make such cycles.
+            finalize(self, context.pool.give, self.gpu).atexit = False
 
     @property
     def device(self) -> str:

@@ -14,7 +14,7 @@ from fusewire.errors import OptionsError
 from fusewire.kernel.analysis import contraction_of, shape_of
 from fusewire.kernel.form import Kernel
 from fusewire.kernel.parts import Part
-from fusewire.tuning import TUNED, Piece, parsed
+from fusewire.tuning import TUNED, Piece, names_of, parsed
 
 # timestamps: False, True, or this, with which nothing else counts as the time of a run.
 CLOCK = "clock"
@@ -76,7 +76,7 @@ def target_of(config: Config, device: Device) -> Target:
 
 def tuned(config: Config, device: Device) -> dict[str, Target]:
     """Say what single kernels are printed for, by their keys."""
-    told = parsed(config.checked(INFO.name, DEFAULTS)[TUNED])
+    told = parsed(config.checked(INFO.name, DEFAULTS)[TUNED], names_of(SPACE))
     return {
         key: target_of(replace(config, options={**config.options, **chosen, TUNED: ()}), device)
         for key, chosen in told.items()

@@ -58,7 +58,7 @@ def _place(page: Page, axes: Sequence[Axis], start: str, step: int, count: int) 
 
 
 def needs(body: Iterable[Statement], names: Iterable[str]) -> list[Statement]:
-    """Keep what values of a body need, and all of it that stores."""
+    """Keep what these values of a body need, in its order; stores are left out."""
     wanted, kept = {*names}, []
     for statement in reversed([*body]):
         if wanted & {*names_of(statement)}:
