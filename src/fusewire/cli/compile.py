@@ -83,7 +83,7 @@ def _writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise OptionsError(
-            f"-o {folder} cannot be written: {error.strerror}. Choose another folder."
+            f"-o {folder} cannot be written: {error.strerror or error}. Choose another folder."
         ) from error
 
 
