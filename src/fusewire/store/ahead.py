@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar, final
 
-from fusewire.errors import StoreError
+from fusewire.errors import FusewireError, StoreError
 from fusewire.store.disk import ENTRY, Store
 from fusewire.store.key import Key
 
@@ -30,7 +30,7 @@ class Ahead(Generic[Found]):
 
     def _do(self) -> None:
         # Whoever asks for the result does it again, and is told what is wrong.
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(OSError, MemoryError, ValueError, FusewireError):
             self._found.append(self._work())
 
     def result(self) -> Found:
