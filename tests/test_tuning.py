@@ -1,8 +1,11 @@
 """Level 3: kernels are tuned one by one, remembered as data, and kept only where that is faster."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,8 @@ from fusewire.errors import OptionsError
 from fusewire.placement.claims import Home
 from fusewire.placement.measure import Comparison, Timing, Way
 from fusewire.placement.remember import Memory
+from fusewire.placement.search import Contest
+from fusewire.placement.tune import Tuning, _lead
 from fusewire.placement.tuned import Cut, keep, recall
 from fusewire.region import build
 from fusewire.registry import REGISTRY
@@ -138,6 +143,93 @@ def test_a_budget_that_is_used_up_is_said(store: Store) -> None:
     program = fw.compile(layer, backend="webgpu", level=3, budget_seconds=0.01)
     np.testing.assert_allclose(program(X), layer(X), atol=1e-5)
     assert "1 were not tuned: the budget was used up" in program.why().notes[-1]
+
+
+def kept(store: Store) -> int:
+    return len(list(store.entries("tuning")))
+
+
+def test_what_was_cut_short_is_not_kept_and_a_larger_budget_goes_on(
+    store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        # No way but the first is tried in time.
+        patch.setattr("fusewire.placement.search._TRYING", -1.0)
+        program = tuned(layer)
+        program(X)
+    assert (
+        "1 were not tuned to the end: the budget was used up. Try budget_seconds=600"
+        in (program.why().notes[-1])
+    )
+    assert not kept(store)
+    program = fw.compile(layer, backend="webgpu", level=3, budget_seconds=600.0)
+    program(X)
+    assert program.why().tried[0].tuned[0]["chosen"]["tile"] == (8, 4)
+    assert kept(store)
+
+
+def test_what_was_found_in_time_is_used_and_not_kept(
+    store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deadline(self: Tuning) -> float:
+        return 0.0 if any("tile=(8, 4)" in way for way in timed) else math.inf
+
+    monkeypatch.setattr(Tuning, "deadline", property(deadline))
+    program = tuned(layer)
+    program(X)
+    (kernel,) = program.why().tried[0].tuned
+    assert kernel["chosen"]["tile"] == (8, 4)
+    assert kernel["gain"] == 2.0
+    assert kernel["is_late"]
+    assert not kept(store)
+
+
+@pytest.mark.parametrize(
+    ("ties", "noise", "lead"), [((), 0.0, 2.0), ((), 0.9, 2.0), ((), 1.5, 1.0), (("a",), 0.0, 1.0)]
+)
+def test_what_may_be_noise_is_no_gain(ties: tuple[str, ...], noise: float, lead: float) -> None:
+    rows = [SimpleNamespace(name=n, seconds=x, low=x) for n, x in (("a", 1.0), ("b", 0.5))]
+    found: Any = SimpleNamespace(tried=rows, chosen=rows[1], ties=ties, noise=noise)
+    before: Any = rows[0]
+    assert _lead(found, before) == lead
+
+
+def test_first_decision_stands_if_all_fail_when_they_meet(
+    store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare(self: Contest) -> None:
+        for name, row in self._rows.items():
+            self._rows[name] = replace(row, status="refused", reason="The device was lost.")
+
+    before = Contest.rematch
+
+    def rematch(self: Contest, *given: Any) -> Any:
+        monkeypatch.setattr(Contest, "_compared", compare)
+        return before(self, *given)
+
+    monkeypatch.setattr(Contest, "rematch", rematch)
+    program = tuned(layer, fallback="error")
+    np.testing.assert_allclose(program(X), layer(X), atol=1e-5)
+    assert program.why().tried[0].name == "webgpu (webgpu:0)"
+    assert "failed when it met what was tuned, and is as before" in program.why().notes[-1]
+
+
+def test_what_was_judged_does_not_win_untimed(
+    store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(globals(), "_is_fast", lambda way: "tile=(8, 4)" in way)
+    before = Contest._judge
+
+    def judge(self: Contest, name: str) -> None:
+        before(self, name)
+        if name == "webgpu (webgpu:0)":
+            self._rows[name] = replace(self._rows[name], status="not judged")
+
+    monkeypatch.setattr(Contest, "_judge", judge)
+    program = tuned(layer)
+    program(X)
+    assert program.why().tried[0].name == "webgpu (webgpu:0)"
+    assert timed[-2:] == ["webgpu (webgpu:0)", "webgpu (webgpu:0) tuned"]
 
 
 def test_real_clocks_tune_too(store: Store) -> None:

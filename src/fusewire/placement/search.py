@@ -39,8 +39,8 @@ Tell = Callable[[str, float], None]
 class Decision:
     """The ways that were tried, the chosen one first, and what is to be said about it.
 
-    ``noise`` is that of the comparison: by so much a way may differ from itself. ``is_cut``: with
-    more time something else might have been chosen.
+    ``noise`` is that of the comparison: by so much a way may differ from itself; ``ties`` cannot be
+    told from the chosen one. ``is_cut``: with more time something else might have been chosen.
     """
 
     tried: tuple[Tried, ...]
@@ -49,19 +49,21 @@ class Decision:
     notes: tuple[str, ...] = ()
     staged: Mapping[str, Staged] = field(default_factory=dict)
     is_cut: bool = False
+    ties: tuple[str, ...] = ()
 
 
 class Contest:
     """One comparison of candidates on one set of inputs.
 
     With ``is_thorough`` all are tried, whatever the chances; otherwise the reference and software
-    devices only where nothing better runs. Comparing may take ``least`` seconds in any case.
+    devices only where nothing better runs. Comparing may take ``least`` seconds in any case. All
+    that take up to ``close`` times as long as the best come to the final, few unless it is given.
     """
 
     def __init__(
         self, inputs: Sequence[HostValue], stage: Stage, jury: Jury, ledger: Ledger, budget: float,
         tell: Tell = lambda what, share: None, *, is_thorough: bool = False,
-        least: float = LEAST_SECONDS,
+        least: float = LEAST_SECONDS, close: float | None = None,
     ) -> None:  # fmt: skip
         self._inputs = inputs
         self._stage = stage
@@ -72,8 +74,9 @@ class Contest:
         self._say = tell
         self._is_thorough = is_thorough
         self._least = least
-        # Who comes to the final, if not those whom comparing itself lets in.
-        self._close: tuple[float, ...] = ()
+        self._close = () if close is None else (close,)
+        # What was chosen before: nothing is taken instead that was not timed beside it.
+        self._before = ""
         self._fit: list[Candidate] = []
         self._rows: dict[str, Tried] = {}
         self._staged: dict[str, Staged] = {}
@@ -114,6 +117,7 @@ class Contest:
     def rematch(self, found: Iterable[Candidate], against: Iterable[str]) -> Decision:
         """Try further ways, judge them, and time them anew beside those named: all else is out."""
         names = [*against]
+        self._before = names[0]
         self._wrong.clear()
         self._close, self._least = (math.inf,), LEAST_SECONDS
         for candidate in found:
@@ -123,6 +127,10 @@ class Contest:
                 self._judge(candidate.name)
                 names.append(candidate.name)
         self._staged = {name: self._staged[name] for name in names}
+        for name in names:
+            # There was no time for it, or no need: the others would win without a race.
+            if self._rows[name].status == "not judged":
+                self._judge(name)
         self._rows = {name: replace(row, is_chosen=False) for name, row in self._rows.items()}
         return self._decided(self._right(self._compared()))
 
@@ -208,14 +216,14 @@ class Contest:
         )
 
     def _eligible(self) -> dict[str, Staged]:
-        """Keep those that may be taken: judged ones, or, if there is none, those that ran."""
+        """Keep those that may be taken: judged ones, or those that ran, if one of them was."""
         ranks = {
             name: ORDER[row.status]
             for name, row in self._rows.items()
             if name in self._staged and row.status in ORDER
         }
-        best = min(ranks.values(), default=0)
-        return {name: self._staged[name] for name, rank in ranks.items() if rank == best}
+        worst = max(min(ranks.values(), default=0), ranks.get(self._before, 0))
+        return {name: self._staged[name] for name, rank in ranks.items() if rank <= worst}
 
     def _compared(self) -> Comparison | None:
         while fit := self._eligible():
@@ -257,7 +265,9 @@ class Contest:
         rows = sorted(self._rows.values(), key=worth)
         is_cut = self._is_cut or self._rows[found.fastest].status == "not judged"
         notes = tuple(self._notes(found))
-        return Decision(tuple(rows), chosen, found.noise, notes, self._staged, is_cut)
+        return Decision(
+            tuple(rows), chosen, found.noise, notes, self._staged, is_cut, found.ties
+        )  # fmt: skip
 
     def _notes(self, found: Comparison) -> Iterable[str]:
         if found.ties:

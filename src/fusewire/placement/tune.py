@@ -7,14 +7,15 @@ not time it again. In the end tuned and untuned meet anew, so that tuning never 
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
 from fusewire.backend import Config, Fact
-from fusewire.errors import FusewireError
+from fusewire.errors import FusewireError, NoneRightError
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import tensor_of
@@ -38,10 +39,13 @@ from fusewire.tuning import TUNED, Piece, Tuner, written
 _HOPELESS = 4.0
 # Kernels with less than this share of the time are left as they are.
 _SHARE = 0.01
-# The least and the most seconds that one choice may take, and those of its comparison in any case.
+# The least and the most seconds that one choice may take, and those of its comparison in any case;
+# of a large budget it is a share, so that whatever did not end in time does with a larger one.
 _SHORTEST, _LONGEST, _LEAST_SECONDS = 3.0, 15.0, 1.0
-# The share of the budget after which no more kernels are tuned: tuned and untuned have to meet.
-_ENDS = 0.85
+_LARGEST = 0.125
+# The shares of the budget between which kernels are tuned: engines are compared before, and tuned
+# and untuned meet after.
+_BEGINS, _ENDS = 0.5, 0.85
 # Less than this is not worth another cut.
 _LEAD = 1.03
 # Runs of the reference for a kernel, as many as for a whole, and those that tell how it weighs.
@@ -86,10 +90,24 @@ class Tuning:
         if not found:
             notes = (*decision.notes, *self.notes)
             return replace(decision, notes=notes, is_cut=decision.is_cut or self.is_cut)
-        made = contest.rematch((better for better, _ in found.values()), against)
+        try:
+            made = contest.rematch((better for better, _ in found.values()), against)
+        except NoneRightError as error:
+            return self._as_before(decision, error)
         rows = tuple(_with(row, found.get(row.name)) for row in made.tried)
         return replace(made, tried=rows, notes=(*made.notes, *self.notes),
                        is_cut=made.is_cut or decision.is_cut or self.is_cut)  # fmt: skip
+
+    def _as_before(self, decision: Decision, error: NoneRightError) -> Decision:
+        """Keep what was decided before tuning: ways that ran then fail when they meet again."""
+        rows = {row.name: row for row in error.tried}
+        if rows[decision.chosen.name].status == "wrong":
+            raise error
+        reason = rows[decision.chosen.name].reason
+        said = (
+            f"{decision.chosen.name} failed when it met what was tuned, and is as before: {reason}"
+        )
+        return replace(decision, notes=(*decision.notes, *self.notes, said), is_cut=True)
 
     def _worthy(self, decision: Decision) -> Iterator[Candidate]:
         """Yield the fastest way of each device whose backend can be tuned."""
@@ -118,32 +136,42 @@ class Tuning:
         found = [cut for _, cut in known.values() if cut is not None]
         new = [piece for piece, cut in known.values() if cut is None]
         weights = self._weights(home, new)
-        late = sum(piece.key not in weights for piece in new)
+        late = [piece for piece in new if piece.key not in weights]
         least = _SHARE * sum(weights.values())
         heavy = [piece for piece in new if weights.get(piece.key, 0.0) > least]
         heavy.sort(key=lambda piece: -weights[piece.key])
         for number, piece in enumerate(heavy):
             # A kernel has as much of the time that is left as it has of the work that is.
             share = weights[piece.key] / sum(weights[rest.key] for rest in heavy[number:])
-            seconds = (self.deadline - time.monotonic()) * share / len(piece.axes)
+            seconds = (self.deadline - time.monotonic()) * share / (len(piece.axes) + 1)
+            most = max(_LONGEST, _LARGEST * self.budget)
             about = f"tuning kernel {number + 1} of {len(heavy)}"
-            cut = self._tuned(home, piece, about, min(max(seconds, _SHORTEST), _LONGEST))
+            cut = self._tuned(home, piece, about, min(max(seconds, _SHORTEST), most))
             if cut is not None:
-                keep(self.memory, home, piece, cut)
                 found.append(cut)
-            late += cut is None and time.monotonic() > self.deadline
+                if not cut.is_late:
+                    keep(self.memory, home, piece, cut)
+            if (time.monotonic() > self.deadline) if cut is None else cut.is_late:
+                late.append(piece)
         self._note(way, found, late)
         return found
 
-    def _note(self, way: Candidate, found: Sequence[Cut], late: int) -> None:
+    def _note(self, way: Candidate, found: Sequence[Cut], late: Sequence[Piece]) -> None:
         others = sum(cut.is_other for cut in found)
         before = sum(cut.cache == "hit" for cut in found)
-        said = f"{way.name}: {others} of {len(found)} kernels that were tuned are cut otherwise"
-        said += f"; {before} were known" if before else ""
+        said = [f"{others} of {len(found)} kernels that were tuned are cut otherwise"] * bool(found)
+        said += [f"{before} were known"] * bool(before)
         if late:
             self.is_cut = True
-            said += f". {late} were not tuned: the budget was used up. Raise budget_seconds"
-        self.notes.append(f"{said}.")
+            some = sum(cut.is_late for cut in found)
+            # What choosing takes at the least, in the share of a budget that it has.
+            takes = _SHORTEST * sum(len(piece.axes) + 1 for piece in late) / (_ENDS - _BEGINS)
+            enough = math.ceil(max(takes, 2 * self.budget) / 10) * 10
+            said += [f"{some} were not tuned to the end"] * bool(some)
+            said += [f"{len(late) - some} were not tuned"] * (len(late) > some)
+            said[-1] += f": the budget was used up. Try budget_seconds={enough}"
+        text = "; ".join(said) or "it has no kernels to tune"
+        self.notes.append(f"{way.name}: {text}.")
 
     def _pieces(self, way: Candidate) -> list[Piece]:
         home, plan = way.home, way.planned.plan
@@ -185,35 +213,58 @@ class Tuning:
 
     def _tuned(self, home: Home, piece: Piece, about: str, seconds: float) -> Cut | None:
         """Choose for one kernel, one thing after another; None where none is right, or too late."""
-        inputs, config = _inputs(piece.graph, self.seed), self.config
-        ledger = Ledger(piece.graph, inputs, self.memory, config, self.stage.limits.seconds)
-        jury = Jury(piece.graph, inputs, seed=self.seed, runs=_RUNS, deadline=self.deadline)
-        chosen, gain = piece.untuned, 1.0
-        for axis, values in piece.axes.items():
-            if time.monotonic() > self.deadline:
-                return None
-            contest = Contest(
-                inputs, self.stage, jury, ledger, seconds,
-                lambda what, share: self.tell(about), least=_LEAST_SECONDS,
-            )  # fmt: skip
-            try:
+        chosen, gain, is_late = piece.untuned, 1.0, False
+        race = self._races(piece, about)
+        try:
+            for number, (axis, values) in enumerate(piece.axes.items()):
+                if time.monotonic() > self.deadline:
+                    if number == 0:
+                        return None
+                    is_late = True
+                    break
                 ways = [self._way(home, piece, {**chosen, axis: value}) for value in values]
-                decision = contest.run(ways)
-            except FusewireError:
-                return None
-            lead = _lead(decision, ways[0])
-            if lead > _LEAD:
-                chosen[axis] = decision.chosen.options[axis]
-                gain *= lead
-        return Cut(piece.key, piece.name, piece.count, chosen, gain, chosen != piece.untuned)
+                decision = race(ways, seconds)
+                is_late |= decision.is_cut
+                if _lead(decision, ways[0]) > _LEAD:
+                    chosen[axis] = decision.chosen.options[axis]
+            if chosen != piece.untuned:
+                # The best of many flatters itself: it meets what it has untuned once more, alone.
+                ways = [self._way(home, piece, choice) for choice in (piece.untuned, chosen)]
+                left = max(self.deadline - time.monotonic(), _LEAST_SECONDS)
+                decision = race(ways, min(seconds, left), is_last=True)
+                is_late |= decision.is_cut
+                gain = _lead(decision, ways[0])
+        except FusewireError:
+            return None
+        if gain <= _LEAD:
+            chosen, gain = piece.untuned, 1.0
+        is_other = chosen != piece.untuned
+        return Cut(piece.key, piece.name, piece.count, chosen, gain, is_other, is_late=is_late)
+
+    def _races(self, piece: Piece, about: str) -> Callable[..., Decision]:
+        """Give what compares ways to run a kernel; where ``is_last``, all of them in any case."""
+        inputs = _inputs(piece.graph, self.seed)
+        ledger = Ledger(piece.graph, inputs, self.memory, self.config, self.stage.limits.seconds)
+        jury = Jury(piece.graph, inputs, seed=self.seed, runs=_RUNS, deadline=self.deadline)
+
+        def race(ways: list[Candidate], seconds: float, *, is_last: bool = False) -> Decision:
+            contest = Contest(
+                inputs, self.stage, jury, ledger, seconds, lambda what, share: self.tell(about),
+                is_thorough=is_last, least=_LEAST_SECONDS,
+                close=math.inf if len(ways) == 2 else None,
+            )  # fmt: skip
+            return contest.run(ways)
+
+        return race
 
 
 def _lead(decision: Decision, before: Candidate) -> float:
-    """Tell how many times as fast as before the chosen one is, by what disturbs least."""
+    """Tell how many times as fast as before the chosen one is; 1 where that may be noise."""
     rows = {row.name: row for row in decision.tried}
     old, new = rows[before.name], rows[decision.chosen.name]
     pairs = ((old.seconds, new.seconds), (old.low, new.low))
-    return min(a / b if a and b else 1.0 for a, b in pairs)
+    lead = min(a / b if a and b else 1.0 for a, b in pairs)
+    return 1.0 if before.name in decision.ties or lead <= 1 + (decision.noise or 0.0) else lead
 
 
 def _inputs(graph: Graph, seed: int) -> list[HostValue]:

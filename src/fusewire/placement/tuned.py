@@ -20,7 +20,8 @@ from fusewire.tuning import Piece
 class Cut:
     """How a kernel is best cut, and how many times as fast that made it.
 
-    ``is_other``: it is not what it has untuned. ``cache`` is "hit" for what was known.
+    ``is_other``: it is not what it has untuned. ``cache`` is "hit" for what was known. ``is_late``:
+    not all was tried, and it is not kept.
     """
 
     key: str
@@ -30,6 +31,7 @@ class Cut:
     gain: float
     is_other: bool
     cache: str = ""
+    is_late: bool = False
 
 
 def recall(memory: Memory, home: Home, piece: Piece) -> Cut | None:
