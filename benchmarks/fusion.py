@@ -1,9 +1,10 @@
 """What does fusion save? Kernels and bytes before and after, against the least possible.
 
-    python benchmarks/fusion.py [--models NAME,NAME] [--picture FILE.svg] [--report FILE]
+    python benchmarks/fusion.py [--models NAME,NAME] [--picture FILE.svg] [--report FILE] [--counted]
 
 Each pattern at a size that a model would have, and real models of the zoo (benchmarks/zoo/zoo.py
-fetches them). Nothing runs: bytes are those that kernels read from and write to memory, each
+fetches them). Then webgpu_kernels.py times fused kernels against single ones on the WebGPU device
+that is here, unless ``--counted``. What is counted does not run: bytes are those that kernels read from and write to memory, each
 buffer once a kernel; the least possible is inputs, weights and outputs once. ``--picture`` draws
 the first model before and after: a box a kernel, as wide as the bytes that it moves.
 """
@@ -11,6 +12,7 @@ the first model before and after: a box a kernel, as wide as the bytes that it m
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -167,6 +169,7 @@ def main() -> None:
     parser.add_argument("--models", default="minilm-l3,resnet50-arc")
     parser.add_argument("--picture", type=Path, help="draw the first model before and after")
     parser.add_argument("--report", type=Path, help="write the figures to this file as well")
+    parser.add_argument("--counted", action="store_true", help="time nothing")
     options = parser.parse_args()
     models = [name for name in options.models.split(",") if name]
     fusions = {name: fw.fuse(model_graph(name)) for name in models}
@@ -176,6 +179,8 @@ def main() -> None:
         options.report.write_text(text + "\n")
     if options.picture is not None:
         options.picture.write_text(picture(models[0], fusions[models[0]]) + "\n")
+    if not options.counted:
+        subprocess.run([sys.executable, Path(__file__).with_name("webgpu_kernels.py")], check=True)
 
 
 if __name__ == "__main__":
