@@ -1,12 +1,12 @@
 """What does fusion save? Kernels and bytes before and after, against the least possible.
 
-    python benchmarks/fusion.py [--models NAME,NAME] [--picture FILE.svg] [--report FILE] [--counted]
+    python benchmarks/fusion.py [--models NAME,NAME] [--picture F.svg] [--report F] [--counted]
 
 Each pattern at a size that a model would have, and real models of the zoo (benchmarks/zoo/zoo.py
-fetches them). Then webgpu_kernels.py times fused kernels against single ones on the WebGPU device
-that is here, unless ``--counted``. What is counted does not run: bytes are those that kernels read from and write to memory, each
-buffer once a kernel; the least possible is inputs, weights and outputs once. ``--picture`` draws
-the first model before and after: a box a kernel, as wide as the bytes that it moves.
+fetches them). Bytes are those that kernels read from and write to memory, each buffer once a
+kernel; the least possible is inputs, weights and outputs once. ``--picture`` draws the first model
+before and after: a box a kernel, as wide as the bytes that it moves. Then webgpu_kernels.py times
+fused kernels against single ones on the WebGPU device that is here, unless ``--counted``.
 """
 
 from __future__ import annotations
