@@ -64,8 +64,9 @@ class Unfit:
 def candidates(
     graph: Graph, homes: Iterable[Home], spare: Home, given: Config, *, fallback: bool
 ) -> Iterator[Candidate | Unfit]:
-    """Yield ways to run a graph: as it is, on each home in turn; then in other forms.
+    """Yield ways to run a graph: as it is, on each home in turn with its options; then in parts.
 
+    Options come early: a budget may not last, and an engine's own nodes gain more than parts do.
     Options that were ``given`` are not tried otherwise. With ``fallback`` the spare home runs what
     a home refuses, if that is not most of it.
     """
@@ -82,11 +83,11 @@ def candidates(
             continue
         native.append(Candidate(home, planned))
         yield native[-1]
-    for candidate in native:
-        home, planned = candidate.home, candidate.planned
         for options in home.backend.configs(planned.plan.graph, home.device):
             if not options.keys() & given.options.keys():
-                yield replace(candidate, options=options)
+                yield replace(native[-1], options=options)
+    for candidate in native:
+        home, planned = candidate.home, candidate.planned
         if _taken_whole(planned, home) and home.name != spare.name:
             with_parts = make_plan(expanded(graph), allowed(home, spare, fallback), spare)
             if _hopeless(with_parts, home) is None:

@@ -25,6 +25,7 @@ from fusewire.backend import (
 )
 from fusewire.backends.reference.gaps import GAPS
 from fusewire.backends.reference.info import INFO
+from fusewire.errors import CheckError
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.ops.interpret import Interpreter
@@ -37,6 +38,7 @@ class ReferenceExecutable(Executable):
 
     def __init__(self, graph: Graph) -> None:
         self._interpreter = Interpreter(graph)
+        self._checks = _checks(graph)
 
     @property
     def is_reentrant(self) -> bool:
@@ -50,14 +52,40 @@ class ReferenceExecutable(Executable):
         stream: object | None = None,
     ) -> Event:
         """Run node by node, to the end."""
-        taken = [x for x in inputs if isinstance(x, np.ndarray)]
-        found = [_owned(x, taken) for x in self._interpreter(inputs)]
+        if self._checks is not None:
+            found: list[Held] = [_passed(inputs, *check) for check in self._checks]
+        else:
+            taken = [x for x in inputs if isinstance(x, np.ndarray)]
+            found = [_owned(x, taken) for x in self._interpreter(inputs)]
         if outputs is None:
             return Done(found)
         for target, value in zip(outputs, found, strict=True):
             assert isinstance(target, np.ndarray), "outputs are written into host arrays"
             target[...] = value
         return Done(list(outputs))
+
+
+def _checks(graph: Graph) -> list[tuple[int, int, str]] | None:
+    """List places of values and conditions if a graph only checks; None if it does more.
+
+    What engines leave to the host is often just that, and interpreting it takes 20 times as long.
+    """
+    places = {value: place for place, value in enumerate(graph.inputs)}
+    nodes = [value.node for value in graph.outputs]
+    found = []
+    for node in nodes:
+        if node is None or node.op != "check" or not all(x in places for x in node.operands):
+            return None
+        value, condition = node.operands
+        found.append((places[value], places[condition], str(node.attrs["message"])))
+    return found if len(set(nodes)) == len(graph.nodes) else None
+
+
+def _passed(inputs: Sequence[Held], value: int, condition: int, message: str) -> Held:
+    if not inputs[condition]:
+        raise CheckError(message)
+    given = inputs[value]
+    return given.copy() if isinstance(given, np.ndarray) else given
 
 
 def _owned(output: Held, taken: list[Array]) -> Held:
