@@ -1,8 +1,13 @@
 """What holds for all tests."""
 
 import os
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from fusewire.store.disk import Store
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -10,3 +15,13 @@ settings.load_profile("busy")
 
 # What an earlier run left behind decides nothing; tests of the store bring a folder of their own.
 os.environ["FUSEWIRE_CACHE"] = "off"
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    """A store of the test's own, in place of the user's."""
+    own = Store(tmp_path / "cache")
+    monkeypatch.setattr("fusewire.entries.shared_store", lambda: own)
+    monkeypatch.setattr("fusewire.recall.shared_store", lambda: own)
+    yield own
+    own.close()

@@ -24,16 +24,6 @@ def program(x: Any) -> Any:
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """A store of the test's own, in place of the user's."""
-    own = Store(tmp_path / "cache")
-    monkeypatch.setattr("fusewire.entries.shared_store", lambda: own)
-    monkeypatch.setattr("fusewire.recall.shared_store", lambda: own)
-    yield own
-    own.close()
-
-
-@pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have few engines installed, so that tests are short."""
     names = ["onnxruntime", "reference"]

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -94,16 +93,6 @@ def test_entries_that_are_damaged_are_made_again(model: Path, kind: str, tmp_pat
 
 
 X = np.arange(12, dtype=np.float32).reshape(2, 6) / 7
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """A store of the test's own, in place of the user's."""
-    own = Store(tmp_path / "cache")
-    monkeypatch.setattr("fusewire.entries.shared_store", lambda: own)
-    monkeypatch.setattr("fusewire.recall.shared_store", lambda: own)
-    yield own
-    own.close()
 
 
 def test_file_that_changes_after_it_was_recalled_is_not_taken_for_the_old_one(

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,16 +39,6 @@ def layer(x: Any) -> Any:
 
 def deeper(x: Any) -> Any:
     return np.sum(np.maximum(x @ (W + 1), 0), axis=0)
-
-
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """A store of the test's own, in place of the user's."""
-    own = Store(tmp_path / "cache")
-    monkeypatch.setattr("fusewire.entries.shared_store", lambda: own)
-    monkeypatch.setattr("fusewire.recall.shared_store", lambda: own)
-    yield own
-    own.close()
 
 
 @pytest.fixture

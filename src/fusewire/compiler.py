@@ -119,7 +119,7 @@ def _read(source: Any, example: tuple[Any, ...], is_open: bool = False) -> Readi
     if isinstance(source, Graph):
         names = tuple(v.name or "" for v in source.inputs)
         arguments = Structure((Structure.LEAF,) * len(names), names)
-        return Reading(source, arguments, _results(source))
+        return Reading(source, arguments, Structure.of_results(source.output_names))
     from fusewire.registry import REGISTRY
 
     frontend = REGISTRY.frontend_for(source)
@@ -127,10 +127,3 @@ def _read(source: Any, example: tuple[Any, ...], is_open: bool = False) -> Readi
     # Arguments are named after parameters, and a program is called with them in order.
     positional = Structure(tuple(found.arguments.tree.values()), found.arguments.names)
     return replace(found, arguments=positional)
-
-
-def _results(graph: Graph) -> Structure:
-    """One output is given alone, several as a tuple."""
-    if len(graph.outputs) == 1:
-        return Structure(Structure.LEAF, graph.output_names)
-    return Structure((Structure.LEAF,) * len(graph.outputs), graph.output_names)

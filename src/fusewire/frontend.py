@@ -104,6 +104,12 @@ class Structure:
 
         return Structure(visit(tree, name), tuple(names)), leaves
 
+    @staticmethod
+    def of_results(names: tuple[str, ...]) -> Structure:
+        """Give one output alone, and several as a tuple."""
+        tree = Structure.LEAF if len(names) == 1 else (Structure.LEAF,) * len(names)
+        return Structure(tree, names)
+
     def flatten(self, tree: Any) -> list[Any]:
         """List the leaves of a tree that is built like this one."""
         return list(_paired(self.tree, tree, "the argument"))

@@ -134,7 +134,7 @@ def contraction_of(kernel: Kernel) -> Contraction | None:
         return None
     if any(isinstance(s, Fold | Loop) for s in fold.body):
         return None
-    left, right = (_slice(fold.body[:-1], name) for name in last.operands)
+    left, right = (needs(fold.body[:-1], (name,)) for name in last.operands)
     found = axes_of((*kernel.body,))
     near, far = (found[name] for name in last.operands)
     place = kernel.body.index(fold)
@@ -151,10 +151,10 @@ def contraction_of(kernel: Kernel) -> Contraction | None:
     )
 
 
-def _slice(body: Sequence[Statement], name: str) -> tuple[Statement, ...]:
-    """Keep what a value of a body needs."""
-    wanted, kept = {name}, []
-    for statement in reversed(body):
+def needs(body: Iterable[Statement], names: Iterable[str]) -> tuple[Statement, ...]:
+    """Keep what these values of a body need, in its order; stores are left out."""
+    wanted, kept = {*names}, []
+    for statement in reversed([*body]):
         if wanted & {*names_of(statement)}:
             kept.append(statement)
             wanted |= {*operands_of(statement)}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fusewire.backend import Config, Fact
@@ -12,13 +11,13 @@ from fusewire.backends.triton.printer import Tiles, dot_of, print_kernel, widest
 from fusewire.errors import OptionsError
 from fusewire.kernel.form import Kernel
 from fusewire.kernel.parts import Part
-from fusewire.tuning import TUNED, Piece, names_of, parsed
+from fusewire.tuning import TUNED, Axes, Piece, Space, distinct, each_cut, pieces_of
 
 DEFAULTS: dict[str, Fact] = {**vars(Tiles()), TUNED: ()}
 _MOST_STAGES = 5
 _WARPS: tuple[Fact, ...] = (8, 2)
 # What is tried, by what a program takes; what it has untuned comes before.
-SPACE: Mapping[str, Mapping[str, tuple[Fact, ...]]] = {
+SPACE: Space = {
     "product": {"rows": (64, 128, 16), "columns": (64, 128, 16), "depth": (64, 16),
                 "warps": _WARPS, "stages": (2, 3, 4)},
     "rows": {"tile": (1024, 4096, 8192), "warps": _WARPS},
@@ -43,31 +42,14 @@ def tiles_of(config: Config) -> Tiles:
 
 def tuned(config: Config) -> dict[str, Tiles]:
     """Say how single kernels are cut, by their keys."""
-    told = parsed(config.checked(INFO.name, DEFAULTS)[TUNED], names_of(SPACE))
-    return {
-        key: tiles_of(replace(config, options={**config.options, **chosen, TUNED: ()}))
-        for key, chosen in told.items()
-    }
+    return each_cut(config, config.checked(INFO.name, DEFAULTS)[TUNED], SPACE, tiles_of)
 
 
 def pieces(parts: Iterable[Part], tiles: Tiles, config: Config) -> Iterator[Piece]:
-    """Give the kernels for which there is something to choose; what was asked for is not tried."""
-    for part in parts:
-        axes = {
-            name: values
-            for name, values in dict(_axes(part.kernel, tiles)).items()
-            if len(values) > 1 and name not in config.options
-        }
-        if axes:
-            yield Piece(part.key, part.name, part.graph, part.count, axes)
+    """Give the kernels for which there is something to choose."""
 
+    def axes_of(kernel: Kernel) -> Axes:
+        taken = "product" if dot_of(kernel) else "rows" if widest_of(kernel) > 1 else "points"
+        return distinct(SPACE[taken], tiles, lambda cut: print_kernel(kernel, cut).code)
 
-def _axes(kernel: Kernel, tiles: Tiles) -> Iterator[tuple[str, tuple[Fact, ...]]]:
-    """Yield what makes another kernel of it, what it has untuned first."""
-    taken = "product" if dot_of(kernel) else "rows" if widest_of(kernel) > 1 else "points"
-    for name, values in SPACE[taken].items():
-        made: dict[object, Fact] = {}
-        for value in (getattr(tiles, name), *values):
-            changed: dict[str, Any] = {name: value}
-            made.setdefault(print_kernel(kernel, replace(tiles, **changed)).code, value)
-        yield name, tuple(made.values())
+    return pieces_of(parts, config, axes_of)

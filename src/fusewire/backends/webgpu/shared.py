@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fusewire.backends.webgpu import tiles
 from fusewire.backends.webgpu.page import Page
-from fusewire.kernel.analysis import Contraction
+from fusewire.kernel.analysis import Contraction, needs
 from fusewire.kernel.form import Statement
 from fusewire.kernel.index import Axis
 
@@ -131,7 +131,7 @@ def _bring(
         page.unravel(f"min({step}, {last - 1})", found.depth)
         factor = found.factors[side]
         # A factor that is the same all along the depth is made before it.
-        page.body([*tiles.needs(found.before, {*tiles.free(body), factor}), *body])
+        page.body([*needs(found.before, {*tiles.free(body), factor}), *body])
         memory = page.shared(page.register(page.places.dtypes[factor]), count, side)
         page.line(f"{memory}[{element}] = {page.value(factor)};")
     return memory

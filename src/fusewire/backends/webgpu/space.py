@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from fusewire.backend import Config, Device, Fact
 from fusewire.backends.webgpu.info import INFO
@@ -14,7 +12,7 @@ from fusewire.errors import OptionsError
 from fusewire.kernel.analysis import contraction_of, shape_of
 from fusewire.kernel.form import Kernel
 from fusewire.kernel.parts import Part
-from fusewire.tuning import TUNED, Piece, names_of, parsed
+from fusewire.tuning import TUNED, Axes, Piece, Space, distinct, each_cut, pieces_of
 
 # timestamps: False, True, or this, with which nothing else counts as the time of a run.
 CLOCK = "clock"
@@ -35,7 +33,7 @@ ROWS, SOFTWARE_ROWS = 64, 8
 
 # What is timed at level 3, by how a kernel is spread; few of each, since each is compiled.
 _WORKGROUPS: tuple[Fact, ...] = (32, 64, 128, 8)
-SPACE: Mapping[str, Mapping[str, tuple[Fact, ...]]] = {
+SPACE: Space = {
     "tiles": {
         "tile": ((8, 8), (8, 4), (4, 8), (2, 8), (8, 2), (1, 8)),
         "workgroup": _WORKGROUPS,
@@ -76,35 +74,21 @@ def target_of(config: Config, device: Device) -> Target:
 
 def tuned(config: Config, device: Device) -> dict[str, Target]:
     """Say what single kernels are printed for, by their keys."""
-    told = parsed(config.checked(INFO.name, DEFAULTS)[TUNED], names_of(SPACE))
-    return {
-        key: target_of(replace(config, options={**config.options, **chosen, TUNED: ()}), device)
-        for key, chosen in told.items()
-    }
+    told = config.checked(INFO.name, DEFAULTS)[TUNED]
+    return each_cut(config, told, SPACE, lambda cut: target_of(cut, device))
 
 
 def pieces(parts: Iterable[Part], target: Target, config: Config) -> Iterator[Piece]:
-    """Give the kernels for which there is something to choose; what was asked for is not tried."""
-    for part in parts:
-        axes = {
-            name: values
-            for name, values in dict(_axes(part.kernel, target)).items()
-            if len(values) > 1 and name not in config.options
-        }
-        if axes:
-            yield Piece(part.key, part.name, part.graph, part.count, axes)
+    """Give the kernels for which there is something to choose."""
 
+    def axes_of(kernel: Kernel) -> Axes:
+        def printed(cut: Target) -> tuple[object, ...]:
+            found = print_kernel(kernel, cut)
+            return found.source, found.params, found.groups
 
-def _axes(kernel: Kernel, target: Target) -> Iterator[tuple[str, tuple[Fact, ...]]]:
-    """Yield what makes another kernel of it, what it has untuned first."""
-    for name, values in SPACE[_spread(kernel, target)].items():
-        untuned: Fact = getattr(target, name)
-        made: dict[object, Fact] = {}
-        for value in (untuned, *values):
-            changed: dict[str, Any] = {name: value}
-            printed = print_kernel(kernel, replace(target, **changed))
-            made.setdefault((printed.source, printed.params, printed.groups), value)
-        yield name, tuple(made.values())
+        return distinct(SPACE[_spread(kernel, target)], target, printed)
+
+    return pieces_of(parts, config, axes_of)
 
 
 def _spread(kernel: Kernel, target: Target) -> str:

@@ -8,11 +8,11 @@ not stored.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from fusewire.backends.webgpu.page import Page
 from fusewire.backends.webgpu.scalars import combine, cut, literal
-from fusewire.kernel.analysis import Contraction, names_of, operands_of
+from fusewire.kernel.analysis import Contraction, names_of, needs, operands_of
 from fusewire.kernel.form import Compute, Statement
 from fusewire.kernel.index import Axis
 
@@ -55,16 +55,6 @@ def _place(page: Page, axes: Sequence[Axis], start: str, step: int, count: int) 
     flat = f"min({start} + {step}, {count - 1})" if step else start
     page.unravel(f"({flat})", axes)
     return {axis: page.places.axes[axis] for axis in axes}
-
-
-def needs(body: Iterable[Statement], names: Iterable[str]) -> list[Statement]:
-    """Keep what these values of a body need, in its order; stores are left out."""
-    wanted, kept = {*names}, []
-    for statement in reversed([*body]):
-        if wanted & {*names_of(statement)}:
-            kept.append(statement)
-            wanted |= {*operands_of(statement)}
-    return kept[::-1]
 
 
 def zeros(page: Page, found: Contraction, high: int, wide: int) -> list[list[str]]:

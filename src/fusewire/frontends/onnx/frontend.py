@@ -53,7 +53,9 @@ class OnnxFrontend(Frontend):
         tree = dict.fromkeys(names, Structure.LEAF)
         is_one_file = isinstance(source, str | os.PathLike) and not opened.states
         digest = opened.file_digest if is_one_file else None
-        return Reading(graph, Structure(tree, tuple(names)), _results(graph), digest)
+        return Reading(
+            graph, Structure(tree, tuple(names)), Structure.of_results(graph.output_names), digest
+        )
 
 
 def _types(graph: Any, given: Mapping[str, Any]) -> dict[str, Type]:
@@ -142,9 +144,3 @@ def _type(x: Any) -> Type | None:
         return None
     array = np.asarray(x)
     return TensorType(dtype(array.dtype), array.shape)
-
-
-def _results(graph: Graph) -> Structure:
-    if len(graph.outputs) == 1:
-        return Structure(Structure.LEAF, graph.output_names)
-    return Structure((Structure.LEAF,) * len(graph.outputs), graph.output_names)
