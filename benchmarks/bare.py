@@ -74,12 +74,12 @@ def reference(program: Program, x: Array) -> dict[str, Call]:
 def xla(program: Program, x: Array) -> dict[str, Call]:
     import jax
 
-    from fusewire.backend import Slot
     from fusewire.backends.xla.engine import WEIGHT_BYTES
     from fusewire.backends.xla.program import program as lowered
+    from fusewire.contract.backend import Slot
+    from fusewire.contract.region import weight_slots
     from fusewire.dtypes import float32
     from fusewire.ir.text import constants_of
-    from fusewire.region import weight_slots
 
     jax.config.update("jax_cpu_enable_async_dispatch", False)
     (step,) = program.plan.steps

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.capability import FLAGS
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import all_ops
-from fusewire.registry import REGISTRY
+from fusewire.registry.capability import FLAGS
+from fusewire.registry.registry import REGISTRY
 
 RESULTS = Path(__file__).parent / "results" / "conform.md"
 OURS = "fusewire.backends."

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from fusewire import ops
-from fusewire.backend import Config, Device, Refusal
+from fusewire.contract.backend import Config, Device, Refusal
 from fusewire.dtypes import float32
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType

@@ -24,10 +24,10 @@ import numpy as np
 
 import fusewire as fw
 from fusewire import ops
+from fusewire.fusion.fusion import Fusion
+from fusewire.fusion.group import Growing
+from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph
-from fusewire.rewrite.fusion import Fusion
-from fusewire.rewrite.fusion_group import Growing
-from fusewire.rewrite.kinds import Kind, kind_of
 from fusewire.rewrite.pipeline import run_pipeline
 
 # The list of models and what fetches them.

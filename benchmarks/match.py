@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fusewire.placement.measure import interval
+from fusewire.choosing.measure import interval
 from fusewire.process.procfs import scheduled
 
 # A batch is so many seconds of calls, or one call.

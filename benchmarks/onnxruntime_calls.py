@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from fusewire.backend import Config, Device
 from fusewire.backends.onnxruntime.engine import OnnxRuntimeBackend
+from fusewire.contract.backend import Config, Device
 from fusewire.dtypes import float32
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol

@@ -41,7 +41,7 @@ import fusewire as fw
 from benchmarks import bare
 from benchmarks.overhead import about, child
 from benchmarks.timing import interleaved, ratio
-from fusewire.host import POOL, aligned_copy
+from fusewire.host_memory import POOL, aligned_copy
 from fusewire.ir.graph import Array
 from fusewire.process.procfs import resident
 

@@ -24,16 +24,16 @@ from typing import Any
 import numpy as np
 
 from fusewire import ops
-from fusewire.backend import Artifact, Buffer, Config
+from fusewire.contract.backend import Artifact, Buffer, Config
+from fusewire.contract.region import first_device, weights_of
 from fusewire.dtypes import float32
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import TensorType
-from fusewire.placement.claims import Home, ask
+from fusewire.planning.claims import Home, ask
 from fusewire.process.codec import read_record, write_record
-from fusewire.region import first_device, weights_of
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 
 RNG = np.random.default_rng(7)
 

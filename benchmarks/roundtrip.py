@@ -26,9 +26,9 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "benchmarks" / "zoo"), str(ROOT)]
 
+from fusewire.contract.frontend import Limits  # noqa: E402
 from fusewire.errors import FormatError, FusewireError, SizesNeededError  # noqa: E402
 from fusewire.formats.onnx.saving import written_with_functions  # noqa: E402
-from fusewire.frontend import Limits  # noqa: E402
 from fusewire.frontends.onnx import OnnxFrontend  # noqa: E402
 from fusewire.ir.graph import Graph  # noqa: E402
 from fusewire.ir.hash import structural_hash  # noqa: E402

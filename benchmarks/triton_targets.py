@@ -31,18 +31,18 @@ sys.path.insert(0, str(Path(__file__).parent / "zoo"))
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import fusewire as fw
-from fusewire.backend import Config, Device
 from fusewire.backends.triton.engine import TritonBackend
 from fusewire.backends.triton.program import Program
 from fusewire.backends.triton.targets import Target
+from fusewire.contract.backend import Config, Device
+from fusewire.contract.frontend import Limits
+from fusewire.contract.region import build
 from fusewire.errors import FusewireError
-from fusewire.frontend import Limits
 from fusewire.ir.graph import Graph
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.table import all_ops
-from fusewire.placement.claims import Home, ask
-from fusewire.region import build
-from fusewire.registry import REGISTRY
+from fusewire.planning.claims import Home, ask
+from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, merge

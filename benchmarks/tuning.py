@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 
 import fusewire as fw
-from fusewire.backend import Config, Fact
 from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.executable import WebGpuExecutable
+from fusewire.choosing.measure import interval
+from fusewire.contract.backend import Config, Fact
+from fusewire.contract.region import build, first_device
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Array, Graph
 from fusewire.numerics.bound import bindings_of
-from fusewire.placement.measure import interval
-from fusewire.region import build, first_device
 from fusewire.runtime.why import Tried
 
 sys.path.insert(0, str(Path(__file__).parent / "zoo"))

@@ -21,16 +21,16 @@ import numpy as np
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.backend import Config, Executable
 from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.executable import WebGpuExecutable
 from fusewire.backends.webgpu.program import Writer
 from fusewire.backends.webgpu.space import TILES
+from fusewire.contract.backend import Config, Executable
+from fusewire.contract.region import build, edge_slots, first_device
+from fusewire.fusion.origins import expand
 from fusewire.ir.graph import Array, Graph
 from fusewire.kernel.build.lower import lower
 from fusewire.kernel.build.table import refusal
-from fusewire.region import build, edge_slots, first_device
-from fusewire.rewrite.origins import expand
 
 BACKEND = WebGpuBackend()
 DEVICE = first_device(BACKEND)

@@ -20,15 +20,15 @@ from pathlib import Path
 
 import numpy as np
 
-from fusewire.region import first_device
-from fusewire.registry import REGISTRY
+from fusewire.contract.region import first_device
+from fusewire.registry.registry import REGISTRY
 
 CHILD = """
 import json, time
 import numpy as np
 import fusewire as fw
 from fusewire import ops
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 
 def block(x, w):
     return ops.softmax(ops.layer_norm(ops.gelu(x @ w)))

@@ -32,6 +32,9 @@ sys.path.insert(0, str(Path(__file__).parent / "zoo"))
 
 import fusewire as fw
 from benchmarks.oracle import NETS
+from fusewire.choosing.inputs import InputSet
+from fusewire.choosing.verify import Jury, Run
+from fusewire.contract.region import build, first_device
 from fusewire.errors import FusewireError
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Array, Graph, Node
@@ -40,11 +43,8 @@ from fusewire.numerics.oracle import Oracle
 from fusewire.numerics.spread import Expected, classes
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
-from fusewire.placement.claims import Home, ask
-from fusewire.placement.inputs import InputSet
-from fusewire.placement.verify import Jury, Run
-from fusewire.region import build, first_device
-from fusewire.registry import REGISTRY
+from fusewire.planning.claims import Home, ask
+from fusewire.registry.registry import REGISTRY
 from fusewire.runtime.transfer import to_host
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, WrongEngine, swapped
 from tests.random_graphs import FromRandom, random_graph

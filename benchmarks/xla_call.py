@@ -24,7 +24,7 @@ import numpy as np
 
 from fusewire import trace
 from fusewire.backends.xla.engine import XlaBackend
-from fusewire.region import build, first_device
+from fusewire.contract.region import build, first_device
 
 CALLS = 20
 OURS, AGAIN = "fusewire", "fusewire again (A/A)"

@@ -22,6 +22,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store of the test's own, in place of the user's."""
     own = Store(tmp_path / "cache")
     monkeypatch.setattr("fusewire.entries.shared_store", lambda: own)
-    monkeypatch.setattr("fusewire.recall.shared_store", lambda: own)
+    monkeypatch.setattr("fusewire.records.recall.shared_store", lambda: own)
     yield own
     own.close()

@@ -6,7 +6,8 @@ from typing import Any, NoReturn, final
 
 import numpy as np
 
-from fusewire.backend import (
+from fusewire.backends.reference.engine import ReferenceBackend
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -21,7 +22,6 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.backends.reference.engine import ReferenceBackend
 from fusewire.ir.graph import Array, Graph
 
 _PARENT = "FUSEWIRE_ODD_PARENT"

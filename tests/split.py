@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import final
 
-from fusewire.backend import (
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -17,8 +17,8 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.region import claim_by_table
 from fusewire.ir.graph import Array, Graph
-from fusewire.region import claim_by_table
 from fusewire.testing.chaos import ChaosBackend
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.capability import FILE, FLAGS, OPS, Record, Shown, capabilities, record_of
+from fusewire.contract.region import first_device
 from fusewire.errors import FormatError, RegistryError
 from fusewire.ops.table import all_ops
-from fusewire.placement.claims import Home, ask
-from fusewire.policy import FirstWith
-from fusewire.region import first_device
-from fusewire.registry import REGISTRY
+from fusewire.options import FirstWith
+from fusewire.planning.claims import Home, ask
+from fusewire.registry.capability import FILE, FLAGS, OPS, Record, Shown, capabilities, record_of
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.conformance import cases
 from fusewire.testing.demonstration import demonstrate
 

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 
 import fusewire as fw
 from fusewire.cli import main
+from fusewire.contract.region import first_device
 from fusewire.errors import ExtensionWarning, RegistryError
 from fusewire.ops.table import all_ops
-from fusewire.region import first_device
-from fusewire.registry import REGISTRY, Registry
+from fusewire.registry.registry import REGISTRY, Registry
 from fusewire.testing.conformance import cases
 from fusewire.testing.suite import reports
 
@@ -25,7 +25,7 @@ NAME = "torch-eager"
 # A package as an installer leaves it: a module, and metadata that says what it extends.
 MODULE = """
 import ctypes
-from fusewire.extension import Extension
+from fusewire.contract.extension import Extension
 
 HISTORY = []
 

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusewire.host import ALIGNMENT, LARGE, POOL, Pool, aligned_empty, lender
+from fusewire.host_memory import ALIGNMENT, LARGE, POOL, Pool, aligned_empty, lender
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 5), (7, 11), (1000, 257)])

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.choosing.measure import Comparison, Timing, Way
+from fusewire.choosing.verify import Judged
 from fusewire.errors import FallbackWarning, MiscompileWarning, NoneRightError
-from fusewire.placement.measure import Comparison, Timing, Way
-from fusewire.placement.remember import Memory
-from fusewire.placement.verify import Judged
-from fusewire.registry import REGISTRY
+from fusewire.records.remember import Memory
+from fusewire.registry.registry import REGISTRY
 from fusewire.store.disk import Store, shared_store
 
 RIGHT = Judged("right", sets=("given",))
@@ -104,7 +104,7 @@ def test_wrong_engine_is_not_taken_and_not_tried_again(
     try:
         names = ["chaos", "reference"]
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
-        monkeypatch.setattr("fusewire.placement.search.compare", prefers("chaos"))
+        monkeypatch.setattr("fusewire.choosing.search.compare", prefers("chaos"))
         made, _ = choosing()
         np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
         rows = {way.backend: way for way in made.why().tried}
@@ -163,7 +163,7 @@ def test_canary_finds_an_engine_that_goes_wrong_later(
     fw.register("fusewire.testing.chaos:second_at_run")
     try:
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["chaos", "reference"])
-        monkeypatch.setattr("fusewire.placement.verify.Jury.judge", lambda self, run: RIGHT)
+        monkeypatch.setattr("fusewire.choosing.verify.Jury.judge", lambda self, run: RIGHT)
         made = fw.compile(
             program, X, backend="chaos" if level == 0 else "auto", level=level, canary=2,
             fallback="allow", budget_seconds=60.0,
@@ -184,8 +184,8 @@ def test_canary_replaces_a_plan_of_several_regions(
     fw.register("tests.split:wrong", "split")
     try:
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["split", "reference"])
-        monkeypatch.setattr("fusewire.placement.verify.Jury.judge", lambda self, run: RIGHT)
-        monkeypatch.setattr("fusewire.placement.search.compare", prefers("split"))
+        monkeypatch.setattr("fusewire.choosing.verify.Jury.judge", lambda self, run: RIGHT)
+        monkeypatch.setattr("fusewire.choosing.search.compare", prefers("split"))
         options = fw.Options(level=1, canary=1, fallback="allow", budget_seconds=1.0)
         made = fw.compile(lambda x: np.exp(np.cos(np.exp(x))), X, options=options)
         assert len(made.plan.steps) == 3

@@ -9,7 +9,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.errors import FallbackWarning, FormatError, RefusedError
-from fusewire.placement.quarantine import Fact, quarantine
+from fusewire.records.quarantine import Fact, quarantine
 from fusewire.store.ahead import Ahead
 from fusewire.store.disk import Store
 

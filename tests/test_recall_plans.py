@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from fusewire.placement.quarantine import Fact, quarantine
+from fusewire.records.quarantine import Fact, quarantine
 from fusewire.store.disk import Store
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

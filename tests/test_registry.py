@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.backend import Backend
+from fusewire.contract.backend import Backend
 from fusewire.errors import RegistryError, SourceError
-from fusewire.plugins import Plugins
-from fusewire.registry import REGISTRY, Registry
+from fusewire.registry.plugins import Plugins
+from fusewire.registry.registry import REGISTRY, Registry
 
 GOOD = "fusewire.backends.reference.engine:ReferenceBackend"
 

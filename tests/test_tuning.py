@@ -13,20 +13,20 @@ import pytest
 from click.testing import CliRunner
 
 import fusewire as fw
-from fusewire.backend import Buffer, Config, Device, Fact
 from fusewire.backends.webgpu.space import SPACE
+from fusewire.choosing.measure import Comparison, Timing, Way
+from fusewire.choosing.search import Contest
+from fusewire.choosing.tune import Tuning, _lead
+from fusewire.choosing.tuned import Cut, keep, recall
 from fusewire.cli import main
+from fusewire.contract.backend import Buffer, Config, Device, Fact
+from fusewire.contract.region import build
+from fusewire.contract.tuning import Piece, Tuner, names_of, parsed, written
 from fusewire.errors import OptionsError
-from fusewire.placement.claims import Home
-from fusewire.placement.measure import Comparison, Timing, Way
-from fusewire.placement.remember import Memory
-from fusewire.placement.search import Contest
-from fusewire.placement.tune import Tuning, _lead
-from fusewire.placement.tuned import Cut, keep, recall
-from fusewire.region import build
-from fusewire.registry import REGISTRY
+from fusewire.planning.claims import Home
+from fusewire.records.remember import Memory
+from fusewire.registry.registry import REGISTRY
 from fusewire.store.disk import Store
-from fusewire.tuning import Piece, Tuner, names_of, parsed, written
 
 RNG = np.random.default_rng(0)
 X, W = (RNG.standard_normal((32, 32)).astype(np.float32) / 8 for _ in range(2))
@@ -52,7 +52,7 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         fastest = min(ways, key=lambda way: taken[way].median)
         return Comparison(taken, fastest, (), 0.0, 1)
 
-    monkeypatch.setattr("fusewire.placement.search.compare", compare)
+    monkeypatch.setattr("fusewire.choosing.search.compare", compare)
     # Each choice is compiled: few of them, so that tests are short.
     few = {**SPACE, "tiles": {"tile": ((8, 4),), "workgroup": (64,)}, "points": {"points": (4,)}}
     monkeypatch.setattr("fusewire.backends.webgpu.space.SPACE", few)
@@ -144,7 +144,7 @@ def test_what_was_cut_short_is_not_kept_and_a_larger_budget_goes_on(
 ) -> None:
     with monkeypatch.context() as patch:
         # No way but the first is tried in time.
-        patch.setattr("fusewire.placement.search._TRYING", -1.0)
+        patch.setattr("fusewire.choosing.search._TRYING", -1.0)
         program = tuned(layer)
         program(X)
     assert (

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fusewire import ops
     from fusewire.compiler import compile, load, run, trace
+    from fusewire.contract.frontend import Limits, Spec
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.formats.onnx.saving import save_onnx
-    from fusewire.frontend import Limits, Spec
     from fusewire.fusing import fuse
     from fusewire.ir.graph import Graph
     from fusewire.options import Options
-    from fusewire.registry import (
+    from fusewire.registry.registry import (
         Registry,
         devices,
         get,
@@ -32,17 +32,29 @@ if TYPE_CHECKING:
     from fusewire.runtime.program import Program, Result
 
 _HOMES = {
-    "compile": "compiler", "load": "compiler", "trace": "compiler", "run": "compiler",
-    "Options": "options", "fuse": "fusing",
-    "Program": "runtime.program", "Result": "runtime.program",
+    "compile": "compiler",
+    "load": "compiler",
+    "trace": "compiler",
+    "run": "compiler",
+    "Options": "options",
+    "fuse": "fusing",
+    "Program": "runtime.program",
+    "Result": "runtime.program",
     "save_onnx": "formats.onnx.saving",
-    "Spec": "frontend", "Limits": "frontend",
+    "Spec": "contract.frontend",
+    "Limits": "contract.frontend",
     "Graph": "ir.graph",
-    "Registry": "registry", "register": "registry", "unregister": "registry", "get": "registry",
-    "list_backends": "registry", "devices": "registry", "set_default": "registry",
-    "FusewireError": "errors", "FallbackWarning": "errors",
+    "Registry": "registry.registry",
+    "register": "registry.registry",
+    "unregister": "registry.registry",
+    "get": "registry.registry",
+    "list_backends": "registry.registry",
+    "devices": "registry.registry",
+    "set_default": "registry.registry",
+    "FusewireError": "errors",
+    "FallbackWarning": "errors",
     "ops": "",
-}  # fmt: skip
+}
 
 __all__ = [
     "FallbackWarning",

@@ -7,12 +7,11 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from fusewire.contract.frontend import Limits, Reading, Structure
 from fusewire.errors import SizesNeededError
-from fusewire.frontend import Limits, Reading, Structure
 from fusewire.ir.graph import Graph
-from fusewire.options import Options
-from fusewire.policy import FALLBACK
-from fusewire.recall import Recall
+from fusewire.options import FALLBACK, Options
+from fusewire.records.recall import Recall
 from fusewire.runtime.entry import Entry
 from fusewire.runtime.program import Program
 
@@ -52,7 +51,7 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     if (found := recall.entry(())) is not None:
         return Program(name, make, [found])
     if not recall.needs_sizes:
-        from fusewire.registry import REGISTRY
+        from fusewire.registry.registry import REGISTRY
 
         if REGISTRY.frontend_for(source).needs_example:
             return Program(name, make)
@@ -75,7 +74,7 @@ def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
 
     Raises FormatError for what cannot be read, naming the node, BudgetError past the limits.
     """
-    from fusewire.registry import REGISTRY
+    from fusewire.registry.registry import REGISTRY
 
     return REGISTRY.frontend_for(path).read(path, (), limits)
 
@@ -100,10 +99,10 @@ def run(op: str, *arrays: Any, backend: str = "reference", **attrs: Any) -> Any:
     >>> run("reduce_sum", np.ones((2, 3), np.float32), axes=(1,))
     array([3., 3.], dtype=float32)
     """
+    from fusewire.contract.region import build
     from fusewire.entries import reference
     from fusewire.ops.interpret import graph_of
     from fusewire.ops.table import get_op
-    from fusewire.region import build
 
     declared = get_op(op)
     graph, inputs = graph_of(declared, arrays, attrs)
@@ -120,7 +119,7 @@ def _read(source: Any, example: tuple[Any, ...], is_open: bool = False) -> Readi
         names = tuple(v.name or "" for v in source.inputs)
         arguments = Structure((Structure.LEAF,) * len(names), names)
         return Reading(source, arguments, Structure.of_results(source.output_names))
-    from fusewire.registry import REGISTRY
+    from fusewire.registry.registry import REGISTRY
 
     frontend = REGISTRY.frontend_for(source)
     found = frontend.convert(source, example, Limits(), is_open=is_open)

@@ -9,30 +9,28 @@ from typing import Any
 
 import numpy as np
 
+from fusewire.choosing.canary import Watched
+from fusewire.choosing.decide import Choice, Question, decide, read_tried
+from fusewire.choosing.explain import Explanation
+from fusewire.choosing.ledger import Ledger
+from fusewire.contract.frontend import Reading
+from fusewire.contract.region import first_device
 from fusewire.errors import NoneRightError, RefusedError, UnavailableError
-from fusewire.frontend import Reading
 from fusewire.ir.graph import Graph
 from fusewire.numerics.judge import Verdict
 from fusewire.ops.table import verify
-from fusewire.options import Options
-from fusewire.placement.canary import Watched
-from fusewire.placement.candidates import Candidate
-from fusewire.placement.claims import Home
-from fusewire.placement.contact import Maker
-from fusewire.placement.decide import Choice, Question, decide, read_tried
-from fusewire.placement.explain import Explanation
-from fusewire.placement.keeping import Keeping
-from fusewire.placement.keys import code_fields, host_fields, settings
-from fusewire.placement.ledger import Ledger
-from fusewire.placement.planner import Planned, make_plan
-from fusewire.placement.quarantine import Fact
-from fusewire.placement.remember import Made, Memory
-from fusewire.placement.select import Search, choose, fitting
-from fusewire.placement.sketch import Sketch
-from fusewire.policy import FALLBACK
-from fusewire.recall import file_key, warn_outside
-from fusewire.region import first_device
-from fusewire.registry import REGISTRY
+from fusewire.options import FALLBACK, Options
+from fusewire.planning.candidates import Candidate
+from fusewire.planning.claims import Home
+from fusewire.planning.planner import Planned, make_plan
+from fusewire.planning.select import Search, choose, fitting
+from fusewire.records.keeping import Keeping
+from fusewire.records.keys import code_fields, host_fields, settings
+from fusewire.records.quarantine import Fact
+from fusewire.records.recall import file_key, warn_outside
+from fusewire.records.remember import Made, Memory
+from fusewire.records.sketch import Sketch
+from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.entry import Details, Entry, Runner, Undecided, plain
 from fusewire.runtime.execute import PlanRunner
@@ -41,6 +39,7 @@ from fusewire.runtime.transfer import to_host
 from fusewire.runtime.why import Tried
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
+from fusewire.trials.contact import Maker
 
 
 def reference() -> Home:

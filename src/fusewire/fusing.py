@@ -14,9 +14,16 @@ from functools import cached_property
 from itertools import chain
 from typing import TypeAlias, final
 
-from fusewire.backend import Backend, Config, Device, Fact, Offer, Refusal
+from fusewire.contract.backend import Backend, Config, Device, Fact, Offer, Refusal
+from fusewire.contract.region import first_device
+from fusewire.contract.tuning import Tuner
 from fusewire.dtypes import ALL, DType, float32
 from fusewire.errors import RefusedError, RegistryError
+from fusewire.fusion.cost import Limits
+from fusewire.fusion.fusion import Fusion, Group
+from fusewire.fusion.fusion import fuse as grouped
+from fusewire.fusion.graph import body_of
+from fusewire.fusion.patterns import PATTERNS, Pattern
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import Stored, lower
@@ -25,14 +32,7 @@ from fusewire.kernel.form import Lowered
 from fusewire.kernel.spec import KernelSpec, spec_of
 from fusewire.ops.elementwise import add, exp
 from fusewire.process.guard import described, guarded
-from fusewire.region import first_device
-from fusewire.registry import REGISTRY, Registry
-from fusewire.rewrite.fusion import Fusion, Group
-from fusewire.rewrite.fusion import fuse as grouped
-from fusewire.rewrite.fusion_cost import Limits
-from fusewire.rewrite.fusion_graph import body_of
-from fusewire.rewrite.fusion_patterns import PATTERNS, Pattern
-from fusewire.tuning import Tuner
+from fusewire.registry.registry import REGISTRY, Registry
 
 NONE, AUTO = "none", "auto"
 

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from fusewire.backend import Config, Fact
+from fusewire.contract.backend import Config, Fact
 from fusewire.errors import OptionsError
-from fusewire.policy import Fallback, FirstWith, ForDevice, Policy
 from fusewire.process.limits import ChildLimits
+
+# What becomes of nodes that a backend refuses.
+Fallback = Literal["error", "warn", "allow"]
+# Runs every graph, and is always there.
+FALLBACK = "reference"
+
+
+@dataclass(frozen=True)
+class ForDevice:
+    """Prefer backends that run on a device: ``ForDevice("webgpu:0")`` or a kind of device."""
+
+    device: str
+
+
+@dataclass(frozen=True)
+class FirstWith:
+    """Prefer the first backend that takes every one of these ops whole.
+
+    With ``capabilities`` it must also have been shown to hold these flags of ``capability.FLAGS``.
+    """
+
+    ops: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+
+
+# A name, "auto", one of the policies above, or a function from homes and a graph to a home.
+Chooser: TypeAlias = Callable[[Sequence[Any], Any], Any]
+Policy: TypeAlias = "str | ForDevice | FirstWith | Chooser"
 
 # What is not built yet, by level.
 LATER = {2: "splits a graph over engines"}

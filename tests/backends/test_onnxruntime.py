@@ -12,10 +12,11 @@ import pytest
 from onnx import defs
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-from fusewire.backend import Config, Device, Offer, Refusal
 from fusewire.backends.onnxruntime.engine import OnnxRuntimeBackend
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
 from fusewire.backends.onnxruntime.lowering import LOWERING, OPSETS, lower, refuses
+from fusewire.contract.backend import Config, Device, Offer, Refusal
+from fusewire.contract.region import build, first_device
 from fusewire.dtypes import (
     DType,
     bfloat16,
@@ -56,8 +57,7 @@ from fusewire.ops.normalization import softmax
 from fusewire.ops.reduction import reduce_sum
 from fusewire.ops.subgraph import INDEX, subgraph
 from fusewire.ops.table import all_ops
-from fusewire.region import build, first_device
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.legalize import legalize
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.contract.region import build, first_device
 from fusewire.dtypes import float32
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import tanh
 from fusewire.ops.table import all_ops
-from fusewire.region import build, first_device
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.backend import Config, Offer
+from fusewire.contract.backend import Config, Offer
+from fusewire.contract.region import build, first_device
 from fusewire.dtypes import float32
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import get_op
-from fusewire.placement.candidates import Candidate, candidates
-from fusewire.placement.claims import Home
-from fusewire.region import build, first_device
-from fusewire.registry import REGISTRY
+from fusewire.planning.candidates import Candidate, candidates
+from fusewire.planning.claims import Home
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.conformance import cases, value_problems
 from fusewire.testing.suite import merge
 

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusewire.backend import Artifact, Config
 from fusewire.backends.onnxruntime import stored
 from fusewire.backends.openvino import engine
+from fusewire.contract.backend import Artifact, Config
+from fusewire.contract.region import first_device, weights_of
 from fusewire.dtypes import bool_, float32, int64
 from fusewire.errors import FormatError
 from fusewire.ir.builder import constant
@@ -33,8 +34,7 @@ from fusewire.ops.subgraph import subgraph
 from fusewire.process.codec import write_record
 from fusewire.process.machine import processor
 from fusewire.process.wheels import installed, native_libraries
-from fusewire.region import first_device, weights_of
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 
 ENGINES = ["onnxruntime", "openvino"]
 RNG = np.random.default_rng(5)
@@ -152,7 +152,7 @@ LOADED = """
 import json, sys
 from pathlib import Path
 import numpy as np
-from fusewire.backend import Artifact, Device
+from fusewire.contract.backend import Artifact, Device
 from fusewire.process.codec import read_record
 module, name, folder = sys.argv[1:]
 engine = __import__(f"fusewire.backends.{module}.engine", fromlist=[name])

@@ -12,23 +12,23 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.backend import Config, Device, Offer, Refusal
 from fusewire.backends.triton import client, launch
 from fusewire.backends.triton.client import Compiler
 from fusewire.backends.triton.engine import INTERPRETER, TritonBackend
 from fusewire.backends.triton.estimate import Room
 from fusewire.backends.triton.targets import Target
 from fusewire.cli.compile import Making, compiled
+from fusewire.contract.backend import Config, Device, Offer, Refusal
+from fusewire.contract.region import build
+from fusewire.contract.tuning import written
 from fusewire.dtypes import bfloat16, float32, float64
 from fusewire.errors import EngineRaised, OptionsError, ShapeMismatchError
 from fusewire.ir.graph import Array, Graph
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.table import all_ops
-from fusewire.region import build
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.conformance import cases, first_cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports
-from fusewire.tuning import written
 from tests.kernel.regions import random_region
 
 TARGETS = ("cuda:sm_80", "cuda:sm_90", "hip:gfx942")

@@ -19,7 +19,6 @@ from scipy import special
 import fusewire as fw
 import fusewire.backends.webgpu
 from fusewire import dtypes
-from fusewire.backend import Buffer, Config, Device, Offer, Refusal, Unavailable
 from fusewire.backends.webgpu import context as context_module
 from fusewire.backends.webgpu.context import ENGINE_ERRORS
 from fusewire.backends.webgpu.engine import WebGpuBackend
@@ -27,6 +26,8 @@ from fusewire.backends.webgpu.executable import WebGpuExecutable
 from fusewire.backends.webgpu.program import Program
 from fusewire.backends.webgpu.recording import spans
 from fusewire.backends.webgpu.space import SPACE
+from fusewire.contract.backend import Buffer, Config, Device, Offer, Refusal, Unavailable
+from fusewire.contract.region import answers_to, build
 from fusewire.dtypes import DType, bool_, dtype, float32, float64, int32, uint8
 from fusewire.errors import (
     EngineOutOfMemory,
@@ -46,8 +47,7 @@ from fusewire.ops.logic import equal, greater
 from fusewire.ops.movement import broadcast_to, reshape
 from fusewire.ops.normalization import softmax
 from fusewire.ops.table import all_ops
-from fusewire.region import answers_to, build
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.conformance import Case, cases
 from fusewire.testing.suite import is_tensor_op, run_cases
 
@@ -109,7 +109,7 @@ def test_outputs_stay_on_the_device() -> None:
 
 ALONE = """
 import os, sys
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 backend = REGISTRY.backends.get("webgpu")
 assert "wgpu" not in sys.modules, "importing the backend imports wgpu"
 import numpy as np

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.backend import Buffer
 from fusewire.backends.webgpu.engine import WebGpuBackend
+from fusewire.contract.backend import Buffer
+from fusewire.contract.region import build, first_device
 from fusewire.dtypes import float32
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.cumulative import cumlogsumexp
 from fusewire.ops.elementwise import exp, negative
-from fusewire.region import build, first_device
 
 BACKEND = WebGpuBackend()
 

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.backend import Config, Device, Offer, Refusal
 from fusewire.backends.xla import client
 from fusewire.backends.xla.engine import XlaBackend
 from fusewire.backends.xla.refusal import refuses
 from fusewire.backends.xla.storage import encode, work
+from fusewire.contract.backend import Config, Device, Offer, Refusal
+from fusewire.contract.region import build, first_device
 from fusewire.dtypes import NARROW, DType, bfloat16, bool_, float32, float64, int64
 from fusewire.errors import DimError, FormatError, OptionsError, ShapeMismatchError
 from fusewire.ir.dims import symbol
@@ -41,8 +42,7 @@ from fusewire.ops.normalization import softmax
 from fusewire.ops.sorting import dynamic_top_k
 from fusewire.ops.subgraph import FLAG, INDEX, subgraph
 from fusewire.ops.table import all_ops, families
-from fusewire.region import build, first_device
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.legalize import legalize
 from fusewire.rewrite.specialize import specialize
 from fusewire.testing.conformance import Case, cases, first_cases
@@ -104,7 +104,7 @@ def test_probe_gives_a_device_that_ran_something() -> None:
 
 ALONE = """
 import sys
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 backend = REGISTRY.backends.get("xla")
 assert "jax" not in sys.modules, "importing the backend imports jax"
 import numpy as np
@@ -318,10 +318,10 @@ CHILD = """
 import sys
 import numpy as np
 from pathlib import Path
-from fusewire.backend import Artifact, Slot
+from fusewire.contract.backend import Artifact, Slot
 from fusewire.backends.xla.engine import XlaBackend
 from fusewire.dtypes import float64
-from fusewire.region import first_device
+from fusewire.contract.region import first_device
 backend = XlaBackend()
 key = {"jaxlib": backend.info.metadata["jaxlib"]}
 launch = {"threads": 0, "lapack": True}

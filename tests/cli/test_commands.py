@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 import fusewire as fw
-from fusewire.backend import Unavailable
 from fusewire.cli import COMMANDS, main
+from fusewire.contract.backend import Unavailable
 from fusewire.ops.table import all_ops
-from fusewire.registry import REGISTRY, Met
+from fusewire.registry.registry import REGISTRY, Met
 
 
 def _run(*words: str) -> str:

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from fusewire.backend import Backend, Gap
+from fusewire.contract.backend import Backend, Gap
+from fusewire.contract.region import first_device
 from fusewire.ops.elementwise import add
 from fusewire.ops.table import all_ops
-from fusewire.region import first_device
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.conformance import Case, cases, first_cases
 from fusewire.testing.fallback import reports_with_fallback
 from fusewire.testing.suite import OpReport, reports

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import final
 
-from fusewire.backend import (
+from fusewire.backends.reference.engine import ReferenceBackend
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -16,11 +17,10 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.backends.reference.engine import ReferenceBackend
+from fusewire.contract.region import claim_by_table
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.graph import Array, Graph
 from fusewire.ops.elementwise import cos
-from fusewire.region import claim_by_table
 
 CPU = Device("cpu", "test")
 

@@ -20,12 +20,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError, FusewireError, SourceError
 from fusewire.formats.onnx import wire
 from fusewire.formats.onnx.elements import DTYPES
 from fusewire.formats.onnx.external import Folder, open_in_steps
 from fusewire.formats.onnx.reading import Opened, open_model
-from fusewire.frontend import Limits
 from tests.formats import escapes, floods
 from tests.formats.escapes import HONEST, Box, at
 

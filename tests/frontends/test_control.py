@@ -9,8 +9,8 @@ import pytest
 
 import fusewire.ops as ops
 from fusewire import ops as same_ops
+from fusewire.contract.frontend import Spec
 from fusewire.errors import TraceError
-from fusewire.frontend import Spec
 from fusewire.frontends.trace import TraceFrontend
 from fusewire.ops import softmax
 from fusewire.ops.interpret import interpret

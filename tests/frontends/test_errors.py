@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fusewire.contract.frontend import Limits, Spec
 from fusewire.errors import BudgetError, FusewireError, TraceError
-from fusewire.frontend import Limits, Spec
 from fusewire.frontends.trace import TraceFrontend
 
 RNG = np.random.default_rng(0)

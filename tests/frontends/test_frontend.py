@@ -10,15 +10,15 @@ import array_api_strict as strict
 import numpy as np
 import pytest
 
+from fusewire.contract.frontend import Limits, Spec, Structure
 from fusewire.dtypes import float32
 from fusewire.errors import DimError, ShapeMismatchError
-from fusewire.frontend import Limits, Spec, Structure
 from fusewire.frontends.trace import TraceFrontend
 from fusewire.frontends.trace.calls import ROWS
 from fusewire.frontends.trace.tracer import METHODS
 from fusewire.ir.dims import symbol
 from fusewire.ops.interpret import interpret
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from tests.frontends import functions as module
 
 functions: Any = module  # without types

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusewire.frontend import Limits, Spec
+from fusewire.contract.frontend import Limits, Spec
 from fusewire.frontends.trace import TraceFrontend
 from fusewire.ops.interpret import interpret
 from tests.frontends import functions

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fusewire.contract.frontend import Spec
 from fusewire.errors import TraceError
-from fusewire.frontend import Spec
 from fusewire.frontends.trace import TraceFrontend
 from fusewire.ops.interpret import interpret
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusewire.fusion.fusion import Fusion, fuse
 from fusewire.ir.graph import Graph, Node
 from fusewire.kernel.build.lower import lower_fusion
 from fusewire.kernel.build.table import expansion_refusal, refusal
@@ -11,7 +12,6 @@ from fusewire.kernel.form import Lowered
 from fusewire.kernel.interpret import interpret
 from fusewire.kernel.verify import verify_lowered
 from fusewire.numerics.judge import Verdict, judge_op
-from fusewire.rewrite.fusion import Fusion, fuse
 from tests.random_graphs import FromRandom, Generated, random_graph
 
 

@@ -9,6 +9,7 @@ import pytest
 import fusewire as fw
 from fusewire import ops
 from fusewire.errors import RefusedError
+from fusewire.fusion.fusion import fuse
 from fusewire.ir.graph import Graph
 from fusewire.kernel.analysis import contraction_of, shape_of, walk
 from fusewire.kernel.build.lower import lower, lower_fusion
@@ -19,7 +20,6 @@ from fusewire.kernel.interpret import interpret
 from fusewire.kernel.text import print_kernel
 from fusewire.kernel.verify import verify_lowered
 from fusewire.numerics.judge import judge_op
-from fusewire.rewrite.fusion import fuse
 
 
 def traced(function: Callable[..., Any], *shapes: tuple[int, ...], dtype: str = "float32") -> Graph:

@@ -6,10 +6,10 @@ import numpy as np
 
 import fusewire as fw
 from fusewire import ops
+from fusewire.fusion.fusion import Fusion, fuse
 from fusewire.ir.graph import Graph
 from fusewire.kernel.build.lower import lower_fusion
 from fusewire.kernel.parts import Part, key_of, parts_of
-from fusewire.rewrite.fusion import Fusion, fuse
 
 
 def traced(f: Any, *shapes: tuple[int, ...]) -> Graph:

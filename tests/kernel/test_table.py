@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from fusewire.dtypes import float32
+from fusewire.fusion.fusion import fuse
+from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower, lower_fusion
@@ -20,8 +22,6 @@ from fusewire.ops.iteration import scan
 from fusewire.ops.normalization import softmax
 from fusewire.ops.subgraph import subgraph
 from fusewire.ops.table import all_ops
-from fusewire.rewrite.fusion import fuse
-from fusewire.rewrite.kinds import Kind, kind_of
 from fusewire.rewrite.legalize import legalize
 from fusewire.testing.conformance import Case, cases, first_cases, in_share, value_problems
 from fusewire.testing.suite import is_tensor_op

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import final
 
-from fusewire.backend import (
+from fusewire.backends.reference.engine import ReferenceBackend
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -17,9 +18,8 @@ from fusewire.backend import (
     Shapes,
     Unavailable,
 )
-from fusewire.backends.reference.engine import ReferenceBackend
+from fusewire.contract.region import claim_by_table
 from fusewire.ir.graph import Array, Graph, Node
-from fusewire.region import claim_by_table
 
 
 @final

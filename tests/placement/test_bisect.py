@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.backend import Config, Device
+from fusewire.choosing.bisect import Build, engine, find_culprit
+from fusewire.choosing.verify import Run
+from fusewire.contract.backend import Config, Device
 from fusewire.errors import EngineRaised
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.interpret import Interpreter
-from fusewire.placement.bisect import Build, engine, find_culprit
-from fusewire.placement.verify import Run
 from fusewire.testing.wrong import Spoiler, WrongEngine
 
 X = np.random.default_rng(5).normal(size=(8, 6)).astype(np.float32)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.choosing.canary import Canary
 from fusewire.errors import MiscompileWarning
 from fusewire.numerics.judge import Verdict
 from fusewire.ops.interpret import Interpreter
-from fusewire.placement.canary import Canary
-from fusewire.placement.quarantine import quarantined
+from fusewire.records.quarantine import quarantined
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from fusewire.backend import Device
-from fusewire.placement.claims import Home
-from fusewire.placement.facts import Measured, best, known, measure
-from fusewire.placement.gauge import FIGURES, HINTS, Sizes
-from fusewire.placement.select import Search
+from fusewire.contract.backend import Device
+from fusewire.devices import FIGURES, HINTS, Measured, Sizes, best, known, measure
+from fusewire.planning.claims import Home
+from fusewire.planning.select import Search
 from fusewire.process.machine import machine, memory_latency
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from tests.placement.picky import PickyBackend
 
 SMALL = Sizes(seconds=0.002, elements=1 << 14, side=64)

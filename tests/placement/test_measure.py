@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fusewire.choosing.measure import Comparison, Timing, Way, compare, interval
 from fusewire.errors import StoreError
-from fusewire.placement.measure import Comparison, Timing, Way, compare, interval
 
 FOUND = Comparison({"a": Timing((1.0, 2.0)), "b": Timing((3.0,))}, "a", ("b",), 0.1, 7)
 
@@ -56,7 +56,7 @@ def test_of_few_samples_the_interval_is_all_of_them(count: int) -> None:
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing runs here that would have to end first."""
-    monkeypatch.setattr("fusewire.placement.measure._Rounds._settle", lambda self: None)
+    monkeypatch.setattr("fusewire.choosing.measure._Rounds._settle", lambda self: None)
 
 
 def way(seconds: float, spread: float, rng: np.random.Generator, *, bursts: float = 0.0) -> Way:

@@ -10,7 +10,8 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.backend import Device, Exchange, Executable, Held
+from fusewire.contract.backend import Device, Exchange, Executable, Held
+from fusewire.contract.region import build
 from fusewire.dtypes import int64
 from fusewire.errors import EngineError, RefusedError
 from fusewire.ir.dims import unbacked
@@ -18,9 +19,8 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
-from fusewire.placement.claims import Home
-from fusewire.placement.planner import Planned, make_plan
-from fusewire.region import build
+from fusewire.planning.claims import Home
+from fusewire.planning.planner import Planned, make_plan
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import HOST, Outline
 from tests.placement.picky import PickyBackend

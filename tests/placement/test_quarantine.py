@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fusewire.placement.quarantine import Fact, quarantine, quarantined, release
+from fusewire.records.quarantine import Fact, quarantine, quarantined, release
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fusewire.host import ALIGNMENT
-from fusewire.placement.remember import framed, unframed
+from fusewire.host_memory import ALIGNMENT
+from fusewire.records.remember import framed, unframed
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 

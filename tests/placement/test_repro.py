@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.backend import Config, Device
+from fusewire.choosing.bisect import Culprit, engine, find_culprit
+from fusewire.choosing.repro import write_repro
+from fusewire.choosing.verify import Judged
+from fusewire.contract.backend import Config, Device
+from fusewire.contract.region import first_device
 from fusewire.numerics.judge import Alone
-from fusewire.placement.bisect import Culprit, engine, find_culprit
-from fusewire.placement.repro import write_repro
-from fusewire.placement.verify import Judged
-from fusewire.region import first_device
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.chaos import ChaosBackend
 
 X = np.random.default_rng(8).normal(size=(5, 16)).astype(np.float32)

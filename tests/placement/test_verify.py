@@ -12,11 +12,11 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
+from fusewire.choosing.inputs import FURTHER, SPECIAL, input_sets
+from fusewire.choosing.verify import Judged, Jury, Run
 from fusewire.errors import StoreError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.interpret import Interpreter, type_of
-from fusewire.placement.inputs import FURTHER, SPECIAL, input_sets
-from fusewire.placement.verify import Judged, Jury, Run
 
 X = np.linspace(-2.0, 3.0, 48, dtype=np.float32).reshape(6, 8)
 

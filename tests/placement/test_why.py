@@ -8,12 +8,12 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.backend import Device
+from fusewire.contract.backend import Device
 from fusewire.errors import GraphError, RefusedError
 from fusewire.ir.graph import Graph, Value
-from fusewire.placement.claims import Home
-from fusewire.placement.planner import make_plan
-from fusewire.placement.work import works
+from fusewire.planning.claims import Home
+from fusewire.planning.planner import make_plan
+from fusewire.planning.work import works
 from tests.placement.picky import PickyBackend
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)

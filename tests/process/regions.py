@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fusewire import ops
-from fusewire.backend import Config, Device, Refusal
+from fusewire.contract.backend import Config, Device, Refusal
 from fusewire.dtypes import float32
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol

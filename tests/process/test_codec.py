@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fusewire import dtypes
-from fusewire.backend import (
+from fusewire.contract.backend import (
     Artifact,
     BackendInfo,
     Config,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fusewire import dtypes
-from fusewire.backend import Config, Device, Offer, Refusal, Slot, Unavailable
+from fusewire.contract.backend import Config, Device, Offer, Refusal, Slot, Unavailable
 from fusewire.errors import OptionsError, ShapeMismatchError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.text import constants_of

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusewire.backend import Config
+from fusewire.contract.backend import Config
 from fusewire.errors import IsolationError
 from fusewire.process import pool as pool_module
 from fusewire.process.child import Child

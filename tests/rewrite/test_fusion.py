@@ -10,19 +10,19 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.backend import Device
+from fusewire.contract.backend import Device
 from fusewire.errors import GraphError, RefusedError, RegistryError
 from fusewire.fusing import FusedOperation, FusionBackends, NoFusion
+from fusewire.fusion.cost import Limits, Work
+from fusewire.fusion.fusion import Fusion, fuse
+from fusewire.fusion.kinds import Kind, kind_of
+from fusewire.fusion.patterns import PATTERNS
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import SequenceType, TensorType
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
-from fusewire.registry import REGISTRY
-from fusewire.rewrite.fusion import Fusion, fuse
-from fusewire.rewrite.fusion_cost import Limits, Work
-from fusewire.rewrite.fusion_patterns import PATTERNS
-from fusewire.rewrite.kinds import Kind, kind_of
+from fusewire.registry.registry import REGISTRY
 from tests.random_graphs import FromRandom, random_graph
 
 Shape = tuple[int, ...]

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire import get, host, trace
-from fusewire.backend import Executable
-from fusewire.frontend import Spec
-from fusewire.host import POOL
+from fusewire import get, trace
+from fusewire import host_memory as host
+from fusewire.contract.backend import Executable
+from fusewire.contract.frontend import Spec
+from fusewire.contract.region import build, first_device
+from fusewire.host_memory import POOL
 from fusewire.ir.graph import Array
 from fusewire.process.procfs import resident
-from fusewire.region import build, first_device
 from fusewire.runtime.transfer import to_host
 
 HOSTS = ("reference", "xla", "onnxruntime", "openvino")

@@ -12,12 +12,12 @@ from onnx import TensorProto, helper
 import fusewire as fw
 from benchmarks.policies import PHASES, POLICIES, problem
 from fusewire import ops
-from fusewire.backend import Config, Device, Refusal
+from fusewire.contract.backend import Config, Device, Refusal
 from fusewire.errors import RefusedError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.table import all_ops
 from fusewire.process.isolate import Contact, first_contact, rerun
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.chaos import ChaosBackend
 from fusewire.testing.conformance import cases
 from fusewire.testing.suite import reports

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.backend import Config, Device
+from fusewire.choosing.verify import Jury
+from fusewire.contract.backend import Config, Device
+from fusewire.contract.region import build
 from fusewire.ir.graph import Graph
 from fusewire.ops.interpret import Interpreter
-from fusewire.placement.verify import Jury
-from fusewire.region import build
 from fusewire.runtime.transfer import to_host
 from fusewire.testing.chaos import ChaosBackend
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, WrongEngine, moved, swapped

@@ -12,10 +12,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fusewire.backend import Device
-from fusewire.capability import FLAGS
+from fusewire.contract.backend import Device
 from fusewire.errors import ExtensionWarning, RegistryError
-from fusewire.registry import REGISTRY
+from fusewire.registry.capability import FLAGS
+from fusewire.registry.registry import REGISTRY
 
 COLOURS = {"ready": "green", "unavailable": "yellow", "broken": "red"}
 

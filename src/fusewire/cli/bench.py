@@ -17,6 +17,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from fusewire.choosing.decide import Decided, Question, decide
 from fusewire.cli.model import (
     Inputs,
     compile_options,
@@ -27,18 +28,17 @@ from fusewire.cli.model import (
 )
 from fusewire.cli.plot import plot
 from fusewire.cli.ways import markdown, sheet
+from fusewire.contract.region import answers_to
 from fusewire.entries import Recipe, reference
 from fusewire.errors import NoneRightError, OptionsError, RegistryError
 from fusewire.ir.graph import Graph
 from fusewire.ops.table import verify
 from fusewire.options import Options
-from fusewire.placement.claims import Home
-from fusewire.placement.decide import Decided, Question, decide
-from fusewire.placement.remember import Memory
-from fusewire.placement.select import Search, interprets
+from fusewire.planning.claims import Home
+from fusewire.planning.select import Search, interprets
 from fusewire.process.machine import machine
-from fusewire.region import answers_to
-from fusewire.registry import REGISTRY
+from fusewire.records.remember import Memory
+from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.why import Tried
 

@@ -16,20 +16,20 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fusewire.backend import Backend, Config, Device
 from fusewire.cli.model import Inputs, failing, model_options, progress
+from fusewire.contract.backend import Backend, Config, Device
+from fusewire.contract.frontend import Limits
+from fusewire.contract.region import CrossCompiler, weights_of
+from fusewire.contract.tuning import TUNED, Estimator, written
 from fusewire.entries import reference
 from fusewire.errors import OptionsError
-from fusewire.frontend import Limits
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of, print_graph
-from fusewire.placement.claims import Home
-from fusewire.placement.planner import Planned, make_plan
-from fusewire.region import CrossCompiler, weights_of
-from fusewire.registry import REGISTRY
+from fusewire.planning.claims import Home
+from fusewire.planning.planner import Planned, make_plan
+from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.plan import Region
-from fusewire.tuning import TUNED, Estimator, written
 
 # More kernels are not worth reading; kernels.json has all.
 _MOST = 12

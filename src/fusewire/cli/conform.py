@@ -17,12 +17,12 @@ from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from fusewire.backend import Backend, Device
-from fusewire.capability import Record, Shown, path_of
+from fusewire.contract.backend import Backend, Device
+from fusewire.contract.region import first_device
 from fusewire.ops.declare import Op
 from fusewire.ops.table import all_ops
-from fusewire.region import first_device
-from fusewire.registry import REGISTRY
+from fusewire.registry.capability import Record, Shown, path_of
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.demonstration import demonstrate
 from fusewire.testing.fallback import reports_with_fallback

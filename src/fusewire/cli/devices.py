@@ -12,12 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.backends import describe_all
-from fusewire.placement.claims import Home
-from fusewire.placement.facts import Measured, best, known, measure
-from fusewire.placement.select import Search
+from fusewire.devices import Measured, best, known, measure
+from fusewire.planning.claims import Home
+from fusewire.planning.select import Search
 from fusewire.process.child import CAN_ISOLATE
 from fusewire.process.machine import machine
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 
 # Shown in columns of their own once they are measured.
 FIGURES = {"bandwidth_gb_s": "GB/s", "gflops": "GFLOP/s", "call_us": "us/call"}

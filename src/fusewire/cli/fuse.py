@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.model import Inputs, failing, model_options
-from fusewire.frontend import Limits
+from fusewire.contract.frontend import Limits
 from fusewire.fusing import fuse
-from fusewire.registry import REGISTRY
-from fusewire.rewrite.fusion import Fusion, Group
+from fusewire.fusion.fusion import Fusion, Group
+from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 
 # Longer lists of ops are cut in tables; JSON has all.

@@ -15,14 +15,14 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from fusewire.contract.frontend import Limits
 from fusewire.errors import FusewireError, OptionsError, RegistryError, SizesNeededError
-from fusewire.frontend import Limits
 from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.ops.sample import Draw
 from fusewire.options import Options
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 
 # Sizes of dims that nobody specified: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fusewire.errors import RefusedError
+from fusewire.fusion.fusion import Fusion
+from fusewire.fusion.graph import body_of
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import structural_hash
 from fusewire.kernel.build.lower import lower_fusion
 from fusewire.kernel.form import Kernel, Repeat
 from fusewire.kernel.text import print_kernel
-from fusewire.rewrite.fusion import Fusion
-from fusewire.rewrite.fusion_graph import body_of
 
 _BUFFER = re.compile(r"\w+(?=[\[{:])")
 

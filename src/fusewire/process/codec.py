@@ -15,7 +15,7 @@ from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
 
-from fusewire.backend import (
+from fusewire.contract.backend import (
     Artifact,
     BackendInfo,
     Config,

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fusewire.errors import EngineGarbage, EngineOutOfMemory
-from fusewire.host import ALIGNMENT
+from fusewire.host_memory import ALIGNMENT
 from fusewire.ir.graph import Array
 
 MAGIC = b"FWpf"

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeVar
 
-from fusewire.backend import Event, Held, Refusal
+from fusewire.contract.backend import Event, Held, Refusal
 from fusewire.errors import (
     BackendCrashed,
     BackendHung,

@@ -15,7 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fusewire.backend import Artifact, Config, Device, Executable, Offer, Refusal, Unavailable
+from fusewire.contract.backend import (
+    Artifact,
+    Config,
+    Device,
+    Executable,
+    Offer,
+    Refusal,
+    Unavailable,
+)
 from fusewire.errors import (
     BackendCrashed,
     EngineError,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fusewire.backend import Fact
+from fusewire.contract.backend import Fact
 from fusewire.process.procfs import available
 
 # Of what a processor can do, that which kernels are chosen by.

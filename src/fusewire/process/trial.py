@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.backend import Artifact, Backend, Buffer, Config, Device, Executable, Slot
+from fusewire.contract.backend import Artifact, Backend, Buffer, Config, Device, Executable, Slot
+from fusewire.contract.extension import attach
+from fusewire.contract.region import edge_slots
+from fusewire.contract.tuning import Clocked
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
-from fusewire.extension import attach
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import OptionalType, SequenceType, Type
 from fusewire.ops.interpret import Bindings, bind
 from fusewire.ops.sample import HostValue
 from fusewire.process.guard import Phase, described, failure, guarded
-from fusewire.region import edge_slots
-from fusewire.tuning import Clocked
 
 _REFERENCE = re.compile(r"[\w.]+:[\w.]+")
 

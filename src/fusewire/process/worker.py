@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from fusewire.backend import Artifact, Backend, Config, Device, Executable
+from fusewire.contract.backend import Artifact, Backend, Config, Device, Executable
 from fusewire.errors import EngineError, EngineGarbage
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph

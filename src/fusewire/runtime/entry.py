@@ -10,10 +10,10 @@ from typing import Any, Protocol, final
 
 import numpy as np
 
-from fusewire.backend import Held
+from fusewire.contract.backend import Held
+from fusewire.contract.frontend import Structure
 from fusewire.dtypes import dtype
 from fusewire.errors import ShapeMismatchError
-from fusewire.frontend import Structure
 from fusewire.ir.dims import lone_symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType, type_symbols

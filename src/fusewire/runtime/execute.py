@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
 
-from fusewire.backend import Done, Event, Executable, Held
-from fusewire.host import POOL
+from fusewire.contract.backend import Done, Event, Executable, Held
+from fusewire.host_memory import POOL
 from fusewire.ir.graph import Graph
 from fusewire.runtime.plan import HOST, Course, Step
 from fusewire.runtime.regions import Build, RegionRunner, Rescue

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fusewire.backend import Device, Shapes
+from fusewire.contract.backend import Device, Shapes
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
 

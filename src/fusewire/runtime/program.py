@@ -12,8 +12,8 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy import ndarray
 
+from fusewire.contract.frontend import plain_key
 from fusewire.errors import GraphError, ShapeMismatchError
-from fusewire.frontend import plain_key
 from fusewire.ir.graph import Graph
 from fusewire.runtime.entry import Entry, Restore, Run, misfit, plain
 from fusewire.runtime.plan import Plan

@@ -11,7 +11,7 @@ from typing import Any, final
 import numpy as np
 from numpy import ndarray
 
-from fusewire.backend import Buffer, Event, Exchange, Executable, Held
+from fusewire.contract.backend import Buffer, Event, Exchange, Executable, Held
 from fusewire.errors import EngineError
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol

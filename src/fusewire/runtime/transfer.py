@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.backend import Buffer, Exchange, Held
-from fusewire.host import aligned_copy
+from fusewire.contract.backend import Buffer, Exchange, Held
+from fusewire.host_memory import aligned_copy
 from fusewire.ir.graph import Array
 
 # What the caller of a program takes.

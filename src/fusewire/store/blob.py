@@ -25,7 +25,7 @@ from typing import Protocol
 import numpy as np
 
 from fusewire.errors import StoreError
-from fusewire.host import aligned_empty
+from fusewire.host_memory import aligned_empty
 from fusewire.store.key import Key
 
 MAGIC = b"FUSEWIR3"

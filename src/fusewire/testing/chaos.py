@@ -23,7 +23,7 @@ from typing import NoReturn, final
 
 import numpy as np
 
-from fusewire.backend import (
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -39,12 +39,12 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.region import claim_by_table, edge_slots, weight_slots
 from fusewire.dtypes import int8
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.ops.interpret import Interpreter
-from fusewire.region import claim_by_table, edge_slots, weight_slots
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, swapped
 
 # "recompile" is every compile but the first, "rerun" every run of an executable but the first.

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from fusewire.backend import Gap
+from fusewire.contract.backend import Gap
 from fusewire.dtypes import DType, dtype, float32, string
 from fusewire.errors import FusewireError
 from fusewire.ir.graph import Graph

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fusewire.backend import Backend, Device
-from fusewire.capability import MEASURED, Shown
+from fusewire.contract.backend import Backend, Device
+from fusewire.contract.region import build
 from fusewire.dtypes import float32
 from fusewire.errors import EngineError
 from fusewire.ir.graph import Graph, Value
@@ -21,7 +21,7 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import abs_, add, subtract, tanh
 from fusewire.ops.movement import transpose
 from fusewire.process.guard import guarded
-from fusewire.region import build
+from fusewire.registry.capability import MEASURED, Shown
 from fusewire.runtime.transfer import hand_over, to_host
 
 Step = Callable[[Value], Value]

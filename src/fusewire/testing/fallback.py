@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewire.backend import Backend, Device
 from fusewire.compiler import compile as compile_program
+from fusewire.contract.backend import Backend, Device
 from fusewire.errors import FusewireError
 from fusewire.ops.sample import HostValue
-from fusewire.placement.claims import Home, ask
+from fusewire.planning.claims import Home, ask
 from fusewire.testing.conformance import Case
 from fusewire.testing.suite import OpReport, Outcome, Ready, Status, judge, merge, reported
 

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
-from fusewire.backend import (
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -29,6 +29,7 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.region import claim_by_table, edge_slots, weight_slots
 from fusewire.errors import UnknownOpError
 from fusewire.ir.dims import evaluate, symbols
 from fusewire.ir.graph import Array, Constant, Graph, Node
@@ -36,7 +37,6 @@ from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.ir.types import SequenceType, TensorType, Type, type_symbols
 from fusewire.ops.interpret import Bindings, bind
 from fusewire.ops.table import all_ops, get_op
-from fusewire.region import claim_by_table, edge_slots, weight_slots
 
 
 @final

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
-from fusewire.backend import Backend, Device, Gap
+from fusewire.contract.backend import Backend, Device, Gap
+from fusewire.contract.region import build
 from fusewire.errors import FusewireError
 from fusewire.ir.builder import inline
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
-from fusewire.placement.claims import Home, ask
+from fusewire.planning.claims import Home, ask
 from fusewire.process.guard import guarded
-from fusewire.region import build
 from fusewire.runtime.transfer import hand_over, to_host
 from fusewire.testing.conformance import Case, cases, gap_of, value_problems
 

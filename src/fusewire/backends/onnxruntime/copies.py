@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from fusewire.backend import Done, Event, Executable, Held
+from fusewire.contract.backend import Done, Event, Executable, Held
 
 
 def input_names(count: int) -> list[str]:

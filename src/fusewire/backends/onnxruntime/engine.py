@@ -6,7 +6,10 @@ import importlib.util
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, final
 
-from fusewire.backend import (
+from fusewire.backends.onnxruntime.copies import Copies
+from fusewire.backends.onnxruntime.gaps import GAPS
+from fusewire.backends.onnxruntime.info import INFO
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -20,14 +23,11 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.backends.onnxruntime.copies import Copies
-from fusewire.backends.onnxruntime.gaps import GAPS
-from fusewire.backends.onnxruntime.info import INFO
+from fusewire.contract.script import Script, Scripted
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Array, Graph
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
-from fusewire.script import Script, Scripted
 
 INSTALL = "pip install 'fusewire[onnxruntime]'"
 # Constants of so many bytes are weights: bound by digest, never in the model that is written.
@@ -84,7 +84,7 @@ class OnnxRuntimeBackend(Backend, Scripted):
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what the ONNX writer can write for the kernels there are."""
         from fusewire.backends.onnxruntime.lowering import opsets, refuses
-        from fusewire.region import claim_by_table
+        from fusewire.contract.region import claim_by_table
 
         versions = opsets(graph)
         return claim_by_table(graph, lambda node: refuses(node, versions), shapes="dynamic")
@@ -92,8 +92,8 @@ class OnnxRuntimeBackend(Backend, Scripted):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Write the model, and have the engine optimise it where a reload gains by it."""
         from fusewire.backends.onnxruntime.lowering import lower
+        from fusewire.contract.region import edge_slots, weight_slots, weights_of
         from fusewire.ir.text import constants_of
-        from fusewire.region import edge_slots, weight_slots, weights_of
 
         config.checked(INFO.name, {})
         if config.threads is not None and config.threads < 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusewire.backend import BackendInfo
+from fusewire.contract.backend import BackendInfo
 from fusewire.process.wheels import installed
 
 # One module under several names: whichever wheel is installed.

@@ -7,13 +7,13 @@ from functools import cache
 
 import numpy as np
 
-from fusewire.backend import Backend, Device
+from fusewire.contract.backend import Backend, Device
+from fusewire.contract.region import build
 from fusewire.dtypes import float32
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import add
-from fusewire.region import build
 
 
 @cache

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fusewire.backend import Config
 from fusewire.backends.onnxruntime.lowering import lower
 from fusewire.backends.onnxruntime.session import DISABLED, PROVIDERS, is_foreign
+from fusewire.contract.backend import Config
+from fusewire.contract.script import Script
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType
-from fusewire.script import Script
 
 _SOURCE = """import onnxruntime
 

@@ -14,7 +14,8 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-from fusewire.backend import (
+from fusewire.backends.onnxruntime.copies import done, input_names, output_names
+from fusewire.contract.backend import (
     Artifact,
     Done,
     Event,
@@ -23,10 +24,9 @@ from fusewire.backend import (
     Held,
     Slot,
 )
-from fusewire.backends.onnxruntime.copies import done, input_names, output_names
 from fusewire.dtypes import DType
 from fusewire.formats.onnx.elements import element_of
-from fusewire.host import lender
+from fusewire.host_memory import lender
 from fusewire.ir.graph import Array
 
 PROVIDERS = ["CPUExecutionProvider"]

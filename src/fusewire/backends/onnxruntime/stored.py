@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from fusewire.backend import Artifact, Executable, Slot
 from fusewire.backends.onnxruntime.info import INFO
 from fusewire.backends.onnxruntime.session import (
     bound,
@@ -27,8 +26,9 @@ from fusewire.backends.onnxruntime.session import (
     settings,
     wrapped,
 )
+from fusewire.contract.backend import Artifact, Executable, Slot
 from fusewire.errors import FormatError
-from fusewire.host import ALIGNMENT, aligned_copy, aligned_empty
+from fusewire.host_memory import ALIGNMENT, aligned_copy, aligned_empty
 from fusewire.ir.dims import lone_symbol, unbacked
 from fusewire.ir.graph import Array
 

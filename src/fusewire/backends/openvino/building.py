@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.backend import Fact, Role
 from fusewire.backends.openvino.api import openvino, ops
 from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.executable import SETTINGS, settings
 from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.scope import Scope
+from fusewire.contract.backend import Fact, Role
 from fusewire.ir.graph import Array, Value
 from fusewire.rewrite.roles import ENTERING
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from fusewire import dtypes
-from fusewire.backend import Slot
 from fusewire.backends.openvino.storage import LONG, Storage
+from fusewire.contract.backend import Slot
 from fusewire.errors import EngineRaised
 from fusewire.ir.dims import Shape
 from fusewire.ir.graph import Array

@@ -6,7 +6,9 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
 from typing import Any, final
 
-from fusewire.backend import (
+from fusewire.backends.openvino.gaps import GAPS
+from fusewire.backends.openvino.info import INFO, launch_of
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -20,12 +22,10 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.backends.openvino.gaps import GAPS
-from fusewire.backends.openvino.info import INFO, launch_of
+from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
-from fusewire.script import Script, Scripted
 
 INSTALL = "Install it with: pip install 'fusewire[openvino]'"
 # Fewer nodes, without weights, are compiled nearly as quickly as they are read.
@@ -88,7 +88,7 @@ class OpenvinoBackend(Backend, Scripted):
         """Offer what the lowering table has, in the dtypes that it takes."""
         from fusewire.backends.openvino.holding import Holding
         from fusewire.backends.openvino.refusal import refusal, with_plain_bodies
-        from fusewire.region import claim_by_table
+        from fusewire.contract.region import claim_by_table
 
         graph = with_plain_bodies(graph)
         holding = Holding(graph)
@@ -97,8 +97,8 @@ class OpenvinoBackend(Backend, Scripted):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the region, or compile it where a reload gains by it."""
         from fusewire.backends.openvino.refusal import held, with_plain_bodies
+        from fusewire.contract.region import edge_slots, weight_slots
         from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
-        from fusewire.region import edge_slots, weight_slots
 
         launch = launch_of(config)
         region = with_plain_bodies(region)

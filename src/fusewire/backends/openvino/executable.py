@@ -11,11 +11,11 @@ from typing import Any, final
 
 import numpy as np
 
-from fusewire.backend import Done, Event, Executable, Fact, Held, Role, Slot
 from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.edges import Edge, Told, input_edge, output_edge
 from fusewire.backends.openvino.storage import Storage
-from fusewire.host import aligned_empty, maker
+from fusewire.contract.backend import Done, Event, Executable, Fact, Held, Role, Slot
+from fusewire.host_memory import aligned_empty, maker
 from fusewire.ir.dims import Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Array
 

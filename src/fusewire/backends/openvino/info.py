@@ -1,6 +1,6 @@
 """Who the backend is, and what it can be told. Must never import the engine."""
 
-from fusewire.backend import BackendInfo, Config, Fact
+from fusewire.contract.backend import BackendInfo, Config, Fact
 from fusewire.errors import OptionsError
 from fusewire.process.wheels import installed
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from fusewire.backend import Config
 from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.building import model_of
 from fusewire.backends.openvino.executable import settings
@@ -13,9 +12,10 @@ from fusewire.backends.openvino.holding import Holding
 from fusewire.backends.openvino.info import launch_of
 from fusewire.backends.openvino.refusal import held, with_plain_bodies
 from fusewire.backends.openvino.storage import LONG
+from fusewire.contract.backend import Config
+from fusewire.contract.script import Script
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.script import Script
 
 _SOURCE = """import openvino
 

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.backend import Artifact, Executable, Role
 from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.executable import OpenvinoExecutable, settings
 from fusewire.backends.openvino.info import INFO
 from fusewire.backends.openvino.storage import Storage, writable
+from fusewire.contract.backend import Artifact, Executable, Role
 from fusewire.errors import FormatError
-from fusewire.host import aligned_copy
+from fusewire.host_memory import aligned_copy
 from fusewire.ir.graph import Array
 
 # Elements of the blob are read as they lie.

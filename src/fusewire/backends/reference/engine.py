@@ -7,7 +7,9 @@ from typing import final
 
 import numpy as np
 
-from fusewire.backend import (
+from fusewire.backends.reference.gaps import GAPS
+from fusewire.backends.reference.info import INFO
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -23,13 +25,11 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.backends.reference.gaps import GAPS
-from fusewire.backends.reference.info import INFO
+from fusewire.contract.region import claim_by_table, edge_slots, weight_slots
 from fusewire.errors import CheckError
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.ops.interpret import Interpreter
-from fusewire.region import claim_by_table, edge_slots, weight_slots
 
 
 @final

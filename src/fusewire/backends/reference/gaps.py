@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fusewire.backend import Gap
+from fusewire.contract.backend import Gap
 
 GAPS: tuple[Gap, ...] = ()

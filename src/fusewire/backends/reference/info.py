@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fusewire.backend import BackendInfo
+from fusewire.contract.backend import BackendInfo
 
 INFO = BackendInfo(
     name="reference",

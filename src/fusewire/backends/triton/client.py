@@ -10,8 +10,8 @@ from typing import Any, Literal, final
 
 import numpy as np
 
-from fusewire.backend import Done, Event, Executable, Held, Slot
 from fusewire.backends.triton.program import Function, Program
+from fusewire.contract.backend import Done, Event, Executable, Held, Slot
 from fusewire.errors import EngineRaised, ShapeMismatchError
 from fusewire.ir.graph import Array
 from fusewire.process.child import Child

@@ -9,7 +9,14 @@ from typing import Literal, final
 
 import numpy as np
 
-from fusewire.backend import (
+from fusewire.backends.triton import estimate, launch, space
+from fusewire.backends.triton.client import Client, Compiler, Interpreted
+from fusewire.backends.triton.gaps import GAPS
+from fusewire.backends.triton.info import INFO
+from fusewire.backends.triton.program import WEIGHT_BYTES, Program, write_program
+from fusewire.backends.triton.refusal import primitive_refusal, refusal
+from fusewire.backends.triton.targets import Target
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -23,23 +30,16 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.backends.triton import estimate, launch, space
-from fusewire.backends.triton.client import Client, Compiler, Interpreted
-from fusewire.backends.triton.gaps import GAPS
-from fusewire.backends.triton.info import INFO
-from fusewire.backends.triton.program import WEIGHT_BYTES, Program, write_program
-from fusewire.backends.triton.refusal import primitive_refusal, refusal
-from fusewire.backends.triton.targets import Target
+from fusewire.contract.region import CrossCompiler, build, claim_by_table, edge_slots, weight_slots
+from fusewire.contract.tuning import Estimate, Estimator, Piece, Tuner
 from fusewire.dtypes import float32
 from fusewire.errors import FusewireError
+from fusewire.fusion.fusion import Fusion, fuse
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower_fusion
 from fusewire.kernel.parts import parts_of
 from fusewire.ops.elementwise import add
-from fusewire.region import CrossCompiler, build, claim_by_table, edge_slots, weight_slots
-from fusewire.rewrite.fusion import Fusion, fuse
-from fusewire.tuning import Estimate, Estimator, Piece, Tuner
 
 INTERPRETER = "interpreter"
 _NAME = "Triton's interpreter: kernels are run step by step in NumPy, on no GPU"

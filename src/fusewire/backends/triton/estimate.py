@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fusewire.backend import Config, Fact
 from fusewire.backends.triton.client import Compiler
 from fusewire.backends.triton.program import Program
 from fusewire.backends.triton.targets import Target
+from fusewire.contract.backend import Config, Fact
+from fusewire.contract.tuning import Estimate, Piece
 from fusewire.errors import EngineError
 from fusewire.ir.graph import Graph
-from fusewire.tuning import Estimate, Piece
 
 RULE = (
     "Not timed. Of the cuts that compile, spill no register and fit into shared memory, the one "

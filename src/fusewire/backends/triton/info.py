@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from fusewire.backend import BackendInfo
+from fusewire.contract.backend import BackendInfo
 
 
 def _installed() -> str:

@@ -16,8 +16,8 @@ from typing import Any, final
 
 import numpy as np
 
-from fusewire.backend import Device, Done, Event, Executable, Fact, Held, Slot
 from fusewire.backends.triton.program import Memory, Program
+from fusewire.contract.backend import Device, Done, Event, Executable, Fact, Held, Slot
 from fusewire.errors import EngineOutOfMemory, EngineRaised, ShapeMismatchError
 from fusewire.ir.graph import Array
 

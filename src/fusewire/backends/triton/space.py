@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fusewire.backend import Config, Fact
 from fusewire.backends.triton.info import INFO
 from fusewire.backends.triton.printer import Tiles, dot_of, print_kernel, widest_of
+from fusewire.contract.backend import Config, Fact
+from fusewire.contract.tuning import TUNED, Axes, Piece, Space, distinct, each_cut, pieces_of
 from fusewire.errors import OptionsError
 from fusewire.kernel.form import Kernel
 from fusewire.kernel.parts import Part
-from fusewire.tuning import TUNED, Axes, Piece, Space, distinct, each_cut, pieces_of
 
 DEFAULTS: dict[str, Fact] = {**vars(Tiles()), TUNED: ()}
 _MOST_STAGES = 5

@@ -13,10 +13,10 @@ from typing import Any, final
 import numpy as np
 import wgpu
 
-from fusewire.backend import Device, Fact
 from fusewire.backends.webgpu.memory import Pool, WebGpuBuffer, whole_words
 from fusewire.backends.webgpu.storage import STORAGES
-from fusewire.host import LARGE, aligned_empty
+from fusewire.contract.backend import Device, Fact
+from fusewire.host_memory import LARGE, aligned_empty
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from fusewire.backend import (
+from fusewire.backends.webgpu import space
+from fusewire.backends.webgpu.gaps import GAPS
+from fusewire.backends.webgpu.info import INFO
+from fusewire.backends.webgpu.printer import Target
+from fusewire.backends.webgpu.program import WEIGHT_BYTES, Mode, Program, Writer
+from fusewire.backends.webgpu.refusal import node_refusal, refusal
+from fusewire.backends.webgpu.space import CLOCK, DEFAULTS
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -24,24 +31,17 @@ from fusewire.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.backends.webgpu import space
-from fusewire.backends.webgpu.gaps import GAPS
-from fusewire.backends.webgpu.info import INFO
-from fusewire.backends.webgpu.printer import Target
-from fusewire.backends.webgpu.program import WEIGHT_BYTES, Mode, Program, Writer
-from fusewire.backends.webgpu.refusal import node_refusal, refusal
-from fusewire.backends.webgpu.space import CLOCK, DEFAULTS
+from fusewire.contract.region import build, claim_by_table, edge_slots, weight_slots
+from fusewire.contract.tuning import Piece, Tuner
 from fusewire.dtypes import float32
 from fusewire.errors import EngineOutOfMemory, OptionsError, RegistryError
+from fusewire.fusion.fusion import Fusion, fuse
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower_fusion
 from fusewire.kernel.parts import parts_of
 from fusewire.ops.elementwise import add
-from fusewire.region import build, claim_by_table, edge_slots, weight_slots
-from fusewire.rewrite.fusion import Fusion, fuse
 from fusewire.rewrite.specialize import infer_again
-from fusewire.tuning import Piece, Tuner
 
 if TYPE_CHECKING:
     from fusewire.backends.webgpu.context import Context

@@ -9,15 +9,15 @@ from typing import final
 import numpy as np
 import wgpu
 
-from fusewire.backend import Event, Executable, Held, Slot
 from fusewire.backends.webgpu.binding import Binding
 from fusewire.backends.webgpu.context import Context, is_loss
 from fusewire.backends.webgpu.memory import WebGpuBuffer
 from fusewire.backends.webgpu.program import Program
+from fusewire.contract.backend import Event, Executable, Held, Slot
+from fusewire.contract.tuning import Clocked
 from fusewire.errors import EngineRaised, ShapeMismatchError
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
-from fusewire.tuning import Clocked
 
 
 @final

@@ -14,7 +14,7 @@ from weakref import finalize
 import numpy as np
 import wgpu
 
-from fusewire.backend import Buffer
+from fusewire.contract.backend import Buffer
 from fusewire.dtypes import dtype
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.graph import Array

@@ -9,11 +9,12 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from fusewire.backend import Device
 from fusewire.backends.webgpu.printer import Target, print_kernel
 from fusewire.backends.webgpu.scalars import compute, computes, lacking
 from fusewire.backends.webgpu.storage import byte_size
+from fusewire.contract.backend import Device
 from fusewire.errors import FusewireError, RefusedError
+from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.build.lower import lower
@@ -22,7 +23,6 @@ from fusewire.kernel.build.table import refusal as no_kernel
 from fusewire.kernel.form import Compute
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.rewrite.kinds import Kind, kind_of
 
 _COMPARING = ("sort", "argsort", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
 # Ops that move elements, whatever they mean: of these only bits are asked.

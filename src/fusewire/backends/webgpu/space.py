@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from fusewire.backend import Config, Device, Fact
 from fusewire.backends.webgpu.info import INFO
 from fusewire.backends.webgpu.printer import Target, is_shared, print_kernel
 from fusewire.backends.webgpu.refusal import features_of
+from fusewire.contract.backend import Config, Device, Fact
+from fusewire.contract.tuning import TUNED, Axes, Piece, Space, distinct, each_cut, pieces_of
 from fusewire.errors import OptionsError
 from fusewire.kernel.analysis import contraction_of, shape_of
 from fusewire.kernel.form import Kernel
 from fusewire.kernel.parts import Part
-from fusewire.tuning import TUNED, Axes, Piece, Space, distinct, each_cut, pieces_of
 
 # timestamps: False, True, or this, with which nothing else counts as the time of a run.
 CLOCK = "clock"

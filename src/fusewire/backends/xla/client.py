@@ -25,11 +25,11 @@ import jax
 from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
-from fusewire.backend import Slot
 from fusewire.backends.xla.program import OPTIONS, Program, argument, settings
 from fusewire.backends.xla.storage import edge
+from fusewire.contract.backend import Slot
 from fusewire.errors import ShapeMismatchError
-from fusewire.host import POOL, lender
+from fusewire.host_memory import POOL, lender
 from fusewire.ir.graph import Array
 from fusewire.process.wheels import installed
 

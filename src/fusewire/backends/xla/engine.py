@@ -13,7 +13,9 @@ from typing import Any, final
 
 import numpy as np
 
-from fusewire.backend import (
+from fusewire.backends.xla.gaps import GAPS
+from fusewire.backends.xla.info import INFO
+from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
@@ -31,16 +33,14 @@ from fusewire.backend import (
     Slot,
     Unavailable,
 )
-from fusewire.backends.xla.gaps import GAPS
-from fusewire.backends.xla.info import INFO
+from fusewire.contract.script import Script, Scripted
 from fusewire.dtypes import float32
 from fusewire.errors import FormatError, OptionsError
-from fusewire.host import ALIGNMENT, aligned_copy
+from fusewire.host_memory import ALIGNMENT, aligned_copy
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
-from fusewire.script import Script, Scripted
 
 # Constants of at least so many bytes are arguments: not in the program, bound when it is loaded.
 # Smaller ones are in the program, because an argument costs a call 0.2 us.
@@ -136,7 +136,7 @@ class XlaBackend(Backend, Scripted):
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what is in the lowering table."""
         from fusewire.backends.xla.refusal import refuses
-        from fusewire.region import claim_by_table
+        from fusewire.contract.region import claim_by_table
 
         return claim_by_table(graph, refuses)
 
@@ -144,7 +144,7 @@ class XlaBackend(Backend, Scripted):
         """Trace the region as one function and compile it."""
         from fusewire.backends.xla import client, portable
         from fusewire.backends.xla.program import program
-        from fusewire.region import edge_slots, weight_slots
+        from fusewire.contract.region import edge_slots, weight_slots
 
         config.checked(INFO.name, {})
         threads = _threads(config)
@@ -246,8 +246,8 @@ def _missing() -> Unavailable | None:
 
 def _doubles(backend: Backend, device: Device) -> bool:
     """Tell whether the device adds two numbers to themselves."""
+    from fusewire.contract.region import build
     from fusewire.ops.elementwise import add
-    from fusewire.region import build
 
     x = Value(TensorType(float32, (2,)), "x")
     graph = Graph([x], [add(x, x)], name="probe")

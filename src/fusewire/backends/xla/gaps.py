@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fusewire.backend import Gap
+from fusewire.contract.backend import Gap
 
 GAPS: Sequence[Gap] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusewire.backend import BackendInfo
+from fusewire.contract.backend import BackendInfo
 from fusewire.process.wheels import installed
 
 INFO = BackendInfo(

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from jax import export
 
-from fusewire.backend import Slot
 from fusewire.backends.xla.program import OPTIONS, Program, settings
+from fusewire.contract.backend import Slot
 from fusewire.ir.graph import Array
 
 

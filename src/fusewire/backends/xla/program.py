@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fusewire.backend import Slot
 from fusewire.backends.xla.lowering import CONTROL, TABLE
 from fusewire.backends.xla.storage import Traced, as_bytes, carrier, edge, enter, leave, store, work
+from fusewire.contract.backend import Slot
 from fusewire.errors import DimError
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Array, Constant, Graph, Node, Value

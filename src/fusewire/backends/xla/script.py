@@ -7,10 +7,10 @@ from jax import export
 
 from fusewire.backends.xla import portable
 from fusewire.backends.xla.program import OPTIONS, program
+from fusewire.contract.region import edge_slots
+from fusewire.contract.script import Script
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType
-from fusewire.region import edge_slots
-from fusewire.script import Script
 
 _SOURCE = """import jax
 from jax import export

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError
 from fusewire.formats.onnx.shown import shown
-from fusewire.frontend import Limits
 
 # Domain, name and overload: what a node calls, and what a function is. The main graph has None.
 Key: TypeAlias = tuple[str, str, str]

@@ -16,6 +16,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError, FusewireError, SourceError
 from fusewire.formats.onnx.external import FLAGS, Folder, State, digest_of, read_at, span_of
 from fusewire.formats.onnx.shown import shown
@@ -32,7 +33,6 @@ from fusewire.formats.onnx.tensors import (
     type_of,
 )
 from fusewire.formats.onnx.wire import look
-from fusewire.frontend import Limits
 from fusewire.ir.graph import Array, Constant
 from fusewire.ir.types import TensorType
 

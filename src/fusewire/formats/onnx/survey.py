@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from fusewire import dtypes
+from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError
 from fusewire.formats.onnx.calls import Calls, Key
 from fusewire.formats.onnx.shown import shown
@@ -22,7 +23,6 @@ from fusewire.formats.onnx.tensors import (
     sparse_type,
     type_of,
 )
-from fusewire.frontend import Limits
 from fusewire.ir.types import TensorType
 
 STANDARD = ("", "ai.onnx")

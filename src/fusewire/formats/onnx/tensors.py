@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from fusewire import dtypes
+from fusewire.contract.frontend import Limits
 from fusewire.dtypes import DType
 from fusewire.errors import BudgetError, FormatError
 from fusewire.formats.onnx.elements import DTYPES
 from fusewire.formats.onnx.shown import shown
-from fusewire.frontend import Limits
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError
-from fusewire.frontend import Limits
 
 # Smaller files can do no harm, whatever they hold, and are not looked at.
 HARMLESS = 2**20

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from fusewire.contract.frontend import Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.dtypes import dtype
 from fusewire.errors import ShapeMismatchError, SizesNeededError
 from fusewire.formats.onnx.reading import Opened, open_model
-from fusewire.frontend import Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.frontends.onnx.importer import Importer
 from fusewire.frontends.onnx.own import Own
 from fusewire.frontends.onnx.types import input_type

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fusewire.contract.frontend import Limits
 from fusewire.errors import (
     BudgetError,
     DimError,
@@ -19,7 +20,6 @@ from fusewire.errors import (
     TypeRuleError,
 )
 from fusewire.formats.onnx.reading import Opened
-from fusewire.frontend import Limits
 from fusewire.frontends.onnx.attributes import read_attributes
 from fusewire.frontends.onnx.call import Call, Converted
 from fusewire.frontends.onnx.families import TABLE

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fusewire.contract.frontend import Structure
 from fusewire.dtypes import bool_, int64
 from fusewire.errors import TypeRuleError
-from fusewire.frontend import Structure
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size
 from fusewire.ir.builder import inline

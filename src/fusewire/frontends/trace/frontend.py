@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from fusewire.contract.frontend import Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.dtypes import dtype
 from fusewire.errors import TraceError
-from fusewire.frontend import Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.frontends.trace.recording import Recording
 from fusewire.frontends.trace.sizes import Size
 from fusewire.frontends.trace.tracer import Tracer

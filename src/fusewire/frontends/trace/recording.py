@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from fusewire.contract.frontend import Limits, Structure
 from fusewire.dtypes import DType, dtype, string
 from fusewire.errors import BudgetError, DTypeError, FusewireError, TraceError
-from fusewire.frontend import Limits, Structure
 from fusewire.frontends.trace import calls, control, ufuncs
 from fusewire.frontends.trace.location import here, refusal
 from fusewire.frontends.trace.memory import Cell, Lens

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fusewire.errors import RefusedError
+from fusewire.fusion.fusion import Fusion, fuse
+from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph, Value
 from fusewire.kernel.build.lowering import Lowering
 from fusewire.kernel.build.table import element_of, refusal, wholes
 from fusewire.kernel.form import Lowered
 from fusewire.kernel.verify import verify_lowered
-from fusewire.rewrite.fusion import Fusion, fuse
-from fusewire.rewrite.kinds import Kind, kind_of
 
 
 @dataclass(frozen=True)

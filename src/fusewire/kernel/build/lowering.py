@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fusewire.dtypes import DType
+from fusewire.fusion.kinds import unshaped
 from fusewire.ir.graph import Array, Constant, Graph, Node, Value
 from fusewire.kernel.analysis import names_of, operands_of
 from fusewire.kernel.build.body import Body, Element
@@ -26,7 +27,6 @@ from fusewire.kernel.form import (
     Store,
 )
 from fusewire.kernel.index import Axis, at
-from fusewire.rewrite.kinds import unshaped
 
 
 class Lowering:

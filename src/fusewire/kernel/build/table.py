@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from fusewire.errors import RefusedError
+from fusewire.fusion.origins import expand
 from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.kernel.build import (
@@ -24,7 +25,6 @@ from fusewire.kernel.build.lowering import Whole
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.rewrite.legalize import Refuses
-from fusewire.rewrite.origins import expand
 
 _FACTORED = "it is a factorisation, whose steps depend on one another; a library has it"
 _SIZED = "the size of what it gives is known only when it has run"

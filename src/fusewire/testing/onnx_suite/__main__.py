@@ -18,7 +18,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from fusewire.registry import REGISTRY
+from fusewire.registry.registry import REGISTRY
 from fusewire.testing.conformance import in_share
 from fusewire.testing.onnx_suite.crew import Crew, Outcome
 from fusewire.testing.onnx_suite.record import COLUMNS, Record, exclusions, grouped

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusewire import compiler
-from fusewire.policy import FALLBACK
+from fusewire.options import FALLBACK
 from fusewire.runtime.program import Program
 from fusewire.testing.onnx_suite.cases import Prepare, Run
 

@@ -3,10 +3,20 @@
 from importlib.metadata import version
 from typing import Any, final
 
-from fusewire.backend import Artifact, Backend, BackendInfo, Device, Done, Exchange, Executable
+from fusewire.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Device,
+    Done,
+    Exchange,
+    Executable,
+    claim_by_table,
+    edge_slots,
+    weight_slots,
+)
 from fusewire.ir.graph import Constant
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
-from fusewire.region import claim_by_table, edge_slots, weight_slots
 
 # Our name of an op, and torch's of a function that means the same on the same operands.
 TABLE = {

@@ -1,0 +1,1 @@
+"""Race candidates, judge their answers, and choose."""

@@ -1,0 +1,117 @@
+"""A check at run time: one call in so many is worked out again by the oracle.
+
+Engines that were right when they were met may be wrong later: for other inputs, other sizes, or in
+one call of a thousand. The call that is checked waits for it: as long as some runs of the
+reference take.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from fusewire.contract.backend import Held
+from fusewire.errors import FusewireError, MiscompileWarning
+from fusewire.ir.graph import Graph
+from fusewire.numerics.judge import Verdict
+from fusewire.numerics.oracle import Oracle
+from fusewire.ops.sample import HostValue
+from fusewire.records.quarantine import Fact, Keeper, quarantine
+from fusewire.runtime.entry import Runner
+from fusewire.runtime.transfer import to_host
+from fusewire.store.key import Key
+
+# How the reference says that it has no answer for some inputs.
+_UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
+
+
+@dataclass(frozen=True, eq=False)
+class Canary:
+    """Watches the calls of one graph, from any thread.
+
+    ``graph`` is what the answers must be those of, ``name`` who gives them. ``artifacts`` go into
+    the quarantine of ``keeper`` with the first wrong answer, and ``replan`` is then called.
+    """
+
+    graph: Graph
+    every: int
+    name: str
+    replan: Callable[[Verdict], object]
+    keeper: Keeper | None = None
+    artifacts: tuple[Key, ...] = ()
+    runs: int = 4
+    calls: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def watch(self, inputs: Sequence[HostValue], outputs: Sequence[HostValue]) -> Verdict | None:
+        """See a call: what went in and what came out. Gives the verdict if it was checked."""
+        call = next(self.calls)
+        if not self.every or call % self.every:
+            return None
+        try:
+            oracle = Oracle(self.graph, inputs, runs=self.runs, seed=call)
+            verdict = oracle.judge(outputs)
+        except _UNFIT as error:
+            return Verdict("cannot say", 0.0, 1.0, f"The reference has no answer: {error}")
+        if verdict.status == "wrong":
+            self._tell(call, verdict)
+        return verdict
+
+    def _tell(self, call: int, verdict: Verdict) -> None:
+        if self.keeper is not None:
+            fact = Fact("wrong", f"call {call:,} of {self.graph.name}: {verdict.reason}")
+            for artifact in self.artifacts:
+                quarantine(self.keeper, artifact, fact)
+        # First what must be done: who turns warnings into errors goes on from there.
+        self.replan(verdict)
+        warnings.warn(
+            f"{self.name} gave a wrong answer in call {call:,} of {self.graph.name}: "
+            f"{verdict.reason} Answers since the last check, {self.every:,} calls before, may be "
+            "wrong too. It is not used for this program any more, and the plan is made again.",
+            MiscompileWarning,
+            stacklevel=4,
+        )
+
+
+@final
+class Watched:
+    """A runner whose calls are watched; after a wrong answer another one takes its place.
+
+    ``remake`` is given the inputs of the call that was wrong, which is then answered anew.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        graph: Graph,
+        every: int,
+        name: str,
+        remake: Callable[[Sequence[HostValue], Verdict], Runner],
+    ) -> None:
+        self._runner = runner
+        self._remake = remake
+        self._canary: Canary | None = Canary(graph, every, name, lambda verdict: None)
+
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run, and look at what came out."""
+        outputs = self._runner.call(inputs)
+        canary = self._canary
+        if canary is None:
+            return outputs
+        given: list[Any] = [to_host(x) for x in inputs]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", MiscompileWarning)
+            verdict = canary.watch(given, outputs)
+        if verdict is None or verdict.status != "wrong":
+            return outputs
+        self._canary = None
+        self._runner = self._remake(given, verdict)
+        for warning in said:
+            warnings.warn(str(warning.message), MiscompileWarning, stacklevel=4)
+        return self._runner.call(inputs)
+
+    def close(self) -> None:
+        """Let go of what it runs."""
+        self._runner.close()

@@ -1,0 +1,217 @@
+"""Write down what an engine gets wrong so that its makers can run it: a folder with ``repro.py``.
+
+It needs NumPy and the engine, where the backend can say how (``script.Scripted``); otherwise us.
+"""
+
+from __future__ import annotations
+
+import io
+import pprint
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fusewire.choosing.bisect import Culprit
+from fusewire.contract.backend import Backend, Config, Device
+from fusewire.contract.script import Script, Scripted
+from fusewire.dtypes import dtype
+from fusewire.errors import EngineError
+from fusewire.ir.graph import Array
+from fusewire.ir.text import constants_of, print_graph
+from fusewire.numerics.spread import Expected
+from fusewire.process.guard import described, guarded
+
+_TEMPLATE = '''"""{headline}
+
+{reason}
+
+{nodes}
+
+Made by Fusewire {version}, {date}. Run `python repro.py`: it ends with 1 while the fault is there,
+with 0 once it is mended.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).parent
+# Dtypes that NumPy does not have; their elements are kept as bytes.
+TYPES = {types}
+
+
+def read(file):
+    held = dict(np.load(HERE / file))
+    for name, of in TYPES.items():
+        if name in held:
+            import ml_dtypes
+
+            held[name] = held[name].view(getattr(ml_dtypes, of))
+    return held
+
+
+{source}
+
+def wrong(name, got, exact, within, skipped):
+    if got.shape != exact.shape:
+        return f"{{name}} has shape {{got.shape}}, expected {{exact.shape}}"
+    got = got.astype(exact.dtype)
+    with np.errstate(all="ignore"):
+        fits = (got == exact) | (got != got) & (exact != exact)
+        if exact.dtype.kind != "b":
+            fits |= np.abs(got - exact) <= within
+    off = ~(fits | skipped)
+    if not off.any():
+        return None
+    place = tuple(int(i[0]) for i in np.nonzero(np.atleast_1d(off)))
+    one, other, most = (np.atleast_1d(x)[place] for x in (got, exact, within))
+    return (
+        f"{{name}}{{list(place)}} is {{one}}, expected {{other}} within {{most:.2g}}; "
+        f"{{int(off.sum())}} of {{off.size}} elements are off"
+    )
+
+
+def other(x):
+    """Give other inputs of the same kind, to be run in between."""
+    return x if x.dtype.kind in "iub" and x.size <= 8 else np.roll(x, 1)
+
+
+def main():
+    held = read("arrays.npz")
+    inputs = [held[f"input{{i}}"] for i in range({inputs})]
+    run = load()
+    for _ in range(3):
+        for i, got in enumerate(run(inputs)):
+            parts = [held[f"{{kind}}{{i}}"] for kind in ("exact", "within", "skipped")]
+            said = wrong(f"output{{i}}", np.asarray(got), *parts)
+            if said:
+                print("WRONG:", said)
+                return 1
+        run([other(x) for x in inputs])
+    print("right")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+'''
+_OURS = """from fusewire.contract.backend import Config
+from fusewire.ir.graph import Constant
+from fusewire.ir.text import parse_graph
+from fusewire.process.trial import backend_of
+from fusewire.contract.region import build, first_device
+
+
+def load():
+    constants = {{digest: Constant.of(x) for digest, x in read("constants.npz").items()}}
+    graph = parse_graph((HERE / "region.txt").read_text(), constants)
+    backend = backend_of({reference!r})
+    executable = build(backend, graph, first_device(backend), {config!r})
+    return lambda inputs: [
+        x if isinstance(x, np.ndarray) else x.read() for x in executable.run(inputs).wait()
+    ]
+"""
+
+
+def write_repro(
+    folder: Path,
+    culprit: Culprit,
+    backend: Backend,
+    device: Device,
+    config: Config,
+    reference: str,
+) -> Path | None:
+    """Write a folder that shows a fault; None for what has other values than tensors.
+
+    ``reference`` is the "module:Class" of the backend, for those that are run by us.
+    """
+    values = [*culprit.inputs, *(e.wide for e in culprit.expected)]
+    if not all(isinstance(x, np.ndarray) and x.dtype.kind != "O" for x in values):
+        return None
+    types: dict[str, str] = {}
+    script = _asked(culprit, backend, device, config) or _ours(culprit, config, reference, types)
+    arrays = {f"input{i}": x for i, x in enumerate(culprit.inputs)}
+    for i, expected in enumerate(culprit.expected):
+        arrays |= {f"{kind}{i}": x for kind, x in _answers(expected).items()}
+    files = {
+        "region.txt": print_graph(culprit.region).encode(),
+        "arrays.npz": _packed(arrays, types),
+        **script.files,
+        "repro.py": _text(culprit, backend, script, types).encode(),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder / "repro.py"
+
+
+def _asked(culprit: Culprit, backend: Backend, device: Device, config: Config) -> Script | None:
+    """Ask the backend for a script."""
+    if not isinstance(backend, Scripted):
+        return None
+    name, region = backend.info.name, culprit.region
+    try:
+        return guarded(name, "compile", described(region), backend.script, region, device, config)
+    except EngineError:
+        return None
+
+
+def _ours(culprit: Culprit, config: Config, reference: str, types: dict[str, str]) -> Script:
+    """Have the region run by us."""
+    constants = {d: c.array for d, c in constants_of(culprit.region).items()}
+    plain = replace(config, options=dict(config.options))
+    source = _OURS.format(reference=reference, config=plain)
+    return Script(source, {"constants.npz": _packed(constants, types)})
+
+
+def _text(culprit: Culprit, backend: Backend, script: Script, types: Mapping[str, str]) -> str:
+    info, region = backend.info, culprit.region
+    what = culprit.op if culprit.alone else " + ".join(node.op for node in region.nodes[:8])
+    shown = print_graph(region).splitlines()
+    return _TEMPLATE.format(
+        headline=f"{info.name} {info.version} is wrong about {what}.",
+        reason=_quoted(culprit.judged.reason),
+        nodes="\n".join(_quoted(line[:160]) for line in shown[:40]),
+        version=version("fusewire"),
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+        types=pprint.pformat(dict(types)),
+        source=script.source.rstrip() + "\n",
+        inputs=len(culprit.inputs),
+    )
+
+
+def _quoted(text: str) -> str:
+    """Keep text from ending the docstring that it stands in."""
+    return text.replace("\\", "\\\\").replace('"""', "'''")
+
+
+def _answers(expected: Expected) -> dict[str, Array]:
+    """Give the exact answer, as it is stored where that is not finite, and how far one may be."""
+    with np.errstate(all="ignore"):
+        stored = expected.stored.astype(expected.wide.dtype)
+        is_number = expected.dtype.is_inexact
+        exact = np.where(np.isfinite(stored), expected.wide, stored) if is_number else stored
+        if exact.dtype.kind in "iu" and exact.dtype.itemsize < 8:
+            exact = exact.astype(np.int64)
+    return {"exact": exact, "within": expected.tolerance, "skipped": expected.masked}
+
+
+def _packed(arrays: Mapping[str, Array], types: dict[str, str]) -> bytes:
+    """Write arrays as .npz; those of dtypes that NumPy lacks as bytes, and their names."""
+    held: dict[str, Any] = {}
+    for name, array in arrays.items():
+        of = dtype(array.dtype)
+        is_known = of.numpy.kind in "biufc" and of.numpy.isbuiltin == 1
+        if not is_known:
+            types[name] = of.name
+            array = np.ascontiguousarray(array).view(f"u{of.itemsize}")
+        held[name] = array
+    file = io.BytesIO()
+    np.savez_compressed(file, **held)
+    return file.getvalue()

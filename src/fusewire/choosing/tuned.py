@@ -1,0 +1,85 @@
+"""What is known of kernels that were tuned: kept as data, and checked when it is read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fusewire.contract.backend import Fact
+from fusewire.contract.tuning import Piece
+from fusewire.planning.claims import Home
+from fusewire.records.keys import host_fields
+from fusewire.records.remember import Memory
+from fusewire.store.key import Key
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a kernel is best cut, and how many times as fast that made it.
+
+    ``is_other``: it is not what it has untuned. ``cache`` is "hit" for what was known. ``is_late``:
+    not all was tried, and it is not kept.
+    """
+
+    key: str
+    name: str
+    count: int
+    chosen: Mapping[str, Fact]
+    gain: float
+    is_other: bool
+    cache: str = ""
+    is_late: bool = False
+
+
+def recall(memory: Memory, home: Home, piece: Piece) -> Cut | None:
+    """Give what is known of a kernel; what is not of its space is forgotten."""
+    key = _key(home, piece)
+    held = memory.get(key)
+    if held is None:
+        return None
+    try:
+        row = json.loads(held)
+        chosen = _chosen(row["chosen"], piece)
+        gain = float(row["gain"])
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        memory.drop(key)
+        return None
+    if chosen is None or not 0 < gain < math.inf:
+        memory.drop(key)
+        return None
+    other = chosen != piece.untuned
+    return Cut(piece.key, piece.name, piece.count, chosen, gain, other, cache="hit")
+
+
+def keep(memory: Memory, home: Home, piece: Piece, cut: Cut) -> None:
+    """Keep what was found."""
+    row = {"chosen": dict(cut.chosen), "gain": cut.gain}
+    memory.put(_key(home, piece), json.dumps(row).encode())
+
+
+def _chosen(held: Any, piece: Piece) -> dict[str, Fact] | None:
+    """Take what is offered for this kernel, or nothing."""
+    if not isinstance(held, dict) or set(held) != set(piece.axes):
+        return None
+    found: dict[str, Fact] = {}
+    for name, values in piece.axes.items():
+        value = tuple(held[name]) if isinstance(held[name], list) else held[name]
+        same = [x for x in values if x == value and type(x) is type(value)]
+        if not same:
+            return None
+        found[name] = same[0]
+    return found
+
+
+def _key(home: Home, piece: Piece) -> Key:
+    """Name what the best cut of a kernel depends on; its sizes are in its key."""
+    device, backend = home.device, home.backend
+    its = {f"its_{name}": text for name, text in backend.fingerprint(device).items()}
+    # Where a processor plays the device, it is the device.
+    host = dict(host_fields()) if device.is_software else {}
+    space = json.dumps(dict(piece.axes), sort_keys=True)
+    return Key.of("tuning", kernel=piece.key, backend=home.name, device=device.name, space=space,
+                  **its, **host)  # fmt: skip

@@ -1,0 +1,114 @@
+"""What backends and the core do with a region: claim it by table, list its slots, build it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator, Mapping
+
+from fusewire.contract.backend import (
+    Artifact,
+    Backend,
+    Config,
+    Device,
+    Executable,
+    Offer,
+    Refusal,
+    Shapes,
+    Slot,
+    Unavailable,
+)
+from fusewire.errors import RegistryError
+from fusewire.ir.graph import Array, Constant, Graph, Node
+from fusewire.ir.text import constants_of
+from fusewire.ir.types import tensor_of
+
+
+class CrossCompiler(abc.ABC):
+    """A backend that also makes artifacts for devices that need not be here."""
+
+    @abc.abstractmethod
+    def device_for(self, target: str) -> Device | None:
+        """Describe a kind of device to compile for; None if it cannot make anything for it."""
+
+    @abc.abstractmethod
+    def files(self, artifact: Artifact) -> Mapping[str, bytes]:
+        """Give an artifact as files, by name, that people and other programs read."""
+
+
+def claim_by_table(
+    graph: Graph,
+    refuses: Callable[[Node], str | None],
+    shapes: Shapes = "static",
+    deterministic: bool = True,
+) -> list[Offer | Refusal]:
+    """Offer every node that ``refuses(node)`` gives None for, and refuse the rest with reasons."""
+    kept: list[int] = []
+    refused: list[Offer | Refusal] = []
+    for place, node in enumerate(graph.nodes):
+        reason = refuses(node)
+        if reason is None:
+            kept.append(place)
+        else:
+            refused.append(Refusal((place,), "unsupported", reason))
+    offers: list[Offer | Refusal] = []
+    if kept:
+        offers.append(Offer(tuple(kept), "native", shapes, deterministic))
+    return offers + refused
+
+
+def weight_slots(graph: Graph, threshold: int) -> Iterator[Slot]:
+    """Yield a slot for every constant of at least so many bytes, in subgraphs too."""
+    seen: set[str] = set()
+    for part in graph.walk():
+        for value in part.constants:
+            constant = value.constant
+            assert constant is not None
+            size = constant.type.size
+            assert isinstance(size, int)
+            if size * constant.type.dtype.itemsize < threshold or constant.digest in seen:
+                continue
+            seen.add(constant.digest)
+            of = constant.type
+            yield Slot("weight", value.name or "", of.dtype, of.shape, digest=constant.digest)
+
+
+def edge_slots(graph: Graph) -> list[Slot]:
+    """List the inputs and outputs of a region as slots; a sequence by the type of its elements."""
+    found = []
+    for value in graph.inputs:
+        of = tensor_of(value.type)
+        found.append(Slot("input", value.name or "", of.dtype, of.shape))
+    for value, name in zip(graph.outputs, graph.output_names, strict=True):
+        of = tensor_of(value.type)
+        found.append(Slot("output", name, of.dtype, of.shape))
+    return found
+
+
+def first_device(backend: Backend) -> Device:
+    """Give the device a backend names first; RegistryError says why there is none."""
+    reasons = []
+    for found in backend.probe():
+        if isinstance(found, Device):
+            return found
+        assert isinstance(found, Unavailable)
+        reasons.append(f"{found.reason} {found.fix}")
+    raise RegistryError(f"{backend.info.name} has no device here. {' '.join(reasons)}")
+
+
+def answers_to(device: Device, name: str | None) -> bool:
+    """Tell whether a device is meant: by id, by kind, by kind and power as webgpu:low, by None."""
+    power = device.facts.get("power")
+    by_power = [f"{device.kind}:{power}"] if power else []
+    return name in (None, device.id, device.kind, *by_power)
+
+
+def build(backend: Backend, region: Graph, device: Device, config: Config = Config()) -> Executable:
+    """Compile and load in this process."""
+    artifact = backend.compile(region, device, config)
+    return backend.load(artifact, device, weights_of(artifact, constants_of(region)))
+
+
+def weights_of(artifact: Artifact, held: Mapping[str, Constant]) -> dict[str, Array]:
+    """Find the arrays that an artifact asks for by digest."""
+    wanted = {slot.digest for slot in artifact.slots if slot.digest is not None}
+    return {digest: held[digest].array for digest in wanted if digest in held}

@@ -1,0 +1,165 @@
+"""What a backend tells of its kernels, so that the core can tune them: beside the contract.
+
+The backend says what may be chosen; the core times it, judges it and remembers it. What is
+remembered is data: names and values that were offered, and anything else is refused.
+"""
+
+from __future__ import annotations
+
+import abc
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fusewire.contract.backend import Config, Device, Fact
+from fusewire.errors import OptionsError
+from fusewire.ir.graph import Graph
+
+if TYPE_CHECKING:
+    # Whoever times or recalls a program imports this file, and needs no kernels.
+    from fusewire.kernel.form import Kernel
+    from fusewire.kernel.parts import Part
+
+# The option under which a backend is told how its kernels are cut, each by its key.
+TUNED = "tuned"
+# What may be chosen, by name; and that by the kind of kernel.
+Axes = Mapping[str, tuple[Fact, ...]]
+Space = Mapping[str, Axes]
+Target = TypeVar("Target")
+_LINE = re.compile(r"([0-9a-f]{16})((?: [a-z]+=\d{1,6}(?:,\d{1,6})*)+)")
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A kernel of a region, as a region by itself, and what may be chosen for it.
+
+    ``key`` tells it from other kernels and other sizes; the region runs it ``count`` times. Of each
+    of the ``axes`` the first value is what it has untuned, and the order is that in which to try.
+    """
+
+    key: str
+    name: str
+    graph: Graph
+    count: int
+    axes: Axes
+
+    @property
+    def untuned(self) -> dict[str, Fact]:
+        """What it has if nothing is known."""
+        return {name: values[0] for name, values in self.axes.items()}
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What was chosen for a kernel that nobody timed, of how many, and what it takes."""
+
+    key: str
+    name: str
+    chosen: Mapping[str, Fact]
+    tried: int
+    left_out: Mapping[str, int]
+    takes: Mapping[str, int] = field(default_factory=dict)
+
+
+class Tuner(abc.ABC):
+    """A backend whose kernels may be cut otherwise; options cut all alike, ``tuned`` each."""
+
+    @abc.abstractmethod
+    def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
+        """List the distinct kernels of a region for which there is something to choose."""
+
+    @abc.abstractmethod
+    def clock(self, device: Device) -> Mapping[str, Fact]:
+        """Give the options with which a kernel is timed by the device's own clock."""
+
+
+class Estimator(abc.ABC):
+    """A backend that chooses for kernels of a device that is not here: nothing is timed."""
+
+    @abc.abstractmethod
+    def estimates(self, region: Graph, device: Device) -> tuple[str, Sequence[Estimate]]:
+        """Choose for each kernel of a region, by a rule that is told first."""
+
+
+class Clocked(abc.ABC):
+    """An executable whose device can tell how long it worked."""
+
+    @property
+    @abc.abstractmethod
+    def device_seconds(self) -> float | None:
+        """The seconds that the last run took there; None where it was not asked to look."""
+
+
+def written(kept: Mapping[str, Mapping[str, Fact]]) -> tuple[str, ...]:
+    """Write what was chosen, by key, as an option: one line a kernel."""
+    return tuple(
+        " ".join([key, *(f"{name}={shown(value)}" for name, value in chosen.items())])
+        for key, chosen in kept.items()
+    )
+
+
+def shown(value: Fact) -> str:
+    """Write a number, or several."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def names_of(space: Space) -> set[str]:
+    """Give the names of all that may be chosen, whatever the kernel."""
+    return {name for axes in space.values() for name in axes}
+
+
+def parsed(told: object, names: Set[str]) -> dict[str, dict[str, Fact]]:
+    """Read what ``written`` wrote; OptionsError where it is something else, or not of the names."""
+    lines = told if isinstance(told, tuple | list) else (told,)
+    found: dict[str, dict[str, Fact]] = {}
+    for line in lines:
+        match = _LINE.fullmatch(line) if isinstance(line, str) else None
+        if match is None:
+            raise OptionsError(f"{TUNED}={line!r}: a line is KEY name=4 name=8,8 and so on.")
+        chosen = dict(part.split("=") for part in match.group(2).split())
+        if unknown := ", ".join(sorted({*chosen} - names)):
+            known = ", ".join(sorted(names))
+            raise OptionsError(f"{TUNED}={line!r}: {unknown} cuts no kernel. Known: {known}.")
+        found[match.group(1)] = {name: _value(text) for name, text in chosen.items()}
+    return found
+
+
+def each_cut(
+    config: Config, told: object, space: Space, cut: Callable[[Config], Target]
+) -> dict[str, Target]:
+    """Say how single kernels are cut, by their keys: as options that were told for each would."""
+    return {
+        key: cut(replace(config, options={**config.options, **chosen, TUNED: ()}))
+        for key, chosen in parsed(told, names_of(space)).items()
+    }
+
+
+def pieces_of(
+    parts: Iterable[Part], config: Config, axes_of: Callable[[Kernel], Axes]
+) -> Iterator[Piece]:
+    """Give the kernels for which there is something to choose; what was asked for is not tried."""
+    for part in parts:
+        axes = {
+            name: values
+            for name, values in axes_of(part.kernel).items()
+            if len(values) > 1 and name not in config.options
+        }
+        if axes:
+            yield Piece(part.key, part.name, part.graph, part.count, axes)
+
+
+def distinct(axes: Axes, target: Any, printed: Callable[[Any], Hashable]) -> Axes:
+    """Keep of each axis what makes another kernel, what ``target`` has untuned first."""
+    found = {}
+    for name, values in axes.items():
+        made: dict[Hashable, Fact] = {}
+        for value in (getattr(target, name), *values):
+            made.setdefault(printed(replace(target, **{name: value})), value)
+        found[name] = tuple(made.values())
+    return found
+
+
+def _value(text: str) -> Fact:
+    numbers = tuple(map(int, text.split(",")))
+    return numbers if len(numbers) > 1 else numbers[0]

@@ -1,0 +1,327 @@
+"""What a device is and how fast: read from the machine, asked of the backend, or measured on it.
+
+Nothing is typed in. What is measured runs through the backend's own executables, after first
+contact, for a fraction of a second each; what a backend refuses is left out, with the reason.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fusewire.contract.backend import (
+    Buffer,
+    Config,
+    Device,
+    Exchange,
+    Executable,
+    Fact,
+    Held,
+    Offer,
+)
+from fusewire.dtypes import FLOATS, NUMERIC, DType
+from fusewire.errors import EngineError, FusewireError, OptionsError, RefusedError
+from fusewire.ir.graph import Array, Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.contraction import matmul
+from fusewire.ops.elementwise import add, multiply
+from fusewire.ops.interpret import type_of
+from fusewire.planning.claims import Home, ask
+from fusewire.process.machine import machine, memory_latency
+from fusewire.runtime.plan import Region
+from fusewire.runtime.transfer import hand_over
+from fusewire.trials.contact import Maker
+
+_CHAIN = 8
+_BATCHES = (1, 8, 64, 512)
+_WORKGROUPS = (64, 128, 256)
+_RANKS = (64, 32, 16, 8, 4)
+_ENOUGH = 0.9
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much to run: seconds a figure, elements of what is copied, side of matrices."""
+
+    seconds: float = 0.15
+    elements: int = 1 << 22
+    side: int = 1024
+
+
+class Bench:
+    """Builds graphs for one device and times them."""
+
+    def __init__(self, home: Home, sizes: Sizes) -> None:
+        self.home = home
+        self.sizes = sizes
+        self.metrics: Mapping[str, float] = {}
+
+    def ready(
+        self, graph: Graph, inputs: Sequence[Array], config: Config = Config()
+    ) -> tuple[Executable, list[Held]]:
+        """Have a graph compiled, after first contact, and its inputs where they are taken."""
+        home = self.home
+        claimed = ask(home, graph)
+        if claimed.refusals:
+            raise RefusedError(next(iter(claimed.refusals.values())).reason)
+        maker = Maker(home, home, config, "error")
+        region = Region(claimed.graph, home.name, home.device, "static")
+        made, exchange = maker.make(region.outline, lambda: claimed.graph, inputs)
+        self.metrics = maker.contacts[-1].contacted.metrics
+        return made, [self._resident(x, exchange) for x in inputs]
+
+    def _resident(self, array: Array, exchange: Exchange) -> Held:
+        """Put an array where the device has it at hand: what a run gives is there."""
+        given = hand_over(array, exchange)
+        if exchange.memory == "host":
+            return given
+        x = Value(type_of(array), "x")
+        graph = Graph([x], [add(x, np.zeros((), array.dtype))], name="resident")
+        region = Region(graph, self.home.name, self.home.device, "static")
+        maker = Maker(self.home, self.home, Config(), "error")
+        made, _ = maker.make(region.outline, lambda: graph, [array])
+        return made.run([given]).wait()[0]
+
+    def seconds(self, graph: Graph, inputs: Sequence[Array], config: Config = Config()) -> float:
+        """Time one run in a chain of them: its first output is the next one's first input."""
+        made, given = self.ready(graph, inputs, config)
+        chain(made, given, 1)
+        once = chain(made, given, 1)
+        count = max(2, int(self.sizes.seconds / max(once, 1e-6)))
+        best = min(chain(made, given, count), chain(made, given, count)) / count
+        made.close()
+        return best
+
+
+def chain(made: Executable, given: Sequence[Held], count: int) -> float:
+    """Run so many times and wait for the last."""
+    value, rest = given[0], list(given[1:])
+    start = time.perf_counter()
+    for _ in range(count):
+        value = made.run([value, *rest]).wait()[0]
+    if isinstance(value, Buffer):
+        value.read(0, 1)
+    return time.perf_counter() - start
+
+
+def _graph(name: str, inputs: Sequence[Array], make: Callable[..., Any]) -> Graph:
+    values = [Value(type_of(x), f"x{i}") for i, x in enumerate(inputs)]
+    return Graph(values, [make(*values)], name=name)
+
+
+def _bandwidth(bench: Bench) -> dict[str, Fact]:
+    """Read and write every element once."""
+    x = np.zeros(bench.sizes.elements, np.float32)
+    graph = _graph("copy", [x], lambda x: add(x, np.float32(1)))
+    return {"bandwidth_gb_s": round(2 * x.nbytes / bench.seconds(graph, [x]) / 1e9, 2)}
+
+
+def _throughput(bench: Bench) -> dict[str, Fact]:
+    """Multiply matrices; where that is refused, multiply and add elements many times over."""
+    side = bench.sizes.side
+    # A permutation: values stay as large as they are, however often they are multiplied.
+    inputs = [np.ones((side, side), np.float32), np.roll(np.eye(side, dtype=np.float32), 1, 0)]
+    try:
+        seconds = bench.seconds(_graph("matmul", inputs, matmul), inputs)
+        return {"gflops": round(2 * side**3 / seconds / 1e9, 2), "gflops_of": "matmul"}
+    except RefusedError:
+        x = inputs[0]
+        graph = _graph("chain", [x], _multiply_add)
+        flops = 2 * _CHAIN * x.size
+        found = round(flops / bench.seconds(graph, [x]) / 1e9, 2)
+        return {"gflops": found, "gflops_of": "multiply and add"}
+
+
+def _multiply_add(x: Value) -> Value:
+    for _ in range(_CHAIN):
+        x = add(multiply(x, np.float32(0.5)), np.float32(0.5))
+    return x
+
+
+def _latency(bench: Bench) -> dict[str, Fact]:
+    x = np.zeros(4, np.float32)
+    graph = _graph("tiny", [x], lambda x: add(x, np.float32(1)))
+    return {"call_us": round(bench.seconds(graph, [x]) * 1e6, 1)}
+
+
+def _rank(bench: Bench) -> dict[str, Fact]:
+    """Find the most axes that a tensor may have, of a few numbers of them."""
+    for rank in _RANKS:
+        x = np.zeros((1,) * rank, np.float32)
+        try:
+            made, given = bench.ready(_graph("rank", [x], lambda x: add(x, x)), [x])
+            chain(made, given, 1)
+        except FusewireError:
+            continue
+        return {"max_dims": rank}
+    raise RefusedError(f"No tensor of {_RANKS[-1]} axes or more can be added.")
+
+
+def _parts(bench: Bench) -> dict[str, Fact]:
+    """See if a part of a tensor can be read where it lies."""
+    x = np.arange(8, dtype=np.float32)
+    made, given = bench.ready(_graph("parts", [x], lambda x: add(x, x)), [x])
+    (found,) = made.run(given).wait()
+    part = found.read(2, 3) if isinstance(found, Buffer) else np.asarray(found)[2:5]
+    return {"sub_buffers": part.tolist() == [4.0, 6.0, 8.0]}
+
+
+def _asynchrony(bench: Bench) -> dict[str, Fact]:
+    """See if a run gives the caller back before the work is done."""
+    x = np.zeros(bench.sizes.elements // 4, np.float32)
+    made, given = bench.ready(_graph("async", [x], _multiply_add), [x])
+    chain(made, given, 1)
+    start = time.perf_counter()
+    event = made.run(given)
+    started = time.perf_counter() - start
+    (value,) = event.wait()
+    if isinstance(value, Buffer):
+        value.read(0, 1)
+    return {"is_async": started < (time.perf_counter() - start) / 2}
+
+
+def _caching(bench: Bench) -> dict[str, Fact]:
+    """See what loading saves over compiling, as first contact had it."""
+    x = np.zeros((64, 64), np.float32)
+    bench.ready(_graph("caching", [x], _multiply_add), [x])
+    metrics = bench.metrics
+    if not {"compile_seconds", "load_seconds"} <= metrics.keys():
+        raise RefusedError("It runs in this process from the start: there is nothing to cache.")
+    return {"cache_kernels": metrics["compile_seconds"] > metrics["load_seconds"]}
+
+
+def _batch(bench: Bench) -> dict[str, Fact]:
+    """Find the smallest batch that is nearly as fast per row as the best."""
+    weights = np.roll(np.eye(256, dtype=np.float32), 1, 0)
+    rates = {}
+    for rows in _BATCHES:
+        inputs = [np.ones((rows, 256), np.float32), weights]
+        rates[rows] = rows / bench.seconds(_graph("batch", inputs, matmul), inputs)
+    enough = _ENOUGH * max(rates.values())
+    return {"batch": next(rows for rows, rate in rates.items() if rate >= enough)}
+
+
+def _workgroup(bench: Bench) -> dict[str, Fact]:
+    """Time the sizes of workgroups, where a backend has that option."""
+    x = np.zeros(bench.sizes.elements // 4, np.float32)
+    graph = _graph("workgroup", [x], _multiply_add)
+    seconds = {}
+    for size in _WORKGROUPS:
+        try:
+            seconds[size] = bench.seconds(graph, [x], Config(options={"workgroup": size}))
+        except OptionsError as error:
+            if size == _WORKGROUPS[0]:
+                raise RefusedError(f"It has no workgroups: {error}") from error
+    return {"workgroup": min(seconds, key=lambda size: seconds[size])}
+
+
+def _alignment(bench: Bench) -> dict[str, Fact]:
+    return {"alignment": bench.home.backend.exchange.alignment}
+
+
+FIGURES: Mapping[str, Callable[[Bench], Mapping[str, Fact]]] = {
+    "bandwidth_gb_s": _bandwidth,
+    "gflops": _throughput,
+    "call_us": _latency,
+    "max_dims": _rank,
+    "sub_buffers": _parts,
+    "is_async": _asynchrony,
+}
+HINTS: Mapping[str, Callable[[Bench], Mapping[str, Fact]]] = {
+    "alignment": _alignment,
+    "batch": _batch,
+    "workgroup": _workgroup,
+    "cache_kernels": _caching,
+}
+
+
+# What is preferred where several kinds of devices are there.
+KINDS = ("cuda", "metal", "rocm", "webgpu", "cpu")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A device with all its facts, hints for whoever writes programs for it, and what is not known.
+
+    ``missing`` says of a fact or a hint why it could not be found out.
+    """
+
+    backend: str
+    device: Device
+    hints: Mapping[str, Fact] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def gflops(self) -> float:
+        """Throughput; 0 when it is not known."""
+        found = self.device.facts.get("gflops", 0.0)
+        return float(found) if isinstance(found, int | float) else 0.0
+
+
+def known(home: Home) -> Device:
+    """Add to what a backend says of its device what the machine tells, and what it claims."""
+    device = home.device
+    facts: dict[str, Fact] = machine() if device.kind == "cpu" else {}
+    facts["execution"] = _execution(device.facts, facts)
+    if "memory_bytes" in facts:
+        facts["max_buffer_bytes"] = facts["memory_bytes"]
+    on_host = home.backend.exchange.memory == "host"
+    facts["unified_memory"] = on_host or device.is_software
+    facts["dtypes"] = _taken(home, NUMERIC, lambda x: add(x, x))
+    facts["precisions"] = _taken(home, FLOATS, lambda x: matmul(x, x))
+    return replace(device, facts={**facts, **device.facts})
+
+
+def _execution(own: Mapping[str, Fact], of_machine: Mapping[str, Fact]) -> tuple[str, ...]:
+    """Name the ways in which it does many things at once."""
+    found = ["simt"] if "max_workgroup" in own else []
+    found += ["simd"] if of_machine.get("features") else []
+    found += ["tasks"] if of_machine.get("compute_units", 1) != 1 else []
+    return tuple(found)
+
+
+def _taken(home: Home, dtypes: Iterable[DType], op: Callable[[Value], Value]) -> tuple[str, ...]:
+    """List the dtypes in which a backend offers an op; they are asked for in one graph."""
+    inputs = [Value(TensorType(of, (2, 2)), of.name) for of in dtypes]
+    graph = Graph(inputs, [op(x) for x in inputs], name="dtypes")
+    try:
+        answers = home.claim(graph)
+    except EngineError:
+        return ()
+    offered = {place for x in answers if isinstance(x, Offer) for place in x.nodes}
+    names = {node.outputs[0]: node.operands[0].name or "" for node in graph.nodes}
+    return tuple(names[graph.nodes[place].outputs[0]] for place in sorted(offered))
+
+
+def measure(home: Home, sizes: Sizes = Sizes()) -> Measured:
+    """Find out all that can be: a second or two for an ordinary device."""
+    device = known(home)
+    facts: dict[str, Fact] = dict(device.facts)
+    if device.kind == "cpu":
+        facts["memory_latency_ns"] = memory_latency()
+    hints: dict[str, Fact] = {}
+    missing: dict[str, str] = {}
+    bench = Bench(home, sizes)
+    for table, found in ((FIGURES, facts), (HINTS, hints)):
+        for name, figure in table.items():
+            try:
+                found.update(figure(bench))
+            except FusewireError as error:
+                missing[name] = str(error)
+    hints["use_async"] = facts.get("is_async", False)
+    hints["vectorize"] = "simd" in str(facts["execution"]) or "subgroup" in facts
+    return Measured(home.name, replace(device, facts=facts), hints, missing)
+
+
+def best(found: Sequence[Measured]) -> Measured:
+    """Choose the best device: by its kind, a software one being a CPU; then by throughput."""
+
+    def rank(item: Measured) -> tuple[int, float]:
+        kind = "cpu" if item.device.is_software else item.device.kind
+        return (KINDS.index(kind) if kind in KINDS else len(KINDS), -item.gflops)
+
+    return min(found, key=rank)

@@ -1,0 +1,1 @@
+"""Group nodes so that one kernel runs them."""

@@ -1,0 +1,176 @@
+"""Make a plan from claims: one backend first, the rest elsewhere, control flow by the host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from fusewire.contract.backend import Device, Shapes
+from fusewire.errors import RefusedError
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ops.declare import Trait
+from fusewire.ops.table import get_op
+from fusewire.planning.claims import Claimed, Home, ask_calmly
+from fusewire.planning.partition import Cutter, partition
+from fusewire.planning.work import works
+from fusewire.runtime.plan import HOST, Course, Plan, Region, Step
+
+HOST_DEVICE = Device("cpu", "the host")
+# A region, what it takes and what it makes.
+Cut: TypeAlias = tuple[Region, list[Value], list[Value]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and what was said on the way to it.
+
+    ``steps`` tells in which step a node runs; ``bodies`` has the plans of control flow by step.
+    """
+
+    plan: Plan
+    claims: Mapping[str, Claimed]
+    steps: Mapping[Node, int]
+    bodies: Mapping[int, Mapping[str, Planned]]
+
+    def left_over(self) -> dict[Node, str]:
+        """Map nodes on data that do not run on the first backend to its reason."""
+        first = next(iter(self.claims.values()))
+        if not first.refusals:
+            return {}
+        kinds = works(self.plan.graph)
+        return {n: why.reason for n, why in first.refusals.items() if kinds[n] == "data"}
+
+
+def make_plan(graph: Graph, homes: Sequence[Home], spare: Home | None = None) -> Planned:
+    """Give each node to the first home that takes it; the first one's expansions are used.
+
+    What nobody takes and is no work on data, the host does: control flow by running its bodies by
+    plan, sizes on the ``spare`` home. Raises RefusedError when a node is left over.
+    """
+    first = homes[0]
+    claims = {first.name: ask_calmly(first, graph)}
+    graph = claims[first.name].graph
+    chosen: dict[Node, str | None] = {}
+    shapes: dict[Node, Shapes] = {}
+    for home in homes:
+        missing = [node for node in graph.nodes if node not in chosen]
+        if not missing:
+            break
+        said = claims.get(home.name) or ask_calmly(home, graph)
+        claims[home.name] = said
+        for node in missing:
+            if node in said.shapes and (home is first or not _is_control(node)):
+                chosen[node] = home.name
+                shapes[node] = said.shapes[node]
+    _leave_to_host(graph, chosen, shapes, spare)
+    _check_complete(graph, chosen, claims)
+    # One that could not answer is not asked again for the bodies.
+    order = [x for x in homes if x.name not in claims or claims[x.name].fault is None]
+    known = {home.name: home for home in (*homes, *([spare] if spare else ()))}
+    assembly = _Assembly(graph, known, chosen, shapes)
+    bodies = {
+        step: {key: make_plan(body, order or homes, spare) for key, body in node.graphs()}
+        for node, step in assembly.steps.items()
+        if chosen[node] is None
+    }
+    return Planned(assembly.plan(bodies), claims, assembly.steps, bodies)
+
+
+def _leave_to_host(
+    graph: Graph, chosen: dict[Node, str | None], shapes: dict[Node, Shapes], spare: Home | None
+) -> None:
+    left = [node for node in graph.nodes if node not in chosen]
+    kinds = works(graph) if left else {}
+    for node in left:
+        # A body may hold what the first backend takes: the host drives what it refuses whole.
+        if kinds[node] == "control":
+            chosen[node] = None
+        elif kinds[node] == "shape" and spare is not None:
+            chosen[node] = spare.name
+            shapes[node] = "dynamic"
+
+
+def _is_control(node: Node) -> bool:
+    return get_op(node.op).is_(Trait.CONTROL)
+
+
+def _check_complete(
+    graph: Graph, chosen: Mapping[Node, str | None], claims: Mapping[str, Claimed]
+) -> None:
+    left = [node for node in graph.nodes if node not in chosen]
+    if not left:
+        return
+    node = left[0]
+    reasons = [
+        f"{name}: {said.refusals[node].reason}"
+        for name, said in claims.items()
+        if node in said.refusals
+    ]
+    where = f" ({node.source})" if node.source else ""
+    raise RefusedError(
+        f"{len(left)} of {len(graph.nodes)} nodes run on none of {', '.join(claims)}. The first is "
+        f"{node!r}{where}. {' '.join(reasons)} Allow fallback='warn', or choose another backend."
+    )
+
+
+class _Assembly:
+    """Number the values of a run and cut the regions out."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        homes: Mapping[str, Home],
+        chosen: Mapping[Node, str | None],
+        shapes: Mapping[Node, Shapes],
+    ) -> None:
+        self._graph = graph
+        self._homes = homes
+        self._shapes = shapes
+        self._groups = partition(graph, chosen)
+        self.steps = {n: step for step, (_, nodes) in enumerate(self._groups) for n in nodes}
+        self._places: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
+        self._constants = [v for v in dict.fromkeys(graph.outputs) if v.constant is not None]
+        for value in self._constants:
+            self._places[value] = len(self._places)
+
+    def plan(self, bodies: Mapping[int, Mapping[str, Planned]]) -> Plan:
+        cuts: list[Cut] = []
+        cutter = Cutter(self._graph, [nodes for _, nodes in self._groups])
+        for place, (name, nodes) in enumerate(self._groups):
+            assert name is None or isinstance(name, str)
+            cut, taken, made = cutter.region(place, f"region{place}")
+            for value in made:
+                self._places[value] = len(self._places)
+            cuts.append((self._region(name, nodes, cut), taken, made))
+        frees = self._frees(cuts)
+        steps = [
+            Step(
+                cut.outline,
+                tuple(self._places[v] for v in taken),
+                tuple(self._places[v] for v in made),
+                tuple(self._places[v] for v in frees[index]),
+                {key: planned.plan.course for key, planned in bodies.get(index, {}).items()},
+            )
+            for index, (cut, taken, made) in enumerate(cuts)
+        ]
+        constants = tuple(v.constant.array for v in self._constants if v.constant is not None)
+        outputs = tuple(self._places[v] for v in self._graph.outputs)
+        takes, places = len(self._graph.inputs), len(self._places)
+        return Plan(self._graph, Course(takes, tuple(steps), constants, outputs, places))
+
+    def _frees(self, cuts: Sequence[Cut]) -> list[list[Value]]:
+        """List for each step the values that nobody needs after it."""
+        last = {v: index for index, (_, taken, made) in enumerate(cuts) for v in (*taken, *made)}
+        kept = {*self._graph.outputs, *self._graph.inputs}
+        frees: list[list[Value]] = [[] for _ in cuts]
+        for value, index in last.items():
+            if value not in kept:
+                frees[index].append(value)
+        return frees
+
+    def _region(self, name: str | None, nodes: Sequence[Node], cut: Graph) -> Region:
+        if name is None:
+            return Region(cut, HOST, HOST_DEVICE, "dynamic")
+        static = any(self._shapes[node] != "dynamic" for node in nodes)
+        return Region(cut, name, self._homes[name].device, "static" if static else "dynamic")

@@ -1,0 +1,1 @@
+"""What is kept between processes: measurements, verdicts, quarantine, saved plans."""

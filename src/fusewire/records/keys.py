@@ -1,0 +1,116 @@
+"""Keys of what is remembered: they name all that it depends on, and tell when that changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fusewire.contract.backend import Backend, Config, Device
+from fusewire.ir.graph import Graph
+from fusewire.ir.hash import exact_hash
+from fusewire.options import FALLBACK
+from fusewire.process.machine import kernels_for
+from fusewire.runtime.plan import Outline
+from fusewire.store.key import Key
+
+
+def artifact_key(
+    outline: Outline, shapes: Sequence[tuple[int, ...]], backend: Backend, config: Config
+) -> Key:
+    """Name what an artifact depends on; one that takes any size is kept once."""
+    fields = backend_fields(backend, outline.device, config)
+    return Key("artifact", artifact_fields(outline, shapes, fields))
+
+
+def backend_fields(backend: Backend, device: Device, config: Config) -> tuple[tuple[str, str], ...]:
+    """Name what artifacts depend on beside region and sizes."""
+    its = {f"its_{name}": text for name, text in backend.fingerprint(device).items()}
+    fields: dict[str, object] = {**settings(config), **its, **code_of(backend)}
+    return tuple((name, str(value)) for name, value in fields.items())
+
+
+def artifact_fields(
+    outline: Outline, shapes: Sequence[tuple[int, ...]], fields: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """Put the fields of an artifact's key together."""
+    sizes = " ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
+    own = (
+        ("region", outline.digest),
+        ("shapes", "any" if outline.shapes == "dynamic" else sizes),
+        ("backend", outline.backend),
+        ("device", outline.device.id),
+    )
+    return (*own, *fields)
+
+
+def body_key(plan: Key, body: Graph) -> Key:
+    """Name the plan of a body, within that of the graph around it."""
+    return Key(plan.kind, (*plan.fields, ("body", exact_hash(body))))
+
+
+def settings(config: Config) -> dict[str, object]:
+    """Give as fields what a backend is told."""
+    return {
+        "threads": config.threads or "default",
+        "memory_limit": config.memory_limit or "none",
+        "deterministic": config.deterministic,
+        "options": json.dumps(dict(config.options), sort_keys=True),
+    }
+
+
+def code_of(backend: Backend) -> dict[str, str]:
+    """Give as fields who translates: the state of our code, and of the backend's."""
+    found = getattr(sys.modules.get(type(backend).__module__), "__file__", None)
+    own = _PACKAGE if found is None else str(Path(found).parent)
+    return {"code": state_of_code(), "lowering": state_of(own)}
+
+
+_PACKAGE = str(Path(__file__).parent.parent)
+# Each of them is a field of its own; or compiles nothing.
+_BACKENDS = f"{_PACKAGE}/backends"
+_APART = (_BACKENDS, f"{_PACKAGE}/cli", f"{_PACKAGE}/testing")
+
+
+def code_fields(policy: str) -> dict[str, str]:
+    """Give as fields the state of our code: what all share, and the backends that are meant."""
+    own = f"{_BACKENDS}/{policy}"
+    named = [own, f"{_BACKENDS}/{FALLBACK}"] if Path(own).is_dir() else [_BACKENDS]
+    return {"code": state_of_code(), "backends": " ".join(map(state_of, named))}
+
+
+def state_of_code() -> str:
+    """Tell the code that all backends share from other versions of it."""
+    return state_of(_PACKAGE, _APART)
+
+
+@cache
+def state_of(folder: str, without: tuple[str, ...] = ()) -> str:
+    """Tell code from other code: names, sizes and times of its files."""
+    told, folders = [], [folder]
+    for path in folders:
+        with os.scandir(path) as found:
+            for entry in found:
+                if entry.name.endswith((".py", ".json", ".wgsl")):
+                    state = entry.stat()
+                    told.append(f"{entry.path} {state.st_size} {state.st_mtime_ns}")
+                elif "." in entry.name or entry.name == "__pycache__" or entry.path in without:
+                    continue
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
+
+
+@cache
+def host_fields() -> tuple[tuple[str, str], ...]:
+    """Name what timings depend on beside the engine."""
+    about = kernels_for()
+    features: Any = about["features"]
+    named = {"processor": about["processor"], "cores": about["compute_units"]}
+    named["features"] = " ".join(features)
+    return tuple((name, str(text)) for name, text in named.items())

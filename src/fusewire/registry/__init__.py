@@ -1,0 +1,1 @@
+"""Find backends, frontends and extensions."""

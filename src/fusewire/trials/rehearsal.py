@@ -1,0 +1,105 @@
+"""A whole plan behind the contract, so that a child can run it as it runs a region.
+
+A plan in several regions is timed and judged as one thing, with what its parts hand over, in a
+child that holds the engines concerned. Nothing but a rehearsal: the parent makes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from fusewire.contract.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Config,
+    Device,
+    Exchange,
+    Executable,
+    Fact,
+    Gap,
+    Offer,
+    Refusal,
+    Unavailable,
+)
+from fusewire.contract.region import claim_by_table, edge_slots, first_device, weight_slots
+from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
+from fusewire.planning.claims import Home
+from fusewire.planning.planner import make_plan
+from fusewire.process.trial import backend_of
+from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.plan import Course
+from fusewire.trials.contact import Maker
+
+REFERENCE = "fusewire.trials.rehearsal:Rehearsal"
+# Options of the rehearsal itself; others are for the first of the backends.
+_OWN = ("rehearsed", "spare")
+
+
+def rehearsed(config: Config, home: Home, reference: str, spare: str) -> Config:
+    """Say what is rehearsed: the references of a backend, and of what runs the rest."""
+    own = {"rehearsed": reference, "spare": spare, "at": home.device.id}
+    return Config(
+        config.threads, config.memory_limit, config.deterministic, {**config.options, **own}
+    )
+
+
+@final
+class Rehearsal(Backend):
+    """Plans a graph again, for the backends that it is told, and runs the plan."""
+
+    @property
+    def info(self) -> BackendInfo:
+        """Who this is."""
+        return BackendInfo("rehearsal", "1", "A plan in a child.", "fusewire")
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        """None of its own."""
+        return ()
+
+    @property
+    def exchange(self) -> Exchange:
+        """Arrays of the host."""
+        return Exchange(needs_contiguous=False)
+
+    def probe(self) -> list[Device | Unavailable]:
+        """The host."""
+        return [Device("cpu", "the host")]
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        """Take all of it."""
+        return claim_by_table(graph, lambda node: None, shapes="dynamic")
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        """Write it down; the engines compile when it is loaded."""
+        text = print_graph(region).encode()
+        weights = weight_slots(region, INLINE_BYTES + 1)
+        launch: dict[str, Fact] = {**config.options, "deterministic": config.deterministic}
+        if config.threads is not None:
+            launch["threads"] = config.threads
+        return Artifact("rebuild", text, (*edge_slots(region), *weights), launch=launch)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        """Plan it, and make a runner of the plan."""
+        constants = {digest: Constant.of(array) for digest, array in weights.items()}
+        graph = parse_graph(artifact.payload.decode(), constants)
+        launch: dict[str, Any] = dict(artifact.launch)
+        home, spare = (_home(launch.pop(name), launch.get("at")) for name in _OWN)
+        launch.pop("at")
+        threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
+        maker = Maker(home, spare, Config(threads, None, deterministic, launch), "allow")
+        homes = [home] if home.name == spare.name else [home, spare]
+
+        def course(part: Graph) -> Course:
+            return make_plan(part, homes, spare).plan.course
+
+        return PlanRunner(course(graph), maker.make, maker.rescue, course)
+
+
+def _home(reference: str, device: str | None) -> Home:
+    backend = backend_of(reference)
+    found = [x for x in backend.probe() if isinstance(x, Device) and x.id == device]
+    return Home(backend, found[0] if found else first_device(backend))
