@@ -189,8 +189,12 @@ def page(reports: list[Report], rescued: list[Report]) -> Iterator[str]:
         for flag, found in REGISTRY.capabilities(report["backend"]).items():
             yield f"- {report['backend']}, {flag}: {found.reason}"
     for report in reports:
-        for title, *statuses in (("refuses", "refused"), ("takes in part", "partial"),
-                                 ("has a gap in", "gap"), ("fails", "failed")):  # fmt: skip
+        for title, *statuses in (
+            ("refuses", "refused"),
+            ("takes in part", "partial"),
+            ("has a gap in", "gap"),
+            ("fails", "failed"),
+        ):
             if lines := list(reasons(report, *statuses)):
                 yield f"\n## What {report['backend']} {title}\n"
                 yield from lines

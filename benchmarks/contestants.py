@@ -103,9 +103,10 @@ def openvino(task: Task, inputs: Mapping[str, Array]) -> Entrant:
     import openvino
 
     settings = {
-        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
         "INFERENCE_NUM_THREADS": task.threads,
-    }  # fmt: skip
+    }
     compiled = openvino.Core().compile_model(task.model, "CPU", settings)
     request, given = compiled.create_infer_request(), compiled.create_infer_request()
     for name, array in inputs.items():
@@ -181,9 +182,24 @@ def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
     seconds = time.perf_counter() - start
     why = program.why()
     tried = [
-        {k: getattr(row, k) for k in ("name", "backend", "form", "status", "reason", "seconds",
-         "error", "regions", "elsewhere", "is_chosen", "cache")} for row in why.tried
-    ]  # fmt: skip
+        {
+            k: getattr(row, k)
+            for k in (
+                "name",
+                "backend",
+                "form",
+                "status",
+                "reason",
+                "seconds",
+                "error",
+                "regions",
+                "elsewhere",
+                "is_chosen",
+                "cache",
+            )
+        }
+        for row in why.tried
+    ]
     about = {"backend": why.backend, "tried": tried, "notes": why.notes, "ready": seconds}
 
     def run() -> Sequence[Any]:

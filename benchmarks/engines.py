@@ -90,13 +90,21 @@ def measure(name: str, args: argparse.Namespace) -> Row:
 
     def player(engine: str, who: str) -> Player:
         task = Task(
-            engine, name, str(path), str(folder / "inputs.npz"), str(folder / f"{who}.npz"),
-            args.threads, args.align, args.budget,
-        )  # fmt: skip
+            engine,
+            name,
+            str(path),
+            str(folder / "inputs.npz"),
+            str(folder / f"{who}.npz"),
+            args.threads,
+            args.align,
+            args.budget,
+        )
         settings = {
-            "FUSEWIRE_CACHE": str(folder / "plans"), "NPROC": str(args.threads),
-            "OPENBLAS_NUM_THREADS": str(args.threads), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-        }  # fmt: skip
+            "FUSEWIRE_CACHE": str(folder / "plans"),
+            "NPROC": str(args.threads),
+            "OPENBLAS_NUM_THREADS": str(args.threads),
+            "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        }
         return Player(asdict(task), settings)
 
     with player("fusewire", "choice") as chooser:
@@ -106,8 +114,12 @@ def measure(name: str, args: argparse.Namespace) -> Row:
     try:
         row = timed(name, players, player, folder, args.seconds)
     except Gone as error:
-        row = {"name": name, "is_zoo": name not in WORKLOADS, "verdict": "fail",
-               "because": f"a contestant ended: {error}"}  # fmt: skip
+        row = {
+            "name": name,
+            "is_zoo": name not in WORKLOADS,
+            "verdict": "fail",
+            "because": f"a contestant ended: {error}",
+        }
     finally:
         for one in players.values():
             one.close()
@@ -115,10 +127,16 @@ def measure(name: str, args: argparse.Namespace) -> Row:
     if not is_recalled(row) and row["verdict"] == "pass":
         row |= {"verdict": "unclear", "because": "the choice was not recalled: its code changed"}
     return {
-        **row, "choice": choice, "load": load, "budget": args.budget, "threads": args.threads,
-        "align": args.align, "versions": {x: version(x) for x in PACKAGES},
-        "date": time.strftime("%Y-%m-%d"), "machine": machine(),
-    }  # fmt: skip
+        **row,
+        "choice": choice,
+        "load": load,
+        "budget": args.budget,
+        "threads": args.threads,
+        "align": args.align,
+        "versions": {x: version(x) for x in PACKAGES},
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": machine(),
+    }
 
 
 def is_recalled(row: Row) -> bool:
@@ -180,11 +198,16 @@ def run(names: Sequence[str], args: argparse.Namespace) -> None:
         row = measure(name, args)
         row["seconds"] = time.monotonic() - start
         path.write_text(json.dumps(row, indent=1))
-        said = f"{row['because']}" if "ratio" not in row else (
-            f"{row['choice']['backend']} {row['ratio']:.3f} {row['verdict']}"
-        )  # fmt: skip
-        print(f"[{place}/{len(names)}] {name}: {said}, {row['seconds']:.0f} s",
-              file=sys.stderr, flush=True)  # fmt: skip
+        said = (
+            f"{row['because']}"
+            if "ratio" not in row
+            else (f"{row['choice']['backend']} {row['ratio']:.3f} {row['verdict']}")
+        )
+        print(
+            f"[{place}/{len(names)}] {name}: {said}, {row['seconds']:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def main() -> None:

@@ -176,8 +176,11 @@ def measure(crashes: int, hangs: int, most_latency: float = MOST_LATENCY) -> dic
         problems += [] if isinstance(survivor, Contact) else [f"afterwards: {survivor}"]
     after = left()
     growth = resident(os.getpid()) - settled
-    problems += [f"{key}: {before[key]} before, {after[key]} after" for key in after
-                 if after[key] > before[key]]  # fmt: skip
+    problems += [
+        f"{key}: {before[key]} before, {after[key]} after"
+        for key in after
+        if after[key] > before[key]
+    ]
     if growth > MOST_GROWTH:
         problems.append(f"memory grew by {growth} bytes")
     return {

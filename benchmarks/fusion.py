@@ -60,7 +60,8 @@ PATTERNS: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
         ((8, 64, 56, 56), (64, 64, 3, 3), (64,)),
     ),
     "convolution + batch norm + relu": (
-        batch_norm, ((8, 64, 56, 56), (64, 64, 3, 3), (64,)),
+        batch_norm,
+        ((8, 64, 56, 56), (64, 64, 3, 3), (64,)),
     ),
     "linear + gelu": (
         lambda x, w, b: ops.gelu(ops.linear(x, w, b)),
@@ -75,9 +76,10 @@ PATTERNS: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "rms norm": (lambda x, s: ops.rms_norm(x, s), ((ROWS, HIDDEN), (HIDDEN,))),
     "attention": (lambda q, k, v: ops.attention(q, k, v), ((8, 12, 128, 64),) * 3),
     "mixed: pool, scale, sigmoid": (
-        lambda x: x * ops.sigmoid(ops.global_average_pool(x)), ((8, 64, 56, 56),),
+        lambda x: x * ops.sigmoid(ops.global_average_pool(x)),
+        ((8, 64, 56, 56),),
     ),
-}  # fmt: skip
+}
 
 
 def pattern_graph(name: str) -> Graph:

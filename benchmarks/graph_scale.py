@@ -41,8 +41,17 @@ class Decoder:
         rng = np.random.default_rng(0)
         self.batch = symbol("batch")
         self.x = Value(TensorType(float32, (self.batch, 16, WIDTH)), "x")
-        shapes = {"q": (64, 64), "k": (64, 64), "v": (64, 64), "o": (64, 64), "up": (64, 128),
-                  "gate": (64, 128), "down": (128, 64), "scale": (64,), "bias": (64,)}  # fmt: skip
+        shapes = {
+            "q": (64, 64),
+            "k": (64, 64),
+            "v": (64, 64),
+            "o": (64, 64),
+            "up": (64, 128),
+            "gate": (64, 128),
+            "down": (128, 64),
+            "scale": (64,),
+            "bias": (64,),
+        }
         self.weights = {
             key: constant(rng.standard_normal(shape).astype(np.float32) * 0.1, key)
             for key, shape in shapes.items()

@@ -178,8 +178,10 @@ def mutate(count: int, processes: int, zoo: bool, first: int = 0) -> Row:
     begun = time.monotonic()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
-        running = {lane: _worker(first + lane, first + count, processes, folder, zoo)
-                   for lane in range(processes)}  # fmt: skip
+        running = {
+            lane: _worker(first + lane, first + count, processes, folder, zoo)
+            for lane in range(processes)
+        }
         seen: dict[int, tuple[str, float, float]] = {}
         while running:
             time.sleep(0.5)

@@ -48,9 +48,12 @@ class Player:
     def __init__(self, task: Mapping[str, Any], settings: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.contestants", json.dumps(task)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
             env={**os.environ, **settings},
-        )  # fmt: skip
+        )
         self.pid = self._process.pid
         self.ready: dict[str, Any] = self._read(START_SECONDS)
 
@@ -136,9 +139,10 @@ class Match:
     def best(self) -> str:
         """Name the bare engine that is best of those who were in all rounds."""
         close = [
-            who for who in self.samples
+            who
+            for who in self.samples
             if who not in ("fusewire", "again") and len(self.samples[who]) == self.rounds
-        ]  # fmt: skip
+        ]
         return min(close, key=self.median)
 
     def is_clear(self) -> bool:
@@ -158,9 +162,12 @@ class Match:
         }
         return {
             "bare": {w: times[w] for w in times if w not in ("fusewire", "again")},
-            "ours": times["fusewire"], "again": times["again"], "twice": self.twice,
-            "rounds": self.rounds, "disturbed": self.disturbed,
-        }  # fmt: skip
+            "ours": times["fusewire"],
+            "again": times["again"],
+            "twice": self.twice,
+            "rounds": self.rounds,
+            "disturbed": self.disturbed,
+        }
 
     def _round(self, names: Sequence[str], turn: int) -> None:
         turn %= len(names)
@@ -212,9 +219,14 @@ def verdict(match: Match) -> dict[str, Any]:
     else:
         came = "pass" if ratio <= max(bar, noise[1]) else "fail"
     return {
-        "best": best, "ratio": ratio, "interval": (low, high), "aa": statistics.median(same),
-        "aa_interval": noise, "bar": bar, "verdict": came,
-    }  # fmt: skip
+        "best": best,
+        "ratio": ratio,
+        "interval": (low, high),
+        "aa": statistics.median(same),
+        "aa_interval": noise,
+        "bar": bar,
+        "verdict": came,
+    }
 
 
 def apart(folder: Path, names: Sequence[str]) -> dict[str, float]:

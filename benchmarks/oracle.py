@@ -126,8 +126,10 @@ def classifier(rng: np.random.Generator) -> Net:
 
 
 NETS: dict[str, Callable[[np.random.Generator], Net]] = {
-    "mlp": mlp, "residual": residual, "convolution": convolution,
-}  # fmt: skip
+    "mlp": mlp,
+    "residual": residual,
+    "convolution": convolution,
+}
 HARDER: dict[str, Callable[[np.random.Generator], Net]] = {**NETS, "classifier": classifier}
 
 Contract = Callable[[Array, Array], Array]
@@ -194,11 +196,16 @@ def run_torch(graph: Graph, x: Array) -> dict[Value, Array]:
         return functional.conv2d(x, w, b, strides, [p[0] for p in padding])
 
     table: dict[str, Callable[..., Any]] = {
-        "add": torch.add, "matmul": torch.matmul, "relu": torch.relu, "tanh": torch.tanh,
-        "gelu": lambda x, approximate: functional.gelu(x), "layer_norm": layer_norm,
-        "conv": conv, "reshape": lambda x, shape: x.reshape(shape),
+        "add": torch.add,
+        "matmul": torch.matmul,
+        "relu": torch.relu,
+        "tanh": torch.tanh,
+        "gelu": lambda x, approximate: functional.gelu(x),
+        "layer_norm": layer_norm,
+        "conv": conv,
+        "reshape": lambda x, shape: x.reshape(shape),
         "global_average_pool": lambda x: x.mean((2, 3), keepdim=True),
-    }  # fmt: skip
+    }
     values: dict[Value, Array] = {graph.inputs[0]: x}
     with torch.no_grad():
         for node in graph.nodes:

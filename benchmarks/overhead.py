@@ -33,9 +33,13 @@ def child(*command: str) -> Any:
     """Run a module of this folder in a process of its own, and read what it prints."""
     path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
     done = subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, env={**os.environ, "PYTHONPATH": path},
-        stdout=subprocess.PIPE, check=True, text=True,
-    )  # fmt: skip
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
     return json.loads(done.stdout)
 
 

@@ -99,8 +99,11 @@ def measure(faults: list[str], phases: list[str], policies: list[str]) -> dict[s
             problems.append(f"{fault} at {phase}, {policy}: {wrong}")
         seconds.setdefault(fault, []).append(time.perf_counter() - start)
     after = left()
-    problems += [f"{key}: {before[key]} before, {after[key]} after" for key in after
-                 if after[key] > before[key]]  # fmt: skip
+    problems += [
+        f"{key}: {before[key]} before, {after[key]} after"
+        for key in after
+        if after[key] > before[key]
+    ]
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         "combinations": len(combinations),

@@ -50,12 +50,15 @@ def main() -> None:
     args = parser.parse_args()
     zoo: Any = import_module("zoo")
     lines = [
-        "# What is raised in real models", "",
+        "# What is raised in real models",
+        "",
         f"`python benchmarks/raising.py --write`, 2026-11-15, onnx {version('onnx')}. Nodes of the "
         "main graph, before and after all rewriting; models in which nothing is raised are left "
-        "out. A count of refusals is that of nodes that are still there.", "",
-        "| model | nodes | after | raised | refused |", "|---|---:|---:|---|---|",
-    ]  # fmt: skip
+        "out. A count of refusals is that of nodes that are still there.",
+        "",
+        "| model | nodes | after | raised | refused |",
+        "|---|---:|---:|---|---|",
+    ]
     for name in args.names or zoo.MODELS:
         before, after, fired, refused = looked_at(zoo, name)
         shown = ", ".join(f"{n} {rule.removeprefix('raise-')}" for rule, n in fired.items())

@@ -216,16 +216,19 @@ TITLES = {
 def page(found: dict[str, dict[str, Outcome]]) -> str:
     """Write the table, and each model that is not the same."""
     lines = [
-        "# Read, saved, read again", "",
+        "# Read, saved, read again",
+        "",
         "`python benchmarks/roundtrip.py --write`, 2026-11-15, onnx "
-        f"{version('onnx')}, NumPy {version('numpy')}, Linux x86_64.", "",
+        f"{version('onnx')}, NumPy {version('numpy')}, Linux x86_64.",
+        "",
         "*Same*: the structural hash is the same. *Otherwise*: another graph that means the same, "
         "and gave right answers on the reference. *Not saved*: ONNX has nothing for it up to opset "
         f"{OPSETS[-1]}. *Not read*: refused the first time. *Invalid*: the checker of onnx, with "
-        "`full_check`, says so.", "",
+        "`full_check`, says so.",
+        "",
         f"| | {' | '.join(STATUSES)} | invalid | with local functions |",
         f"|---|{'---:|' * (len(STATUSES) + 2)}",
-    ]  # fmt: skip
+    ]
     for part, outcomes in found.items():
         counts = Counter(o.status for o in outcomes.values())
         local = sum(o.functions > 0 for o in outcomes.values())

@@ -152,8 +152,18 @@ def _strace(parent: Path, k: int, error: str, call: str) -> tuple[list[str], int
     fault = "signal=KILL" if error == "SIGKILL" else f"error={error}"
     child = fork(lambda fd: _wait_and_use(folder, fd))
     os.read(child.fd, 1)
-    command = ["strace", "-q", "-p", str(child.pid), "-o", str(log), "-e", f"trace={call}", "-e",
-               f"inject={call}:{fault}:when={k}"]  # fmt: skip
+    command = [
+        "strace",
+        "-q",
+        "-p",
+        str(child.pid),
+        "-o",
+        str(log),
+        "-e",
+        f"trace={call}",
+        "-e",
+        f"inject={call}:{fault}:when={k}",
+    ]
     tracer = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     while "TracerPid:\t0" in Path(f"/proc/{child.pid}/status").read_text():
         if tracer.poll() is not None:
@@ -207,9 +217,13 @@ def measure(given: argparse.Namespace) -> Row:
                     count, reached = count + 1, reached + 1
     shutil.rmtree(parent)
     return {
-        "by": "strace" if given.strace else "fusewire.store.files", "calls": calls,
-        "errors": len(ERRORS), "cases": count, "reached": reached, "problems": problems[:20],
-    }  # fmt: skip
+        "by": "strace" if given.strace else "fusewire.store.files",
+        "calls": calls,
+        "errors": len(ERRORS),
+        "cases": count,
+        "reached": reached,
+        "problems": problems[:20],
+    }
 
 
 if __name__ == "__main__":

@@ -171,10 +171,15 @@ def measure(given: argparse.Namespace) -> Row:
     if left:
         problems.append(f"{left} files of dead writers stay")
     return {
-        "writer": given.writer, "kills": given.count, "size": given.size, "torn": rounds_torn,
+        "writer": given.writer,
+        "kills": given.count,
+        "size": given.size,
+        "torn": rounds_torn,
         "killed_while_writing": caught if given.writer == "ours" else "not seen",
-        "left_after_sweep": left, "put_ms": round(put * 1e3, 2), "problems": problems[:10],
-    }  # fmt: skip
+        "left_after_sweep": left,
+        "put_ms": round(put * 1e3, 2),
+        "problems": problems[:10],
+    }
 
 
 if __name__ == "__main__":

@@ -111,8 +111,11 @@ def measure(given: argparse.Namespace) -> Row:
     warnings.simplefilter("error")
     folder = Path(tempfile.mkdtemp(prefix="store-mutations-", dir=QUICK))
     store, draw = Store(folder / "cache"), random.Random(given.seed)
-    payloads = {KEY: draw.randbytes(SIZE), OTHER: draw.randbytes(SIZE),
-                LARGE: draw.randbytes(LARGE_SIZE)}  # fmt: skip
+    payloads = {
+        KEY: draw.randbytes(SIZE),
+        OTHER: draw.randbytes(SIZE),
+        LARGE: draw.randbytes(LARGE_SIZE),
+    }
     paths = {key: store.path / f"{key.digest}.entry" for key in payloads}
     wholes = {}
     for key, payload in payloads.items():
@@ -141,9 +144,12 @@ def measure(given: argparse.Namespace) -> Row:
     finally:
         shutil.rmtree(folder)
     return {
-        "mutants": counts.total(), "found": counts.total() - len(problems),
-        "entry_bytes": len(wholes[KEY]), "kinds": dict(counts), "problems": problems[:10],
-    }  # fmt: skip
+        "mutants": counts.total(),
+        "found": counts.total() - len(problems),
+        "entry_bytes": len(wholes[KEY]),
+        "kinds": dict(counts),
+        "problems": problems[:10],
+    }
 
 
 if __name__ == "__main__":

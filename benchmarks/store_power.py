@@ -210,8 +210,12 @@ def measure(given: argparse.Namespace) -> Row:
             problems += [f"after {at} of {recorder.time}: {said}" for said in found]
             shutil.rmtree(folder)
     shutil.rmtree(parent)
-    return {"operations": operations, "states": given.count, "distinct": len(seen),
-            "problems": problems[:10]}  # fmt: skip
+    return {
+        "operations": operations,
+        "states": given.count,
+        "distinct": len(seen),
+        "problems": problems[:10],
+    }
 
 
 if __name__ == "__main__":

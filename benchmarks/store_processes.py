@@ -83,8 +83,9 @@ def measure(given: argparse.Namespace) -> Row:
     folder = Path(tempfile.mkdtemp(prefix="store-processes-"))
     (folder / "cache").mkdir(mode=0o700)
     gate, opener = os.pipe()
-    children = [fork(lambda fd: _enter(opener, folder, expected, gate, fd))
-                for _ in range(given.processes)]  # fmt: skip
+    children = [
+        fork(lambda fd: _enter(opener, folder, expected, gate, fd)) for _ in range(given.processes)
+    ]
     start = time.monotonic()
     os.close(opener)
     killed = _kill(children, given.killed, folder, draw)
@@ -108,10 +109,16 @@ def measure(given: argparse.Namespace) -> Row:
     locks = len(list((folder / "cache").glob("*.lock")))
     shutil.rmtree(folder)
     return {
-        "processes": given.processes, "keys": given.keys, "killed": len(died),
-        "makes": dict(makes), "entries": checked.good, "left": len(left), "locks_left": locks,
-        "all_done_seconds": round(seconds, 2), "problems": (problems + left)[:10],
-    }  # fmt: skip
+        "processes": given.processes,
+        "keys": given.keys,
+        "killed": len(died),
+        "makes": dict(makes),
+        "entries": checked.good,
+        "left": len(left),
+        "locks_left": locks,
+        "all_done_seconds": round(seconds, 2),
+        "problems": (problems + left)[:10],
+    }
 
 
 def _enter(opener: int, folder: Path, expected: list[bytes], gate: int, fd: int) -> None:

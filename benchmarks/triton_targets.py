@@ -91,10 +91,15 @@ def suite(bench: Bench) -> Rows:
         print({name: dict(counts) for name, counts in texts.items()}, flush=True)
     head = ["target", "kernels", "compiled", "MB", "seconds"]
     return [head] + [
-        [name, f"{c['kernels']:,}", f"{c['compiled']:,}", f"{c['bytes'] / 1e6:.1f}",
-         f"{c['milliseconds'] / 1e3:,.0f}"]
+        [
+            name,
+            f"{c['kernels']:,}",
+            f"{c['compiled']:,}",
+            f"{c['bytes'] / 1e6:.1f}",
+            f"{c['milliseconds'] / 1e3:,.0f}",
+        ]
         for name, c in texts.items()
-    ]  # fmt: skip
+    ]
 
 
 def _batches(bench: Bench) -> Iterator[list[Graph]]:
@@ -117,8 +122,15 @@ def _batches(bench: Bench) -> Iterator[list[Graph]]:
 
 def compile_zoo(bench: Bench) -> Rows:
     """Compile models for every target, if Triton takes all of them."""
-    rows = [["model", "nodes", "kernels", "launches",
-             *(f"{t}: compiled, s, most registers, spilled B" for t in bench.targets)]]  # fmt: skip
+    rows = [
+        [
+            "model",
+            "nodes",
+            "kernels",
+            "launches",
+            *(f"{t}: compiled, s, most registers, spilled B" for t in bench.targets),
+        ]
+    ]
     for name in bench.options.names or zoo.MODELS:
         graph, _ = _model(name)
         said = ask(bench.home, graph)
@@ -170,15 +182,24 @@ def run_zoo(bench: Bench) -> Rows:
         if verdict.status != "right":
             bench.failed.append(f"{name}: {verdict.reason}")
         programs = sum(item.programs for item in program.launches)
-        rows.append([name, str(len(program.functions)), f"{programs:,}", f"{seconds:.0f}",
-                     f"{verdict.status}, {verdict.error:.2f} of the tolerance"])  # fmt: skip
+        rows.append(
+            [
+                name,
+                str(len(program.functions)),
+                f"{programs:,}",
+                f"{seconds:.0f}",
+                f"{verdict.status}, {verdict.error:.2f} of the tolerance",
+            ]
+        )
         print(rows[-1], flush=True)
     return rows
 
 
 WORKS: dict[str, Callable[[Bench], Rows]] = {
-    "suite": suite, "zoo": compile_zoo, "run": run_zoo,
-}  # fmt: skip
+    "suite": suite,
+    "zoo": compile_zoo,
+    "run": run_zoo,
+}
 
 
 def report(options: argparse.Namespace, rows: Rows, failed: Sequence[str], seconds: float) -> str:
@@ -186,12 +207,17 @@ def report(options: argparse.Namespace, rows: Rows, failed: Sequence[str], secon
     said = " ".join(sys.argv[1:])
     host = f"Python {platform.python_version()}, NumPy {np.__version__}, {os.cpu_count()} cores"
     lines = [
-        f"## {options.work}", "",
+        f"## {options.work}",
+        "",
         f"`python benchmarks/triton_targets.py {said}`, {datetime.now(UTC):%Y-%m-%d}, "
-        f"{seconds:.0f} s, Triton {TritonBackend().info.version}, {host}.", "",
-        *(f"| {' | '.join(row)} |" for row in rows), "",
-        f"**{len(failed)} failures.**", *(f"- {line}" for line in failed), "",
-    ]  # fmt: skip
+        f"{seconds:.0f} s, Triton {TritonBackend().info.version}, {host}.",
+        "",
+        *(f"| {' | '.join(row)} |" for row in rows),
+        "",
+        f"**{len(failed)} failures.**",
+        *(f"- {line}" for line in failed),
+        "",
+    ]
     lines.insert(5, f"|{'---|' * len(rows[0])}")
     return "\n".join(lines)
 

@@ -155,16 +155,18 @@ def main() -> int:
     os.environ["FUSEWIRE_CACHE"] = folder.name
     asked = f"--budget {options.budget:g} --rounds {options.rounds} --side {options.side}"
     lines = [
-        "# Kernels tuned: level 3", "",
+        "# Kernels tuned: level 3",
+        "",
         f"`python benchmarks/tuning.py {' '.join(options.models)} {asked}`, "
         f"{datetime.now(UTC):%Y-%m-%d}, {DEVICE.name}, {DEVICE.facts['driver']}, "
         f"wgpu {BACKEND.info.version}, {os.cpu_count()} cores. "
         + ("The device is a software one. " if DEVICE.is_software else "")
-        + "Ratios are medians of rounds, with the 95% interval of the median.", "",
+        + "Ratios are medians of rounds, with the 95% interval of the median.",
+        "",
         "| model | kernels cut otherwise | kept | untuned ms | tuned / untuned | A/A "
         "| on the device: tuned / untuned | A/A | seconds of tuning |",
         "|---|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+    ]
     notes: list[str] = []
     for name in options.models:
         row, said = model_row(name, options.budget, options.rounds)

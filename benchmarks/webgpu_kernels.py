@@ -84,8 +84,10 @@ def patterns(elements: int, rounds: int) -> list[str]:
             (rows, scale),
         ),
     }
-    lines = ["| pattern | kernels | fused ms | unfused ms | fused / unfused | A/A |",
-             "|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| pattern | kernels | fused ms | unfused ms | fused / unfused | A/A |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, (function, inputs) in cases.items():
         graph = fw.trace(function, *inputs)
         artifact = BACKEND.compile(graph, DEVICE, Config())

@@ -75,13 +75,15 @@ def main() -> int:
                 rows["empty"].append(start(fresh))
             rows["warm"].append(start(kept))
     lines = [
-        "# First answers on WebGPU", "",
+        "# First answers on WebGPU",
+        "",
         f"`python benchmarks/webgpu_start.py --times {options.times}`, "
         f"{datetime.now(UTC):%Y-%m-%d}, {engine.info.name} {engine.info.version}, {device.name}, "
-        f"{device.facts['driver']}; matmul, gelu, layer norm, softmax. Medians, in seconds.", "",
+        f"{device.facts['driver']}; matmul, gelu, layer norm, softmax. Medians, in seconds.",
+        "",
         "| Mesa's shader cache | open the device | compile | first call | second call |",
         "|---|---|---|---|---|",
-    ]  # fmt: skip
+    ]
     for name, found in rows.items():
         medians = np.median(np.array(found), axis=0)
         lines.append(f"| {name} | {' | '.join(f'{seconds:.3f}' for seconds in medians)} |")

@@ -145,11 +145,14 @@ def attention_weights(draw: Draw, size: int) -> list[Any]:
 def encoder_weights(draw: Draw, size: int) -> list[Any]:
     return [
         [
-            attention_weights(draw, size), draw.norm(size),
-            draw.linear(size, 4 * size), draw.linear(4 * size, size), draw.norm(size),
+            attention_weights(draw, size),
+            draw.norm(size),
+            draw.linear(size, 4 * size),
+            draw.linear(4 * size, size),
+            draw.norm(size),
         ]
         for _ in range(6)
-    ]  # fmt: skip
+    ]
 
 
 def unit_weights(draw: Draw, *filters: int) -> list[Any]:
@@ -162,8 +165,16 @@ def mobile_weights(draw: Draw) -> list[Any]:
 
 def resnet_weights(draw: Draw) -> list[Any]:
     blocks, given = [], 64
-    for made, first in ((64, True), (64, False), (128, True), (128, False),
-                        (256, True), (256, False), (512, True), (512, False)):  # fmt: skip
+    for made, first in (
+        (64, True),
+        (64, False),
+        (128, True),
+        (128, False),
+        (256, True),
+        (256, False),
+        (512, True),
+        (512, False),
+    ):
         block = [unit_weights(draw, made, given, 3, 3), unit_weights(draw, made, made, 3, 3)]
         short = [unit_weights(draw, made, given, 1, 1)] if first and made != given else []
         blocks.append([*block, *short])
@@ -205,9 +216,7 @@ def _layers(draw: Draw) -> list[Any]:
 
 
 WORKLOADS: dict[str, Workload] = {
-    **{
-        f"8 elementwise, 1e{n}": Workload(eight, _none, _normal((10**n,))) for n in (3, 5, 7)
-    },
+    **{f"8 elementwise, 1e{n}": Workload(eight, _none, _normal((10**n,))) for n in (3, 5, 7)},
     **{
         f"matmul {n} + gelu": Workload(
             dense, partial(Draw.linear, given=n, made=n), _normal((n, n))
@@ -215,23 +224,33 @@ WORKLOADS: dict[str, Workload] = {
         for n in (64, 256, 1024, 2048)
     },
     "layer norm + residual 8x128x768": Workload(
-        lambda k, w, x, y: k.layer_norm(x + y, *w), lambda d: d.norm(768),
+        lambda k, w, x, y: k.layer_norm(x + y, *w),
+        lambda d: d.norm(768),
         _normal((8, 128, 768), (8, 128, 768)),
     ),
     "softmax 8x12x128x128": Workload(
         lambda k, w, x: k.softmax(x), _none, _normal((8, 12, 128, 128))
     ),
     **_batched(
-        "attention 768", partial(attend, heads=12), partial(attention_weights, size=768),
-        POSITIONS, 768,
+        "attention 768",
+        partial(attend, heads=12),
+        partial(attention_weights, size=768),
+        POSITIONS,
+        768,
     ),
     **_batched(
-        "encoder x6 384", partial(encode, heads=6), partial(encoder_weights, size=384),
-        POSITIONS, 384,
+        "encoder x6 384",
+        partial(encode, heads=6),
+        partial(encoder_weights, size=384),
+        POSITIONS,
+        384,
     ),
     **_batched(
-        "encoder x6 768", partial(encode, heads=12), partial(encoder_weights, size=768),
-        POSITIONS, 768,
+        "encoder x6 768",
+        partial(encode, heads=12),
+        partial(encoder_weights, size=768),
+        POSITIONS,
+        768,
     ),
     **_batched(
         "conv 3x3 + bn + relu", conv_relu, lambda d: unit_weights(d, 64, 64, 3, 3), 64, 56, 56
@@ -247,8 +266,9 @@ WORKLOADS: dict[str, Workload] = {
         lambda k, w, x: k.np.argmax(x, axis=1), _none, _normal((1000, 10000))
     ),
     "embedding + sum": Workload(
-        lambda k, w, x: k.np.sum(k.take(w[0], x), axis=1), lambda d: [d.normal(30_000, 512)],
+        lambda k, w, x: k.np.sum(k.take(w[0], x), axis=1),
+        lambda d: [d.normal(30_000, 512)],
         lambda d: [d.rng.integers(0, 30_000, (32, 64))],
     ),
     "tiny MLP": Workload(mlp, _layers, _normal((1, 16))),
-}  # fmt: skip
+}

@@ -63,9 +63,13 @@ def _inputs(name: str, variant: int) -> list[Any]:
 
 
 def _engine(
-    path: str, engine: str, fallback: str, given: list[Any], oracle: Oracle,
+    path: str,
+    engine: str,
+    fallback: str,
+    given: list[Any],
+    oracle: Oracle,
     programs: dict[tuple[str, str], Any],
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     start = time.perf_counter()
     try:
         program = programs.get((engine, fallback))
@@ -95,9 +99,13 @@ def _judged(oracle: Oracle, run: Any, given: list[Any]) -> dict[str, Any]:
     outputs = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
     verdict = oracle.judge(outputs)
     return {
-        "status": verdict.status, "error": verdict.error, "unjudged": verdict.unjudged,
-        "reason": verdict.reason, "codes": verdict.codes_differ, "first call": first,
-    }  # fmt: skip
+        "status": verdict.status,
+        "error": verdict.error,
+        "unjudged": verdict.unjudged,
+        "reason": verdict.reason,
+        "codes": verdict.codes_differ,
+        "first call": first,
+    }
 
 
 _SESSIONS: dict[str, Any] = {}
@@ -152,11 +160,15 @@ def _compared(path: str, engine: str, given: list[Any], seconds: float) -> dict[
     ways = {"bare": run, "ours": lambda: program(*given), "again": again}
     found = interleaved(ways, seconds=seconds, pause=_PAUSE)
     return {
-        "bare": found["bare"].median, "ours": found["ours"].median,
-        "ratio": ratio(found["ours"], found["bare"]), "noise": ratio(found["again"], found["bare"]),
-        "spread": found["ours"].spread, "rounds": len(found["bare"].samples),
-        "load": loaded, "compile": made,
-    }  # fmt: skip
+        "bare": found["bare"].median,
+        "ours": found["ours"].median,
+        "ratio": ratio(found["ours"], found["bare"]),
+        "noise": ratio(found["again"], found["bare"]),
+        "spread": found["ours"].spread,
+        "rounds": len(found["bare"].samples),
+        "load": loaded,
+        "compile": made,
+    }
 
 
 def _bare_onnxruntime(path: str, given: list[Any]) -> Any:
@@ -173,9 +185,10 @@ def _bare_openvino(path: str, given: list[Any]) -> Any:
 
     core = openvino.Core()
     settings = {
-        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
         "INFERENCE_NUM_THREADS": THREADS,
-    }  # fmt: skip
+    }
     request = core.compile_model(path, "CPU", settings).create_infer_request()
     fixed = [np.ascontiguousarray(x) for x in given]
 

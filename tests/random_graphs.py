@@ -106,8 +106,12 @@ def _ops_by_family() -> dict[str, list[Op[Any]]]:
 
 # What a graph grows by, with weights.
 _STEPS: dict[str, int] = {
-    "sampled": 8, "chained": 8, "ruled": 5, "shaped": 2, "branched": 1,
-}  # fmt: skip
+    "sampled": 8,
+    "chained": 8,
+    "ruled": 5,
+    "shaped": 2,
+    "branched": 1,
+}
 
 
 @dataclass
@@ -193,9 +197,10 @@ class _Grower:
     def fitting(self, of: DType, shape: tuple[int, ...]) -> Value | None:
         """Find or adapt a value of the pool; None if there is nothing to adapt."""
         held = [
-            v for v in self.pool
+            v
+            for v in self.pool
             if isinstance(v.type, TensorType) and (v.type.dtype is of or of in CASTABLE)
-        ]  # fmt: skip
+        ]
         exact = [v for v in held if v.tensor.dtype is of and self.arrays[v].shape == shape]
         if exact and self.chance(80):
             return self.one_of(exact[-8:])

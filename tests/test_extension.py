@@ -97,7 +97,8 @@ def test_extension_adds_ops_that_pass_the_suite(package: Any, registry: Registry
     package(torch__hyperbolic="Hyperbolic")
     backend = registry.get(NAME)
     assert [(x.name, x.ops) for x in registry.meet(NAME).extensions] == [
-        (f"{NAME}.hyperbolic", ("sinh", "cosh"))]  # fmt: skip
+        (f"{NAME}.hyperbolic", ("sinh", "cosh"))
+    ]
     ops = [all_ops()[name] for name in ("sinh", "cosh")]
     found = [case for case in cases(ops) if case.dtype.name == "float32"]
     rows, problems = reports(backend, first_device(backend), found)
@@ -174,8 +175,9 @@ def test_program_runs_what_an_extension_adds_without_fallback(
     x = np.linspace(-1, 1, 5, dtype=np.float32)
     attrs: Any = {"axis": 0} if op == "softmax" else {}
     try:
-        program = fw.compile(lambda x: getattr(fw.ops, op)(x, **attrs), x, backend=backend,
-                             fallback="error")  # fmt: skip
+        program = fw.compile(
+            lambda x: getattr(fw.ops, op)(x, **attrs), x, backend=backend, fallback="error"
+        )
         np.testing.assert_allclose(program(x), fw.run(op, x, **attrs), rtol=1e-6)
         assert [node.op for node in program.plan.graph.nodes] == [op]
         assert [c.is_isolated for c in program.why().contacts] == [True]

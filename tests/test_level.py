@@ -89,9 +89,10 @@ def test_same_structure_with_other_weights_is_judged_and_not_timed(store: Store)
         said: list[str] = []
         weights = rng.normal(size=(6, 300)).astype(np.float32)
         made = fw.compile(
-            scaled(weights), budget_seconds=60.0,
+            scaled(weights),
+            budget_seconds=60.0,
             progress=lambda what, share, said=said: said.append(what),
-        )  # fmt: skip
+        )
         made(X)
         assert any(what.startswith("checking") for what in said)
         assert any(what.startswith("timing") for what in said) == (turn == 0)
@@ -165,9 +166,14 @@ def test_canary_finds_an_engine_that_goes_wrong_later(
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["chaos", "reference"])
         monkeypatch.setattr("fusewire.choosing.verify.Jury.judge", lambda self, run: RIGHT)
         made = fw.compile(
-            program, X, backend="chaos" if level == 0 else "auto", level=level, canary=2,
-            fallback="allow", budget_seconds=60.0,
-        )  # fmt: skip
+            program,
+            X,
+            backend="chaos" if level == 0 else "auto",
+            level=level,
+            canary=2,
+            fallback="allow",
+            budget_seconds=60.0,
+        )
         made(X)
         if made.why().backend == "chaos":
             with pytest.warns(MiscompileWarning, match="gave a wrong answer"):

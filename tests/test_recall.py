@@ -43,8 +43,10 @@ def run(model: Path, backend: str, cache: Path, *more: str) -> tuple[str, list[n
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(model), backend, str(out), *more],
         env={"FUSEWIRE_CACHE": str(cache), "PATH": "/usr/bin:/bin", "HOME": str(cache.parent)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     with np.load(out) as found:
         return done.stdout.strip(), [found[name] for name in found.files]

@@ -107,8 +107,10 @@ def run(
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *map(str, (path, out, fallback, given)), *more],
         env={"FUSEWIRE_CACHE": str(cache), "PATH": "/usr/bin:/bin", "HOME": str(path.parent)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     with np.load(out) as found:
         return done.stdout.strip(), [found[name] for name in found.files]

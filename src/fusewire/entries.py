@@ -82,10 +82,15 @@ class Recipe:
         if example and all(isinstance(x, np.ndarray | np.generic) for x in example):
             return self._decided(reading, graph, key, tuple(example))
         return Entry(
-            graph.inputs, Undecided(), reading.arguments, reading.results, "auto",
-            len(graph.nodes), lambda: self._planned(reading, graph, None).details,
+            graph.inputs,
+            Undecided(),
+            reading.arguments,
+            reading.results,
+            "auto",
+            len(graph.nodes),
+            lambda: self._planned(reading, graph, None).details,
             lambda arguments: self._decided(reading, graph, key, arguments),
-        )  # fmt: skip
+        )
 
     def _planned(self, reading: Reading, graph: Graph, key: Key | None) -> Entry:
         """Plan without measuring."""
@@ -104,12 +109,19 @@ class Recipe:
         given, search = reading.arguments.flatten(arguments), replace(self.search, is_ahead=True)
         asked = policy, options.device, graph, search
         question = Question(
-            graph, [to_host(plain(*pair)) for pair in zip(graph.inputs, given, strict=True)],
-            lambda: iter([choose(*asked)]) if callable(policy) else fitting(*asked), reference(),
-            options.config, self.fields(), options.fallback != "error", options.budget_seconds,
-            options.seed, options.tell, max_crossings=options.max_crossings,
+            graph,
+            [to_host(plain(*pair)) for pair in zip(graph.inputs, given, strict=True)],
+            lambda: iter([choose(*asked)]) if callable(policy) else fitting(*asked),
+            reference(),
+            options.config,
+            self.fields(),
+            options.fallback != "error",
+            options.budget_seconds,
+            options.seed,
+            options.tell,
+            max_crossings=options.max_crossings,
             tunes=self.level == 3,
-        )  # fmt: skip
+        )
         try:
             decided = decide(question, self.memory, self.search)
         except NoneRightError as error:
@@ -160,9 +172,14 @@ class Recipe:
             warn_outside(said)
 
     def _assembled(
-        self, reading: Reading, found: Candidate, key: Key | None, notes: Sequence[str],
-        tried: tuple[Tried, ...] = (), cut_at: float | None = None,
-    ) -> Entry:  # fmt: skip
+        self,
+        reading: Reading,
+        found: Candidate,
+        key: Key | None,
+        notes: Sequence[str],
+        tried: tuple[Tried, ...] = (),
+        cut_at: float | None = None,
+    ) -> Entry:
         """Make a plan ready to run."""
         options, spare = self.options, reference()
         home, planned = found.home, found.planned
@@ -183,14 +200,22 @@ class Recipe:
         made: Runner = runner
         if options.canary and home.name != FALLBACK:
             made = Watched(
-                runner, graph, options.canary, found.name,
+                runner,
+                graph,
+                options.canary,
+                found.name,
                 lambda inputs, verdict: self._remade(reading, found, inputs, verdict),
-            )  # fmt: skip
+            )
         details = Details(graph, plan, Explanation(planned, maker, tuple(notes), tried).why)
         return Entry(
-            graph.inputs, made, reading.arguments, reading.results, home.name,
-            len(graph.nodes), lambda: details,
-        )  # fmt: skip
+            graph.inputs,
+            made,
+            reading.arguments,
+            reading.results,
+            home.name,
+            len(graph.nodes),
+            lambda: details,
+        )
 
     def _body(self, body: Graph, maker: Maker, keeping: Keeping | None) -> Course:
         """Plan a body of control flow in which sizes are known."""
@@ -232,11 +257,16 @@ class Recipe:
         policy = REGISTRY.default if options.backend == "auto" else options.backend
         names = REGISTRY.backends.names() if policy == "auto" else [policy]
         return {
-            "backend": policy, "device": options.device or "any", "level": self.level,
-            "fallback": options.fallback, "max_crossings": options.max_crossings,
-            **settings(options.config), "engines": ", ".join(map(_version, names)),
-            **code_fields(policy), **dict(host_fields()),
-        }  # fmt: skip
+            "backend": policy,
+            "device": options.device or "any",
+            "level": self.level,
+            "fallback": options.fallback,
+            "max_crossings": options.max_crossings,
+            **settings(options.config),
+            "engines": ", ".join(map(_version, names)),
+            **code_fields(policy),
+            **dict(host_fields()),
+        }
 
     def key(self, reading: Reading, example: Sequence[Any], is_open: bool) -> Key | None:
         """Name what is remembered of a file that was read; None where nothing is."""

@@ -165,10 +165,13 @@ class EngineFusion(FusionBackend):
         sample = Graph([x], [exp(x)])
         artifact = self._backend.compile(sample, self._device, Config())
         return FusionCapabilities(
-            tuple(PATTERNS), self._dtypes(), isinstance(self._backend, Tuner),
-            bool(self._device.facts.get("has_timestamps", False)), self._jit,
+            tuple(PATTERNS),
+            self._dtypes(),
+            isinstance(self._backend, Tuner),
+            bool(self._device.facts.get("has_timestamps", False)),
+            self._jit,
             artifact.kind == "native",
-        )  # fmt: skip
+        )
 
     def _dtypes(self) -> tuple[DType, ...]:
         """Find the dtypes that an addition is taken in."""
@@ -203,9 +206,14 @@ class EngineFusion(FusionBackend):
         name = hashlib.sha256(artifact.payload).hexdigest()[:16]
         key = {**self._backend.fingerprint(self._device), "device": self._device.id}
         return CompiledKernel(
-            f"{self.kind}-{name}", operation, artifact.payload, f"{self.kind}/{artifact.kind}",
-            key, artifact.launch, artifact.metrics,
-        )  # fmt: skip
+            f"{self.kind}-{name}",
+            operation,
+            artifact.payload,
+            f"{self.kind}/{artifact.kind}",
+            key,
+            artifact.launch,
+            artifact.metrics,
+        )
 
 
 @final

@@ -148,10 +148,12 @@ def test_offers_are_for_any_size() -> None:
         (lambda: power(value(int64, 3), value(int64, 3)), "float64"),
         (lambda: add(value(complex64, 3), value(complex64, 3)), "complex64"),
         (lambda: all_ops()["svd"](value(float32, 3, 3))[0], "svd"),
-        (lambda: all_ops()["sequence_length"](all_ops()["sequence_construct"](value(float32))),
-         "reference"),
+        (
+            lambda: all_ops()["sequence_length"](all_ops()["sequence_construct"](value(float32))),
+            "reference",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusal_is_a_sentence_that_says_why(make: Callable[[], Value], said: str) -> None:
     node = make().node
     assert node is not None
@@ -277,10 +279,23 @@ def test_int64_is_exact() -> None:
 
 WIDE: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("maximum", "minimum", "sign", "abs", "less", "cumsum", "argmax")},
-    **{name: {"axes": (1,)} for name in (
-        "reduce_max", "reduce_min", "reduce_sum", "reduce_prod", "norm_l1", "sum_square")},
-    "cumsum": {"axis": 1}, "argmax": {"axis": 1}, "sort": {}, "clip": {}, "matmul": {},
-}  # fmt: skip
+    **{
+        name: {"axes": (1,)}
+        for name in (
+            "reduce_max",
+            "reduce_min",
+            "reduce_sum",
+            "reduce_prod",
+            "norm_l1",
+            "sum_square",
+        )
+    },
+    "cumsum": {"axis": 1},
+    "argmax": {"axis": 1},
+    "sort": {},
+    "clip": {},
+    "matmul": {},
+}
 
 
 @pytest.mark.parametrize("name", WIDE)
@@ -353,9 +368,11 @@ def test_branch_is_chosen_by_the_run() -> None:
     of = TensorType(float32, (N,))
     twice = subgraph(lambda x, y: [multiply(x, y)], of, of)
     more = subgraph(lambda x, y: [softmax(add(x, y))], of, of)
-    flag, x, y = value(all_ops()["less"].dtypes[0], name="flag"), value(float32, N), value(
-        float32, N, name="y"
-    )  # fmt: skip
+    flag, x, y = (
+        value(all_ops()["less"].dtypes[0], name="flag"),
+        value(float32, N),
+        value(float32, N, name="y"),
+    )
     run = ready(graph_of([flag, x, y], *cond(flag, x, y, then=twice, otherwise=more)))
     given = random(3), random(3)
     np.testing.assert_allclose(run(np.array(True), *given)[0], given[0] * given[1], rtol=1e-6)

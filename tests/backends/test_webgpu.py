@@ -53,8 +53,9 @@ from fusewire.testing.suite import is_tensor_op, run_cases
 
 # Every choice that tuning has, once, and the extremes.
 CHOICES: list[tuple[str, Any]] = [("tile", (1, 1)), ("tile", (16, 16))]
-CHOICES += sorted({(n, x) for axes in SPACE.values() for n, values in axes.items() for x in values},
-                  key=str)  # fmt: skip
+CHOICES += sorted(
+    {(n, x) for axes in SPACE.values() for n, values in axes.items() for x in values}, key=str
+)
 BACKEND = WebGpuBackend()
 FOUND = BACKEND.probe()
 NO_ADAPTER = next((f.reason for f in FOUND if isinstance(f, Unavailable)), "")
@@ -630,9 +631,24 @@ def test_power_keeps_its_bound() -> None:
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.0, 3.0, 1e-40, 3e38]
 
 
-@pytest.mark.parametrize("name", ["power", "atan2", "fmod", "remainder", "floor_divide",
-                                  "maximum", "minimum", "copysign", "nextafter", "less", "equal",
-                                  "greater_equal", "not_equal"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "power",
+        "atan2",
+        "fmod",
+        "remainder",
+        "floor_divide",
+        "maximum",
+        "minimum",
+        "copysign",
+        "nextafter",
+        "less",
+        "equal",
+        "greater_equal",
+        "not_equal",
+    ],
+)
 def test_two_special_numbers_meet(name: str) -> None:
     x = np.array(SPECIAL, np.float32)
     a, b = value(float32, 12, 1), value(float32, 12, name="y")
@@ -650,8 +666,14 @@ def test_program_runs_for_every_size_of_a_named_dim() -> None:
     def f(x: Any, y: Any) -> Any:
         return np.tanh(x) * y + np.where(x > 0, x, y)
 
-    program = fw.compile(f, fw.Spec(("n", 3), "float32"), fw.Spec((3,), "float32"),
-                         backend="webgpu", fallback="error", isolate=False)  # fmt: skip
+    program = fw.compile(
+        f,
+        fw.Spec(("n", 3), "float32"),
+        fw.Spec((3,), "float32"),
+        backend="webgpu",
+        fallback="error",
+        isolate=False,
+    )
     y = np.array([1.0, -2.0, 0.5], np.float32)
     for rows in (1, 4, 2):
         x = np.linspace(-2, 2, rows * 3, dtype=np.float32).reshape(rows, 3)

@@ -458,8 +458,11 @@ def test_loop_in_a_loop_runs() -> None:
     inner = subgraph(lambda x, y: [add(x, y), multiply(x, y)], of, of)
     body = subgraph(
         lambda x, i, ys, n: [scan(x, ys, body=inner, carries=1, scans=1)[0], add(i, 1)],
-        of, INDEX, rows, INDEX,
-    )  # fmt: skip
+        of,
+        INDEX,
+        rows,
+        INDEX,
+    )
     test = subgraph(lambda x, i, ys, n: [less(i, n)], of, INDEX, rows, INDEX)
     values = [value(float32, 2), value(int64, name="i"), value(float32, 3, 2, name="ys")]
     values.append(value(int64, name="n"))

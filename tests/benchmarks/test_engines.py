@@ -27,8 +27,10 @@ def played(seconds: float, ours: float, spread: float = 1.0) -> Match:
     times = seconds * STEADY
     noise = np.resize([1 / spread, 1, spread], len(times))
     match.samples = {
-        "onnxruntime": list(times), "again": list(times * noise), "fusewire": list(ours * times),
-    }  # fmt: skip
+        "onnxruntime": list(times),
+        "again": list(times * noise),
+        "fusewire": list(ours * times),
+    }
     match.twice, match.rounds = "onnxruntime", len(times)
     return match
 
@@ -54,9 +56,13 @@ def test_speed_ups_and_cliffs_are_counted() -> None:
     def row(name: str, other: float) -> dict[str, object]:
         times = {"onnxruntime": {"seconds": 1.0}, "openvino": {"seconds": other}}
         return {
-            "name": name, "is_zoo": False, "verdict": "pass", "ratio": 1.0, "bare": times,
+            "name": name,
+            "is_zoo": False,
+            "verdict": "pass",
+            "ratio": 1.0,
+            "bare": times,
             "ours": {"seconds": 1.0},
-        }  # fmt: skip
+        }
 
     found = summary([row("a", 2.0), row("b", 8.0)])
     assert found["passes"]
@@ -67,9 +73,12 @@ def test_speed_ups_and_cliffs_are_counted() -> None:
 
 def test_answers_that_differ_are_apart(tmp_path: Path) -> None:
     answers: dict[str, Sequence[float]] = {
-        "onnxruntime": [1.0, 2.0], "same": [1.0, 2.0], "off": [1.0, 3.0], "short": [1.0],
+        "onnxruntime": [1.0, 2.0],
+        "same": [1.0, 2.0],
+        "off": [1.0, 3.0],
+        "short": [1.0],
         "broken": [1.0, np.nan],
-    }  # fmt: skip
+    }
     for who, values in answers.items():
         np.savez(tmp_path / f"{who}.npz", np.array(values))
     far = apart(tmp_path, list(answers))
@@ -102,9 +111,13 @@ def test_row_is_run_and_kept(tmp_path: Path) -> None:
     assert len(WORKLOADS) == 29
     command = [sys.executable, str(ROOT / "benchmarks" / "engines.py"), "--only", "tiny MLP"]
     done = subprocess.run(
-        [*command, "--seconds", "0.5", "--budget", "1", "--json"], check=False, text=True,
-        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)}, capture_output=True, timeout=300,
-    )  # fmt: skip
+        [*command, "--seconds", "0.5", "--budget", "1", "--json"],
+        check=False,
+        text=True,
+        env={**os.environ, "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        timeout=300,
+    )
     assert done.returncode in (0, 1), done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     assert set(row["bare"]) == {"onnxruntime", "openvino", "xla", "numpy"}

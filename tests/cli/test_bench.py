@@ -43,14 +43,24 @@ def report(*words: object, code: int = 0) -> Any:
 
 @pytest.fixture(scope="module")
 def found(model: Path) -> Any:
-    return report("bench", model, "--shape", "x=8,64", *QUICK,
-                  "--backends", "reference,onnxruntime,openvino,xla")  # fmt: skip
+    return report(
+        "bench",
+        model,
+        "--shape",
+        "x=8,64",
+        *QUICK,
+        "--backends",
+        "reference,onnxruntime,openvino,xla",
+    )
 
 
 def test_every_engine_is_timed_and_judged_and_one_is_chosen(found: Any) -> None:
     assert {row["backend"] for row in found["rows"]} == {
-        "reference", "onnxruntime", "openvino", "xla",
-    }  # fmt: skip
+        "reference",
+        "onnxruntime",
+        "openvino",
+        "xla",
+    }
     for row in found["rows"]:
         assert row["status"] == "right", row
         assert row["low"] <= row["seconds"] <= row["high"]
@@ -71,8 +81,13 @@ def test_report_says_where_it_comes_from(found: Any) -> None:
     assert found["machine"]["cores"] >= 1
     assert found["versions"].keys() == {"fusewire", "python"}
     text = markdown(found)
-    for word in ("**fusewire bench model.onnx**", "x float32[8, 64], made up", "the noise is",
-                 found["date"], "judged on inputs: given"):  # fmt: skip
+    for word in (
+        "**fusewire bench model.onnx**",
+        "x float32[8, 64], made up",
+        "the noise is",
+        found["date"],
+        "judged on inputs: given",
+    ):
         assert word in text
     header, rule, *rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in (header, rule, *rows)}) == 1
@@ -91,19 +106,29 @@ def texts(svg: str) -> list[str]:
 def row(name: str, seconds: float | None, **changes: Any) -> dict[str, Any]:
     timed = seconds is not None
     return {
-        "name": name, "status": "right" if timed else "refused", "seconds": seconds,
-        "low": seconds and seconds * 0.9, "high": seconds and seconds * 1.1,
-        "ratio": seconds and seconds / 1e-3, "is_chosen": False, "is_software": False,
-        "elsewhere": 0, **changes,
-    }  # fmt: skip
+        "name": name,
+        "status": "right" if timed else "refused",
+        "seconds": seconds,
+        "low": seconds and seconds * 0.9,
+        "high": seconds and seconds * 1.1,
+        "ratio": seconds and seconds / 1e-3,
+        "is_chosen": False,
+        "is_software": False,
+        "elsewhere": 0,
+        **changes,
+    }
 
 
 def drawn(*rows: dict[str, Any]) -> str:
-    return plot({
-        "model": "folder/<odd>.onnx", "rows": rows, "date": "2026-11-15",
-        "inputs": [{"name": "x", "type": "float32[1]"}],
-        "machine": {"processor": "Some & Co", "cores": 2},
-    })  # fmt: skip
+    return plot(
+        {
+            "model": "folder/<odd>.onnx",
+            "rows": rows,
+            "date": "2026-11-15",
+            "inputs": [{"name": "x", "type": "float32[1]"}],
+            "machine": {"processor": "Some & Co", "cores": 2},
+        }
+    )
 
 
 def test_plot_has_a_bar_for_each_time_as_long_as_it() -> None:

@@ -63,9 +63,17 @@ def test_why_names_what_differs_from_the_nearest(store: Store) -> None:
     assert "no other artifact" in run("why", CODE.digest[:8]).output
 
 
-@pytest.mark.parametrize("words", [("why", "zz"), ("why", ""), ("prune", "--to", "much"),
-                                   ("ls", "nothing"), ("export", "f", "--kind", "artifact"),
-                                   ("import", "missing")])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("why", "zz"),
+        ("why", ""),
+        ("prune", "--to", "much"),
+        ("ls", "nothing"),
+        ("export", "f", "--kind", "artifact"),
+        ("import", "missing"),
+    ],
+)
 def test_wrong_words_end_with_2(store: Store, words: tuple[str, ...]) -> None:
     assert run(*words).exit_code == 2
 

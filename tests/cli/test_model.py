@@ -62,9 +62,19 @@ def test_run_takes_arrays_and_writes_outputs(model: Path, tmp_path: Path) -> Non
     np.save(tmp_path / "x.npy", x)
     np.save(tmp_path / "y.npy", y)
     done = invoke(
-        "run", model, "--input", f"x={tmp_path / 'x.npy'}", "--input", f"y={tmp_path / 'y.npy'}",
-        "--backend", "onnxruntime", "--fallback", "error", "-o", tmp_path / "out.npz",
-    )  # fmt: skip
+        "run",
+        model,
+        "--input",
+        f"x={tmp_path / 'x.npy'}",
+        "--input",
+        f"y={tmp_path / 'y.npy'}",
+        "--backend",
+        "onnxruntime",
+        "--fallback",
+        "error",
+        "-o",
+        tmp_path / "out.npz",
+    )
     assert done.exit_code == 0, done.output
     wanted = np.tanh(x @ np.arange(6, dtype=np.float32).reshape(3, 2)) + y
     with np.load(tmp_path / "out.npz") as found:

@@ -14,8 +14,11 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 FLOAT, INT64, BOOL, STRING = (
-    TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL, TensorProto.STRING,
-)  # fmt: skip
+    TensorProto.FLOAT,
+    TensorProto.INT64,
+    TensorProto.BOOL,
+    TensorProto.STRING,
+)
 OPSET = 17
 node = helper.make_node
 

@@ -329,11 +329,12 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
     "unknown domain": (_foreign("Op", "com.example"), "com.example"),
     "unknown op": (_foreign("Nothing", ""), "Nothing"),
     "unknown attribute": (
-        lambda m: m.graph.node[0].attribute.append(helper.make_attribute("own", 1)), "own",
+        lambda m: m.graph.node[0].attribute.append(helper.make_attribute("own", 1)),
+        "own",
     ),
     "unknown input": (lambda m: m.graph.node[0].input.__setitem__(0, "nobody"), "nobody"),
     "newer form": (lambda m: m.__setattr__("ir_version", 99), "99"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("change", REFUSED)

@@ -173,8 +173,15 @@ def ones_of(count: int) -> Value:
 
 def test_equal_calls_share_a_function() -> None:
     x, y = value(3), value(4, 2, name="y")
-    model = saved(graph_of([x, y], square(square(x)), square(y), rms_norm(y, epsilon=0.5),
-                           rms_norm(y, epsilon=0.25)))  # fmt: skip
+    model = saved(
+        graph_of(
+            [x, y],
+            square(square(x)),
+            square(y),
+            rms_norm(y, epsilon=0.5),
+            rms_norm(y, epsilon=0.25),
+        )
+    )
     assert sorted(f.name for f in model.functions) == ["rms_norm", "rms_norm_2", "square"]
     assert called(model).count("square") == 3
 

@@ -186,9 +186,11 @@ def test_composite_that_onnx_has_is_one_node(make: Any, wanted: str) -> None:
 
 
 def test_recurrent_layer_is_one_node() -> None:
-    x, w, r = value(float32, N, 2, 3), value(float32, 1, 8, 3, name="w"), value(
-        float32, 1, 8, 2, name="r"
-    )  # fmt: skip
+    x, w, r = (
+        value(float32, N, 2, 3),
+        value(float32, 1, 8, 3, name="w"),
+        value(float32, 1, 8, 2, name="r"),
+    )
     assert ops_of(checked(graph_of([x, w, r], *lstm(x, w, r))))[0] == "LSTM"
 
 

@@ -198,9 +198,10 @@ def test_array_namespace_agrees_with_the_strict_one(function: Any, arrays: Any) 
 def test_array_namespace_has_the_names_of_the_standard() -> None:
     skipped = {"Device", "ModuleType"}
     names = [
-        n for n in dir(strict)
+        n
+        for n in dir(strict)
         if not n.startswith("_") and "strict" not in n.lower() and n not in skipped
-    ]  # fmt: skip
+    ]
 
     def function(x: Any) -> Any:
         xp = x.__array_namespace__()

@@ -54,8 +54,10 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (F.normal_cdf, (f64(9),)),
     (F.black_scholes, (f64(6) ** 2 + 5, np.float64(6.0), 0.03, f64(6) ** 2 + 0.1, 0.5)),
     (F.fft_filter, (f64(2, 24), 0.2)),
-    (F.lstm_cell, (f32(2, 3), (f32(2, 4), f32(2, 4)),
-                   {"w": f32(3, 16), "u": f32(4, 16), "b": f32(16)})),
+    (
+        F.lstm_cell,
+        (f32(2, 3), (f32(2, 4), f32(2, 4)), {"w": f32(3, 16), "u": f32(4, 16), "b": f32(16)}),
+    ),
     (F.gru, (f64(5, 3), f64(4), f64(3, 12), f64(4, 12), f64(12))),
     (F.resize_bilinear, (f64(5, 7), 8, 11)),
     (F.explained_variance, (f64(12, 4), 2)),
@@ -108,7 +110,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (F.namespace_softmax, (f32(3, 5),)),
     (F.namespace_statistics, (f64(3, 4),)),
     (F.namespace_rotation, (f64(6, 2), np.array(0.7))),
-]  # fmt: skip
+]
 
 
 def name_of(function: Any) -> str:
@@ -162,18 +164,27 @@ def test_there_are_enough_functions() -> None:
 
 SYMBOLIC: list[tuple[Any, Any, Callable[[int], Any]]] = [
     (F.softmax, [Spec(("n", 5))], lambda n: (f32(n, 5),)),
-    (F.attention, [Spec(("n", 4)), Spec(("m", 4)), Spec(("m", 3))],
-     lambda n: (f32(n, 4), f32(n + 2, 4), f32(n + 2, 3))),
-    (F.layer_norm, [Spec(("b", "n", 8)), Spec((8,)), Spec((8,))],
-     lambda n: (f32(2, n, 8), f32(8), f32(8))),
+    (
+        F.attention,
+        [Spec(("n", 4)), Spec(("m", 4)), Spec(("m", 3))],
+        lambda n: (f32(n, 4), f32(n + 2, 4), f32(n + 2, 3)),
+    ),
+    (
+        F.layer_norm,
+        [Spec(("b", "n", 8)), Spec((8,)), Spec((8,))],
+        lambda n: (f32(2, n, 8), f32(8), f32(8)),
+    ),
     (F.positional_encoding, [Spec(("n", 6))], lambda n: (f32(n, 6),)),
     (F.moving_average, [Spec(("n",))], lambda n: (f32(n),)),
     (F.rotary, [Spec(("n", 8))], lambda n: (f32(n, 8),)),
     (F.cross_entropy, [Spec(("n", 5)), Spec(("n",), "int64")], lambda n: (f32(n, 5), ints(5, n))),
-    (F.pairwise_distances, [Spec(("n", 3), "float64"), Spec(("m", 3), "float64")],
-     lambda n: (f64(n, 3), f64(n + 1, 3))),
+    (
+        F.pairwise_distances,
+        [Spec(("n", 3), "float64"), Spec(("m", 3), "float64")],
+        lambda n: (f64(n, 3), f64(n + 1, 3)),
+    ),
     (F.namespace_statistics, [Spec(("n", 4), "float64")], lambda n: (f64(n, 4),)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

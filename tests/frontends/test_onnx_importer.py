@@ -45,8 +45,12 @@ def test_shape_arithmetic_keeps_symbols() -> None:
         _make("Concat", "batches many heads rest", "wanted", axis=0),
         _make("Reshape", "x wanted", "split"),
         _make("Transpose", "split", "y", perm=[0, 2, 1, 3]),
-        zero=0, one=1, axis=[0], heads=[3], rest=[-1],
-    )  # fmt: skip
+        zero=0,
+        one=1,
+        axis=[0],
+        heads=[3],
+        rest=[-1],
+    )
     assert str(found.outputs[0].type) == "float32[batch, 3, tokens, 4]"
     assert [node.op for node in found.nodes] == ["reshape", "transpose"]
 
@@ -64,8 +68,13 @@ def test_sizes_computed_from_symbols_are_known() -> None:
         _make("Concat", "three many", "wide", axis=0),
         _make("Expand", "row wide", "rows"),
         _make("Pad", "rows pads", "y"),
-        zero=0, one=1, two=[2], axis=[0], three=[3], pads=[0, 1, 0, 1],
-    )  # fmt: skip
+        zero=0,
+        one=1,
+        two=[2],
+        axis=[0],
+        three=[3],
+        pads=[0, 1, 0, 1],
+    )
     assert str(found.outputs[0].type) == "float32[3, tokens+2]"
     assert _sizes(found) == {"tokens"}
 
@@ -131,9 +140,15 @@ def test_size_below_zero_is_refused() -> None:
 
 def test_function_takes_attributes_from_its_call_or_their_defaults() -> None:
     inner = helper.make_function(
-        "own", "Leaky", ["a"], ["b"], [_make("LeakyRelu", "a", "b")],
-        [helper.make_opsetid("", 16)], [], [helper.make_attribute("slope", 0.5)],
-    )  # fmt: skip
+        "own",
+        "Leaky",
+        ["a"],
+        ["b"],
+        [_make("LeakyRelu", "a", "b")],
+        [helper.make_opsetid("", 16)],
+        [],
+        [helper.make_attribute("slope", 0.5)],
+    )
     inner.node[0].attribute.append(
         onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope")
     )
@@ -257,8 +272,9 @@ def test_loop_closes_over_values_around_it_and_collects() -> None:
             _make("Add", "total part", "next"),
             _make("Add", "next weight", "row"),
         ],
-        infos, ["on", "next", "row"],
-    )  # fmt: skip
+        infos,
+        ["on", "next", "row"],
+    )
     nodes = [_make("Abs", "x", "start"), _make("Loop", "trips yes start", "y rows", body=body)]
     inputs = {"x": ("float32", ["n"]), "trips": ("int64", [])}
     held = {"yes": True, "weight": np.float32(3)}
@@ -274,15 +290,27 @@ def test_loop_closes_over_values_around_it_and_collects() -> None:
 def test_scan_runs_backwards_over_a_chosen_axis() -> None:
     infos = {"total": ("float32", ["m"]), "row": ("float32", ["m"])}
     body = _body(
-        [_make("Mul", "row scale", "part"), _make("Add", "total part", "next"),
-         _make("Identity", "next", "out")],
-        infos, ["next", "out"],
-    )  # fmt: skip
+        [
+            _make("Mul", "row scale", "part"),
+            _make("Add", "total part", "next"),
+            _make("Identity", "next", "out"),
+        ],
+        infos,
+        ["next", "out"],
+    )
     nodes = [
         _make("ReduceMax", "x", "scale", keepdims=0),
-        _make("Scan", "start x", "y rows", body=body, num_scan_inputs=1, scan_input_axes=[1],
-              scan_input_directions=[1], scan_output_axes=[1]),
-    ]  # fmt: skip
+        _make(
+            "Scan",
+            "start x",
+            "y rows",
+            body=body,
+            num_scan_inputs=1,
+            scan_input_axes=[1],
+            scan_input_directions=[1],
+            scan_output_axes=[1],
+        ),
+    ]
     held = {"start": np.zeros(2, np.float32)}
     source = model(graph(nodes, {"x": ("float32", [2, "n"])}, ["y", "rows"], held), 13)
     x = X[0, :2]
@@ -305,9 +333,12 @@ def test_branch_that_sizes_rule_out_leaves_the_other_as_one_piece() -> None:
         flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
         weights = {"fits": np.eye(3, 4), "other": np.eye(5, 4)}
         graph = helper.make_graph(
-            [node], "main", [value("x", shape=["n", 3]), flag], [value("z", shape=["n", 4])],
+            [node],
+            "main",
+            [value("x", shape=["n", 3]), flag],
+            [value("z", shape=["n", 4])],
             [onnx.numpy_helper.from_array(w.astype(np.float32), k) for k, w in weights.items()],
-        )  # fmt: skip
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
         program = fw.compile(model, backend="reference")
         assert [node.op for node in program.graph.nodes][-1] == "check"

@@ -65,9 +65,14 @@ class Case:
     @property
     def model(self) -> tuple[onnx.ModelProto, list[Any]]:
         source, given = single(
-            self.op, self.opset, self.operands, outputs=self.outputs, constant=self.named,
-            named=self.named, **self.attrs,
-        )  # fmt: skip
+            self.op,
+            self.opset,
+            self.operands,
+            outputs=self.outputs,
+            constant=self.named,
+            named=self.named,
+            **self.attrs,
+        )
         if "domain" in self.attrs:
             source.opset_import.append(helper.make_opsetid(MICROSOFT, 1))
         return source, given
@@ -130,18 +135,48 @@ def _recurrent() -> list[Case]:
     bent = ["LeakyRelu", "ScaledTanh", "HardSigmoid"]
     return [
         Case("LSTM", 7, _layer(4, 1, n=LENGTHS), {"hidden_size": 4, "clip": 0.7}, 3),
-        Case("LSTM", 14, _layer(4, 2, n=None, h=_normal(2, 2, 4), c=_normal(2, 2, 4),
-                                p=_normal(2, 12)), {**both, "input_forget": 1}, 3),
-        Case("LSTM", 7, _layer(4, 1), {"hidden_size": 4, "activations": bent,
-             "activation_alpha": [0.3, 1.5, 0.4], "activation_beta": [0.5, 0.6]}, 3),
+        Case(
+            "LSTM",
+            14,
+            _layer(4, 2, n=None, h=_normal(2, 2, 4), c=_normal(2, 2, 4), p=_normal(2, 12)),
+            {**both, "input_forget": 1},
+            3,
+        ),
+        Case(
+            "LSTM",
+            7,
+            _layer(4, 1),
+            {
+                "hidden_size": 4,
+                "activations": bent,
+                "activation_alpha": [0.3, 1.5, 0.4],
+                "activation_beta": [0.5, 0.6],
+            },
+            3,
+        ),
         Case("GRU", 7, _layer(3, 2, n=LENGTHS), both, 2),
-        Case("GRU", 14, _layer(3, 1), {"hidden_size": 4, "direction": "reverse",
-             "linear_before_reset": 1}, 2),
+        Case(
+            "GRU",
+            14,
+            _layer(3, 1),
+            {"hidden_size": 4, "direction": "reverse", "linear_before_reset": 1},
+            2,
+        ),
         # Two activations are listed where there is one direction.
         Case("RNN", 7, _layer(1, 1), {"hidden_size": 4, "activations": ["Relu", "Tanh"][:1]}, 2),
-        Case("RNN", 14, _layer(1, 2), {**both, "activations": ["Relu", "Affine"],
-             "activation_alpha": [0.5], "activation_beta": [0.1]}, 2),
-    ]  # fmt: skip
+        Case(
+            "RNN",
+            14,
+            _layer(1, 2),
+            {
+                **both,
+                "activations": ["Relu", "Affine"],
+                "activation_alpha": [0.5],
+                "activation_beta": [0.1],
+            },
+            2,
+        ),
+    ]
 
 
 def _coded() -> list[Case]:
@@ -152,10 +187,24 @@ def _coded() -> list[Case]:
         Case("QuantizeLinear", 13, (IMAGE, _numbers(0.1, 0.2, 0.3)), {"axis": 1}),
         Case("DequantizeLinear", 10, (CODES, one, np.array([3], np.uint8))),
         Case("ConvInteger", 10, (CODES, CODE_FILTERS, ZERO, _scalar(9, "int8")), wide, named=True),
-        Case("QLinearConv", 10, (CODES, SCALE, ZERO, CODE_FILTERS, _numbers(0.1, 0.2, 0.3),
-                                 np.zeros(3, np.int8), _scalar(9.0), ZERO), wide, named=True),
+        Case(
+            "QLinearConv",
+            10,
+            (
+                CODES,
+                SCALE,
+                ZERO,
+                CODE_FILTERS,
+                _numbers(0.1, 0.2, 0.3),
+                np.zeros(3, np.int8),
+                _scalar(9.0),
+                ZERO,
+            ),
+            wide,
+            named=True,
+        ),
         Case("MatMulInteger", 10, (CODES[0, 0], CODES[0, 1], np.array([7], np.uint8))),
-    ]  # fmt: skip
+    ]
 
 
 def _of_microsoft() -> list[Case]:
@@ -182,8 +231,10 @@ def _of_microsoft() -> list[Case]:
         case("FusedMatMul", (rows, _normal(2, 5, 3)), transA=1),
         case("SkipLayerNormalization", (rows, rows * 2, bias, bias, bias), epsilon=1e-5),
         case("SkipSimplifiedLayerNormalization", (rows, rows * 2, bias), epsilon=1e-6),
-        case("DynamicQuantizeMatMul", (_normal(3, 8), _codes("int8", 8, 5), _scalar(0.02),
-                                       _scalar(3, "int8"), _normal(5))),
+        case(
+            "DynamicQuantizeMatMul",
+            (_normal(3, 8), _codes("int8", 8, 5), _scalar(0.02), _scalar(3, "int8"), _normal(5)),
+        ),
         case("MatMulIntegerToFloat", (CODES[0, 0], CODES[0, 1], SCALE, SCALE, ZERO, ZERO)),
         case("QLinearAdd", (*coded, *coded, _scalar(0.1), ZERO)),
         case("QLinearMul", (*coded, *coded, _scalar(0.2), ZERO)),
@@ -191,31 +242,62 @@ def _of_microsoft() -> list[Case]:
         case("QLinearLeakyRelu", (*coded, SCALE, ZERO), alpha=0.2),
         case("QLinearGlobalAveragePool", (CODES, SCALE, ZERO, SCALE, ZERO)),
         case("QLinearConcat", (SCALE, ZERO, *coded, CODES[0, 1], _scalar(0.1), ZERO), axis=1),
-        *(case("DynamicQuantizeLSTM", _quantized_layer(1 + (way == "bidirectional"), by_column=by),
-               3, direction=way, hidden_size=4)
-          for way, by in (("forward", False), ("reverse", True), ("bidirectional", True))),
-    ]  # fmt: skip
+        *(
+            case(
+                "DynamicQuantizeLSTM",
+                _quantized_layer(1 + (way == "bidirectional"), by_column=by),
+                3,
+                direction=way,
+                hidden_size=4,
+            )
+            for way, by in (("forward", False), ("reverse", True), ("bidirectional", True))
+        ),
+    ]
 
 
 OTHERS = [
     Case("ConvTranspose", 11, (IMAGE, TURNED), {"strides": [2, 3], "output_shape": [17, 26]}),
-    Case("ConvTranspose", 11, (IMAGE, TURNED),
-         {"strides": [3, 3], "output_shape": [23, 27], "auto_pad": "SAME_UPPER"}),
-    Case("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 2], "strides": [2, 2],
-         "pads": [1, 1, 1, 0], "dilations": [2, 1], "ceil_mode": 1}, 2),
+    Case(
+        "ConvTranspose",
+        11,
+        (IMAGE, TURNED),
+        {"strides": [3, 3], "output_shape": [23, 27], "auto_pad": "SAME_UPPER"},
+    ),
+    Case(
+        "MaxPool",
+        12,
+        (IMAGE,),
+        {
+            "kernel_shape": [3, 2],
+            "strides": [2, 2],
+            "pads": [1, 1, 1, 0],
+            "dilations": [2, 1],
+            "ceil_mode": 1,
+        },
+        2,
+    ),
     Case("MaxPool", 12, (IMAGE,), {"kernel_shape": [3, 2], "storage_order": 1}, 2),
     Case("LpPool", 11, (IMAGE,), {"kernel_shape": [3, 2], "p": 3, "pads": [1, 0, 1, 1]}),
     Case("GlobalLpPool", 2, (IMAGE,), {"p": 3}),
     Case("GlobalLpPool", 2, (IMAGE,), {"p": 1}),
     Case("MaxRoiPool", 11, (IMAGE, BOXES), {"pooled_shape": [3, 2], "spatial_scale": 0.7}),
-    Case("RoiAlign", 10, (IMAGE, BOXES[:, 1:], np.array([0, 1, 0])),
-         {"output_height": 2, "output_width": 3, "sampling_ratio": 2}),
+    Case(
+        "RoiAlign",
+        10,
+        (IMAGE, BOXES[:, 1:], np.array([0, 1, 0])),
+        {"output_height": 2, "output_width": 3, "sampling_ratio": 2},
+    ),
     Case("LRN", 13, (IMAGE,), {"size": 3, "alpha": 0.5, "bias": 2.0}),
     Case("LayerNormalization", 17, (IMAGE, IMAGE[0, 0, 0], IMAGE[1, 0, 0]), {}, 3),
     Case("BatchNormalization", 7, (IMAGE, *(_normal(3) for _ in range(3)), _normal(3) ** 2)),
-    Case("BatchNormalization", 14, (IMAGE, *(_normal(3) for _ in range(3)), _normal(3) ** 2),
-         {"training_mode": 1, "momentum": 0.7}, 3),
-]  # fmt: skip
+    Case(
+        "BatchNormalization",
+        14,
+        (IMAGE, *(_normal(3) for _ in range(3)), _normal(3) ** 2),
+        {"training_mode": 1, "momentum": 0.7},
+        3,
+    ),
+]
 CASES = [*_sliding(), *_resized(), *_recurrent(), *_coded(), *_of_microsoft(), *OTHERS]
 
 

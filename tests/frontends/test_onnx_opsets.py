@@ -47,20 +47,27 @@ CASES = [
     # Broadcasting had to be said, and could begin at any axis.
     Case("Add", 6, (X, SLOPES), X + SLOPES[:, None], {"broadcast": 1, "axis": 1}),
     Case("Mul", 1, (X, X[0, 0]), X * X[0, 0], {"broadcast": 1}),
-    Case("Pow", 6, (X**2, SLOPES[:2]), (X**2) ** SLOPES[:2, None, None],
-         {"broadcast": 1, "axis": 0}),
+    Case(
+        "Pow", 6, (X**2, SLOPES[:2]), (X**2) ** SLOPES[:2, None, None], {"broadcast": 1, "axis": 0}
+    ),
     Case("PRelu", 6, (X, SLOPES), np.where(X < 0, X * SLOPES[:, None], X)),
     Case("PRelu", 7, (X, X[0, 0]), np.where(X < 0, X * X[0, 0], X)),
     Case("Gemm", 6, (W.T, W, W[0]), W.T @ W + W[0], {"broadcast": 1}),
     Case("Gemm", 11, (INTS.T, INTS), INTS.T @ INTS),
-    Case("Gemm", 13, (INTS.T, INTS, INTS[0]),
-         np.trunc((INTS.T @ INTS) * 2 + INTS[0] * 0.5).astype("i4"), {"alpha": 2.0, "beta": 0.5}),
+    Case(
+        "Gemm",
+        13,
+        (INTS.T, INTS, INTS[0]),
+        np.trunc((INTS.T @ INTS) * 2 + INTS[0] * 0.5).astype("i4"),
+        {"alpha": 2.0, "beta": 0.5},
+    ),
     # Softmax took all axes from one on together.
     Case("Softmax", 11, (X,), _softmax(X.reshape(2, 12), 1).reshape(X.shape)),
     Case("Softmax", 12, (X,), _softmax(X, 2), {"axis": -1}),
     Case("Softmax", 13, (X,), _softmax(X, 2)),
-    Case("LogSoftmax", 1, (X,), np.log(_softmax(X.reshape(1, 24), 1)).reshape(X.shape),
-         {"axis": 0}),
+    Case(
+        "LogSoftmax", 1, (X,), np.log(_softmax(X.reshape(1, 24), 1)).reshape(X.shape), {"axis": 0}
+    ),
     # What was an attribute is an operand.
     Case("Reshape", 1, (X,), X.reshape(2, 12), {"shape": [0, -1]}),
     Case("Reshape", 13, (X, [0, 0, 2, -1]), X.reshape(2, 3, 2, 2)),
@@ -73,16 +80,24 @@ CASES = [
     Case("Slice", 1, (X,), X[:, 1:, -2:], {"starts": [1, -2], "ends": [9, 9], "axes": [1, 2]}),
     Case("Slice", 13, (X, [-1, 0], [-9, 9], [2, 1], [-2, 2]), X[:, ::2, ::-2]),
     Case("Pad", 1, (X,), np.pad(X, ((0, 2), (1, 0), (0, 1))), {"paddings": [0, 1, 0, 2, 0, 1]}),
-    Case("Pad", 2, (X,), np.pad(X, ((0, 0), (0, 0), (2, 1)), mode="edge"),
-         {"pads": [0, 0, 2, 0, 0, 1], "mode": "edge"}),
-    Case("Pad", 18, (X, [1, 2, 0, -1], np.float32(7), [-1, 0]),
-         np.pad(X[:1], ((2, 0), (0, 0), (1, 0)), constant_values=7)),
+    Case(
+        "Pad",
+        2,
+        (X,),
+        np.pad(X, ((0, 0), (0, 0), (2, 1)), mode="edge"),
+        {"pads": [0, 0, 2, 0, 0, 1], "mode": "edge"},
+    ),
+    Case(
+        "Pad",
+        18,
+        (X, [1, 2, 0, -1], np.float32(7), [-1, 0]),
+        np.pad(X[:1], ((2, 0), (0, 0), (1, 0)), constant_values=7),
+    ),
     Case("Split", 1, (W,), [W[:2], W[2:]], {"split": [2, 4], "axis": 0}),
     Case("Split", 13, (W, [1, 5]), [W[:1], W[1:]]),
     Case("Split", 18, (W,), [W[:2], W[2:4], W[4:6], W[6:]], {"num_outputs": 4}),
     Case("TopK", 1, (X,), [-np.sort(-X, 1)[:, :2], np.argsort(-X, 1)[:, :2]], {"k": 2, "axis": 1}),
-    Case("TopK", 11, (X, [2]), [np.sort(X, 2)[..., :2], np.argsort(X, 2)[..., :2]],
-         {"largest": 0}),
+    Case("TopK", 11, (X, [2]), [np.sort(X, 2)[..., :2], np.argsort(X, 2)[..., :2]], {"largest": 0}),
     Case("Clip", 6, (X,), np.minimum(X, 0.25), {"max": 0.25}),
     Case("Clip", 11, (X, np.float32(-0.5)), np.maximum(X, -0.5)),
     Case("Clip", 13, (X,), X),
@@ -100,35 +115,75 @@ CASES = [
     Case("OneHot", 9, ([0, -1, 3], 3, [5, 7]), np.array([[7, 5, 5], [5, 5, 5], [5, 5, 5]])),
     Case("OneHot", 11, ([0, -1, 3], [3], [5, 7]), np.array([[7, 5, 5], [5, 5, 7], [5, 5, 5]])),
     Case("Range", 11, (7, 0, -3), np.array([7, 4, 1])),
-    Case("Range", 27, (np.float16(2048), np.float16(2056), np.float16(2)),
-         np.arange(2048, 2056, 2).astype("f2")),
+    Case(
+        "Range",
+        27,
+        (np.float16(2048), np.float16(2056), np.float16(2)),
+        np.arange(2048, 2056, 2).astype("f2"),
+    ),
     Case("ConstantOfShape", 9, ([2, 3],), np.zeros((2, 3), "f4")),
     # Integers as C has them.
     Case("Div", 14, (INTS, np.int32(2)), np.trunc(INTS / 2).astype("i4")),
     Case("Mod", 13, (INTS, np.int32(-4)), np.remainder(INTS, -4)),
     Case("Mod", 13, (INTS, np.int32(-4)), np.fmod(INTS, -4), {"fmod": 1}),
     Case("Pow", 15, (INTS[1], np.array([0.5, 2.0, 1.5], "f4")), np.array([3, 16, 8], "i4")),
-    Case("BitShift", 28, (INTS[0], np.array([1, -1, 40], "i4")), np.array([-4, 0, -1], "i4"),
-         {"direction": "RIGHT"}),
-    Case("Shrink", 9, (INTS,), np.array([[-6, 0, 0], [8, 3, 3]], "i4"),
-         {"lambd": 2.5, "bias": 1.0}),
+    Case(
+        "BitShift",
+        28,
+        (INTS[0], np.array([1, -1, 40], "i4")),
+        np.array([-4, 0, -1], "i4"),
+        {"direction": "RIGHT"},
+    ),
+    Case(
+        "Shrink", 9, (INTS,), np.array([[-6, 0, 0], [8, 3, 3]], "i4"), {"lambd": 2.5, "bias": 1.0}
+    ),
     # Dtypes by name, and floats of 8 bits.
     Case("Cast", 1, (X * 9,), (X * 9).astype("i4"), {"to": "INT32"}),
-    Case("Cast", 19, ([500.0, -500.0],), np.array([448, -448], ml_dtypes.float8_e4m3fn),
-         {"to": TensorProto.FLOAT8E4M3FN}),
-    Case("Cast", 19, ([500.0, -500.0],), np.array([np.nan, np.nan], ml_dtypes.float8_e4m3fn),
-         {"to": TensorProto.FLOAT8E4M3FN, "saturate": 0}),
+    Case(
+        "Cast",
+        19,
+        ([500.0, -500.0],),
+        np.array([448, -448], ml_dtypes.float8_e4m3fn),
+        {"to": TensorProto.FLOAT8E4M3FN},
+    ),
+    Case(
+        "Cast",
+        19,
+        ([500.0, -500.0],),
+        np.array([np.nan, np.nan], ml_dtypes.float8_e4m3fn),
+        {"to": TensorProto.FLOAT8E4M3FN, "saturate": 0},
+    ),
     Case("Cast", 21, ([9.0, -9.0],), np.array([-7, 7], ml_dtypes.int4), {"to": TensorProto.INT4}),
-    Case("Cast", 24, (EXTREMES,), _exponents(0, 0, 127, 128, 129, 254, 254, 255),
-         {"to": TensorProto.FLOAT8E8M0}),
-    Case("Cast", 24, (EXTREMES,), _exponents(0, 0, 127, 127, 128, 254, 254, 255),
-         {"to": TensorProto.FLOAT8E8M0, "round_mode": "down"}),
-    Case("Cast", 24, (EXTREMES,), _exponents(255, 0, 127, 128, 129, 255, 255, 255),
-         {"to": TensorProto.FLOAT8E8M0, "round_mode": "nearest", "saturate": 0}),
-    Case("Cast", 13, (np.array([1.5, -2.0], "f4"),), np.array(["1.5", "-2.0"], object),
-         {"to": TensorProto.STRING}),
+    Case(
+        "Cast",
+        24,
+        (EXTREMES,),
+        _exponents(0, 0, 127, 128, 129, 254, 254, 255),
+        {"to": TensorProto.FLOAT8E8M0},
+    ),
+    Case(
+        "Cast",
+        24,
+        (EXTREMES,),
+        _exponents(0, 0, 127, 127, 128, 254, 254, 255),
+        {"to": TensorProto.FLOAT8E8M0, "round_mode": "down"},
+    ),
+    Case(
+        "Cast",
+        24,
+        (EXTREMES,),
+        _exponents(255, 0, 127, 128, 129, 255, 255, 255),
+        {"to": TensorProto.FLOAT8E8M0, "round_mode": "nearest", "saturate": 0},
+    ),
+    Case(
+        "Cast",
+        13,
+        (np.array([1.5, -2.0], "f4"),),
+        np.array(["1.5", "-2.0"], object),
+        {"to": TensorProto.STRING},
+    ),
     Case("IsInf", 10, (EXTREMES,), np.zeros(8, bool), {"detect_positive": 0}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -137,9 +192,14 @@ def test_node_means_what_its_opset_says(case: Case) -> None:
     # What an operand tells is known ahead, or only by the run; sizes have names, or numbers.
     for constant, named in ((False, False), (True, True)):
         source, arrays = single(
-            case.op, case.opset, case.operands, outputs=len(wanted), constant=constant,
-            named=named, **case.attrs,
-        )  # fmt: skip
+            case.op,
+            case.opset,
+            case.operands,
+            outputs=len(wanted),
+            constant=constant,
+            named=named,
+            **case.attrs,
+        )
         for got, expected in zip(run(source, *arrays), wanted, strict=True):
             assert got.dtype == expected.dtype
             assert got.shape == expected.shape
@@ -167,7 +227,7 @@ CONSTANTS: list[tuple[str, Any, Any]] = [
         ),
         np.array([[0, 5], [6, 0]], "f4"),
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("form", "held", "wanted"), CONSTANTS, ids=[c[0] for c in CONSTANTS])

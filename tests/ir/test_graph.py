@@ -38,12 +38,28 @@ def _rich() -> Graph:
     inner = Node("relu", [operand], {}, [operand.type])
     body = Graph([operand], inner.outputs, name="then", output_names=["y"])
     attrs: dict[str, Attr] = {
-        "axis": -1, "scale": 0.1, "mode": 'quoted "mode"', "to": float32, "on": True, "off": None,
-        "sizes": (n, 2 * n + 1, 4), "one": (1,), "none": (), "nested": ((1, 2), (3.0, "x")),
-        "limit": float("-inf"), "count": unbacked("u0"), "kind": F3, "then": body,
-    }  # fmt: skip
-    made = builder.node("everything", [x, None, flag, words, small, large, half, text], attrs,
-                        [TensorType(float32, (n, unbacked("u0"))), F3], "the node")  # fmt: skip
+        "axis": -1,
+        "scale": 0.1,
+        "mode": 'quoted "mode"',
+        "to": float32,
+        "on": True,
+        "off": None,
+        "sizes": (n, 2 * n + 1, 4),
+        "one": (1,),
+        "none": (),
+        "nested": ((1, 2), (3.0, "x")),
+        "limit": float("-inf"),
+        "count": unbacked("u0"),
+        "kind": F3,
+        "then": body,
+    }
+    made = builder.node(
+        "everything",
+        [x, None, flag, words, small, large, half, text],
+        attrs,
+        [TensorType(float32, (n, unbacked("u0"))), F3],
+        "the node",
+    )
     twice = Node("twice", [made[1]], {}, [F3], names=["x"])
     builder._nodes.append(twice)
     return builder.finish([made[0], twice.outputs[0], x], ["first", "second out", "third"])

@@ -168,14 +168,27 @@ def test_a_repeat_runs_its_kernels_once_a_step() -> None:
     state = Buffer("t", float32, (2,))
     made = Buffer("y", float32, (5,))
     given = Buffer("x", float32, (1,))
-    start = Kernel("start", (), (Load("a", float32, "x", (at(0),)), Store("t", (at(0),), "a")),
-                   (given,), (state,))  # fmt: skip
+    start = Kernel(
+        "start",
+        (),
+        (Load("a", float32, "x", (at(0),)), Store("t", (at(0),), "a")),
+        (given,),
+        (state,),
+    )
     double = Kernel(
-        "double", (),
-        (Load("a", float32, "t", (at(step) % 2,)), Compute("d", float32, "add", ("a", "a")),
-         Store("t", ((at(step) + 1) % 2,), "d"), Store("y", (at(step),), "d")),
-        (state,), (state, made), (), (step,),
-    )  # fmt: skip
+        "double",
+        (),
+        (
+            Load("a", float32, "t", (at(step) % 2,)),
+            Compute("d", float32, "add", ("a", "a")),
+            Store("t", ((at(step) + 1) % 2,), "d"),
+            Store("y", (at(step),), "d"),
+        ),
+        (state,),
+        (state, made),
+        (),
+        (step,),
+    )
     buffers = {"x": given, "y": made, "t": state}
     region = Lowered("region", ("x",), ("y",), buffers, {}, (start, Repeat(step, (double,))))
     verify_lowered(region)

@@ -30,19 +30,39 @@ OPS = {op.name: op for op in all_ops().values() if is_tensor_op(op)}
 # Ops of which no sample has kernels, by what stands in the way.
 REFUSED = {
     "a factorisation": (
-        "det", "inverse", "solve", "triangular_solve", "cholesky", "qr", "svd", "eigh",
+        "det",
+        "inverse",
+        "solve",
+        "triangular_solve",
+        "cholesky",
+        "qr",
+        "svd",
+        "eigh",
     ),
     "known only when it has run": (
-        "mel_weight_matrix", "dense_to_coo", "dense_to_csr", "range", "nonzero", "boolean_mask",
-        "compress", "dynamic_reshape", "dynamic_broadcast_to", "dynamic_full", "dynamic_tile",
-        "dynamic_slice", "dynamic_pad", "dynamic_top_k", "unique", "dynamic_resize",
+        "mel_weight_matrix",
+        "dense_to_coo",
+        "dense_to_csr",
+        "range",
+        "nonzero",
+        "boolean_mask",
+        "compress",
+        "dynamic_reshape",
+        "dynamic_broadcast_to",
+        "dynamic_full",
+        "dynamic_tile",
+        "dynamic_slice",
+        "dynamic_pad",
+        "dynamic_top_k",
+        "unique",
+        "dynamic_resize",
         "non_max_suppression",
     ),
     "has no kernel yet": ("grid_sample",),
     "depends on the boxes": ("roi_align",),
     "the host": ("cond", "while", "loop"),
     "cannot raise": ("check",),
-}  # fmt: skip
+}
 SHARE = Fraction(1, 40)
 
 

@@ -42,25 +42,35 @@ BROKEN: dict[str, tuple[str, tuple[Statement, ...]]] = {
     "a name given twice": ("names", (SUM, ZERO, ZERO, STORE)),
     "a name of an inner scope": ("names", (SUM, replace(STORE, value="a"))),
     "a dtype that is not the buffer's": ("dtypes", (NUMBER, replace(STORE, value="n"))),
-    "an operand of another dtype": ("dtypes", (
-        ZERO, Compute("c", int32, "add", ("z", "z")), STORE)),
+    "an operand of another dtype": (
+        "dtypes",
+        (ZERO, Compute("c", int32, "add", ("z", "z")), STORE),
+    ),
     "a composite as a scalar op": ("ops", (ZERO, Compute("c", float32, "gelu", ("z",)))),
     "an op that is not elementwise": ("ops", (ZERO, Compute("c", float32, "reduce_sum", ("z",)))),
     "an axis out of scope": ("axes", (SUM, replace(STORE, index=(at(K),)))),
     "two axes of one name": ("axes", (_fold(axes=(K, Axis("row", 2))), STORE)),
-    "an index beyond the end": ("bounds", (_fold(axes=(Axis("k", 7),), body=(
-        replace(LOAD, index=(at(ROW), at(Axis("k", 7)))),)), STORE)),
-    "an index before the start": ("bounds", (_fold(body=(
-        replace(LOAD, index=(BELOW, at(K))),)), STORE)),
-    "a bound that does not help": ("bounds", (_fold(body=(replace(
-        LOAD, index=(BELOW, at(K)), guard=(Bound(BELOW, -1, 4),)),)), STORE)),
+    "an index beyond the end": (
+        "bounds",
+        (
+            _fold(axes=(Axis("k", 7),), body=(replace(LOAD, index=(at(ROW), at(Axis("k", 7)))),)),
+            STORE,
+        ),
+    ),
+    "an index before the start": (
+        "bounds",
+        (_fold(body=(replace(LOAD, index=(BELOW, at(K))),)), STORE),
+    ),
+    "a bound that does not help": (
+        "bounds",
+        (_fold(body=(replace(LOAD, index=(BELOW, at(K)), guard=(Bound(BELOW, -1, 4),)),)), STORE),
+    ),
     "too few indices": ("rank", (_fold(body=(replace(LOAD, index=(at(ROW),)),)), STORE)),
     "a buffer that is only written": ("buffers", (Load("b", float32, "y", (at(ROW),)),)),
     "a fold of two values by one op": ("folds", (_fold(values=("a", "a")), STORE)),
     "points that store to one place": ("races", (SUM, replace(STORE, index=(at(0),)))),
-    "a held value that is no integer": ("names", (
-        SUM, replace(STORE, index=(at(Held("s", 4)),)))),
-}  # fmt: skip
+    "a held value that is no integer": ("names", (SUM, replace(STORE, index=(at(Held("s", 4)),)))),
+}
 
 
 def test_a_right_kernel_is_taken() -> None:

@@ -14,8 +14,14 @@ from fusewire.ir.graph import Array
 RNG = np.random.default_rng(6)
 
 
-def by_hand(x: Array, w: Array, strides: tuple[int, ...], dilations: tuple[int, ...],
-            padding: tuple[tuple[int, int], ...], groups: int) -> Array:  # fmt: skip
+def by_hand(
+    x: Array,
+    w: Array,
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...],
+    groups: int,
+) -> Array:
     x = np.pad(x, ((0, 0), (0, 0), *padding))
     inner, outer = w.shape[1], w.shape[0] // groups
     spread = [d * (k - 1) + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
@@ -45,9 +51,13 @@ def by_hand(x: Array, w: Array, strides: tuple[int, ...], dilations: tuple[int, 
     ids=str,
 )
 def test_conv_sums_what_each_window_holds(
-    spatial: tuple[int, ...], window: tuple[int, ...], strides: tuple[int, ...],
-    dilations: tuple[int, ...], padding: tuple[tuple[int, int], ...], groups: int,
-) -> None:  # fmt: skip
+    spatial: tuple[int, ...],
+    window: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    padding: tuple[tuple[int, int], ...],
+    groups: int,
+) -> None:
     x, w = RNG.normal(size=(2, 4, *spatial)), RNG.normal(size=(8, 4 // groups, *window))
     attrs = {"strides": strides, "dilations": dilations, "padding": padding, "groups": groups}
     exact = by_hand(x, w, strides, dilations, padding, groups)

@@ -39,16 +39,32 @@ def test_resize_is_that_of_onnx(mode: str, coordinates: str) -> None:
         flags, roundings, SIZES
     ):
         expected = run_onnx(
-            "Resize", X, roi, None if scales is None else np.array(scales, np.float32),
-            None if scales else np.array(sizes), mode=mode, nearest_mode=roundings[rounding],
-            coordinate_transformation_mode=COORDINATES[coordinates], antialias=int(antialias),
-            exclude_outside=int(outside), extrapolation_value=7.0, cubic_coeff_a=-0.5,
-        )  # fmt: skip
+            "Resize",
+            X,
+            roi,
+            None if scales is None else np.array(scales, np.float32),
+            None if scales else np.array(sizes),
+            mode=mode,
+            nearest_mode=roundings[rounding],
+            coordinate_transformation_mode=COORDINATES[coordinates],
+            antialias=int(antialias),
+            exclude_outside=int(outside),
+            extrapolation_value=7.0,
+            cubic_coeff_a=-0.5,
+        )
         found = ops.resize(
-            X, roi, sizes=sizes, scales=scales, mode=mode, coordinates=coordinates,
-            rounding=rounding, cubic_a=-0.5, antialias=antialias, exclude_outside=outside,
+            X,
+            roi,
+            sizes=sizes,
+            scales=scales,
+            mode=mode,
+            coordinates=coordinates,
+            rounding=rounding,
+            cubic_a=-0.5,
+            antialias=antialias,
+            exclude_outside=outside,
             extrapolation=7.0,
-        )  # fmt: skip
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -90,13 +106,27 @@ def test_roi_align_is_that_of_onnx(mode: str, theirs: str, half: bool) -> None:
     kind = "half_pixel" if half else "output_half_pixel"
     for sampling, scale in itertools.product((0, 2), (1.0, 0.5)):
         expected = run_onnx(
-            "RoiAlign", x, rois, batches, mode=theirs, output_height=3, output_width=2,
-            sampling_ratio=sampling, spatial_scale=scale, coordinate_transformation_mode=kind,
-        )  # fmt: skip
+            "RoiAlign",
+            x,
+            rois,
+            batches,
+            mode=theirs,
+            output_height=3,
+            output_width=2,
+            sampling_ratio=sampling,
+            spatial_scale=scale,
+            coordinate_transformation_mode=kind,
+        )
         found = ops.roi_align(
-            x, rois, batches, sizes=(3, 2), sampling=sampling, scale=scale, mode=mode,
+            x,
+            rois,
+            batches,
+            sizes=(3, 2),
+            sampling=sampling,
+            scale=scale,
+            mode=mode,
             half_pixel=half,
-        )  # fmt: skip
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
 
 
@@ -108,9 +138,14 @@ def test_chosen_boxes_are_those_of_onnx(most: int, center: bool) -> None:
     scores = RNG.uniform(size=(2, 3, 30)).astype(np.float32)
     overlap, threshold = np.array([0.2], np.float32), np.array([0.3], np.float32)
     expected = run_onnx(
-        "NonMaxSuppression", boxes, scores, np.array([most]), overlap, threshold,
+        "NonMaxSuppression",
+        boxes,
+        scores,
+        np.array([most]),
+        overlap,
+        threshold,
         center_point_box=int(center),
-    )  # fmt: skip
+    )
     limits = (np.array(most), overlap[0], threshold[0])
     found = ops.non_max_suppression(boxes, scores, *limits, center=center)
     np.testing.assert_array_equal(found, expected)

@@ -34,18 +34,24 @@ SCALE, BIAS, MEAN, VARIANCE = make(6), make(6), make(6), make(6, low=0.2)
         (ops.rms_norm(X, BIAS[:5]), "RMSNormalization", [X, BIAS[:5]], {}),
         (
             ops.group_norm(X, SCALE, BIAS, groups=3),
-            "GroupNormalization", [X, SCALE, BIAS], {"num_groups": 3},
+            "GroupNormalization",
+            [X, SCALE, BIAS],
+            {"num_groups": 3},
         ),
         (ops.instance_norm(X, SCALE, BIAS), "InstanceNormalization", [X, SCALE, BIAS], {}),
         (
             ops.batch_norm(X, SCALE, BIAS, MEAN, VARIANCE),
-            "BatchNormalization", [X, SCALE, BIAS, MEAN, VARIANCE], {},
+            "BatchNormalization",
+            [X, SCALE, BIAS, MEAN, VARIANCE],
+            {},
         ),
         (ops.mean_variance_norm(X), "MeanVarianceNormalization", [X], {}),
         (ops.lp_normalize(X, axis=1), "LpNormalization", [X], {"axis": 1, "p": 2}),
         (
             ops.local_response_norm(X, window=4, alpha=0.2, beta=0.6, bias=1.5),
-            "LRN", [X], {"size": 4, "alpha": 0.2, "beta": 0.6, "bias": 1.5},
+            "LRN",
+            [X],
+            {"size": 4, "alpha": 0.2, "beta": 0.6, "bias": 1.5},
         ),
         (ops.gelu(X), "Gelu", [X], {}),
         (ops.gelu(X, approximate=True), "Gelu", [X], {"approximate": "tanh"}),
@@ -58,7 +64,7 @@ SCALE, BIAS, MEAN, VARIANCE = make(6), make(6), make(6), make(6, low=0.2)
         (ops.thresholded_relu(X), "ThresholdedRelu", [X], {}),
         (ops.shrink(X, limit=0.4, bias=0.3), "Shrink", [X], {"lambd": 0.4, "bias": 0.3}),
     ],
-)  # fmt: skip
+)
 def test_it_is_what_onnx_says(
     got: Array, op: str, inputs: list[Array], attrs: dict[str, Any]
 ) -> None:

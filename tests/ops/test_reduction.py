@@ -109,9 +109,14 @@ def test_positions_of_extremes() -> None:
 
 @pytest.mark.parametrize(
     ("name", "step", "start"),
-    [("cumsum", np.add, 0), ("cumprod", np.multiply, 1), ("cummax", np.maximum, -np.inf),
-     ("cummin", np.minimum, np.inf), ("cumlogsumexp", np.logaddexp, -np.inf)],
-)  # fmt: skip
+    [
+        ("cumsum", np.add, 0),
+        ("cumprod", np.multiply, 1),
+        ("cummax", np.maximum, -np.inf),
+        ("cummin", np.minimum, np.inf),
+        ("cumlogsumexp", np.logaddexp, -np.inf),
+    ],
+)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("exclusive", [False, True])
 def test_running_reductions_see_what_came_before(

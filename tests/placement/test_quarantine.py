@@ -68,12 +68,22 @@ def test_released_artifact_is_free(store: Store) -> None:
 @pytest.mark.parametrize(
     "held",
     [
-        b"", b"[" * 100_000, b"[]", b"{}",
-        *(json.dumps({**asdict(WRONG), **x}).encode() for x in (
-            {"code": "fine"}, {"code": 1}, {"seconds": "5"}, {"seconds": True}, {"more": ""},
-        )),
+        b"",
+        b"[" * 100_000,
+        b"[]",
+        b"{}",
+        *(
+            json.dumps({**asdict(WRONG), **x}).encode()
+            for x in (
+                {"code": "fine"},
+                {"code": 1},
+                {"seconds": "5"},
+                {"seconds": True},
+                {"more": ""},
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_entry_that_is_no_fact_is_dropped(store: Store, held: Any) -> None:
     key = Key("quarantine", artifact().fields)
     store.put(key, held)

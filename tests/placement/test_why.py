@@ -82,27 +82,33 @@ def test_engine_without_sizes_runs_all_data_itself(name: str) -> None:
 
 
 def test_why_tells_of_every_node_what_was_said_and_where_it_runs() -> None:
-    program = fw.compile(lambda x: np.cumsum(np.tanh(x) * 2), X, backend="torch-eager",
-                         fallback="allow")  # fmt: skip
+    program = fw.compile(
+        lambda x: np.cumsum(np.tanh(x) * 2), X, backend="torch-eager", fallback="allow"
+    )
     why = program.why()
     assert (why.backend, why.device, why.fallback) == ("torch-eager", "cpu", "allow")
     assert [n.place for n in why.nodes] == [str(i) for i in range(len(program.plan.graph.nodes))]
     last = program.why(len(why.nodes) - 1)
     assert (last.op, last.backend, last.work) == ("cumsum", "reference", "data")
     assert [(v.backend, v.is_offered) for v in last.verdicts] == [
-        ("torch-eager", False), ("reference", True)]  # fmt: skip
+        ("torch-eager", False),
+        ("reference", True),
+    ]
     assert "cumsum is not in the table" in last.verdicts[0].reason
     assert {n.region for n in why.nodes} == {r.name for r in why.regions}
     assert not why.contacts
     program(X)
     assert {(c.backend, c.outcome, c.is_isolated) for c in program.why().contacts} == {
-        ("torch-eager", "ready", True), ("reference", "ready", False)}  # fmt: skip
+        ("torch-eager", "ready", True),
+        ("reference", "ready", False),
+    }
     assert "compile_seconds" in program.why().contacts[0].metrics
 
 
 def test_why_is_json() -> None:
-    program = fw.compile(lambda x: ops.softmax(x, axis=-1), X, backend="torch-eager",
-                         fallback="allow")  # fmt: skip
+    program = fw.compile(
+        lambda x: ops.softmax(x, axis=-1), X, backend="torch-eager", fallback="allow"
+    )
     program(X)
     data = json.loads(program.why().to_json())
     assert data["expanded"] == [
@@ -133,6 +139,11 @@ def test_wrong_place_says_which_there_are() -> None:
 
 
 def test_decision_about_all_of_it_is_noted() -> None:
-    program = fw.compile(lambda x: np.cumsum(np.cumsum(x) * 2), X, backend="torch-eager",
-                         fallback="allow", max_crossings=1)  # fmt: skip
+    program = fw.compile(
+        lambda x: np.cumsum(np.cumsum(x) * 2),
+        X,
+        backend="torch-eager",
+        fallback="allow",
+        max_crossings=1,
+    )
     assert "would hand over" in program.why().notes[0]

@@ -30,9 +30,12 @@ from fusewire.process.frames import Blobs
 NUMBERS = st.floats(allow_nan=False) | st.integers()
 FACTS = st.dictionaries(
     st.text(),
-    st.text() | st.booleans() | NUMBERS
-    | st.lists(st.text()).map(tuple) | st.lists(st.integers()).map(tuple),
-)  # fmt: skip
+    st.text()
+    | st.booleans()
+    | NUMBERS
+    | st.lists(st.text()).map(tuple)
+    | st.lists(st.integers()).map(tuple),
+)
 DIMS: st.SearchStrategy[Dim] = st.recursive(
     st.integers(0, 9) | st.sampled_from([symbol("n"), symbol("a b"), symbol("max"), unbacked("u")]),
     lambda inner: st.one_of(

@@ -97,8 +97,9 @@ def test_large_blob_goes_through_a_small_pipe() -> None:
         assert all(np.array_equal(b, blob) for b in found.blobs)
 
 
-def prefix(magic: bytes = MAGIC, version: int = VERSION, blobs: int = 0, header: int = 2,
-           total: int = 0) -> bytes:  # fmt: skip
+def prefix(
+    magic: bytes = MAGIC, version: int = VERSION, blobs: int = 0, header: int = 2, total: int = 0
+) -> bytes:
     return PREFIX.pack(magic, version, blobs, header, total)
 
 
@@ -114,11 +115,11 @@ def prefix(magic: bytes = MAGIC, version: int = VERSION, blobs: int = 0, header:
         prefix(blobs=1, total=1) + (2).to_bytes(16, "little") + b"{}",
         prefix() + b"[]",
         prefix() + b"{,",
-        prefix(header=20000) + b'[' * 20000,
+        prefix(header=20000) + b"[" * 20000,
         prefix(header=5) + b'{"\xff":',
         b"Traceback (most recent call last)",
     ],
-)  # fmt: skip
+)
 def test_what_is_no_frame_is_garbage(data: bytes) -> None:
     with pytest.raises(EngineGarbage):
         read(data)

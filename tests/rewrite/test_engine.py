@@ -121,9 +121,12 @@ def test_transpose_used_twice_is_not_moved() -> None:
 
 def test_rules_that_never_end_are_stopped() -> None:
     swap = Rule(
-        "swap", ("add",), "Swaps.", on(add, "T[n]", "T[n]"),
+        "swap",
+        ("add",),
+        "Swaps.",
+        on(add, "T[n]", "T[n]"),
         lambda node, facts: add(node.inputs[1], node.inputs[0]),
-    )  # fmt: skip
+    )
     x, y = _input(), _input(name="y")
     done = simplify(Graph([x, y], [add(x, y)]), [swap])
     assert done.report.counts["swap"] == 64
@@ -132,9 +135,12 @@ def test_rules_that_never_end_are_stopped() -> None:
 
 def test_rule_that_changes_a_type_is_an_error() -> None:
     bad = Rule(
-        "bad", ("exp",), "Is wrong.", on(exp, "T[n]"),
+        "bad",
+        ("exp",),
+        "Is wrong.",
+        on(exp, "T[n]"),
         lambda node, facts: constant(np.float32(1)),
-    )  # fmt: skip
+    )
     x = _input()
     with pytest.raises(AssertionError, match="the rule bad gave"):
         simplify(Graph([x], [exp(x)]), [bad])
@@ -142,9 +148,12 @@ def test_rule_that_changes_a_type_is_an_error() -> None:
 
 def test_rule_that_gives_a_node_for_itself_is_an_error() -> None:
     bad = Rule(
-        "bad", ("exp",), "Is wrong.", on(exp, "T[n]"),
+        "bad",
+        ("exp",),
+        "Is wrong.",
+        on(exp, "T[n]"),
         lambda node, facts: negative(negative(node.outputs[0])),
-    )  # fmt: skip
+    )
     x = _input()
     with pytest.raises(AssertionError, match="for itself"):
         simplify(Graph([x], [exp(x)]), [bad])
@@ -179,9 +188,11 @@ def _unreasoned(node: Node, facts: Facts) -> Outcome:
 
 
 @_wrong.rule(
-    "drops-the-last", "transpose", because="Loses an element of what is long.",
+    "drops-the-last",
+    "transpose",
+    because="Loses an element of what is long.",
     example=on(lambda x: transpose(x, perm=(1, 0)), "T[n, n]"),
-)  # fmt: skip
+)
 def _not_transposed(node: Node, facts: Facts) -> Outcome:
     return node.operands[0]
 

@@ -72,13 +72,16 @@ def bn(x: Any, c: Any) -> Any:
 ONE: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "elementwise": (lambda x, y: np.maximum(x * y + 1, 0) - x, ((4, 5), (4, 5))),
     "convolution + activation": (
-        lambda x, w, b: ops.relu(ops.conv(x, w, b)), ((1, 2, 6, 6), (3, 2, 3, 3), (3,)),
+        lambda x, w, b: ops.relu(ops.conv(x, w, b)),
+        ((1, 2, 6, 6), (3, 2, 3, 3), (3,)),
     ),
     "convolution + batch norm": (
-        lambda x, w, c: ops.relu(bn(ops.conv(x, w), c)), ((1, 2, 6, 6), (3, 2, 3, 3), (3,)),
+        lambda x, w, c: ops.relu(bn(ops.conv(x, w), c)),
+        ((1, 2, 6, 6), (3, 2, 3, 3), (3,)),
     ),
     "linear + activation": (
-        lambda x, w, b: ops.gelu(ops.linear(x, w, b)), ((5, 4), (3, 4), (3,)),
+        lambda x, w, b: ops.gelu(ops.linear(x, w, b)),
+        ((5, 4), (3, 4), (3,)),
     ),
     "reduction + elementwise": (lambda x: np.sqrt(np.sum(x * x, -1) + 1), ((5, 6),)),
     "softmax": (lambda x: ops.softmax(x), ((3, 4, 5),)),
@@ -86,7 +89,7 @@ ONE: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "rms norm": (lambda x, s: ops.rms_norm(x, s), ((3, 4), (4,))),
     "attention": (lambda q, k, v: ops.attention(q, k, v), ((1, 2, 3, 4),) * 3),
     "mixed": (lambda x: ops.relu(ops.max_pool(x, window=(2, 2))), ((1, 2, 4, 4),)),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("pattern", ONE)
@@ -103,9 +106,10 @@ LARGE: dict[str, tuple[Callable[..., Any], tuple[Shape, ...]]] = {
     "softmax": (lambda x: ops.softmax(x), ((64, 512, 1024),)),
     "layer norm": (lambda x, s: ops.layer_norm(x, s), ((64, 512, 1024), (1024,))),
     "reduction + elementwise": (
-        lambda x: x * ops.sigmoid(np.mean(x, (2, 3), keepdims=True)), ((64, 256, 56, 56),),
+        lambda x: x * ops.sigmoid(np.mean(x, (2, 3), keepdims=True)),
+        ((64, 256, 56, 56),),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("pattern", LARGE)
@@ -353,8 +357,10 @@ def test_what_is_refused_is_in_no_kernel() -> None:
     found = fuse(graph, apart=apart)
     check(found)
     assert [[node.op for node in group.nodes] for group in found.groups] == [
-        ["multiply", "add"], ["exp"], ["subtract"],
-    ]  # fmt: skip
+        ["multiply", "add"],
+        ["exp"],
+        ["subtract"],
+    ]
     assert "not here" in reasons(found)
 
 
@@ -362,8 +368,9 @@ def test_a_backend_is_asked_what_it_takes() -> None:
     graph = traced(lambda x: np.exp(ops.det(x) * 2), (3, 3))
     found = fw.fuse(graph, "webgpu")
     assert [[node.op for node in group.nodes] for group in found.groups] == [
-        ["det"], ["multiply", "exp"],
-    ]  # fmt: skip
+        ["det"],
+        ["multiply", "exp"],
+    ]
 
 
 def test_one_says_whether_it_can_fuse() -> None:

@@ -203,8 +203,11 @@ def test_shape_arithmetic_is_folded_away() -> None:
     half = floor_divide(multiply(gather(sizes, constant(np.array([1])), axis=0), 4), 2)
     shape = concat(rows, constant(np.array([-1])), half, axis=0)
     y = dynamic_reshape(x, shape, dims=(unbacked(), unbacked(), unbacked()))
-    z = dynamic_broadcast_to(y, concat(constant(np.array([2])), shape_of(y), axis=0),
-                             dims=(2, unbacked(), unbacked(), unbacked()))  # fmt: skip
+    z = dynamic_broadcast_to(
+        y,
+        concat(constant(np.array([2])), shape_of(y), axis=0),
+        dims=(2, unbacked(), unbacked(), unbacked()),
+    )
     before = Graph([x], [exp(z)], output_names=["z"])
     done = run_pipeline(before)
     assert str(done.graph.outputs[0].type) == "float32[2, n, 2, 6]"
@@ -216,8 +219,9 @@ def test_shape_arithmetic_is_folded_away() -> None:
 def test_slice_by_computed_bounds_becomes_a_slice() -> None:
     x = _input("float32[n, 8]")
     last = gather(shape_of(x), constant(np.array([1])), axis=0)
-    y = dynamic_slice(x, constant(np.array([2])), floor_divide(last, 2), axes=(1,),
-                      dims=(symbol("n"), unbacked()))  # fmt: skip
+    y = dynamic_slice(
+        x, constant(np.array([2])), floor_divide(last, 2), axes=(1,), dims=(symbol("n"), unbacked())
+    )
     done = run_pipeline(Graph([x], [y]))
     assert _ops(done.graph) == ["slice"]
     assert str(done.graph.outputs[0].type) == "float32[n, 2]"
@@ -309,8 +313,21 @@ def test_wrong_sizes_are_refused() -> None:
 def test_refused_composites_are_expanded_to_what_is_taken() -> None:
     x = _input("float32[n, 4]")
     graph = Graph([x], [gelu(layer_norm(x, axis=-1, epsilon=1e-5))])
-    taken = {"gelu", "reduce_mean", "subtract", "multiply", "square", "add", "rsqrt", "sqrt",
-             "divide", "cast", "reshape", "reciprocal", "variance"}  # fmt: skip
+    taken = {
+        "gelu",
+        "reduce_mean",
+        "subtract",
+        "multiply",
+        "square",
+        "add",
+        "rsqrt",
+        "sqrt",
+        "divide",
+        "cast",
+        "reshape",
+        "reciprocal",
+        "variance",
+    }
     graph, report = legalize(graph, lambda n: None if n.op in taken else f"no kernel for {n.op}.")
     assert "gelu" in _ops(graph)
     assert "layer_norm" not in _ops(graph)

@@ -79,10 +79,12 @@ SPELLINGS: dict[str, tuple[str, Callable[[Value], Value]]] = {
     "gelu, half first": ("gelu", lambda x: e.multiply(e.multiply(0.5, x), e.add(1.0, _erf(x)))),
     "gelu, halved": ("gelu", lambda x: e.divide(e.multiply(x, e.add(_erf(x), 1.0)), 2.0)),
     "gelu, two halves": (
-        "gelu", lambda x: e.multiply(x, e.add(e.multiply(_erf(x), 0.5), 0.5)),
+        "gelu",
+        lambda x: e.multiply(x, e.add(e.multiply(_erf(x), 0.5), 0.5)),
     ),
     "gelu by tanh, power": (
-        "gelu", lambda x: e.multiply(e.multiply(x, 0.5), _tanh(e.add(x, _cube(x)))),
+        "gelu",
+        lambda x: e.multiply(e.multiply(x, 0.5), _tanh(e.add(x, _cube(x)))),
     ),
     "gelu by tanh, products": (
         "gelu",
@@ -94,9 +96,7 @@ SPELLINGS: dict[str, tuple[str, Callable[[Value], Value]]] = {
     "gelu by tanh, x outside": (
         "gelu",
         lambda x: e.multiply(
-            e.multiply(
-                x, _tanh(e.multiply(x, e.add(e.multiply(e.square(x), 0.044715), 1.0)))
-            ),
+            e.multiply(x, _tanh(e.multiply(x, e.add(e.multiply(e.square(x), 0.044715), 1.0)))),
             0.5,
         ),
     ),
@@ -104,40 +104,47 @@ SPELLINGS: dict[str, tuple[str, Callable[[Value], Value]]] = {
     "quick gelu": ("quick_gelu", lambda x: e.multiply(x, a.sigmoid(e.multiply(1.702, x)))),
     "swish": ("swish", lambda x: e.multiply(a.sigmoid(e.multiply(x, 0.5)), x)),
     "hard sigmoid": (
-        "hard_sigmoid", lambda x: clip(e.add(e.multiply(x, 0.2), 0.5), 0.0, 1.0),
+        "hard_sigmoid",
+        lambda x: clip(e.add(e.multiply(x, 0.2), 0.5), 0.0, 1.0),
     ),
     "hard sigmoid, sixth": (
-        "hard_sigmoid", lambda x: e.divide(e.minimum(a.relu(e.add(x, 3.0)), 6.0), 6.0),
+        "hard_sigmoid",
+        lambda x: e.divide(e.minimum(a.relu(e.add(x, 3.0)), 6.0), 6.0),
     ),
     "hard swish, sixth last": (
-        "hard_swish", lambda x: e.divide(e.multiply(x, clip(e.add(x, 3.0), 0.0, 6.0)), 6.0),
+        "hard_swish",
+        lambda x: e.divide(e.multiply(x, clip(e.add(x, 3.0), 0.0, 6.0)), 6.0),
     ),
     "hard swish, sixth inside": (
         "hard_swish",
         lambda x: e.multiply(x, e.multiply(a.relu6(e.add(x, 3.0)), 1 / 6)),
     ),
     "hard swish, whole": (
-        "hard_swish", lambda x: e.multiply(x, a.hard_sigmoid(x, alpha=1 / 6, beta=0.5)),
+        "hard_swish",
+        lambda x: e.multiply(x, a.hard_sigmoid(x, alpha=1 / 6, beta=0.5)),
     ),
     "softmax": (
         "softmax",
         lambda x: e.divide(_grown(x), reduce_sum(_grown(x), axes=(1,), keepdims=True)),
     ),
     "layer norm, divided": (
-        "layer_norm", lambda x: e.divide(_centred(x), e.sqrt(_variance(_centred(x)))),
+        "layer_norm",
+        lambda x: e.divide(_centred(x), e.sqrt(_variance(_centred(x)))),
     ),
     "layer norm, reciprocal": (
         "layer_norm",
         lambda x: e.multiply(e.reciprocal(e.sqrt(_variance(_centred(x)))), _centred(x)),
     ),
     "layer norm, rsqrt": (
-        "layer_norm", lambda x: e.multiply(_centred(x), e.rsqrt(_variance(_centred(x)))),
+        "layer_norm",
+        lambda x: e.multiply(_centred(x), e.rsqrt(_variance(_centred(x)))),
     ),
     "layer norm, power": (
-        "layer_norm", lambda x: e.divide(_centred(x), e.power(_variance(_centred(x)), 0.5)),
+        "layer_norm",
+        lambda x: e.divide(_centred(x), e.power(_variance(_centred(x)), 0.5)),
     ),
     "rms norm": ("rms_norm", lambda x: e.divide(x, e.sqrt(_variance(x)))),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -181,14 +188,16 @@ def test_refusal_says_what_is_shared() -> None:
     [
         # Epsilon beside the root, no epsilon, and a mean over other axes than the last.
         lambda x: e.divide(
-            _centred(x), e.add(e.sqrt(reduce_mean(e.square(_centred(x)), axes=(2,), keepdims=True)),
-                               1e-5),
+            _centred(x),
+            e.add(e.sqrt(reduce_mean(e.square(_centred(x)), axes=(2,), keepdims=True)), 1e-5),
         ),
         lambda x: e.divide(
-            _centred(x), e.sqrt(reduce_mean(e.square(_centred(x)), axes=(2,), keepdims=True)),
+            _centred(x),
+            e.sqrt(reduce_mean(e.square(_centred(x)), axes=(2,), keepdims=True)),
         ),
         lambda x: e.divide(
-            x, e.sqrt(e.add(reduce_mean(e.square(x), axes=(1,), keepdims=True), 1e-5)),
+            x,
+            e.sqrt(e.add(reduce_mean(e.square(x), axes=(1,), keepdims=True), 1e-5)),
         ),
         # The exponentials may overflow, which those of softmax do not.
         lambda x: e.divide(e.exp(x), reduce_sum(e.exp(x), axes=(1,), keepdims=True)),
@@ -197,7 +206,7 @@ def test_refusal_says_what_is_shared() -> None:
         lambda x: e.divide(e.multiply(x, clip(e.add(x, 3.0), 0.0, 6.0)), 5.0),
         lambda x: e.multiply(x, a.sigmoid(e.add(x, 1.0))),
     ],
-)  # fmt: skip
+)
 def test_what_only_looks_like_it_stays(build: Callable[[Value], Value]) -> None:
     known = {wanted for wanted, _ in SPELLINGS.values()}
     assert not known & {*raised(on(build, "float32[n, 5, 6]")())}
@@ -356,8 +365,9 @@ def _rotated(x: Value, angles: Value, *, doubled: bool = True, by_split: bool = 
 def test_rotary_is_found(by_split: bool) -> None:
     graph = on(
         lambda x, angles: _rotated(x, angles, by_split=by_split),
-        "float32[2, n, 4]", "float32[n, 2]",
-    )()  # fmt: skip
+        "float32[2, n, 4]",
+        "float32[n, 2]",
+    )()
     assert "rotary" in raised(graph)
     check(graph)
 

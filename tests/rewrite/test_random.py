@@ -36,9 +36,12 @@ def test_random_graphs_are_valid_and_the_same_for_the_same_seed(seed: int) -> No
 
 def test_planted_fault_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = Rule(
-        "wrong", ("add",), "Loses the second operand.", on(add, "T[n]", "T[n]"),
+        "wrong",
+        ("add",),
+        "Loses the second operand.",
+        on(add, "T[n]", "T[n]"),
         lambda node, facts: x if (x := node.operands[0]).type == node.types[0] else None,
-    )  # fmt: skip
+    )
     planted = {"planted": lambda graph: simplify(graph, [wrong])}
     monkeypatch.setattr(random_check, "REWRITES", planted)
     graphs = (random_graph(FromRandom(seed), 10) for seed in range(60))

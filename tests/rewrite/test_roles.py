@@ -96,8 +96,10 @@ def test_loop_carries_an_index_only_while_every_run_does() -> None:
                 add(i, 1) if counts else cast(cast(i, dtype=float32), dtype=int64),
                 gather(t, i, axis=0),
             ],
-            INDEX, row, table.type,
-        )  # fmt: skip
+            INDEX,
+            row,
+            table.type,
+        )
         carried = value("x", dtype=float32)
         test = subgraph(lambda i, x, t: [less(x, 1.0)], INDEX, row, table.type, name="condition")
         made = while_(at, carried, table, condition=test, body=body, carries=2)
@@ -111,8 +113,10 @@ def test_rows_of_a_scan_are_indices_where_the_body_says_so() -> None:
     table, ids, start = value("t", 9, dtype=float32), value("ids", 5), value("s", dtype=float32)
     body = subgraph(
         lambda x, i, t: [add(x, gather(t, i, axis=0))],
-        start.type, TensorType(int64, ()), table.type,
-    )  # fmt: skip
+        start.type,
+        TensorType(int64, ()),
+        table.type,
+    )
     (made,) = scan(start, ids, table, body=body, carries=1, scans=1)
     assert roles(Graph([table, ids, start], [made]))[ids] == "index"
 

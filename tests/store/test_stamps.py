@@ -116,13 +116,23 @@ def test_writes_through_a_mapping_are_seen_where_no_time_tells_of_them(
 @pytest.mark.usefixtures("later")
 @pytest.mark.parametrize(
     ("expire", "wake", "is_known"),
-    [("3000", "500", True), ("360000", "500", False), ("100", "360000", False),
-     ("3000", "0", False), ("3000", "x", False)],
-)  # fmt: skip
+    [
+        ("3000", "500", True),
+        ("360000", "500", False),
+        ("100", "360000", False),
+        ("3000", "0", False),
+        ("3000", "x", False),
+    ],
+)
 def test_kernel_that_keeps_pages_back_longer_is_given_longer(
-    store: Store, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    expire: str, wake: str, is_known: bool,
-) -> None:  # fmt: skip
+    store: Store,
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    expire: str,
+    wake: str,
+    is_known: bool,
+) -> None:
     for name, told in zip(stamps._KEPT_BACK, (expire, wake), strict=True):
         (tmp_path / name).write_text(told)
     monkeypatch.setattr(stamps, "_SYSTEM", tmp_path)

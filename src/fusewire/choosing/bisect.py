@@ -65,10 +65,14 @@ class Culprit:
     def to_data(self) -> dict[str, Any]:
         """Give it as what JSON has."""
         return {
-            "place": self.place, "op": self.op, "source": self.source, "alone": self.alone,
-            "nodes": [node.op for node in self.region.nodes], "judged": self.judged.to_data(),
+            "place": self.place,
+            "op": self.op,
+            "source": self.source,
+            "alone": self.alone,
+            "nodes": [node.op for node in self.region.nodes],
+            "judged": self.judged.to_data(),
             "steps": self.steps,
-        }  # fmt: skip
+        }
 
 
 def engine(
@@ -212,9 +216,16 @@ class _Inquest:
                 kept, found = fewer, less
         region, inputs, judged = found or self._whole(count)
         return Culprit(
-            self._graph.nodes.index(node), node.op, node.source or "", len(region.nodes) == 1,
-            judged, region, inputs, tuple(Alone(region, inputs).expected), self._steps,
-        )  # fmt: skip
+            self._graph.nodes.index(node),
+            node.op,
+            node.source or "",
+            len(region.nodes) == 1,
+            judged,
+            region,
+            inputs,
+            tuple(Alone(region, inputs).expected),
+            self._steps,
+        )
 
     def _judged(self, region: Graph, inputs: Sequence[HostValue], *, alone: bool) -> Judged | None:
         self._steps += 1

@@ -148,13 +148,26 @@ def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
     jury = Jury(question.graph, question.inputs, seed=question.seed, runs=_RUNS, deadline=deadline)
     budget = question.budget * (_WHOLE if question.tunes else 1.0)
     contest = Contest(
-        question.inputs, stage, jury, ledger, budget, question.tell,
-        is_thorough=question.is_thorough, least=min(LEAST_SECONDS, budget),
-    )  # fmt: skip
+        question.inputs,
+        stage,
+        jury,
+        ledger,
+        budget,
+        question.tell,
+        is_thorough=question.is_thorough,
+        least=min(LEAST_SECONDS, budget),
+    )
     tuning = Tuning(
-        stage, ledger.memory, config, question.inputs, start, question.budget, question.tell,
-        question.seed, question.is_thorough,
-    )  # fmt: skip
+        stage,
+        ledger.memory,
+        config,
+        question.inputs,
+        start,
+        question.budget,
+        question.tell,
+        question.seed,
+        question.is_thorough,
+    )
     found = candidates(
         question.graph, question.homes(), question.spare, config, fallback=question.fallback
     )

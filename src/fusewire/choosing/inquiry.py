@@ -20,9 +20,13 @@ FOLDER = "repros"
 
 
 def inquire(
-    staged: Staged, inputs: Sequence[HostValue], stage: Stage, ledger: Ledger, reason: str,
+    staged: Staged,
+    inputs: Sequence[HostValue],
+    stage: Stage,
+    ledger: Ledger,
+    reason: str,
     deadline: float,
-) -> str:  # fmt: skip
+) -> str:
     """Find what a candidate gets wrong on inputs, write it down, and say it in a sentence."""
     candidate = staged.candidate
     plan, home = candidate.planned.plan, candidate.home

@@ -34,9 +34,13 @@ class Ledger:
     """Reads and writes what is known, for one graph, on inputs of these sizes."""
 
     def __init__(
-        self, graph: Graph, inputs: Sequence[HostValue], memory: Memory, config: Config,
+        self,
+        graph: Graph,
+        inputs: Sequence[HostValue],
+        memory: Memory,
+        config: Config,
         deadline: float,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._graph = graph
         self.memory = memory
         self._config = config

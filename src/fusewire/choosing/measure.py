@@ -104,9 +104,12 @@ class Comparison:
                 for name, row in held["timings"].items()
             }
             found = Comparison(
-                timings, str(held["fastest"]), tuple(map(str, held["ties"])),
-                float(held["noise"]), int(held["rounds"]),
-            )  # fmt: skip
+                timings,
+                str(held["fastest"]),
+                tuple(map(str, held["ties"])),
+                float(held["noise"]),
+                int(held["rounds"]),
+            )
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise StoreError(f"A comparison holds what is not of its kind: {error}.") from error
         if found.fastest not in timings or not set(found.ties) <= set(timings):
@@ -142,9 +145,11 @@ def _outside(count: int) -> int:
 
 
 def compare(
-    ways: Mapping[str, Way], seconds: float, tell: Callable[[str], None] = lambda said: None,
+    ways: Mapping[str, Way],
+    seconds: float,
+    tell: Callable[[str], None] = lambda said: None,
     close: float = _CLOSE,
-) -> Comparison:  # fmt: skip
+) -> Comparison:
     """Time ways, given in the order of preference, for about so many seconds.
 
     Those that take no more than ``close`` times as long as the best come to the final.

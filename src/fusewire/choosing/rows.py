@@ -23,16 +23,28 @@ def described(candidate: Candidate) -> Tried:
     left = candidate.planned.left_over()
     first = next((f"{node!r}: {reason}" for node, reason in left.items()), "")
     return Tried(
-        candidate.name, home.name, home.device.id, candidate.form, "not judged",
-        regions=len(plan.regions()), elsewhere=len(left), elsewhere_why=first,
-        is_software=home.device.is_software, options=dict(candidate.options),
-    )  # fmt: skip
+        candidate.name,
+        home.name,
+        home.device.id,
+        candidate.form,
+        "not judged",
+        regions=len(plan.regions()),
+        elsewhere=len(left),
+        elsewhere_why=first,
+        is_software=home.device.is_software,
+        options=dict(candidate.options),
+    )
 
 
 def unfit(found: Unfit) -> Tried:
     """Say why a backend is no candidate."""
     home = found.home
     return Tried(
-        found.name, home.name, home.device.id, "native", "refused", found.reason,
+        found.name,
+        home.name,
+        home.device.id,
+        "native",
+        "refused",
+        found.reason,
         is_software=home.device.is_software,
-    )  # fmt: skip
+    )

@@ -63,10 +63,18 @@ class Contest:
     """
 
     def __init__(
-        self, inputs: Sequence[HostValue], stage: Stage, jury: Jury, ledger: Ledger, budget: float,
-        tell: Tell = lambda what, share: None, *, is_thorough: bool = False,
-        least: float = LEAST_SECONDS, close: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        inputs: Sequence[HostValue],
+        stage: Stage,
+        jury: Jury,
+        ledger: Ledger,
+        budget: float,
+        tell: Tell = lambda what, share: None,
+        *,
+        is_thorough: bool = False,
+        least: float = LEAST_SECONDS,
+        close: float | None = None,
+    ) -> None:
         self._inputs = inputs
         self._stage = stage
         self._jury = jury
@@ -268,9 +276,7 @@ class Contest:
         rows = sorted(self._rows.values(), key=worth)
         is_cut = self._is_cut or self._rows[found.fastest].status == "not judged"
         notes = tuple(self._notes(found))
-        return Decision(
-            tuple(rows), chosen, found.noise, notes, self._staged, is_cut, found.ties
-        )  # fmt: skip
+        return Decision(tuple(rows), chosen, found.noise, notes, self._staged, is_cut, found.ties)
 
     def _notes(self, found: Comparison) -> Iterable[str]:
         if found.ties:

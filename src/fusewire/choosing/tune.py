@@ -95,8 +95,12 @@ class Tuning:
         except NoneRightError as error:
             return self._as_before(decision, error)
         rows = tuple(_with(row, found.get(row.name)) for row in made.tried)
-        return replace(made, tried=rows, notes=(*made.notes, *self.notes),
-                       is_cut=made.is_cut or decision.is_cut or self.is_cut)  # fmt: skip
+        return replace(
+            made,
+            tried=rows,
+            notes=(*made.notes, *self.notes),
+            is_cut=made.is_cut or decision.is_cut or self.is_cut,
+        )
 
     def _as_before(self, decision: Decision, error: NoneRightError) -> Decision:
         """Keep what was decided before tuning: ways that ran then fail when they meet again."""
@@ -249,10 +253,16 @@ class Tuning:
 
         def race(ways: list[Candidate], seconds: float, *, is_last: bool = False) -> Decision:
             contest = Contest(
-                inputs, self.stage, jury, ledger, seconds, lambda what, share: self.tell(about),
-                is_thorough=is_last, least=_LEAST_SECONDS,
+                inputs,
+                self.stage,
+                jury,
+                ledger,
+                seconds,
+                lambda what, share: self.tell(about),
+                is_thorough=is_last,
+                least=_LEAST_SECONDS,
                 close=math.inf if len(ways) == 2 else None,
-            )  # fmt: skip
+            )
             return contest.run(ways)
 
         return race

@@ -81,5 +81,12 @@ def _key(home: Home, piece: Piece) -> Key:
     # Where a processor plays the device, it is the device.
     host = dict(host_fields()) if device.is_software else {}
     space = json.dumps(dict(piece.axes), sort_keys=True)
-    return Key.of("tuning", kernel=piece.key, backend=home.name, device=device.name, space=space,
-                  **its, **host)  # fmt: skip
+    return Key.of(
+        "tuning",
+        kernel=piece.key,
+        backend=home.name,
+        device=device.name,
+        space=space,
+        **its,
+        **host,
+    )

@@ -80,12 +80,19 @@ def describe(name: str) -> dict[str, Any]:
     plugin = REGISTRY.backends.describe(name)
     met = REGISTRY.meet(name)
     row: dict[str, Any] = {
-        "name": name, "reference": plugin.reference, "distribution": plugin.distribution,
-        "distribution_version": plugin.version, "version": "", "description": "", "vendor": "",
-        "devices": [_device(x) for x in met.devices], "reason": met.reasons,
+        "name": name,
+        "reference": plugin.reference,
+        "distribution": plugin.distribution,
+        "distribution_version": plugin.version,
+        "version": "",
+        "description": "",
+        "vendor": "",
+        "devices": [_device(x) for x in met.devices],
+        "reason": met.reasons,
         "state": "broken" if met.is_broken else "ready" if met.devices else "unavailable",
-        "extensions": [asdict(x) for x in met.extensions], "capabilities": [],
-    }  # fmt: skip
+        "extensions": [asdict(x) for x in met.extensions],
+        "capabilities": [],
+    }
     try:
         info = REGISTRY.get(name).info
     except RegistryError:
@@ -95,5 +102,9 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def _device(device: Device) -> dict[str, Any]:
-    return {"id": device.id, "name": device.name, "is_software": device.is_software,
-            "facts": dict(device.facts)}  # fmt: skip
+    return {
+        "id": device.id,
+        "name": device.name,
+        "is_software": device.is_software,
+        "facts": dict(device.facts),
+    }

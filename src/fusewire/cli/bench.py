@@ -47,13 +47,23 @@ from fusewire.runtime.why import Tried
 @model_options
 @compile_options(fallback="allow", has_backend=False)
 @click.option("--backends", metavar="A,B", help="Only these engines.")
-@click.option("--plot", "picture", type=click.Path(dir_okay=False, path_type=Path),
-              help="Draw the times, as SVG.")  # fmt: skip
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the times, as SVG.",
+)
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown instead of a table.")
 def command(
-    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], as_json: bool, options: Options,
-    backends: str | None, picture: Path | None, as_markdown: bool,
-) -> None:  # fmt: skip
+    model: Path,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    as_json: bool,
+    options: Options,
+    backends: str | None,
+    picture: Path | None,
+    as_markdown: bool,
+) -> None:
     """Time and judge a model on every engine that is installed, and show which is best.
 
     Nothing is recalled from earlier runs, but what is in quarantine. Ends with 1 if no engine is
@@ -94,10 +104,19 @@ def measured(model: Path, inputs: Inputs, options: Options, names: list[str]) ->
     graph = run_pipeline(graph).graph
     missing: dict[str, str] = {}
     question = Question(
-        graph, values, lambda: _homes(names, options, recipe.search, missing), reference(),
-        options.config, None, options.fallback != "error", options.budget_seconds, options.seed,
-        options.tell, is_thorough=True, tunes=options.level == 3,
-    )  # fmt: skip
+        graph,
+        values,
+        lambda: _homes(names, options, recipe.search, missing),
+        reference(),
+        options.config,
+        None,
+        options.fallback != "error",
+        options.budget_seconds,
+        options.seed,
+        options.tell,
+        is_thorough=True,
+        tunes=options.level == 3,
+    )
     found: Decided | NoneRightError
     try:
         found = decide(question, Memory(recipe.memory.store, ("quarantine",)), recipe.search)

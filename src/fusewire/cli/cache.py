@@ -49,8 +49,9 @@ def ls(kind: str | None, as_json: bool) -> None:
         _print(console, _kinds(entries), size=_size, used=_age)
     else:
         rows = [{**_row(entry), "digest": entry.key.digest[:12]} for entry in entries]
-        _print(console, [_without(row, "kind") for row in rows],
-               size=_size, used=_age, fields=_fields)  # fmt: skip
+        _print(
+            console, [_without(row, "kind") for row in rows], size=_size, used=_age, fields=_fields
+        )
     total = sum(entry.size for entry in entries)
     console.print(f"{len(entries)} entries, {_size(total)} of {_size(store.limit)}")
     console.print(str(store.path), soft_wrap=True, markup=False)
@@ -181,8 +182,13 @@ def _only(digest: str, entries: list[Entry]) -> Entry:
 
 
 def _row(entry: Entry) -> dict[str, Any]:
-    return {"digest": entry.key.digest, "kind": entry.key.kind, "size": entry.size,
-            "used": entry.used, "fields": dict(entry.key.fields)}  # fmt: skip
+    return {
+        "digest": entry.key.digest,
+        "kind": entry.key.kind,
+        "size": entry.size,
+        "used": entry.used,
+        "fields": dict(entry.key.fields),
+    }
 
 
 def _without(row: dict[str, Any], name: str) -> dict[str, Any]:

@@ -38,9 +38,15 @@ _MOST = 12
 @click.command()
 @model_options
 @click.option("--target", required=True, metavar="cuda:sm_90", help="The kind of device.")
-@click.option("-o", "--output", "folder", required=True, metavar="DIR",
-              type=click.Path(file_okay=False, path_type=Path),
-              help="Where the files go.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    required=True,
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the files go.",
+)
 @click.option(
     "--level",
     type=click.Choice(["0", "3"]),
@@ -49,9 +55,15 @@ _MOST = 12
     help="3 chooses for each kernel how it is cut, by what it takes; nothing is timed.",
 )
 def command(
-    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int, as_json: bool,
-    target: str, folder: Path, level: str,
-) -> None:  # fmt: skip
+    model: Path,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+    target: str,
+    folder: Path,
+    level: str,
+) -> None:
     """Make the kernels of a model for a machine that need not be here.
 
     Writes a folder for each region: its kernels as text and as code, how they are launched, what
@@ -144,10 +156,12 @@ def compiled(graph: Graph, made: Making, tell: Callable[[str, float], None]) -> 
 
 def _region(number: int, region: Region, made: Making) -> dict[str, Any]:
     about: dict[str, Any] = {
-        "region": number, "backend": region.backend, "nodes": len(region.graph.nodes),
+        "region": number,
+        "backend": region.backend,
+        "nodes": len(region.graph.nodes),
         "inputs": [str(value.type) for value in region.graph.inputs],
         "outputs": [str(value.type) for value in region.graph.outputs],
-    }  # fmt: skip
+    }
     if region.backend != made.backend.info.name:
         return about
     config, tuning = made.config(region.graph)
@@ -160,9 +174,15 @@ def _region(number: int, region: Region, made: Making) -> dict[str, Any]:
         for name, data in given.items():
             (home / name).write_bytes(data)
         np.savez(home / "weights.npz", **weights)
-    return {**about, **tuning, "folder": home.name, "files": sorted(given),
-            "launch": dict(artifact.launch), "workspace": artifact.workspace,
-            "metrics": dict(artifact.metrics)}  # fmt: skip
+    return {
+        **about,
+        **tuning,
+        "folder": home.name,
+        "files": sorted(given),
+        "launch": dict(artifact.launch),
+        "workspace": artifact.workspace,
+        "metrics": dict(artifact.metrics),
+    }
 
 
 def _tuning(found: Mapping[str, Any]) -> Iterator[str]:
@@ -191,9 +211,15 @@ def _print(report: dict[str, Any], folder: Path) -> None:
     for row in report["regions"]:
         launch, metrics = row.get("launch", {}), row.get("metrics", {})
         took = f"{metrics['compile_seconds']:.1f}" if metrics else ""
-        table.add_row(str(row["region"]), row["backend"], str(row["nodes"]),
-                      str(launch.get("kernels", "")), str(launch.get("launches", "")), took,
-                      str(folder / row["folder"]) if "folder" in row else "")  # fmt: skip
+        table.add_row(
+            str(row["region"]),
+            row["backend"],
+            str(row["nodes"]),
+            str(launch.get("kernels", "")),
+            str(launch.get("launches", "")),
+            took,
+            str(folder / row["folder"]) if "folder" in row else "",
+        )
     console.print(table)
     for row in report["regions"]:
         for line in _tuning(row.get("tuning", {})):

@@ -28,8 +28,13 @@ from fusewire.testing.demonstration import demonstrate
 from fusewire.testing.fallback import reports_with_fallback
 from fusewire.testing.suite import OpReport, is_tensor_op, reports
 
-COLOURS = {"proven": "green", "partial": "yellow", "refused": "dim", "gap": "magenta",
-           "failed": "red"}  # fmt: skip
+COLOURS = {
+    "proven": "green",
+    "partial": "yellow",
+    "refused": "dim",
+    "gap": "magenta",
+    "failed": "red",
+}
 FORMS = ("native", "expanded", "helped")
 
 
@@ -42,9 +47,14 @@ FORMS = ("native", "expanded", "helped")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Also write the JSON here.")
 def command(
-    backend: str, part: str, names: tuple[str, ...], fallback: bool, record: bool, as_json: bool,
+    backend: str,
+    part: str,
+    names: tuple[str, ...],
+    fallback: bool,
+    record: bool,
+    as_json: bool,
     output: Path | None,
-) -> None:  # fmt: skip
+) -> None:
     """Run every op, sample and dtype on a backend, without fallback."""
     if record and (fallback or names or part != "1/1"):
         raise click.UsageError("--record is about all ops and samples, and no fallback.")

@@ -51,8 +51,12 @@ def _found(home: Home, is_measured: bool) -> Measured:
 
 def _row(item: Measured) -> dict[str, Any]:
     row = asdict(item)
-    return {"backend": item.backend, **row["device"], "hints": row["hints"],
-            "missing": row["missing"]}  # fmt: skip
+    return {
+        "backend": item.backend,
+        **row["device"],
+        "hints": row["hints"],
+        "missing": row["missing"],
+    }
 
 
 def _print(rows: list[dict[str, Any]], is_measured: bool) -> None:

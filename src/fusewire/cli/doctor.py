@@ -53,8 +53,12 @@ def _print(report: dict[str, Any]) -> None:
         shown.add_row(row["check"], state, found, row["fix"])
     console.print(shown)
     console.print(table(report["backends"]))
-    broken = [row for rows in (report["checks"], report["backends"]) for row in rows
-              if row["state"] == "broken"]  # fmt: skip
+    broken = [
+        row
+        for rows in (report["checks"], report["backends"])
+        for row in rows
+        if row["state"] == "broken"
+    ]
     names = ", ".join(row.get("check") or row["name"] for row in broken)
     said = (
         f"[red]Broken: {names}.[/]" if broken else "[green]Nothing that is installed is broken.[/]"

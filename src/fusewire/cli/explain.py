@@ -32,9 +32,14 @@ _MOST, _LONGEST = 20, 160
 @click.option("--node", metavar="N", help="Only this one, by its place: 4, or 4.then.0 in a body.")
 @click.option("--all", "is_all", is_flag=True, help="Every node for itself, not grouped by op.")
 def command(
-    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], as_json: bool, options: Options,
-    node: str | None, is_all: bool,
-) -> None:  # fmt: skip
+    model: Path,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    as_json: bool,
+    options: Options,
+    node: str | None,
+    is_all: bool,
+) -> None:
     """Show how a model is run, and why: what each engine says of each node, and what it takes."""
     with failing():
         inputs = Inputs.of(model, shapes, files, options.seed)
@@ -89,8 +94,18 @@ def _regions(why: Why, title: str, most: int) -> Table:
     left = len(why.regions) - most
     caption = f"and {left} more; --all lists them" if left > 0 else None
     shown = Table(title=title, header_style="bold", caption=caption)
-    for column in ("region", "backend", "device", "nodes", "shapes", "outcome", "compile",
-                   "first run", "memory", "cache"):  # fmt: skip
+    for column in (
+        "region",
+        "backend",
+        "device",
+        "nodes",
+        "shapes",
+        "outcome",
+        "compile",
+        "first run",
+        "memory",
+        "cache",
+    ):
         shown.add_column(column, justify="right" if column == "nodes" else "left")
     contacts = {contact.region: contact for contact in why.contacts}
     for region in why.regions[:most]:
@@ -190,8 +205,11 @@ def _print_node(node: NodeWhy) -> None:
         shown.add_row(said.backend, _word(said), *texts)
     console.print(shown)
     lines = {
-        "types": ", ".join(node.types), "from": node.source[:_LONGEST], "works on": node.work,
-        "runs on": node.backend, "in": node.region,
-    }  # fmt: skip
+        "types": ", ".join(node.types),
+        "from": node.source[:_LONGEST],
+        "works on": node.work,
+        "runs on": node.backend,
+        "in": node.region,
+    }
     for name, line in lines.items():
         console.print(f"{name:9} {line}", markup=False, highlight=False, soft_wrap=True)

@@ -27,9 +27,14 @@ _MOST_OPS = 6
 @click.option("--backend", help="Fuse what this engine takes; without one, what our kernels do.")
 @click.option("--groups", "all_groups", is_flag=True, help="List every group.")
 def command(
-    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int, as_json: bool,
-    backend: str | None, all_groups: bool,
-) -> None:  # fmt: skip
+    model: Path,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    seed: int,
+    as_json: bool,
+    backend: str | None,
+    all_groups: bool,
+) -> None:
     """Show which nodes of a model become one kernel, and which do not and why."""
     with failing():
         values = Inputs.of(model, shapes, files, seed).values
@@ -47,15 +52,18 @@ def describe(fusion: Fusion) -> dict[str, Any]:
     return {
         "nodes": {"given": len(fusion.given.nodes), "primitive": len(fusion.graph.nodes)},
         "kernels": {"before": fusion.before.launches, "after": fusion.after.launches},
-        "bytes": {"before": fusion.before.bytes, "after": fusion.after.bytes,
-                  "least": fusion.least},
+        "bytes": {
+            "before": fusion.before.bytes,
+            "after": fusion.after.bytes,
+            "least": fusion.least,
+        },
         "patterns": dict(fusion.patterns),
         "groups": [_group(group) for group in fusion.groups],
         "refused": [
             {"node": found.node.op, "user": found.user.op, "reason": found.reason}
             for found in fusion.refused
         ],
-    }  # fmt: skip
+    }
 
 
 def _group(group: Group) -> dict[str, Any]:

@@ -30,13 +30,15 @@ _MOST_SHOWN = 0.97
 
 _OPTIONS = (
     click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
-    click.option("--shape", "shapes", multiple=True, metavar="NAME=1,3,48,320",
-                 help="The shape of an input."),
-    click.option("--input", "files", multiple=True, metavar="NAME=FILE.npy",
-                 help="The elements of an input."),
+    click.option(
+        "--shape", "shapes", multiple=True, metavar="NAME=1,3,48,320", help="The shape of an input."
+    ),
+    click.option(
+        "--input", "files", multiple=True, metavar="NAME=FILE.npy", help="The elements of an input."
+    ),
     click.option("--seed", default=0, help="What inputs that are made up begin from."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
-)  # fmt: skip
+)
 
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -46,55 +48,84 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-_BACKEND = click.option("--backend", default="auto",
-                        help="The engine; `fusewire backends` lists them.")  # fmt: skip
+_BACKEND = click.option(
+    "--backend", default="auto", help="The engine; `fusewire backends` lists them."
+)
 _COMPILING = (
     click.option("--device", help="The device of the engine, such as cpu."),
-    click.option("--level", type=int,
-                 help="0 measures nothing; 1 compares the engines, as backend auto does; 3 also "
-                 "tunes kernels."),
-    click.option("--budget", type=float, default=20.0, show_default=True,
-                 help="The seconds that a comparison may take, more or less."),
+    click.option(
+        "--level",
+        type=int,
+        help="0 measures nothing; 1 compares the engines, as backend auto does; 3 also "
+        "tunes kernels.",
+    ),
+    click.option(
+        "--budget",
+        type=float,
+        default=20.0,
+        show_default=True,
+        help="The seconds that a comparison may take, more or less.",
+    ),
     click.option("--threads", type=int, help="How many an engine may use."),
     click.option("--no-isolate", is_flag=True, help="Meet engines in this process."),
-)  # fmt: skip
+)
+
+
+def _fallback(default: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--fallback",
+        type=click.Choice(["error", "warn", "allow"]),
+        default=default,
+        show_default=True,
+        help="What becomes of nodes that an engine refuses.",
+    )
 
 
 def compile_options(
     *, fallback: str = "warn", has_backend: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Add how to compile to a command of a model, which gets it as ``options``."""
-    falling = click.option(
-        "--fallback", type=click.Choice(["error", "warn", "allow"]), default=fallback,
-        show_default=True, help="What becomes of nodes that an engine refuses.",
-    )  # fmt: skip
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def called(
-            *, device: str | None, level: int | None, fallback: Any, budget: float,
-            threads: int | None, no_isolate: bool, seed: int, backend: str = "auto", **rest: Any,
-        ) -> None:  # fmt: skip
+        def called(**given: Any) -> None:
             with failing():
-                options = Options(
-                    backend, device, level, fallback, budget_seconds=budget, threads=threads,
-                    isolate=not no_isolate, seed=seed,
-                )  # fmt: skip
-            command(options=options, **rest)
+                options = _taken(given)
+            command(options=options, **given)
 
-        for option in (*reversed(_COMPILING), falling, *([_BACKEND] if has_backend else [])):
-            called = option(called)
-        return called
+        added: Callable[..., None] = called
+        for option in reversed(_COMPILING):
+            added = option(added)
+        added = _fallback(fallback)(added)
+        return _BACKEND(added) if has_backend else added
 
     return add
+
+
+def _taken(given: dict[str, Any]) -> Options:
+    """Take the options of the command line out of the arguments of a command."""
+    return Options(
+        given.pop("backend", "auto"),
+        given.pop("device"),
+        given.pop("level"),
+        given.pop("fallback"),
+        budget_seconds=given.pop("budget"),
+        threads=given.pop("threads"),
+        isolate=not given.pop("no_isolate"),
+        seed=given.pop("seed"),
+    )
 
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, float], None]]:
     """Show what is being done, while it is, to whoever looks at a terminal."""
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description:32}", markup=False), BarColumn(),
-               TimeElapsedColumn())  # fmt: skip
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description:32}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as shown:
@@ -139,10 +170,14 @@ class Inputs:
     def described(self) -> list[dict[str, Any]]:
         """Tell of each what it is, and what of it was made up."""
         return [
-            {"name": name, "type": _typed(value), "is_given": name in self.given,
-             "assumed": dict(self.sizes.get(name, {}))}
+            {
+                "name": name,
+                "type": _typed(value),
+                "is_given": name in self.given,
+                "assumed": dict(self.sizes.get(name, {})),
+            }
             for name, value in self.values.items()
-        ]  # fmt: skip
+        ]
 
     @staticmethod
     def of(model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int) -> Inputs:

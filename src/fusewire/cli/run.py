@@ -40,9 +40,13 @@ _FIGURES = ("min", "mean", "max")
     help="Write the outputs to an .npz file.",
 )
 def command(
-    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], as_json: bool, options: Options,
+    model: Path,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    as_json: bool,
+    options: Options,
     output: Path | None,
-) -> None:  # fmt: skip
+) -> None:
     """Run a model on inputs that are given or made up."""
     with failing():
         inputs = Inputs.of(model, shapes, files, options.seed)
@@ -62,11 +66,14 @@ def command(
     if output is not None:
         _save(output, outputs)
     report = {
-        "model": str(model), "backend": result.metadata["backend"], "seconds": result.seconds,
-        "first_seconds": first, "assumed": dict(inputs.assumed),
+        "model": str(model),
+        "backend": result.metadata["backend"],
+        "seconds": result.seconds,
+        "first_seconds": first,
+        "assumed": dict(inputs.assumed),
         "inputs": [_described(name, x) for name, x in inputs.values.items()],
         "outputs": [_described(name, x) for name, x in outputs.items()],
-    }  # fmt: skip
+    }
     if as_json:
         click.echo(json.dumps(report, indent=1))
     else:

@@ -28,9 +28,13 @@ _LONGEST = 120
 @model_options
 @click.option("--raw", is_flag=True, help="As the file says it, before it is rewritten.")
 def command(
-    model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int, as_json: bool,
+    model: Path,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    seed: int,
+    as_json: bool,
     raw: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Show inputs, outputs, ops, parameters, flops and dynamic dims of a model."""
     with failing():
         graph = read_graph(model, shapes, files)

@@ -117,9 +117,13 @@ def fuse(
     alone += [copy.work for copy in copies]
     after = sum((group.work for group in (*found, *copies)), Work(0, 0))
     return Fusion(
-        graph, expanded.graph, (*found, *copies), tuple(growth.refused),
-        sum(alone, Work(0, 0)), after,
-    )  # fmt: skip
+        graph,
+        expanded.graph,
+        (*found, *copies),
+        tuple(growth.refused),
+        sum(alone, Work(0, 0)),
+        after,
+    )
 
 
 def _is_view(value: Value) -> bool:
@@ -146,9 +150,14 @@ def _group(group: Growing, graph: Graph, origin: Mapping[Node, Node]) -> Group:
     nodes = tuple(sorted(group.nodes, key=lambda node: places.get(node, 0)))
     origins = tuple(dict.fromkeys(origin[node] for node in nodes))
     return Group(
-        pattern_of(group, origins), nodes, origins, tuple(group.outputs), tuple(group.reads),
-        group.kept, group.work,
-    )  # fmt: skip
+        pattern_of(group, origins),
+        nodes,
+        origins,
+        tuple(group.outputs),
+        tuple(group.reads),
+        group.kept,
+        group.work,
+    )
 
 
 def _attentions(graph: Graph, origin: Mapping[Node, Node], limits: Limits) -> dict[Node, Growing]:

@@ -127,9 +127,14 @@ class Growing:
     def copy(self) -> Growing:
         """Give another group that is the same so far."""
         return Growing(
-            dict(self.nodes), dict(self.outputs), dict(self.reads), dict(self.points),
-            set(self.factors), set(self.once), self.kept,
-        )  # fmt: skip
+            dict(self.nodes),
+            dict(self.outputs),
+            dict(self.reads),
+            dict(self.points),
+            set(self.factors),
+            set(self.once),
+            self.kept,
+        )
 
     def computed(self, node: Node, users: Iterable[Node]) -> int:
         """Count how many times an element of a node would be computed for these users."""

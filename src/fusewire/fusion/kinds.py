@@ -23,21 +23,47 @@ class Kind(enum.Enum):
 _NAMED = {
     Kind.FREE: ("reshape", "transpose", "broadcast_to", "slice", "iota", "shape_of"),
     Kind.MAP: ("concat", "pad", "gather", "gather_elements", "gather_nd", "dynamic_update_slice"),
-    Kind.FOLD: ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_any",
-                "reduce_all", "argmax", "argmin"),
-    Kind.WINDOW: ("max_pool", "sum_pool", "average_pool", "max_pool_with_indices",
-                  "searchsorted", "resize", "fft", "ifft", "rfft", "irfft"),
+    Kind.FOLD: (
+        "reduce_sum",
+        "reduce_prod",
+        "reduce_max",
+        "reduce_min",
+        "reduce_any",
+        "reduce_all",
+        "argmax",
+        "argmin",
+    ),
+    Kind.WINDOW: (
+        "max_pool",
+        "sum_pool",
+        "average_pool",
+        "max_pool_with_indices",
+        "searchsorted",
+        "resize",
+        "fft",
+        "ifft",
+        "rfft",
+        "irfft",
+    ),
     Kind.CONTRACT: ("matmul", "dot_general", "conv"),
-}  # fmt: skip
+}
 _BY_NAME = {name: kind for kind, names in _NAMED.items() for name in names}
 # So cheap that a product may compute them anew for each use of a factor.
 LIGHT = frozenset((
     "cast", "add", "subtract", "multiply", "divide", "negative", "where", "pad", "logical_and",
 ))  # fmt: skip
 # Kernels of these read each element of an operand once, so what makes it may be computed there.
-READS_ONCE = frozenset((
-    "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp", "scatter_elements", "scatter_nd",
-))  # fmt: skip
+READS_ONCE = frozenset(
+    (
+        "cumsum",
+        "cumprod",
+        "cummax",
+        "cummin",
+        "cumlogsumexp",
+        "scatter_elements",
+        "scatter_nd",
+    )
+)
 # Ops that take many times as long as an addition.
 SLOW = frozenset((
     "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos",

@@ -17,8 +17,12 @@ from fusewire.ir.reader import DTYPES, MAX_DEPTH, Reader, parse_number
 from fusewire.ir.types import TensorType, Type
 
 _WORDS: dict[str, Attr] = {
-    "none": None, "true": True, "false": False, "nan": float("nan"), "inf": float("inf"),
-}  # fmt: skip
+    "none": None,
+    "true": True,
+    "false": False,
+    "nan": float("nan"),
+    "inf": float("inf"),
+}
 _ELEMENTS: dict[str, type] = {"bool": bool, "string": str}
 Result = TypeVar("Result")
 

@@ -37,9 +37,14 @@ def spec_of(kernel: Kernel) -> KernelSpec:
     flags += ["guarded"] if any(s.guard for s in guarded) else []
     flags += ["repeated"] if kernel.steps else []
     return KernelSpec(
-        kernel.name, kernel.reads, kernel.writes, sum(map(bytes_of, kernel.locals)),
-        sum(s.dtype.itemsize for s in scalars), _block(kernel), tuple(flags),
-    )  # fmt: skip
+        kernel.name,
+        kernel.reads,
+        kernel.writes,
+        sum(map(bytes_of, kernel.locals)),
+        sum(s.dtype.itemsize for s in scalars),
+        _block(kernel),
+        tuple(flags),
+    )
 
 
 def temporary_bytes(region: Lowered) -> int:
@@ -59,8 +64,9 @@ def _block(kernel: Kernel) -> tuple[int, ...]:
     if shape == "contraction":
         return (TILE, TILE)
     if shape == "rows":
-        rows = [math.prod(a.extent for a in s.axes) for s in kernel.body
-                if isinstance(s, Fold | Loop)]  # fmt: skip
+        rows = [
+            math.prod(a.extent for a in s.axes) for s in kernel.body if isinstance(s, Fold | Loop)
+        ]
         return (min(GROUP, 1 << max(max(rows, default=1) - 1, 0).bit_length()),)
     points = math.prod(axis.extent for axis in kernel.axes)
     return (min(GROUP, max(points, 1)),)

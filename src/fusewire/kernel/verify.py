@@ -148,9 +148,12 @@ class _Check:
             self._name(name, of, known)
 
     def _access(
-        self, access: Load | Store, buffers: dict[str, Buffer], axes: Sequence[Axis],
+        self,
+        access: Load | Store,
+        buffers: dict[str, Buffer],
+        axes: Sequence[Axis],
         known: dict[str, DType],
-    ) -> None:  # fmt: skip
+    ) -> None:
         buffer = buffers.get(access.buffer)
         if buffer is None:
             raise VerifyError("buffers", f"{self._kernel.name} may not access {access.buffer}")

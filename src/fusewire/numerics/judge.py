@@ -51,10 +51,11 @@ class Alone:
             (node,) = graph.nodes
             fed = dict(zip(graph.inputs, inputs, strict=True))
             operands = [
-                None if v is None
+                None
+                if v is None
                 else wide.store(fed[v] if v.constant is None else v.constant.array, v.type)
                 for v in node.inputs
-            ]  # fmt: skip
+            ]
             self.expected = expect_op(get_op(node.op), node, operands, outputs64, known)
         else:
             self.expected = expect_region(graph, inputs, outputs64, known)

@@ -147,5 +147,6 @@ def alone(node: Node) -> Graph:
     ]
     copy = node.copy(values)
     names = [v.name or f"output{i}" for i, v in enumerate(copy.outputs)]
-    return Graph([v for v in values if v is not None], copy.outputs, [copy], name=node.op,
-                 output_names=names)  # fmt: skip
+    return Graph(
+        [v for v in values if v is not None], copy.outputs, [copy], name=node.op, output_names=names
+    )

@@ -71,12 +71,14 @@ class Oracle:
                 f"found {len(got)}."
             )
         self.values(self.graph.outputs)
-        return summary([
-            self.judge_value(value, found, name)
-            for name, value, found in zip(
-                self.graph.output_names, self.graph.outputs, got, strict=True
-            )
-        ])  # fmt: skip
+        return summary(
+            [
+                self.judge_value(value, found, name)
+                for name, value, found in zip(
+                    self.graph.output_names, self.graph.outputs, got, strict=True
+                )
+            ]
+        )
 
     def judge_value(self, value: Value, got: HostValue, name: str | None = None) -> Verdict:
         """Judge any value of the graph, as a run from end to end computed it."""

@@ -116,9 +116,16 @@ def expect_exact(name: str, of: DType, wide: Array) -> Expected:
 
 
 def expect(
-    name: str, of: DType, wide: Array, runs: Runs, multiple: float,
-    *, codes: bool = False, scale: float = 0.0, slices: bool = False,
-) -> Expected:  # fmt: skip
+    name: str,
+    of: DType,
+    wide: Array,
+    runs: Runs,
+    multiple: float,
+    *,
+    codes: bool = False,
+    scale: float = 0.0,
+    slices: bool = False,
+) -> Expected:
     """Read tolerance and jumps off runs; ``scale``: the size of what the value is made from."""
     alike = Runs(*([x for x in xs if x.shape == wide.shape] for xs in (runs.plain, runs.scouts)))
     is_shaped = len(alike.all) == len(runs.all)
@@ -130,9 +137,15 @@ def expect(
 
 
 def _expect(
-    name: str, of: DType, wide: Array, runs: Runs, multiple: float,
-    codes: bool, scale: float, slices: bool,
-) -> Expected:  # fmt: skip
+    name: str,
+    of: DType,
+    wide: Array,
+    runs: Runs,
+    multiple: float,
+    codes: bool,
+    scale: float,
+    slices: bool,
+) -> Expected:
     if codes or is_code(of):
         return _expect_codes(name, of, wide, runs)
     if of.is_inexact:

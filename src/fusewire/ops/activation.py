@@ -79,9 +79,14 @@ def _activation(
         return [*unary_samples()(), *shown, sample(extremes, only=FLOATS)]
 
     return FAMILY.declare(
-        name, _rule(**defaults), doc=doc, expand=expand, dtypes=dtypes,
-        traits=(Trait.ELEMENTWISE, *traits), samples=samples,
-    )  # fmt: skip
+        name,
+        _rule(**defaults),
+        doc=doc,
+        expand=expand,
+        dtypes=dtypes,
+        traits=(Trait.ELEMENTWISE, *traits),
+        samples=samples,
+    )
 
 
 def _sigmoid(x: Array) -> Array:
@@ -90,13 +95,19 @@ def _sigmoid(x: Array) -> Array:
 
 
 sigmoid = FAMILY.declare(
-    "sigmoid", unary_type, doc="Logistic function: 1 / (1 + e^-x).", reference=_sigmoid,
-    dtypes=FLOATS, traits=(Trait.ELEMENTWISE,), tolerance=SHARE, flops=10,
+    "sigmoid",
+    unary_type,
+    doc="Logistic function: 1 / (1 + e^-x).",
+    reference=_sigmoid,
+    dtypes=FLOATS,
+    traits=(Trait.ELEMENTWISE,),
+    tolerance=SHARE,
+    flops=10,
     samples=lambda: [
         *unary_samples(-6.0, 6.0)(),
         sample(given([80.0, -80.0, np.nan, np.inf, -np.inf])),
     ],
-)  # fmt: skip
+)
 
 
 def _below(x: Value, low: Value) -> Value:
@@ -142,9 +153,12 @@ hard_tanh = _activation(
     "hard_tanh", "Limit to low..high.", lambda x, low, high: clip(x, low, high), low=-1.0, high=1.0
 )
 leaky_relu = _activation(
-    "leaky_relu", "Scale what is negative.", lambda x, alpha: _below(x, multiply(x, alpha)),
-    [{"alpha": 0.3}], alpha=0.01,
-)  # fmt: skip
+    "leaky_relu",
+    "Scale what is negative.",
+    lambda x, alpha: _below(x, multiply(x, alpha)),
+    [{"alpha": 0.3}],
+    alpha=0.01,
+)
 elu = _activation(
     "elu", "Bend what is negative: alpha (e^x - 1).", _elu, [{"alpha": 0.5}], alpha=1.0
 )
@@ -152,61 +166,87 @@ celu = _activation(
     "celu", "Bend what is negative: alpha (e^(x/alpha) - 1).", _celu, [{"alpha": 2.0}], alpha=1.0
 )
 selu = _activation(
-    "selu", "Scale elu so that mean and variance keep their size.",
+    "selu",
+    "Scale elu so that mean and variance keep their size.",
     lambda x, alpha, gamma: multiply(_elu(x, alpha), gamma),
-    [{"alpha": 2.0, "gamma": 3.0}], alpha=SELU_ALPHA, gamma=SELU_GAMMA,
-)  # fmt: skip
+    [{"alpha": 2.0, "gamma": 3.0}],
+    alpha=SELU_ALPHA,
+    gamma=SELU_GAMMA,
+)
 softplus = _activation("softplus", "Smooth form of relu: log(1 + e^x).", _softplus)
-softsign = _activation(
-    "softsign", "Divide by 1 + |x|.", lambda x: divide(x, add(abs_(x), 1.0))
-)  # fmt: skip
+softsign = _activation("softsign", "Divide by 1 + |x|.", lambda x: divide(x, add(abs_(x), 1.0)))
 log_sigmoid = _activation(
     "log_sigmoid", "Take the logarithm of sigmoid.", lambda x: negative(softplus(negative(x)))
 )
 silu = _activation("silu", "Multiply by sigmoid(x).", lambda x: multiply(x, sigmoid(x)))
 swish = _activation(
-    "swish", "Multiply by sigmoid(alpha x).",
-    lambda x, alpha: multiply(x, sigmoid(multiply(x, alpha))), [{"alpha": 0.5}], alpha=1.0,
-)  # fmt: skip
+    "swish",
+    "Multiply by sigmoid(alpha x).",
+    lambda x, alpha: multiply(x, sigmoid(multiply(x, alpha))),
+    [{"alpha": 0.5}],
+    alpha=1.0,
+)
 quick_gelu = _activation(
-    "quick_gelu", "Approximate gelu by x sigmoid(alpha x).",
-    lambda x, alpha: multiply(x, sigmoid(multiply(x, alpha))), alpha=1.702,
-)  # fmt: skip
+    "quick_gelu",
+    "Approximate gelu by x sigmoid(alpha x).",
+    lambda x, alpha: multiply(x, sigmoid(multiply(x, alpha))),
+    alpha=1.702,
+)
 mish = _activation(
     "mish", "Multiply by tanh(softplus(x)).", lambda x: multiply(x, tanh(softplus(x)))
 )
 hard_sigmoid = _activation(
-    "hard_sigmoid", "Limit alpha x + beta to 0..1.",
+    "hard_sigmoid",
+    "Limit alpha x + beta to 0..1.",
     lambda x, alpha, beta: clip(add(multiply(x, alpha), beta), 0.0, 1.0),
-    [{"alpha": 0.5, "beta": 0.6}], alpha=0.2, beta=0.5,
-)  # fmt: skip
+    [{"alpha": 0.5, "beta": 0.6}],
+    alpha=0.2,
+    beta=0.5,
+)
 hard_swish = _activation(
-    "hard_swish", "Multiply by x / 6 + 1/2 limited to 0..1.",
+    "hard_swish",
+    "Multiply by x / 6 + 1/2 limited to 0..1.",
     lambda x: multiply(x, hard_sigmoid(x, alpha=1.0 / 6.0, beta=0.5)),
-)  # fmt: skip
+)
 thresholded_relu = _activation(
-    "thresholded_relu", "Keep what is above alpha, else 0.",
-    lambda x, alpha: where(greater(x, alpha), x, 0.0), [{"alpha": 0.5}], JUMPS, alpha=1.0,
-)  # fmt: skip
+    "thresholded_relu",
+    "Keep what is above alpha, else 0.",
+    lambda x, alpha: where(greater(x, alpha), x, 0.0),
+    [{"alpha": 0.5}],
+    JUMPS,
+    alpha=1.0,
+)
 shrink = _activation(
-    "shrink", "Move what is beyond the limit towards 0 by bias, and the rest to 0.", _shrink,
-    [{"limit": 1.5, "bias": 1.5}], JUMPS, limit=0.5, bias=0.0,
-)  # fmt: skip
+    "shrink",
+    "Move what is beyond the limit towards 0 by bias, and the rest to 0.",
+    _shrink,
+    [{"limit": 1.5, "bias": 1.5}],
+    JUMPS,
+    limit=0.5,
+    bias=0.0,
+)
 gelu = FAMILY.declare(
-    "gelu", _gelu_type,
-    doc="Multiply by the normal distribution up to x; approximately by a tanh.", expand=_gelu,
-    dtypes=FLOATS, traits=(Trait.ELEMENTWISE,),
+    "gelu",
+    _gelu_type,
+    doc="Multiply by the normal distribution up to x; approximately by a tanh.",
+    expand=_gelu,
+    dtypes=FLOATS,
+    traits=(Trait.ELEMENTWISE,),
     samples=lambda: [
         *unary_samples()(),
         sample(draw(3, 5, low=-6.0, high=6.0), approximate=True),
         sample(given([np.nan, np.inf, 0.0, 80.0, -80.0])),
     ],
-)  # fmt: skip
+)
 prelu = FAMILY.declare(
-    "prelu", binary_type, doc="Scale what is negative by the second operand.",
-    expand=lambda x, y: where(less(x, 0), multiply(x, y), x), dtypes=REAL,
-    traits=(Trait.ELEMENTWISE,), samples=binary_samples(),
-)  # fmt: skip
+    "prelu",
+    binary_type,
+    doc="Scale what is negative by the second operand.",
+    expand=lambda x, y: where(less(x, 0), multiply(x, y), x),
+    dtypes=REAL,
+    traits=(Trait.ELEMENTWISE,),
+    samples=binary_samples(),
+)
 
 
 def _glu_type(x: TensorType, *, axis: int = -1) -> TensorType:
@@ -223,7 +263,11 @@ def _glu(x: Value, axis: int) -> Value:
 
 
 glu = FAMILY.declare(
-    "glu", _glu_type, doc="Multiply the first half of an axis by the sigmoid of the second.",
-    expand=_glu, dtypes=FLOATS, lacks={"scalar": "a scalar has no axis to halve"},
+    "glu",
+    _glu_type,
+    doc="Multiply the first half of an axis by the sigmoid of the second.",
+    expand=_glu,
+    dtypes=FLOATS,
+    lacks={"scalar": "a scalar has no axis to halve"},
     samples=lambda: [sample(draw(3, 4)), sample(draw(4, 3), axis=0), sample(draw(0, 2))],
-)  # fmt: skip
+)

@@ -42,7 +42,10 @@ def _chain(x: Value, y: Value) -> list[Value]:
 
 
 fused = FAMILY.declare(
-    "fused", _fused_type, doc="Run a body that fusion made: one kernel where a backend has some.",
-    expand=lambda *operands, body, pattern: inline(body, operands), dtypes=STORED,
+    "fused",
+    _fused_type,
+    doc="Run a body that fusion made: one kernel where a backend has some.",
+    expand=lambda *operands, body, pattern: inline(body, operands),
+    dtypes=STORED,
     samples=_samples,
-)  # fmt: skip
+)

@@ -96,13 +96,19 @@ def _batch_samples(*shape: int, spread: tuple[float, float] = (0.5, 2.0)) -> Sam
 
 
 batch_norm = FAMILY.declare(
-    "batch_norm", _batch_norm_type, expand=_batch_norm, dtypes=FLOATS,
+    "batch_norm",
+    _batch_norm_type,
+    expand=_batch_norm,
+    dtypes=FLOATS,
     doc="Normalize each channel by a mean and a variance that are given, then scale and shift.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [_batch_samples(2, 3, 4, 2), _batch_samples(3, 4), _batch_samples(0, 2, 3)],
-)  # fmt: skip
+)
 batch_norm_training = FAMILY.declare(
-    "batch_norm_training", _batch_norm_training_type, expand=_batch_norm_training, dtypes=FLOATS,
+    "batch_norm_training",
+    _batch_norm_training_type,
+    expand=_batch_norm_training,
+    dtypes=FLOATS,
     doc="Normalize each channel by its own mean and variance, which are given as well.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [
@@ -110,7 +116,7 @@ batch_norm_training = FAMILY.declare(
         sample(draw(6, 4), draw(4), draw(4), epsilon=0.1),
         sample(draw(2, 0, 3), draw(0), draw(0)),
     ],
-)  # fmt: skip
+)
 
 
 def _group_norm_type(
@@ -154,7 +160,10 @@ def _instance_norm(x: Value, scale: Value | None, bias: Value | None, epsilon: f
 
 
 group_norm = FAMILY.declare(
-    "group_norm", _group_norm_type, expand=_group_norm, dtypes=FLOATS,
+    "group_norm",
+    _group_norm_type,
+    expand=_group_norm,
+    dtypes=FLOATS,
     doc="Bring groups of channels to mean 0 and variance 1, then scale and shift each channel.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [
@@ -162,9 +171,12 @@ group_norm = FAMILY.declare(
         sample(draw(2, 6, 3), groups=3, epsilon=0.1),
         sample(draw(0, 4, 2), draw(4), groups=4),
     ],
-)  # fmt: skip
+)
 instance_norm = FAMILY.declare(
-    "instance_norm", _instance_norm_type, expand=_instance_norm, dtypes=FLOATS,
+    "instance_norm",
+    _instance_norm_type,
+    expand=_instance_norm,
+    dtypes=FLOATS,
     doc="Bring each channel of each instance to mean 0 and variance 1, then scale and shift.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [
@@ -172,7 +184,7 @@ instance_norm = FAMILY.declare(
         sample(draw(2, 3, 4), epsilon=0.1),
         sample(draw(0, 3, 4), draw(3)),
     ],
-)  # fmt: skip
+)
 
 
 def _local_response_norm_type(
@@ -192,11 +204,15 @@ def _local_response_norm(x: Value, window: int, alpha: float, beta: float, bias:
 
 
 local_response_norm = FAMILY.declare(
-    "local_response_norm", _local_response_norm_type, expand=_local_response_norm, dtypes=FLOATS,
-    doc="Divide by a power of the mean square over neighbouring channels.", lacks=NEEDS_CHANNELS,
+    "local_response_norm",
+    _local_response_norm_type,
+    expand=_local_response_norm,
+    dtypes=FLOATS,
+    doc="Divide by a power of the mean square over neighbouring channels.",
+    lacks=NEEDS_CHANNELS,
     samples=lambda: [
         sample(draw(2, 5, 3, 2), window=3),
         sample(draw(1, 6, 4), window=4, alpha=0.5, beta=0.5, bias=2.0),
         sample(draw(0, 3, 2), window=1),
     ],
-)  # fmt: skip
+)

@@ -209,61 +209,102 @@ def _split_samples() -> list[Sample]:
 
 
 sequence_construct = _holding(
-    "sequence_construct", _construct_type, doc="Hold values of one type in order.",
-    reference=lambda *xs, types: list(xs), samples=_construct_samples,
-)  # fmt: skip
+    "sequence_construct",
+    _construct_type,
+    doc="Hold values of one type in order.",
+    reference=lambda *xs, types: list(xs),
+    samples=_construct_samples,
+)
 sequence_empty = _holding(
-    "sequence_empty", _empty_type, doc="Hold nothing yet, of a type.",
-    reference=lambda element: [], lacks=NO_OPERANDS,
+    "sequence_empty",
+    _empty_type,
+    doc="Hold nothing yet, of a type.",
+    reference=lambda element: [],
+    lacks=NO_OPERANDS,
     samples=lambda: _typed(lambda of: sample(element=TensorType(of, (2,)))),
-)  # fmt: skip
+)
 sequence_at = _holding(
-    "sequence_at", _at_type, doc="Take the element at a place; negative ones count from the end.",
+    "sequence_at",
+    _at_type,
+    doc="Take the element at a place; negative ones count from the end.",
     reference=lambda s, position, types: s[int(position)],
     samples=lambda: [sample(PAIR, FIRST), sample(PAIR, LAST), sample(NOTHING, FIRST)],
-    index_operands=("position",), lacks=HOLDS,
-)  # fmt: skip
+    index_operands=("position",),
+    lacks=HOLDS,
+)
 sequence_insert = _holding(
-    "sequence_insert", _insert_type, doc="Put a value before a place, or at the end.",
-    reference=_insert, index_operands=("position",), lacks=HOLDS,
+    "sequence_insert",
+    _insert_type,
+    doc="Put a value before a place, or at the end.",
+    reference=_insert,
+    index_operands=("position",),
+    lacks=HOLDS,
     samples=lambda: [
-        sample(PAIR, draw(3)), sample(PAIR, draw(3), LAST), sample(NOTHING, draw(0), FIRST),
+        sample(PAIR, draw(3)),
+        sample(PAIR, draw(3), LAST),
+        sample(NOTHING, draw(0), FIRST),
     ],
-)  # fmt: skip
+)
 sequence_erase = _holding(
-    "sequence_erase", _erase_type, doc="Drop the element at a place, or the last.",
-    reference=_erase, index_operands=("position",), lacks=HOLDS,
+    "sequence_erase",
+    _erase_type,
+    doc="Drop the element at a place, or the last.",
+    reference=_erase,
+    index_operands=("position",),
+    lacks=HOLDS,
     samples=lambda: [sample(PAIR), sample(PAIR, FIRST), sample(NOTHING, LAST)],
-)  # fmt: skip
+)
 sequence_length = _holding(
-    "sequence_length", _length_type, doc="Count the elements.",
-    reference=lambda s: np.array(len(s)), lacks=HOLDS,
+    "sequence_length",
+    _length_type,
+    doc="Count the elements.",
+    reference=lambda s: np.array(len(s)),
+    lacks=HOLDS,
     samples=lambda: [sample(PAIR), sample(NOTHING)],
-)  # fmt: skip
+)
 concat_from_sequence = _holding(
-    "concat_from_sequence", _concat_type, doc="Join the elements along an axis, or a new one.",
-    reference=_concat, samples=_concat_samples, lacks=HOLDS,
-)  # fmt: skip
+    "concat_from_sequence",
+    _concat_type,
+    doc="Join the elements along an axis, or a new one.",
+    reference=_concat,
+    samples=_concat_samples,
+    lacks=HOLDS,
+)
 split_to_sequence = _holding(
-    "split_to_sequence", _split_type,
+    "split_to_sequence",
+    _split_type,
     doc="Split along an axis into parts of one size, of given sizes, or of one element.",
-    reference=_split, index_operands=("sizes",), samples=_split_samples,
+    reference=_split,
+    index_operands=("sizes",),
+    samples=_split_samples,
     lacks={"scalar": "a scalar has no axis to split"},
-)  # fmt: skip
+)
 optional_of = _holding(
-    "optional_of", _optional_type, doc="Hold a value that might have been absent.",
-    reference=lambda x: x, samples=unary_samples(),
-)  # fmt: skip
+    "optional_of",
+    _optional_type,
+    doc="Hold a value that might have been absent.",
+    reference=lambda x: x,
+    samples=unary_samples(),
+)
 optional_empty = _holding(
-    "optional_empty", _absent_type, doc="Hold no value, of a type.",
-    reference=lambda element: None, lacks=NO_OPERANDS,
+    "optional_empty",
+    _absent_type,
+    doc="Hold no value, of a type.",
+    reference=lambda element: None,
+    lacks=NO_OPERANDS,
     samples=lambda: _typed(lambda of: sample(element=TensorType(of, (2,)))),
-)  # fmt: skip
+)
 optional_has = _holding(
-    "optional_has", _has_type, doc="Tell whether there is a value.",
-    reference=lambda x: np.array(x is not None), samples=unary_samples(),
-)  # fmt: skip
+    "optional_has",
+    _has_type,
+    doc="Tell whether there is a value.",
+    reference=lambda x: np.array(x is not None),
+    samples=unary_samples(),
+)
 optional_get = _holding(
-    "optional_get", _get_type, doc="Take the value; an absent one is an error of the run.",
-    reference=_get, samples=unary_samples(),
-)  # fmt: skip
+    "optional_get",
+    _get_type,
+    doc="Take the value; an absent one is an error of the run.",
+    reference=_get,
+    samples=unary_samples(),
+)

@@ -20,7 +20,7 @@ from fusewire.ops.inference import (
     require_dims,
     same_dim,
     same_dtype,
-)  # fmt: skip
+)
 from fusewire.ops.movement import reshape
 from fusewire.ops.sample import Sample, draw, sample
 
@@ -100,11 +100,16 @@ def _dot_general_samples() -> list[Sample]:
 
 
 dot_general = FAMILY.declare(
-    "dot_general", _dot_general_type,
+    "dot_general",
+    _dot_general_type,
     doc="Sum products over paired axes; gives batch axes, then free axes of the left and right.",
-    reference=_dot_general, dtypes=NUMERIC, traits=(Trait.CONTRACTION, Trait.LINEAR),
-    tolerance=LINEAR, flops=_dot_general_flops, samples=_dot_general_samples,
-)  # fmt: skip
+    reference=_dot_general,
+    dtypes=NUMERIC,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
+    flops=_dot_general_flops,
+    samples=_dot_general_samples,
+)
 
 
 def _matmul_type(a: TensorType, b: TensorType) -> TensorType:
@@ -134,11 +139,17 @@ def matmul_samples() -> list[Sample]:
 
 
 matmul = FAMILY.declare(
-    "matmul", _matmul_type,
+    "matmul",
+    _matmul_type,
     doc="Multiply stacks of matrices as np.matmul does; an operand of rank 1 is a vector.",
-    reference=exact_matmul, dtypes=NUMERIC, traits=(Trait.CONTRACTION, Trait.LINEAR),
-    tolerance=LINEAR, flops=_matmul_flops, samples=matmul_samples, lacks={"scalar": NEEDS_MATRIX},
-)  # fmt: skip
+    reference=exact_matmul,
+    dtypes=NUMERIC,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
+    flops=_matmul_flops,
+    samples=matmul_samples,
+    lacks={"scalar": NEEDS_MATRIX},
+)
 
 
 def _linear_type(x: TensorType, w: TensorType, bias: TensorType | None = None) -> TensorType:
@@ -157,21 +168,32 @@ def _linear(x: Value, w: Value, bias: Value | None) -> Value:
 
 
 linear = FAMILY.declare(
-    "linear", _linear_type, doc="Apply a dense layer: x times w transposed, plus bias.",
-    expand=_linear, dtypes=FLOATS, traits=(Trait.CONTRACTION, Trait.LINEAR), tolerance=LINEAR,
+    "linear",
+    _linear_type,
+    doc="Apply a dense layer: x times w transposed, plus bias.",
+    expand=_linear,
+    dtypes=FLOATS,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
     samples=lambda: [
         sample(draw(2, 3, 4), draw(5, 4), draw(5)),
         sample(draw(4), draw(5, 4), None),
         sample(draw(0, 4), draw(5, 4), draw(5)),
     ],
     lacks={"scalar": NEEDS_MATRIX},
-)  # fmt: skip
+)
 
 
 def _gemm_type(
-    a: TensorType, b: TensorType, c: TensorType | None = None, *, alpha: float = 1.0,
-    beta: float = 1.0, transpose_a: bool = False, transpose_b: bool = False,
-) -> TensorType:  # fmt: skip
+    a: TensorType,
+    b: TensorType,
+    c: TensorType | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+) -> TensorType:
     require(a.rank == 2 and b.rank == 2, f"a and b must be matrices, found {a} and {b}.")
     rows, inner = a.shape[::-1] if transpose_a else a.shape
     other, columns = b.shape[::-1] if transpose_b else b.shape
@@ -194,8 +216,12 @@ def _gemm(a: Value, b: Value, c: Value | None, **attrs: Any) -> Value:
 
 
 gemm = FAMILY.declare(
-    "gemm", _gemm_type, doc="Compute alpha times the product of two matrices plus beta times c.",
-    expand=_gemm, dtypes=FLOATS, traits=(Trait.CONTRACTION,),
+    "gemm",
+    _gemm_type,
+    doc="Compute alpha times the product of two matrices plus beta times c.",
+    expand=_gemm,
+    dtypes=FLOATS,
+    traits=(Trait.CONTRACTION,),
     samples=lambda: [
         sample(draw(3, 4), draw(4, 5), draw(5)),
         sample(draw(4, 3), draw(4, 5), draw(3, 1), alpha=0.5, beta=2.0, transpose_a=True),
@@ -204,7 +230,7 @@ gemm = FAMILY.declare(
         sample(draw(0, 4), draw(4, 5), draw(1, 5), beta=0.0),
     ],
     lacks={"scalar": NEEDS_MATRIX},
-)  # fmt: skip
+)
 
 
 def _tensordot_type(a: TensorType, b: TensorType, *, axes: Pairs) -> TensorType:
@@ -212,15 +238,19 @@ def _tensordot_type(a: TensorType, b: TensorType, *, axes: Pairs) -> TensorType:
 
 
 tensordot = FAMILY.declare(
-    "tensordot", _tensordot_type, doc="Sum products over paired axes, as np.tensordot.",
-    expand=lambda a, b, axes: dot_general(a, b, contract=axes), dtypes=NUMERIC,
-    traits=(Trait.CONTRACTION, Trait.LINEAR), tolerance=LINEAR,
+    "tensordot",
+    _tensordot_type,
+    doc="Sum products over paired axes, as np.tensordot.",
+    expand=lambda a, b, axes: dot_general(a, b, contract=axes),
+    dtypes=NUMERIC,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
     samples=lambda: [
         sample(draw(2, 3, 4), draw(4, 3, 2), axes=((1, 2), (1, 0))),
         sample(draw(), draw(2), axes=((), ())),
         sample(draw(0, 3), draw(3, 2), axes=((-1,), (0,))),
     ],
-)  # fmt: skip
+)
 
 
 def _kron_type(a: TensorType, b: TensorType) -> TensorType:
@@ -241,13 +271,17 @@ def _kron(a: Value, b: Value) -> Value:
 
 
 kron = FAMILY.declare(
-    "kron", _kron_type,
+    "kron",
+    _kron_type,
     doc="Put the right operand, times each element of the left, in place of that element.",
-    expand=_kron, dtypes=NUMERIC, traits=(Trait.LINEAR,), tolerance=ulps(1),
+    expand=_kron,
+    dtypes=NUMERIC,
+    traits=(Trait.LINEAR,),
+    tolerance=ulps(1),
     samples=lambda: [
         sample(draw(2, 3), draw(3, 2)),
         sample(draw(), draw(3)),
         sample(draw(2, 1, 2), draw(3, 2)),
         sample(draw(0, 2), draw(2, 2)),
     ],
-)  # fmt: skip
+)

@@ -32,7 +32,7 @@ from fusewire.ops.subgraph import (
     leaving,
     settled,
     subgraph,
-)  # fmt: skip
+)
 
 FAMILY = Family("control")
 Types: TypeAlias = tuple[Type, ...]
@@ -91,9 +91,14 @@ def _cond_samples() -> list[Sample]:
 
 
 cond = controlling(
-    FAMILY, "cond", _cond_type, doc="Run one of two subgraphs on the operands.", reference=_cond,
-    dtypes=(bool_,), samples=_cond_samples,
-)  # fmt: skip
+    FAMILY,
+    "cond",
+    _cond_type,
+    doc="Run one of two subgraphs on the operands.",
+    reference=_cond,
+    dtypes=(bool_,),
+    samples=_cond_samples,
+)
 
 
 def _while_type(
@@ -139,10 +144,14 @@ def _while_samples() -> list[Sample]:
 
 
 while_ = controlling(
-    FAMILY, "while", _while_type,
+    FAMILY,
+    "while",
+    _while_type,
     doc="Run the body on the carried values for as long as the condition gives true of them.",
-    reference=_while, dtypes=ALL, samples=_while_samples,
-)  # fmt: skip
+    reference=_while,
+    dtypes=ALL,
+    samples=_while_samples,
+)
 
 
 def _check_type(x: TensorType, condition: TensorType, *, message: str) -> TensorType:
@@ -157,11 +166,16 @@ def _check(x: Array, condition: Array, message: str) -> Array:
 
 
 check = FAMILY.declare(
-    "check", _check_type, doc="Pass on if a condition holds, else stop the run with a message.",
-    reference=_check, tolerance=EXACT, flops=0, dtypes=ALL,
+    "check",
+    _check_type,
+    doc="Pass on if a condition holds, else stop the run with a message.",
+    reference=_check,
+    tolerance=EXACT,
+    flops=0,
+    dtypes=ALL,
     samples=lambda: [
         sample(draw(2, 3), given(True, bool_), message="It does not hold."),
         sample(draw(), given(True, bool_), message="It does not hold."),
         sample(draw(0, 2), given(True, bool_), message="It does not hold."),
     ],
-)  # fmt: skip
+)

@@ -104,14 +104,18 @@ def _cast_samples() -> list[Sample]:
 
 
 cast = FAMILY.declare(
-    "cast", _cast_type,
+    "cast",
+    _cast_type,
     doc=(
         "Convert values: floats to integers toward 0, NaN to 0, out of range to the bound; "
         "integers to narrower ones by dropping upper bits."
     ),
-    reference=_cast, dtypes=(*STORED, string), traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS),
-    samples=_cast_samples, flops=1,
-)  # fmt: skip
+    reference=_cast,
+    dtypes=(*STORED, string),
+    traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS),
+    samples=_cast_samples,
+    flops=1,
+)
 
 
 def _bitcast_type(x: TensorType, *, dtype: DType) -> TensorType:
@@ -124,15 +128,20 @@ def _bitcast_type(x: TensorType, *, dtype: DType) -> TensorType:
 
 
 bitcast = FAMILY.declare(
-    "bitcast", _bitcast_type, doc="Read the same bits as another dtype of the same width.",
+    "bitcast",
+    _bitcast_type,
+    doc="Read the same bits as another dtype of the same width.",
     reference=lambda x, dtype: x.view(dtype.numpy),
     dtypes=[d for d in STORED if d.bits >= 8 and not d.is_complex],
     traits=(Trait.ELEMENTWISE, Trait.BITS),
     samples=lambda: [
         sample(draw(*shape), dtype=to, only=(of,))
-        for of in STORED for to in STORED for shape in ((2, 3), (), (0, 2))
-        if of.bits == to.bits >= 8 and "uint" in (of.kind, to.kind)
+        for of in STORED
+        for to in STORED
+        for shape in ((2, 3), (), (0, 2))
+        if of.bits == to.bits >= 8
+        and "uint" in (of.kind, to.kind)
         and not (of.is_complex or to.is_complex)
     ],
     flops=0,
-)  # fmt: skip
+)

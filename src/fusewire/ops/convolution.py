@@ -35,10 +35,16 @@ def dilated(spatial: Sequence[Dim], dilations: Sizes | None) -> tuple[Dim, ...]:
 
 
 def _conv_type(
-    x: TensorType, w: TensorType, bias: TensorType | None = None, *, strides: Sizes | None = None,
-    padding: Padding | None = None, dilations: Sizes | None = None,
-    input_dilations: Sizes | None = None, groups: int = 1,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    w: TensorType,
+    bias: TensorType | None = None,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
+    input_dilations: Sizes | None = None,
+    groups: int = 1,
+) -> TensorType:
     require(x.rank > 2, f"{NEEDS_SPATIAL}, found rank {x.rank}.")
     require(x.rank == w.rank, f"x and w need one rank, found {x.rank} and {w.rank}.")
     require_dims(x.shape[1], w.shape[1] * groups, "channels of x and groups times channels of w")
@@ -58,9 +64,16 @@ def _conv_type(
 
 
 def _conv(
-    x: Array, w: Array, bias: Array | None, *, strides: Sizes | None, padding: Padding | None,
-    dilations: Sizes | None, input_dilations: Sizes | None, groups: int,
-) -> Array:  # fmt: skip
+    x: Array,
+    w: Array,
+    bias: Array | None,
+    *,
+    strides: Sizes | None,
+    padding: Padding | None,
+    dilations: Sizes | None,
+    input_dilations: Sizes | None,
+    groups: int,
+) -> Array:
     window = Window.of(w.shape[2:], strides, padding, dilations)
     spatial = dilated(x.shape[2:], input_dilations)
     places = known(window.output(spatial))
@@ -123,11 +136,17 @@ def conv_samples() -> list[Sample]:
 
 
 conv = FAMILY.declare(
-    "conv", _conv_type,
+    "conv",
+    _conv_type,
     doc="Slide filters w (O, I/groups, *window) over x (N, I, *spatial) and sum the products.",
-    reference=_conv, dtypes=FLOATS + INTEGERS, traits=(Trait.CONTRACTION, Trait.LINEAR),
-    tolerance=LINEAR, flops=_conv_flops, samples=conv_samples, lacks={"scalar": NEEDS_SPATIAL},
-)  # fmt: skip
+    reference=_conv,
+    dtypes=FLOATS + INTEGERS,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
+    flops=_conv_flops,
+    samples=conv_samples,
+    lacks={"scalar": NEEDS_SPATIAL},
+)
 
 
 def _known_window(w: TensorType) -> Sizes:
@@ -136,10 +155,16 @@ def _known_window(w: TensorType) -> Sizes:
 
 
 def _conv_transpose_type(
-    x: TensorType, w: TensorType, bias: TensorType | None = None, *, strides: Sizes | None = None,
-    padding: Padding | None = None, output_padding: Sizes | None = None,
-    dilations: Sizes | None = None, groups: int = 1,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    w: TensorType,
+    bias: TensorType | None = None,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    output_padding: Sizes | None = None,
+    dilations: Sizes | None = None,
+    groups: int = 1,
+) -> TensorType:
     require(x.rank > 2, f"{NEEDS_SPATIAL}, found rank {x.rank}.")
     require(x.rank == w.rank, f"x and w need one rank, found {x.rank} and {w.rank}.")
     require_dims(x.shape[1], w.shape[0], "channels of x and of w")
@@ -164,9 +189,15 @@ def _conv_transpose_type(
 
 
 def _conv_transpose(
-    x: Value, w: Value, bias: Value | None, strides: Sizes | None, padding: Padding | None,
-    output_padding: Sizes | None, dilations: Sizes | None, groups: int,
-) -> Value:  # fmt: skip
+    x: Value,
+    w: Value,
+    bias: Value | None,
+    strides: Sizes | None,
+    padding: Padding | None,
+    output_padding: Sizes | None,
+    dilations: Sizes | None,
+    groups: int,
+) -> Value:
     channels, filters, *sizes = w.tensor.shape
     rank = len(sizes)
     window = Window.of(sizes, strides, padding, dilations)
@@ -177,26 +208,41 @@ def _conv_transpose(
     swapped = transpose(apart, perm=(0, 2, 1, *range(3, rank + 3)))
     ends = known(window.extents)
     return conv(
-        x, reshape(swapped, shape=(filters * groups, inner, *sizes)), bias,
+        x,
+        reshape(swapped, shape=(filters * groups, inner, *sizes)),
+        bias,
         padding=tuple(
             (ends[i] - 1 - low, ends[i] - 1 - high + extra[i])
             for i, (low, high) in enumerate(window.padding)
         ),
-        dilations=window.dilations, input_dilations=window.strides, groups=groups,
-    )  # fmt: skip
+        dilations=window.dilations,
+        input_dilations=window.strides,
+        groups=groups,
+    )
 
 
 conv_transpose = FAMILY.declare(
-    "conv_transpose", _conv_transpose_type,
+    "conv_transpose",
+    _conv_transpose_type,
     doc="Put w (I, O/groups, *window) times each element of x at its place, and add up.",
-    expand=_conv_transpose, dtypes=FLOATS, traits=(Trait.CONTRACTION, Trait.LINEAR),
-    tolerance=LINEAR, lacks={"scalar": NEEDS_SPATIAL},
+    expand=_conv_transpose,
+    dtypes=FLOATS,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
+    lacks={"scalar": NEEDS_SPATIAL},
     samples=lambda: [
         sample(draw(1, 2, 3, 3), draw(2, 3, 3, 2), draw(3), strides=(2, 1)),
-        sample(draw(1, 2, 4), draw(2, 1, 3), None, padding=((1, 2),), output_padding=(1,),
-               strides=(3,), dilations=(2,)),
+        sample(
+            draw(1, 2, 4),
+            draw(2, 1, 3),
+            None,
+            padding=((1, 2),),
+            output_padding=(1,),
+            strides=(3,),
+            dilations=(2,),
+        ),
         sample(draw(2, 4, 3), draw(4, 2, 2), draw(4), groups=2, padding=((2, 0),)),
         sample(draw(1, 1, 2, 2, 2), draw(1, 1, 2, 1, 2), None, strides=(1, 2, 2)),
         sample(draw(0, 2, 3), draw(2, 3, 3), draw(3)),
     ],
-)  # fmt: skip
+)

@@ -37,14 +37,19 @@ def _iota(shape: tuple[int, ...], axis: int, dtype: DType) -> Array:
 
 
 iota = FAMILY.declare(
-    "iota", _iota_type, doc="Count along an axis: each element is its place on it.",
-    reference=_iota, dtypes=REAL, flops=0, lacks=NO_OPERANDS,
+    "iota",
+    _iota_type,
+    doc="Count along an axis: each element is its place on it.",
+    reference=_iota,
+    dtypes=REAL,
+    flops=0,
+    lacks=NO_OPERANDS,
     samples=lambda: [
         sample(shape=(2, 5), axis=1),
         sample(shape=(3, 2), axis=-2, dtype="float16"),
         sample(shape=(0, 2), axis=1, dtype="uint8"),
     ],
-)  # fmt: skip
+)
 
 
 def _full_type(value: TensorType, *, shape: Shape) -> TensorType:
@@ -53,11 +58,14 @@ def _full_type(value: TensorType, *, shape: Shape) -> TensorType:
 
 
 full = movement(
-    FAMILY, "full", _full_type, doc="Repeat a scalar.",
+    FAMILY,
+    "full",
+    _full_type,
+    doc="Repeat a scalar.",
     expand=lambda value, shape: broadcast_to(value, shape=shape),
     lacks={"empty": "its operand is a scalar"},
     samples=lambda: [sample(draw(), shape=(2, 3)), sample(draw(), shape=(0, 2))],
-)  # fmt: skip
+)
 
 
 def _eye_type(*, rows: Dim, columns: Dim, offset: int = 0, dtype: DType = float32) -> TensorType:
@@ -71,15 +79,18 @@ def _eye(rows: Dim, columns: Dim, offset: int, dtype: DType) -> Value:
 
 
 eye = FAMILY.declare(
-    "eye", _eye_type,
-    doc="Write ones on a diagonal, ``offset`` places to the right of the main one.", expand=_eye,
-    dtypes=FLOATS, lacks=NO_OPERANDS,
+    "eye",
+    _eye_type,
+    doc="Write ones on a diagonal, ``offset`` places to the right of the main one.",
+    expand=_eye,
+    dtypes=FLOATS,
+    lacks=NO_OPERANDS,
     samples=lambda: [
         sample(rows=3, columns=3),
         sample(rows=3, columns=4, offset=-1, dtype="complex64"),
         sample(rows=2, columns=0, offset=1, dtype="bool"),
     ],
-)  # fmt: skip
+)
 
 
 def _arange_type(
@@ -101,18 +112,21 @@ def _as(x: Value, dtype: DType) -> Value:
 
 
 arange = FAMILY.declare(
-    "arange", _arange_type, doc="Count from a start in equal steps.",
+    "arange",
+    _arange_type,
+    doc="Count from a start in equal steps.",
     expand=lambda count, start, step, dtype: _as(
         add(multiply(_count(count, dtype), step), start), dtype
     ),
-    dtypes=REAL, lacks=NO_OPERANDS,
+    dtypes=REAL,
+    lacks=NO_OPERANDS,
     samples=lambda: [
         sample(count=5),
         sample(count=4, start=3, step=-2, dtype="int8"),
         sample(count=4, start=0.5, step=0.25, dtype="float16"),
         sample(count=0, dtype="float32"),
     ],
-)  # fmt: skip
+)
 
 
 def _linspace_type(
@@ -131,15 +145,18 @@ def _linspace(start: float, stop: float, count: Dim, endpoint: bool, dtype: DTyp
 
 
 linspace = FAMILY.declare(
-    "linspace", _linspace_type,
-    doc="Space points evenly from start to stop, both of which are met.", expand=_linspace,
-    dtypes=FLOATS, lacks=NO_OPERANDS,
+    "linspace",
+    _linspace_type,
+    doc="Space points evenly from start to stop, both of which are met.",
+    expand=_linspace,
+    dtypes=FLOATS,
+    lacks=NO_OPERANDS,
     samples=lambda: [
         sample(start=-1.0, stop=2.0, count=7),
         sample(start=3.0, stop=1.0, count=4, endpoint=False, dtype="float64"),
         sample(start=1.0, stop=2.0, count=1, dtype="bfloat16"),
     ],
-)  # fmt: skip
+)
 
 
 def _range_type(
@@ -160,9 +177,15 @@ def _range(start: Array, stop: Array, step: Array, count: int | None) -> Array:
 
 
 range_ = FAMILY.declare(
-    "range", _range_type, doc="Count from start up or down to, not including, stop.",
-    reference=_range, dtypes=REAL, traits=(Trait.UNBACKED, Trait.DISCONTINUOUS), tolerance=ulps(2),
-    flops=2, index_operands=("start", "stop", "step"),
+    "range",
+    _range_type,
+    doc="Count from start up or down to, not including, stop.",
+    reference=_range,
+    dtypes=REAL,
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    tolerance=ulps(2),
+    flops=2,
+    index_operands=("start", "stop", "step"),
     lacks={"empty": "its operands are scalars", "broadcast": "its operands are scalars"},
     samples=lambda: [
         sample(given(1), given(9), given(3)),
@@ -170,4 +193,4 @@ range_ = FAMILY.declare(
         sample(given(3), given(1), given(1)),
         sample(given(0.25), given(1.9), given(0.5), only=REAL[:4]),
     ],
-)  # fmt: skip
+)

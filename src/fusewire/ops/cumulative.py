@@ -71,18 +71,38 @@ def _declare(
     traits: tuple[Trait, ...] = (),
 ) -> Op[Value]:
     return FAMILY.declare(
-        name, _running_type, doc=doc, reference=_running(step, start), dtypes=dtypes,
-        tolerance=tolerance, traits=traits, samples=_samples, flops=_terms,
+        name,
+        _running_type,
+        doc=doc,
+        reference=_running(step, start),
+        dtypes=dtypes,
+        tolerance=tolerance,
+        traits=traits,
+        samples=_samples,
+        flops=_terms,
         lacks={"scalar": "a scalar has no axis to run along"},
-    )  # fmt: skip
+    )
 
 
-cumsum = _declare("cumsum", np.add, lambda x: 0, "Add up all so far; exclusive: but itself.",
-                  NUMERIC, LINEAR, (Trait.LINEAR,))  # fmt: skip
-cumprod = _declare("cumprod", np.multiply, lambda x: 1, "Multiply what came before.",
-                   NUMERIC, LINEAR)  # fmt: skip
+cumsum = _declare(
+    "cumsum",
+    np.add,
+    lambda x: 0,
+    "Add up all so far; exclusive: but itself.",
+    NUMERIC,
+    LINEAR,
+    (Trait.LINEAR,),
+)
+cumprod = _declare(
+    "cumprod", np.multiply, lambda x: 1, "Multiply what came before.", NUMERIC, LINEAR
+)
 cummax = _declare("cummax", np.maximum, lambda x: limit(x, False), "Take the largest so far.")
 cummin = _declare("cummin", np.minimum, lambda x: limit(x, True), "Take the smallest so far.")
-cumlogsumexp = _declare("cumlogsumexp", np.logaddexp, lambda x: -np.inf,
-                        "Take the logarithm of the sum of e^x so far.",
-                        FLOATS, ulps(16))  # fmt: skip
+cumlogsumexp = _declare(
+    "cumlogsumexp",
+    np.logaddexp,
+    lambda x: -np.inf,
+    "Take the logarithm of the sum of e^x so far.",
+    FLOATS,
+    ulps(16),
+)

@@ -295,6 +295,17 @@ def _declared(
     if len(operands) == 1 and operands[0].kind is not operands[0].VAR_POSITIONAL:
         missing.setdefault("broadcast", ONE_OPERAND)
     return Op(
-        name, family, doc, rule, reference, expand, samples, tuple(dtypes), frozenset(traits),
-        tolerance, flops, tuple(index_operands), missing,
-    )  # fmt: skip
+        name,
+        family,
+        doc,
+        rule,
+        reference,
+        expand,
+        samples,
+        tuple(dtypes),
+        frozenset(traits),
+        tolerance,
+        flops,
+        tuple(index_operands),
+        missing,
+    )

@@ -16,15 +16,23 @@ from fusewire.ops.resampling import PLACES
 from fusewire.ops.sample import draw, given, sample
 
 FAMILY = Family("detection")
-_CORNERS = [[[0.0, 0.0, 1.0, 1.0], [0.0, 0.125, 1.0, 1.125], [0.0, 10.0, 1.0, 11.0],
-             [1.0, 1.0, 0.0, 0.0]]]  # fmt: skip
+_CORNERS = [
+    [[0.0, 0.0, 1.0, 1.0], [0.0, 0.125, 1.0, 1.125], [0.0, 10.0, 1.0, 11.0], [1.0, 1.0, 0.0, 0.0]]
+]
 _SCORES = [[[0.875, 0.75, 0.5, 0.25], [0.25, 0.5, 0.375, 0.875]]]
 
 
 def _roi_align_type(
-    x: TensorType, rois: TensorType, batches: TensorType, *, sizes: tuple[int, int],
-    sampling: int = 0, scale: float = 1.0, mode: str = "average", half_pixel: bool = True,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    rois: TensorType,
+    batches: TensorType,
+    *,
+    sizes: tuple[int, int],
+    sampling: int = 0,
+    scale: float = 1.0,
+    mode: str = "average",
+    half_pixel: bool = True,
+) -> TensorType:
     same_dtype(x, rois)
     require(mode in ("average", "max"), f"mode must be average or max, found {mode!r}.")
     require(x.rank == 4, f"needs [batch, channels, height, width], found {x}.")
@@ -52,9 +60,15 @@ def _roi_taps(
 
 
 def _roi_align(
-    x: Array, rois: Array, batches: Array, sizes: tuple[int, int], sampling: int, scale: float,
-    mode: str, half_pixel: bool,
-) -> Array:  # fmt: skip
+    x: Array,
+    rois: Array,
+    batches: Array,
+    sizes: tuple[int, int],
+    sampling: int,
+    scale: float,
+    mode: str,
+    half_pixel: bool,
+) -> Array:
     out = np.zeros((len(rois), x.shape[1], *sizes), x.dtype)
     boxes = rois * scale - (0.5 if half_pixel else 0.0)
     for n, (x0, y0, x1, y1) in enumerate(boxes.tolist()):
@@ -83,24 +97,44 @@ def _roi_align(
 
 
 roi_align = FAMILY.declare(
-    "roi_align", _roi_align_type,
+    "roi_align",
+    _roi_align_type,
     doc="Pool regions of images, given as [x0, y0, x1, y1], to one size with bilinear samples.",
-    reference=_roi_align, dtypes=FLOATS, traits=(Trait.DISCONTINUOUS,), tolerance=PLACES, flops=64,
-    index_operands=("batches",), lacks={"scalar": "an image has axes"},
+    reference=_roi_align,
+    dtypes=FLOATS,
+    traits=(Trait.DISCONTINUOUS,),
+    tolerance=PLACES,
+    flops=64,
+    index_operands=("batches",),
+    lacks={"scalar": "an image has axes"},
     samples=lambda: [
-        *(sample(draw(2, 2, 5, 6), given([[0.3, 0.6, 4.1, 3.3], [-0.8, 1.1, 7.9, 2.2]]),
-                 given([1, 0], "int64"), sizes=(2, 3), mode=m, half_pixel=h, sampling=s)
-          for m, h, s in (("average", True, 2), ("max", False, 0), ("average", False, 0))),
+        *(
+            sample(
+                draw(2, 2, 5, 6),
+                given([[0.3, 0.6, 4.1, 3.3], [-0.8, 1.1, 7.9, 2.2]]),
+                given([1, 0], "int64"),
+                sizes=(2, 3),
+                mode=m,
+                half_pixel=h,
+                sampling=s,
+            )
+            for m, h, s in (("average", True, 2), ("max", False, 0), ("average", False, 0))
+        ),
         sample(draw(1, 2, 4, 4), draw(0, 4), draw(0, dtype_="int64"), sizes=(2, 2)),
     ],
-)  # fmt: skip
+)
 
 
 def _nms_type(
-    boxes: TensorType, scores: TensorType, most: TensorType | None = None,
-    overlap: TensorType | None = None, threshold: TensorType | None = None, *,
-    center: bool = False, count: Dim = FRESH,
-) -> TensorType:  # fmt: skip
+    boxes: TensorType,
+    scores: TensorType,
+    most: TensorType | None = None,
+    overlap: TensorType | None = None,
+    threshold: TensorType | None = None,
+    *,
+    center: bool = False,
+    count: Dim = FRESH,
+) -> TensorType:
     same_dtype(boxes, scores)
     right = fits(boxes, None, None, 4) and scores.rank == 3
     require(right, f"needs [batch, boxes, 4] and [batch, classes, boxes], found {boxes}, {scores}.")
@@ -121,9 +155,14 @@ def _overlaps(box: Array, others: Array) -> Array:
 
 
 def _nms(
-    boxes: Array, scores: Array, most: Array | None, overlap: Array | None,
-    threshold: Array | None, center: bool, count: int | None,
-) -> Array:  # fmt: skip
+    boxes: Array,
+    scores: Array,
+    most: Array | None,
+    overlap: Array | None,
+    threshold: Array | None,
+    center: bool,
+    count: int | None,
+) -> Array:
     first, second = boxes[..., :2], boxes[..., 2:]
     if center:
         first, second = first - second / 2, first + second / 2
@@ -145,17 +184,32 @@ def _nms(
 
 
 non_max_suppression = FAMILY.declare(
-    "non_max_suppression", _nms_type,
+    "non_max_suppression",
+    _nms_type,
     doc="List [batch, class, box] of the best boxes, without those that overlap a better one.",
-    reference=_nms, dtypes=FLOATS, traits=(Trait.UNBACKED, Trait.DISCONTINUOUS), flops=64,
-    index_operands=("most",), lacks={"scalar": "boxes have axes"},
+    reference=_nms,
+    dtypes=FLOATS,
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    flops=64,
+    index_operands=("most",),
+    lacks={"scalar": "boxes have axes"},
     samples=lambda: [
         sample(given(_CORNERS), given(_SCORES), given(2, "int64"), given(0.5, "float32")),
-        sample(given(_CORNERS), given(_SCORES), given(9, "int64"), given(0.5, "float32"),
-               given(0.45, "float32"), center=True),
+        sample(
+            given(_CORNERS),
+            given(_SCORES),
+            given(9, "int64"),
+            given(0.5, "float32"),
+            given(0.45, "float32"),
+            center=True,
+        ),
         sample(given(_CORNERS), given(_SCORES)),
-        sample(given([[[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.5]]]), given([[[0.9, 0.8]]]),
-               given(2, "int64"), given(0.5, "float32")),
+        sample(
+            given([[[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.5]]]),
+            given([[[0.9, 0.8]]]),
+            given(2, "int64"),
+            given(0.5, "float32"),
+        ),
         sample(draw(1, 0, 4), draw(1, 2, 0), given(3, "int64")),
     ],
-)  # fmt: skip
+)

@@ -46,25 +46,32 @@ def _like(
     name: str, rule: Callable[..., TensorType], draws: Callable[..., Value], doc: str
 ) -> Op[Value]:
     return declare_random(
-        FAMILY, name, rule,
-        lambda x, key, **attrs: draws(key, x.tensor.shape, **attrs, like=x), doc,
+        FAMILY,
+        name,
+        rule,
+        lambda x, key, **attrs: draws(key, x.tensor.shape, **attrs, like=x),
+        doc,
         lambda: [
             sample(draw(3), KEY),
             *(sample(draw(*s), KEY, only=(float32,)) for s in ((2, 3), (), (0, 3))),
             sample(draw(7), KEY, dtype="float64", only=(float32,)),
         ],
         dtypes=(bool_, *REAL),
-    )  # fmt: skip
+    )
 
 
 random_uniform_like = _like(
-    "random_uniform_like", _uniform_like_type, draw_uniform,
+    "random_uniform_like",
+    _uniform_like_type,
+    draw_uniform,
     "Draw evenly as often as the operand has elements.",
-)  # fmt: skip
+)
 random_normal_like = _like(
-    "random_normal_like", _normal_like_type, draw_normal,
+    "random_normal_like",
+    _normal_like_type,
+    draw_normal,
     "Draw from a normal distribution as often as the operand has elements.",
-)  # fmt: skip
+)
 
 
 def _bernoulli_type(probability: TensorType, key: TensorType) -> TensorType:
@@ -104,18 +111,29 @@ def _multinomial(logits: Value, key: Value, samples: Dim) -> Value:
 
 
 bernoulli = declare_random(
-    FAMILY, "bernoulli", _bernoulli_type, _bernoulli, "Draw True with the probabilities given.",
+    FAMILY,
+    "bernoulli",
+    _bernoulli_type,
+    _bernoulli,
+    "Draw True with the probabilities given.",
     lambda: [sample(draw(*s, low=0.0, high=1.0), KEY) for s in ((4, 5), (), (0, 2))],
     Trait.DISCONTINUOUS,
-)  # fmt: skip
+)
 dropout = declare_random(
-    FAMILY, "dropout", _dropout_type, _dropout,
+    FAMILY,
+    "dropout",
+    _dropout_type,
+    _dropout,
     "Set a share of elements to 0 and scale the rest up.",
     lambda: [sample(draw(*s), KEY, rate=r) for s, r in (((4, 5), 0.3), ((), 0.0), ((0, 2), 1.0))],
-)  # fmt: skip
+)
 multinomial = declare_random(
-    FAMILY, "multinomial", _multinomial_type, _multinomial,
+    FAMILY,
+    "multinomial",
+    _multinomial_type,
+    _multinomial,
     "Draw classes of the last axis with probabilities proportional to e^logits.",
     lambda: [sample(draw(*s, 5), KEY, samples=3) for s in ((2,), (), (0,), (2, 2))],
-    Trait.DISCONTINUOUS, lacks={"scalar": "logits have an axis of classes"},
-)  # fmt: skip
+    Trait.DISCONTINUOUS,
+    lacks={"scalar": "logits have an axis of classes"},
+)

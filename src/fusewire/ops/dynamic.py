@@ -44,7 +44,7 @@ def _declare(name: str, rule: Any, indices: str, **fields: Any) -> Op[Value]:
     traits = (Trait.MOVEMENT, Trait.UNBACKED)
     return movement(
         FAMILY, name, rule, traits=traits, index_operands=tuple(indices.split()), **fields
-    )  # fmt: skip
+    )
 
 
 def require_list(operand: TensorType, length: int, what: str) -> None:
@@ -59,7 +59,9 @@ def _with_shape(x: TensorType, shape: TensorType, *, dims: Shape) -> TensorType:
 
 
 dynamic_reshape = _declare(
-    "dynamic_reshape", _with_shape, "shape",
+    "dynamic_reshape",
+    _with_shape,
+    "shape",
     doc="Give the elements a shape that an operand tells; one size may be -1.",
     reference=lambda x, shape, dims: np.reshape(x, shape.tolist()),
     samples=lambda: [
@@ -67,9 +69,11 @@ dynamic_reshape = _declare(
         sample(draw(), given([1, 1], "int64"), dims=(1, 1)),
         sample(draw(0, 3), given([2, 0], "int32"), dims=(2, 0)),
     ],
-)  # fmt: skip
+)
 dynamic_broadcast_to = _declare(
-    "dynamic_broadcast_to", _with_shape, "shape",
+    "dynamic_broadcast_to",
+    _with_shape,
+    "shape",
     doc="Broadcast to what the operand's shape and a shape that another tells have in common.",
     reference=lambda x, shape, dims: np.broadcast_to(
         x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))
@@ -79,7 +83,7 @@ dynamic_broadcast_to = _declare(
         sample(draw(), given([2], "int64"), dims=(2,)),
         sample(draw(0, 1), given([1, 3], "int64"), dims=(0, 3)),
     ],
-)  # fmt: skip
+)
 
 
 def _full_type(value: TensorType, shape: TensorType, *, dims: Shape) -> TensorType:
@@ -88,13 +92,16 @@ def _full_type(value: TensorType, shape: TensorType, *, dims: Shape) -> TensorTy
 
 
 dynamic_full = _declare(
-    "dynamic_full", _full_type, "shape", doc="Repeat a scalar in a shape that an operand tells.",
+    "dynamic_full",
+    _full_type,
+    "shape",
+    doc="Repeat a scalar in a shape that an operand tells.",
     reference=lambda value, shape, dims: np.broadcast_to(value, shape.tolist()),
     samples=lambda: [
         sample(draw(), given([2, 3], "int64"), dims=(ROWS, 3)),
         sample(draw(), draw(0, dtype_="int64"), dims=()),
     ],
-)  # fmt: skip
+)
 
 
 def _tile_type(x: TensorType, repeats: TensorType, *, dims: Shape) -> TensorType:
@@ -103,7 +110,9 @@ def _tile_type(x: TensorType, repeats: TensorType, *, dims: Shape) -> TensorType
 
 
 dynamic_tile = _declare(
-    "dynamic_tile", _tile_type, "repeats",
+    "dynamic_tile",
+    _tile_type,
+    "repeats",
     doc="Repeat the whole tensor along each axis as often as an operand tells.",
     reference=lambda x, repeats, dims: np.tile(x, repeats.tolist()),
     samples=lambda: [
@@ -112,13 +121,18 @@ dynamic_tile = _declare(
         sample(draw(0, 3), given([2, 2], "int64"), dims=(0, 6)),
         sample(draw(1, 2, 3, 2), given([3, 2, 2, 2], "int64"), dims=(ROWS, 4, 6, 4)),
     ],
-)  # fmt: skip
+)
 
 
 def _slice_type(
-    x: TensorType, starts: TensorType, limits: TensorType, strides: TensorType | None = None, *,
-    axes: tuple[int, ...] | None = None, dims: Shape,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    starts: TensorType,
+    limits: TensorType,
+    strides: TensorType | None = None,
+    *,
+    axes: tuple[int, ...] | None = None,
+    dims: Shape,
+) -> TensorType:
     axes = axes_of(axes, x.rank)
     for operand, what in ((starts, "starts"), (limits, "limits"), (strides, "strides")):
         if operand is not None:
@@ -142,22 +156,34 @@ def _slice(
 
 
 dynamic_slice = _declare(
-    "dynamic_slice", _slice_type, "starts limits strides",
-    doc="Slice some axes as Python does, with bounds that operands tell.", reference=_slice,
+    "dynamic_slice",
+    _slice_type,
+    "starts limits strides",
+    doc="Slice some axes as Python does, with bounds that operands tell.",
+    reference=_slice,
     samples=lambda: [
-        sample(draw(5, 7), given([1, -3], "int64"), given([9, -(2**62)], "int64"),
-               given([2, -2], "int64"), dims=(ROWS, 3)),
+        sample(
+            draw(5, 7),
+            given([1, -3], "int64"),
+            given([9, -(2**62)], "int64"),
+            given([2, -2], "int64"),
+            dims=(ROWS, 3),
+        ),
         sample(draw(5, 7), given([2], "int32"), given([4], "int32"), axes=(-1,), dims=(5, 2)),
         sample(draw(), draw(0, dtype_="int64"), draw(0, dtype_="int64"), dims=()),
         sample(draw(0, 4), given([0, 1], "int64"), given([3, 2], "int64"), dims=(0, 1)),
     ],
-)  # fmt: skip
+)
 
 
 def _pad_type(
-    x: TensorType, padding: TensorType, value: TensorType | None = None, *,
-    mode: str = "constant", dims: Shape,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    padding: TensorType,
+    value: TensorType | None = None,
+    *,
+    mode: str = "constant",
+    dims: Shape,
+) -> TensorType:
     require(mode in PAD_MODES, f"mode must be one of {', '.join(PAD_MODES)}, found {mode!r}.")
     require_list(padding, 2 * x.rank, "paddings")
     same_dtype(x, value)
@@ -171,7 +197,9 @@ def _pairs(padding: Any) -> tuple[tuple[Any, Any], ...]:
 
 
 dynamic_pad = _declare(
-    "dynamic_pad", _pad_type, "padding",
+    "dynamic_pad",
+    _pad_type,
+    "padding",
     doc="Pad by what an operand tells: before each axis, then after each axis.",
     reference=lambda x, padding, value, mode, dims: pad_array(
         x, value, _pairs(padding.tolist()), mode
@@ -182,7 +210,7 @@ dynamic_pad = _declare(
         sample(draw(), draw(0, dtype_="int64"), dims=()),
         sample(draw(0, 1), given([1, 0, 1, 0], "int64"), dims=(2, 1)),
     ],
-)  # fmt: skip
+)
 
 
 # The index operands that are known, by name.

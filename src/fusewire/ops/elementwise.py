@@ -98,10 +98,16 @@ def _unary(
     drawn = samples or unary_samples()
     extremes = [sample(_EXTREMES, only=FLOATS)] if set(FLOATS) <= set(dtypes) else []
     return FAMILY.declare(
-        name, rule, doc=doc, reference=reference, dtypes=dtypes,
-        traits=(Trait.ELEMENTWISE, *traits), tolerance=tolerance, flops=flops,
+        name,
+        rule,
+        doc=doc,
+        reference=reference,
+        dtypes=dtypes,
+        traits=(Trait.ELEMENTWISE, *traits),
+        tolerance=tolerance,
+        flops=flops,
         samples=lambda: [*drawn(), *extremes],
-    )  # fmt: skip
+    )
 
 
 def _binary(
@@ -115,10 +121,16 @@ def _binary(
     flops: int = 1,
 ) -> Op[Value]:
     return FAMILY.declare(
-        name, binary_type, doc=doc, reference=reference, dtypes=dtypes,
-        traits=(Trait.ELEMENTWISE, *traits), tolerance=tolerance, flops=flops,
+        name,
+        binary_type,
+        doc=doc,
+        reference=reference,
+        dtypes=dtypes,
+        traits=(Trait.ELEMENTWISE, *traits),
+        tolerance=tolerance,
+        flops=flops,
         samples=samples or binary_samples(),
-    )  # fmt: skip
+    )
 
 
 def _power(x: Array, y: Array) -> Array:
@@ -153,44 +165,91 @@ def _abs_type(x: TensorType) -> TensorType:
 
 add = _binary("add", np.add, "Add.", NUMERIC, ONE_ULP, SWAPS)
 subtract = _binary("subtract", np.subtract, "Subtract the second operand.", NUMERIC, ONE_ULP)
-multiply = _binary("multiply", np.multiply, "Multiply.", NUMERIC, ONE_ULP,
-                   (Trait.COMMUTATIVE, Trait.LINEAR))  # fmt: skip
-divide = _binary("divide", np.divide, "Divide by the second operand.", INEXACT,
-                 samples=binary_samples(right_low=0.5))  # fmt: skip
-floor_divide = _binary("floor_divide", np.floor_divide,
-                       "Divide and round down; an integer by 0 gives 0.", REAL, EXACT,
-                       JUMPS, _quotients)  # fmt: skip
-truncate_divide = _binary("truncate_divide", _truncate_divide,
-                          "Divide integers and round toward 0; by 0 gives 0.",
-                          INTEGERS, EXACT, (), lambda: _quotients()[:-1])  # fmt: skip
-remainder = _binary("remainder", np.remainder,
-                    "Give the rest of floor_divide, signed as the divisor; of integers by 0, 0.",
-                    REAL, ONE_ULP, JUMPS, _quotients)  # fmt: skip
-fmod = _binary("fmod", np.fmod,
-               "Give the rest of truncate_divide, signed as the dividend; of integers by 0, 0.",
-               REAL, EXACT, JUMPS, _quotients)  # fmt: skip
+multiply = _binary(
+    "multiply", np.multiply, "Multiply.", NUMERIC, ONE_ULP, (Trait.COMMUTATIVE, Trait.LINEAR)
+)
+divide = _binary(
+    "divide",
+    np.divide,
+    "Divide by the second operand.",
+    INEXACT,
+    samples=binary_samples(right_low=0.5),
+)
+floor_divide = _binary(
+    "floor_divide",
+    np.floor_divide,
+    "Divide and round down; an integer by 0 gives 0.",
+    REAL,
+    EXACT,
+    JUMPS,
+    _quotients,
+)
+truncate_divide = _binary(
+    "truncate_divide",
+    _truncate_divide,
+    "Divide integers and round toward 0; by 0 gives 0.",
+    INTEGERS,
+    EXACT,
+    (),
+    lambda: _quotients()[:-1],
+)
+remainder = _binary(
+    "remainder",
+    np.remainder,
+    "Give the rest of floor_divide, signed as the divisor; of integers by 0, 0.",
+    REAL,
+    ONE_ULP,
+    JUMPS,
+    _quotients,
+)
+fmod = _binary(
+    "fmod",
+    np.fmod,
+    "Give the rest of truncate_divide, signed as the dividend; of integers by 0, 0.",
+    REAL,
+    EXACT,
+    JUMPS,
+    _quotients,
+)
 maximum = _binary("maximum", np.maximum, "Take the larger; NaN if either is.", REAL, EXACT, SWAPS)
 minimum = _binary("minimum", np.minimum, "Take the smaller; NaN if either is.", REAL, EXACT, SWAPS)
 power = _binary(
-    "power", _power,
+    "power",
+    _power,
     "Raise to a power; of integers, a negative one gives the reciprocal rounded toward 0.",
-    tolerance=ulps(8), samples=binary_samples(0.5, 3.0), flops=16,
-)  # fmt: skip
-atan2 = _binary("atan2", np.arctan2, "Take the angle of the point (y, x), first operand y.",
-                FLOATS, flops=16)  # fmt: skip
-copysign = _binary("copysign", np.copysign, "Take the size of x and the sign of y.", FLOATS, EXACT,
-                   JUMPS)  # fmt: skip
-nextafter = _binary("nextafter", np.nextafter, "Go to the next number of the dtype toward y.",
-                    FLOATS, EXACT, (Trait.BITS,))  # fmt: skip
+    tolerance=ulps(8),
+    samples=binary_samples(0.5, 3.0),
+    flops=16,
+)
+atan2 = _binary(
+    "atan2", np.arctan2, "Take the angle of the point (y, x), first operand y.", FLOATS, flops=16
+)
+copysign = _binary(
+    "copysign", np.copysign, "Take the size of x and the sign of y.", FLOATS, EXACT, JUMPS
+)
+nextafter = _binary(
+    "nextafter",
+    np.nextafter,
+    "Go to the next number of the dtype toward y.",
+    FLOATS,
+    EXACT,
+    (Trait.BITS,),
+)
 
 negative = _unary("negative", np.negative, "Change the sign.", INEXACT + SIGNED, EXACT)
 sign = _unary("sign", np.sign, "Give -1, 0 or 1; NaN of NaN.", REAL, EXACT, traits=JUMPS)
 square = _unary("square", np.square, "Multiply by itself.", NUMERIC, ONE_ULP)
-reciprocal = _unary("reciprocal", np.reciprocal, "Divide one by each element.", INEXACT,
-                    samples=unary_samples(0.5))  # fmt: skip
+reciprocal = _unary(
+    "reciprocal", np.reciprocal, "Divide one by each element.", INEXACT, samples=unary_samples(0.5)
+)
 sqrt = _unary("sqrt", np.sqrt, "Take the square root.", INEXACT, samples=POSITIVE)
-rsqrt = _unary("rsqrt", lambda x: np.reciprocal(np.sqrt(x)), "Divide one by the square root.",
-               samples=POSITIVE, flops=2)  # fmt: skip
+rsqrt = _unary(
+    "rsqrt",
+    lambda x: np.reciprocal(np.sqrt(x)),
+    "Divide one by the square root.",
+    samples=POSITIVE,
+    flops=2,
+)
 cbrt = _unary("cbrt", np.cbrt, "Take the cube root.", flops=8)
 exp = _unary("exp", np.exp, "Raise e to each element.", INEXACT, flops=8)
 exp2 = _unary("exp2", np.exp2, "Raise 2 to each element.", flops=8)
@@ -198,8 +257,13 @@ expm1 = _unary("expm1", np.expm1, "Raise e to each element, less 1, exact near 0
 log = _unary("log", np.log, "Take the natural logarithm.", INEXACT, samples=POSITIVE, flops=8)
 log2 = _unary("log2", np.log2, "Take the logarithm to base 2.", samples=POSITIVE, flops=8)
 log10 = _unary("log10", np.log10, "Take the logarithm to base 10.", samples=POSITIVE, flops=8)
-log1p = _unary("log1p", np.log1p, "Take the natural logarithm of 1 + x, exact near 0.",
-               samples=unary_samples(-0.5, 3.0), flops=8)  # fmt: skip
+log1p = _unary(
+    "log1p",
+    np.log1p,
+    "Take the natural logarithm of 1 + x, exact near 0.",
+    samples=unary_samples(-0.5, 3.0),
+    flops=8,
+)
 sin = _unary("sin", np.sin, "Take the sine.", INEXACT, flops=8)
 cos = _unary("cos", np.cos, "Take the cosine.", INEXACT, flops=8)
 tan = _unary("tan", np.tan, "Take the tangent.", samples=unary_samples(-1.4, 1.4), flops=8)
@@ -214,18 +278,33 @@ acosh = _unary("acosh", np.arccosh, "Undo cosh.", samples=unary_samples(1.1, 4.0
 atanh = _unary("atanh", np.arctanh, "Undo tanh.", samples=WITHIN_ONE, flops=8)
 erf = _unary("erf", special.erf, "Compute the error function.", flops=16)
 erfc = _unary("erfc", special.erfc, "Compute 1 - erf(x), exact far from 0.", flops=32)
-lgamma = _unary("lgamma", special.lgamma, "Compute the logarithm of the absolute gamma function.",
-                samples=unary_samples(0.1, 8.0), flops=64)  # fmt: skip
-digamma = _unary("digamma", special.digamma, "Compute the slope of lgamma; NaN at -1, -2, ...",
-                 samples=unary_samples(1.6, 8.0), flops=64)  # fmt: skip
+lgamma = _unary(
+    "lgamma",
+    special.lgamma,
+    "Compute the logarithm of the absolute gamma function.",
+    samples=unary_samples(0.1, 8.0),
+    flops=64,
+)
+digamma = _unary(
+    "digamma",
+    special.digamma,
+    "Compute the slope of lgamma; NaN at -1, -2, ...",
+    samples=unary_samples(1.6, 8.0),
+    flops=64,
+)
 ceil = _unary("ceil", np.ceil, "Round up.", tolerance=EXACT, traits=JUMPS)
 floor = _unary("floor", np.floor, "Round down.", tolerance=EXACT, traits=JUMPS)
 round_ = _unary("round", np.rint, "Round to nearest, halves to even.", FLOATS, EXACT, traits=JUMPS)
 trunc = _unary("trunc", np.trunc, "Round toward 0.", tolerance=EXACT, traits=JUMPS)
 conj = _unary("conj", np.conj, "Change the sign of imaginary parts.", COMPLEX, EXACT)
 
-abs_ = _unary("abs", np.abs, "Drop the sign; of complex numbers, take the real distance from 0.",
-              NUMERIC, rule=_abs_type)  # fmt: skip
+abs_ = _unary(
+    "abs",
+    np.abs,
+    "Drop the sign; of complex numbers, take the real distance from 0.",
+    NUMERIC,
+    rule=_abs_type,
+)
 real = _unary("real", np.real, "Take real parts.", COMPLEX, EXACT, rule=_real_type)
 imag = _unary("imag", np.imag, "Take imaginary parts.", COMPLEX, EXACT, rule=_real_type)
 
@@ -243,10 +322,15 @@ def _complex(real: Array, imag: Array) -> Array:
 
 
 complex_ = FAMILY.declare(
-    "complex", _complex_type, doc="Make complex numbers of real and imaginary parts.",
-    reference=_complex, dtypes=(float32, float64), traits=(Trait.ELEMENTWISE,),
-    samples=binary_samples(), flops=0,
-)  # fmt: skip
+    "complex",
+    _complex_type,
+    doc="Make complex numbers of real and imaginary parts.",
+    reference=_complex,
+    dtypes=(float32, float64),
+    traits=(Trait.ELEMENTWISE,),
+    samples=binary_samples(),
+    flops=0,
+)
 
 
 def _hypot(x: Value, y: Value) -> Value:
@@ -280,14 +364,27 @@ def _composite(
     samples: Samples,
 ) -> Op[Value]:
     return FAMILY.declare(
-        name, rule, doc=doc, expand=expand, dtypes=dtypes, traits=(Trait.ELEMENTWISE,),
+        name,
+        rule,
+        doc=doc,
+        expand=expand,
+        dtypes=dtypes,
+        traits=(Trait.ELEMENTWISE,),
         samples=samples,
-    )  # fmt: skip
+    )
 
 
-hypot = _composite("hypot", binary_type, _hypot, "Take the length of the vector (x, y).",
-                   FLOATS, _extreme_pairs)  # fmt: skip
-logaddexp = _composite("logaddexp", binary_type, _logaddexp, "Take the logarithm of e^x + e^y.",
-                       FLOATS, _extreme_pairs)  # fmt: skip
-angle = _composite("angle", _real_type, lambda x: atan2(imag(x), real(x)),
-                   "Take the angle of complex numbers.", COMPLEX, unary_samples())  # fmt: skip
+hypot = _composite(
+    "hypot", binary_type, _hypot, "Take the length of the vector (x, y).", FLOATS, _extreme_pairs
+)
+logaddexp = _composite(
+    "logaddexp", binary_type, _logaddexp, "Take the logarithm of e^x + e^y.", FLOATS, _extreme_pairs
+)
+angle = _composite(
+    "angle",
+    _real_type,
+    lambda x: atan2(imag(x), real(x)),
+    "Take the angle of complex numbers.",
+    COMPLEX,
+    unary_samples(),
+)

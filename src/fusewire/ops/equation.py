@@ -146,8 +146,12 @@ def _einsum_samples() -> list[Sample]:
 
 
 einsum = FAMILY.declare(
-    "einsum", _einsum_type,
-    doc="Sum products over the labels that the output of an equation leaves out.", expand=_einsum,
-    dtypes=NUMERIC, traits=(Trait.CONTRACTION, Trait.LINEAR), tolerance=LINEAR,
+    "einsum",
+    _einsum_type,
+    doc="Sum products over the labels that the output of an equation leaves out.",
+    expand=_einsum,
+    dtypes=NUMERIC,
+    traits=(Trait.CONTRACTION, Trait.LINEAR),
+    tolerance=LINEAR,
     samples=_einsum_samples,
-)  # fmt: skip
+)

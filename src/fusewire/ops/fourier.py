@@ -64,18 +64,26 @@ def _samples() -> list[Sample]:
 def _transform(name: str, rule: Any, doc: str, dtypes: Any) -> Op[Value]:
     run = getattr(np.fft, name)
     return FAMILY.declare(
-        name, rule, doc=doc, reference=lambda x, length, axis: run(x, length, axis),
-        dtypes=dtypes, tolerance=SCALED, flops=_flops, samples=_samples,
+        name,
+        rule,
+        doc=doc,
+        reference=lambda x, length, axis: run(x, length, axis),
+        dtypes=dtypes,
+        tolerance=SCALED,
+        flops=_flops,
+        samples=_samples,
         lacks={"scalar": NEEDS_AXIS},
-    )  # fmt: skip
+    )
 
 
 fft = _transform("fft", _fft_type, "Transform along an axis, cut or padded to length.", COMPLEX)
 ifft = _transform("ifft", _fft_type, "Undo fft, divided by the length.", COMPLEX)
 rfft = _transform(
-    "rfft", _rfft_type, "Transform real numbers; gives length // 2 + 1 frequencies.",
+    "rfft",
+    _rfft_type,
+    "Transform real numbers; gives length // 2 + 1 frequencies.",
     (float32, float64),
-)  # fmt: skip
+)
 irfft = _transform(
     "irfft", _irfft_type, "Undo rfft; the length is even unless it is given.", COMPLEX
 )
@@ -122,32 +130,50 @@ def _irfftn(x: Value, axes: tuple[int, ...] | None, length: Dim | None) -> Value
 
 def _several(name: str, rule: Any, doc: str, dtypes: Any, expand: Any, **attrs: Any) -> Op[Value]:
     return FAMILY.declare(
-        name, rule, doc=doc, expand=expand, dtypes=dtypes, tolerance=SCALED,
+        name,
+        rule,
+        doc=doc,
+        expand=expand,
+        dtypes=dtypes,
+        tolerance=SCALED,
         lacks={"scalar": NEEDS_AXIS},
         samples=lambda: [
             sample(draw(3, 4)),
             sample(draw(2, 3, 4), axes=(0, -1), **attrs),
             sample(draw(0, 3, 4), axes=(1, 2)),
         ],
-    )  # fmt: skip
+    )
 
 
 fftn = _several(
-    "fftn", _fftn_type, "Transform along several axes.", COMPLEX,
+    "fftn",
+    _fftn_type,
+    "Transform along several axes.",
+    COMPLEX,
     lambda x, axes: _along(x, axes_of(axes, x.tensor.rank), fft),
-)  # fmt: skip
+)
 ifftn = _several(
-    "ifftn", _fftn_type, "Undo fftn.", COMPLEX,
+    "ifftn",
+    _fftn_type,
+    "Undo fftn.",
+    COMPLEX,
     lambda x, axes: _along(x, axes_of(axes, x.tensor.rank), ifft),
-)  # fmt: skip
+)
 rfftn = _several(
-    "rfftn", _rfftn_type, "Transform real numbers along several axes; the last is halved.",
-    (float32, float64), _rfftn,
-)  # fmt: skip
+    "rfftn",
+    _rfftn_type,
+    "Transform real numbers along several axes; the last is halved.",
+    (float32, float64),
+    _rfftn,
+)
 irfftn = _several(
-    "irfftn", _irfftn_type, "Undo rfftn; length is that of the last axis.", COMPLEX, _irfftn,
+    "irfftn",
+    _irfftn_type,
+    "Undo rfftn; length is that of the last axis.",
+    COMPLEX,
+    _irfftn,
     length=5,
-)  # fmt: skip
+)
 
 
 def _shift_type(x: TensorType, *, axes: tuple[int, ...] | None = None) -> TensorType:
@@ -167,12 +193,20 @@ def _shift(x: Value, axes: tuple[int, ...] | None, back: bool) -> Value:
 
 def _declare_shift(name: str, doc: str, back: bool) -> Op[Value]:
     return FAMILY.declare(
-        name, _shift_type, doc=doc, expand=lambda x, axes: _shift(x, axes, back),
-        dtypes=STORED, traits=(Trait.MOVEMENT,), tolerance=EXACT,
+        name,
+        _shift_type,
+        doc=doc,
+        expand=lambda x, axes: _shift(x, axes, back),
+        dtypes=STORED,
+        traits=(Trait.MOVEMENT,),
+        tolerance=EXACT,
         samples=lambda: [
-            sample(draw(5, 4)), sample(draw(3, 5), axes=(-1,)), sample(draw()), sample(draw(0, 3)),
+            sample(draw(5, 4)),
+            sample(draw(3, 5), axes=(-1,)),
+            sample(draw()),
+            sample(draw(0, 3)),
         ],
-    )  # fmt: skip
+    )
 
 
 fftshift = _declare_shift("fftshift", "Move frequency 0 to the middle.", back=False)

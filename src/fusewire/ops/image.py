@@ -28,9 +28,13 @@ _CLEAR = (-1.25, -0.83, -0.58, -0.42, -0.17, 0.17, 0.42, 0.58, 0.83, 1.25, -0.42
 
 
 def _grid_sample_type(
-    x: TensorType, grid: TensorType, *, mode: str = "linear", padding: str = "zeros",
+    x: TensorType,
+    grid: TensorType,
+    *,
+    mode: str = "linear",
+    padding: str = "zeros",
     align_corners: bool = False,
-) -> TensorType:  # fmt: skip
+) -> TensorType:
     require(mode in MODES, f"mode must be one of {', '.join(MODES)}, found {mode!r}.")
     require(padding in PADDINGS, f"padding: one of {', '.join(PADDINGS)}, found {padding!r}.")
     require(grid.dtype in FLOATS, f"the grid must be floats, found {grid.dtype}.")
@@ -98,18 +102,34 @@ def _grid_sample(x: Array, grid: Array, mode: str, padding: str, align_corners: 
 
 
 grid_sample = FAMILY.declare(
-    "grid_sample", _grid_sample_type,
+    "grid_sample",
+    _grid_sample_type,
     doc="Read an image at places given in -1..1, the last axis of it first.",
-    reference=_grid_sample, dtypes=FLOATS, traits=(Trait.DISCONTINUOUS,), tolerance=PLACES,
-    flops=32, lacks={"scalar": "an image has axes"},
+    reference=_grid_sample,
+    dtypes=FLOATS,
+    traits=(Trait.DISCONTINUOUS,),
+    tolerance=PLACES,
+    flops=32,
+    lacks={"scalar": "an image has axes"},
     samples=lambda: [
-        *(sample(draw(2, 2, 3, 4), given(np.resize(_CLEAR, (2, 2, 3, 2))) if m == "nearest"
-                 else draw(2, 2, 3, 2, low=-1.3, high=1.3), mode=m, padding=p, align_corners=c)
-          for m in MODES for p in PADDINGS for c in (False, True)),
+        *(
+            sample(
+                draw(2, 2, 3, 4),
+                given(np.resize(_CLEAR, (2, 2, 3, 2)))
+                if m == "nearest"
+                else draw(2, 2, 3, 2, low=-1.3, high=1.3),
+                mode=m,
+                padding=p,
+                align_corners=c,
+            )
+            for m in MODES
+            for p in PADDINGS
+            for c in (False, True)
+        ),
         sample(draw(1, 1, 2, 3, 2), draw(1, 2, 1, 2, 3, low=-1.0, high=1.0)),
         sample(draw(1, 0, 2, 2), draw(1, 1, 1, 2)),
     ],
-)  # fmt: skip
+)
 
 
 def _affine_grid_type(
@@ -138,12 +158,15 @@ def _affine_grid(theta: Value, sizes: Shape, align_corners: bool) -> Value:
 
 
 affine_grid = FAMILY.declare(
-    "affine_grid", _affine_grid_type,
+    "affine_grid",
+    _affine_grid_type,
     doc="Make the places at which grid_sample reads an image through an affine map.",
-    expand=_affine_grid, dtypes=FLOATS, lacks={"scalar": "an affine map is a matrix"},
+    expand=_affine_grid,
+    dtypes=FLOATS,
+    lacks={"scalar": "an affine map is a matrix"},
     samples=lambda: [
         sample(draw(2, 2, 3), sizes=(3, 4)),
         sample(draw(1, 3, 4), sizes=(2, 1, 3), align_corners=True),
         sample(draw(0, 2, 3), sizes=(2, 2)),
     ],
-)  # fmt: skip
+)

@@ -35,25 +35,32 @@ def _gather_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType
 
 
 gather = movement(
-    FAMILY, "gather", _gather_type,
+    FAMILY,
+    "gather",
+    _gather_type,
     doc="Take slices of an axis by their places; the axes of the indices take its place.",
     reference=lambda x, indices, axis: np.take(x, indices.astype(np.int64), axis),
-    index_operands=INDICES, lacks={"scalar": "a scalar has no axis to index"},
+    index_operands=INDICES,
+    lacks={"scalar": "a scalar has no axis to index"},
     samples=lambda: [
         sample(draw(4, 3), given([[0, -1], [3, 2]], "int64"), axis=0),
         sample(draw(4, 3), given(1, "int32"), axis=-1),
         sample(draw(2, 3), draw(0, dtype_="int64"), axis=1),
     ],
-)  # fmt: skip
+)
 embedding = movement(
-    FAMILY, "embedding", lambda weight, indices: _gather_type(weight, indices, axis=0),
-    doc="Look rows of a table up.", expand=lambda weight, indices: gather(weight, indices, axis=0),
-    index_operands=INDICES, lacks={"scalar": "a table has rows"},
+    FAMILY,
+    "embedding",
+    lambda weight, indices: _gather_type(weight, indices, axis=0),
+    doc="Look rows of a table up.",
+    expand=lambda weight, indices: gather(weight, indices, axis=0),
+    index_operands=INDICES,
+    lacks={"scalar": "a table has rows"},
     samples=lambda: [
         sample(draw(5, 3), given([[0, 4], [2, 2]], "int32")),
         sample(draw(5, 3), draw(0, dtype_="int64")),
     ],
-)  # fmt: skip
+)
 
 
 def _gather_elements_type(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
@@ -71,16 +78,19 @@ def along_axis(indices: Array, axis: int) -> tuple[Array, ...]:
 
 
 gather_elements = movement(
-    FAMILY, "gather_elements", _gather_elements_type,
+    FAMILY,
+    "gather_elements",
+    _gather_elements_type,
     doc="Take the element at each place, but for one axis, where the indices tell the place.",
-    reference=lambda x, indices, axis: x[along_axis(indices, axis)], index_operands=INDICES,
+    reference=lambda x, indices, axis: x[along_axis(indices, axis)],
+    index_operands=INDICES,
     lacks={"scalar": "a scalar has no axis to index"},
     samples=lambda: [
         sample(draw(4, 3), given([[0, -1], [3, 2]], "int64"), axis=0),
         sample(draw(2, 3), given([[2], [-3]], "int32"), axis=-1),
         sample(draw(2, 3), draw(2, 0, dtype_="int64"), axis=1),
     ],
-)  # fmt: skip
+)
 
 
 def _gather_nd_type(x: TensorType, indices: TensorType, *, batch_dims: int = 0) -> TensorType:
@@ -103,9 +113,12 @@ def _gather_nd(x: Array, indices: Array, batch_dims: int) -> Array:
 
 
 gather_nd = movement(
-    FAMILY, "gather_nd", _gather_nd_type,
+    FAMILY,
+    "gather_nd",
+    _gather_nd_type,
     doc="Take what the last axis of the indices names, place by place, after shared batch axes.",
-    reference=_gather_nd, index_operands=INDICES,
+    reference=_gather_nd,
+    index_operands=INDICES,
     samples=lambda: [
         sample(draw(2, 3, 4), given([[0, -1], [1, 2]], "int64")),
         sample(draw(2, 3, 4), given([[[0], [2]], [[1], [-1]]], "int64"), batch_dims=1),
@@ -113,7 +126,7 @@ gather_nd = movement(
         sample(draw(), draw(2, 0, dtype_="int64")),
         sample(draw(3, 2), draw(0, 1, dtype_="int64")),
     ],
-)  # fmt: skip
+)
 
 
 def _one_hot_type(
@@ -135,9 +148,12 @@ def _one_hot(indices: Value, values: Value, depth: Dim, axis: int) -> Value:
 
 
 one_hot = FAMILY.declare(
-    "one_hot", _one_hot_type,
+    "one_hot",
+    _one_hot_type,
     doc="Write ``on`` where an index names the place on a new axis, ``off`` elsewhere.",
-    expand=_one_hot, dtypes=INTEGERS, index_operands=INDICES,
+    expand=_one_hot,
+    dtypes=INTEGERS,
+    index_operands=INDICES,
     samples=lambda: [
         sample(given([0, 2, 1]), given([0.0, 1.0], "float32"), depth=3),
         sample(given([[0, 4], [-1, -4]], "int32"), given([5, 9], "int8"), depth=3, axis=0),
@@ -145,7 +161,7 @@ one_hot = FAMILY.declare(
         sample(given(1), given([0.0, 1.0], "float32"), depth=3),
         sample(draw(0, low=0), given([0.0, 1.0], "float16"), depth=2),
     ],
-)  # fmt: skip
+)
 
 
 def _reverse_sequence_type(
@@ -170,15 +186,19 @@ def _reverse_sequence(x: Value, lengths: Value, batch_axis: int, time_axis: int)
 
 
 reverse_sequence = movement(
-    FAMILY, "reverse_sequence", _reverse_sequence_type,
-    doc="Reverse the first so many steps of each sequence of a batch.", expand=_reverse_sequence,
-    index_operands=("lengths",), lacks={"scalar": "needs a batch axis and a time axis"},
+    FAMILY,
+    "reverse_sequence",
+    _reverse_sequence_type,
+    doc="Reverse the first so many steps of each sequence of a batch.",
+    expand=_reverse_sequence,
+    index_operands=("lengths",),
+    lacks={"scalar": "needs a batch axis and a time axis"},
     samples=lambda: [
         sample(draw(4, 3, 2), given([4, 0, 2], "int64"), batch_axis=1, time_axis=0),
         sample(draw(2, 4), given([1, 3], "int64"), batch_axis=0, time_axis=-1),
         sample(draw(0, 4), draw(0, dtype_="int64"), batch_axis=0, time_axis=1),
     ],
-)  # fmt: skip
+)
 
 
 def _nonzero_type(x: TensorType, *, count: Dim = FRESH) -> TensorType:
@@ -190,16 +210,20 @@ def _nonzero(x: Array, count: int | None) -> Array:
 
 
 nonzero = FAMILY.declare(
-    "nonzero", _nonzero_type,
+    "nonzero",
+    _nonzero_type,
     doc="List the places of elements that are not 0, in row-major order, one column each.",
-    reference=_nonzero, dtypes=STORED, traits=(Trait.UNBACKED, Trait.DISCONTINUOUS), flops=1,
+    reference=_nonzero,
+    dtypes=STORED,
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    flops=1,
     samples=lambda: [
         sample(given([[0, 1, 0], [1, 0, 1]])),
         sample(given(1)),
         sample(draw(0, 2)),
         sample(given([0, 0])),
     ],
-)  # fmt: skip
+)
 
 
 def _mask_type(x: TensorType, mask: TensorType, *, count: Dim = FRESH) -> TensorType:
@@ -211,7 +235,10 @@ def _mask_type(x: TensorType, mask: TensorType, *, count: Dim = FRESH) -> Tensor
 
 
 boolean_mask = movement(
-    FAMILY, "boolean_mask", _mask_type, doc="Keep what a mask over the leading axes lets through.",
+    FAMILY,
+    "boolean_mask",
+    _mask_type,
+    doc="Keep what a mask over the leading axes lets through.",
     expand=lambda x, mask, count: gather_nd(x, transpose(nonzero(mask, count=count), perm=(1, 0))),
     traits=SELECTS,
     samples=lambda: [
@@ -220,7 +247,7 @@ boolean_mask = movement(
         sample(draw(), given(True, "bool")),
         sample(draw(0, 2), draw(0, dtype_="bool")),
     ],
-)  # fmt: skip
+)
 
 
 def _compress_type(
@@ -241,9 +268,12 @@ def _compress(x: Value, condition: Value, axis: int | None, count: Dim) -> Value
 
 
 compress = movement(
-    FAMILY, "compress", _compress_type,
+    FAMILY,
+    "compress",
+    _compress_type,
     doc="Keep the slices of an axis (of all elements in a row without one) where a list holds.",
-    expand=_compress, traits=SELECTS,
+    expand=_compress,
+    traits=SELECTS,
     samples=lambda: [
         sample(draw(3, 2), given([False, True, True], "bool"), axis=0),
         sample(draw(3, 2), given([False, True, False, True], "bool")),
@@ -251,4 +281,4 @@ compress = movement(
         sample(draw(), given([True], "bool")),
         sample(draw(0, 2), draw(0, dtype_="bool"), axis=0),
     ],
-)  # fmt: skip
+)

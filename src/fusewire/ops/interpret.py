@@ -33,8 +33,9 @@ RunBody = Callable[[Graph, Sequence[HostValue], Bindings], list[HostValue]]
 
 _STORED = {d: dtypes.float32 for d in dtypes.NARROW if d.is_float}
 _STORED |= {dtypes.float16: dtypes.float32, dtypes.bfloat16: dtypes.float32}
-_STORED |= {d: dtypes.int8 if d.kind == "int" else dtypes.uint8 for d in dtypes.NARROW
-            if d.is_integer}  # fmt: skip
+_STORED |= {
+    d: dtypes.int8 if d.kind == "int" else dtypes.uint8 for d in dtypes.NARROW if d.is_integer
+}
 # Ops that see values as they are kept, not in the dtype that others compute in.
 _AS_STORED = {Trait.MOVEMENT, Trait.CONTROL, Trait.HOST}
 _WIDE = dict.fromkeys(dtypes.FLOATS, dtypes.float64)
@@ -151,9 +152,12 @@ class Interpreter:
 
     def inside(self, graph: Graph) -> Interpreter:
         return Interpreter(
-            graph, wide=self._wide, observe=self._observe, before=self._before,
+            graph,
+            wide=self._wide,
+            observe=self._observe,
+            before=self._before,
             expansions=self._expansions,
-        )  # fmt: skip
+        )
 
     def primitive(
         self, op: Op[Any], node: Node, operands: list[HostValue], bound: Bindings

@@ -95,17 +95,27 @@ def _loop_samples() -> list[Sample]:
         sample(given(0, int64), None, x, **attrs, only=(int64,)),
         sample(None, given(True), x, **attrs, only=(bool_,)),
         sample(
-            given(3, int64), None, draw(0, dtype_=float32), x,
-            body=grown, carries=1, types=longer, only=(int64,),
+            given(3, int64),
+            None,
+            draw(0, dtype_=float32),
+            x,
+            body=grown,
+            carries=1,
+            types=longer,
+            only=(int64,),
         ),
-    ]  # fmt: skip
+    ]
 
 
 loop = controlling(
-    FAMILY, "loop", _loop_type,
+    FAMILY,
+    "loop",
+    _loop_type,
     doc="Run body(index, condition, *carried, *rest) -> condition, *carried, *added; stack added.",
-    reference=_loop, dtypes=(int64, bool_), samples=_loop_samples,
-)  # fmt: skip
+    reference=_loop,
+    dtypes=(int64, bool_),
+    samples=_loop_samples,
+)
 
 
 def _scan_type(
@@ -178,7 +188,11 @@ def _scan_samples() -> list[Sample]:
 
 
 scan = controlling(
-    FAMILY, "scan", _scan_type,
+    FAMILY,
+    "scan",
+    _scan_type,
     doc="Run body(*carried, *rows, *rest) -> *carried, *added over the rows of what is scanned.",
-    reference=_scan, dtypes=ALL, samples=_scan_samples,
-)  # fmt: skip
+    reference=_scan,
+    dtypes=ALL,
+    samples=_scan_samples,
+)

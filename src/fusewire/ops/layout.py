@@ -43,8 +43,11 @@ def _diagonal(x: Value, offset: int, axis1: int, axis2: int) -> Value:
 
 
 diagonal = movement(
-    FAMILY, "diagonal", _diagonal_type,
-    doc="Take a diagonal of two axes; it becomes the last axis.", expand=_diagonal,
+    FAMILY,
+    "diagonal",
+    _diagonal_type,
+    doc="Take a diagonal of two axes; it becomes the last axis.",
+    expand=_diagonal,
     lacks={"scalar": "a diagonal needs two axes"},
     samples=lambda: [
         sample(draw(3, 4)),
@@ -52,7 +55,7 @@ diagonal = movement(
         sample(draw(3, 2), offset=-4),
         sample(draw(0, 3)),
     ],
-)  # fmt: skip
+)
 
 
 def _half_type(x: TensorType, *, offset: int = 0) -> TensorType:
@@ -74,7 +77,12 @@ def _triangle(x: Value, upper: bool, offset: int) -> Value:
 
 def _declare_triangle(name: str, doc: str, rule: Any, expand: Any, **attrs: Any) -> Op[Value]:
     return FAMILY.declare(
-        name, rule, doc=doc, expand=expand, dtypes=(bool_, *NUMERIC), tolerance=EXACT,
+        name,
+        rule,
+        doc=doc,
+        expand=expand,
+        dtypes=(bool_, *NUMERIC),
+        tolerance=EXACT,
         lacks={"scalar": "a triangle is part of a matrix"},
         samples=lambda: [
             sample(draw(2, 3, 4), **attrs),
@@ -82,21 +90,28 @@ def _declare_triangle(name: str, doc: str, rule: Any, expand: Any, **attrs: Any)
             sample(draw(3, 3), offset=-1, **attrs),
             sample(draw(0, 3), **attrs),
         ],
-    )  # fmt: skip
+    )
 
 
 triangle = _declare_triangle(
-    "triangle", "Keep a diagonal and what is above or below it; 0 elsewhere.",
-    _triangle_type, _triangle, upper=True,
-)  # fmt: skip
+    "triangle",
+    "Keep a diagonal and what is above or below it; 0 elsewhere.",
+    _triangle_type,
+    _triangle,
+    upper=True,
+)
 tril = _declare_triangle(
-    "tril", "Keep a diagonal and what is below it; 0 elsewhere.", _half_type,
+    "tril",
+    "Keep a diagonal and what is below it; 0 elsewhere.",
+    _half_type,
     lambda x, offset: triangle(x, upper=False, offset=offset),
-)  # fmt: skip
+)
 triu = _declare_triangle(
-    "triu", "Keep a diagonal and what is above it; 0 elsewhere.", _half_type,
+    "triu",
+    "Keep a diagonal and what is above it; 0 elsewhere.",
+    _half_type,
     lambda x, offset: triangle(x, upper=True, offset=offset),
-)  # fmt: skip
+)
 
 
 def _check_blocks(x: TensorType, block: int, mode: str, axes: Sequence[int], unit: int) -> None:
@@ -143,19 +158,32 @@ def _declare_blocks(
     name: str, doc: str, rule: Any, expand: Any, *shapes: tuple[int, ...]
 ) -> Op[Value]:
     return movement(
-        FAMILY, name, rule, doc=doc, expand=expand, lacks={"scalar": "works on images of rank 4"},
+        FAMILY,
+        name,
+        rule,
+        doc=doc,
+        expand=expand,
+        lacks={"scalar": "works on images of rank 4"},
         samples=lambda: [
             *(sample(draw(*shapes[0]), block=2, mode=mode) for mode in ("dcr", "crd")),
             *(sample(draw(*shape), block=2) for shape in shapes[1:]),
         ],
-    )  # fmt: skip
+    )
 
 
 depth_to_space = _declare_blocks(
-    "depth_to_space", "Turn channels into blocks of pixels (dcr: block first, crd: block last).",
-    _depth_to_space_type, _depth_to_space, (2, 8, 2, 3), (0, 4, 1, 1),
-)  # fmt: skip
+    "depth_to_space",
+    "Turn channels into blocks of pixels (dcr: block first, crd: block last).",
+    _depth_to_space_type,
+    _depth_to_space,
+    (2, 8, 2, 3),
+    (0, 4, 1, 1),
+)
 space_to_depth = _declare_blocks(
-    "space_to_depth", "Turn blocks of pixels into channels (dcr: block first, crd: block last).",
-    _space_to_depth_type, _space_to_depth, (2, 2, 2, 4), (0, 1, 2, 2),
-)  # fmt: skip
+    "space_to_depth",
+    "Turn blocks of pixels into channels (dcr: block first, crd: block last).",
+    _space_to_depth_type,
+    _space_to_depth,
+    (2, 2, 2, 4),
+    (0, 1, 2, 2),
+)

@@ -174,32 +174,72 @@ def _any_samples() -> list[Sample]:
 
 def _fields(reference: Any, doc: str, samples: Any) -> dict[str, Any]:
     return {
-        "reference": reference, "doc": doc, "samples": samples, "dtypes": FLOATS + COMPLEX,
-        "tolerance": SCALED, "flops": _cubic, "lacks": _LACKS,
-    }  # fmt: skip
+        "reference": reference,
+        "doc": doc,
+        "samples": samples,
+        "dtypes": FLOATS + COMPLEX,
+        "tolerance": SCALED,
+        "flops": _cubic,
+        "lacks": _LACKS,
+    }
 
 
-det = FAMILY.declare("det", _det_type, **_fields(
-    np.linalg.det, "Compute determinants.", _square_samples))  # fmt: skip
-inverse = FAMILY.declare("inverse", _square_type, **_fields(
-    _each(np.linalg.inv), "Invert matrices.", _square_samples))  # fmt: skip
-solve = FAMILY.declare("solve", _solve_type, **_fields(
-    _each(np.linalg.solve), "Find x such that a @ x = b.", _solve_samples))  # fmt: skip
-triangular_solve = FAMILY.declare("triangular_solve", _triangular_type, **_fields(
-    _triangular_solve, "Find x such that a @ x = b, reading one triangle of a.",
-    lambda: _solve_samples() + _solve_samples(lower=False)))  # fmt: skip
-cholesky = FAMILY.declare("cholesky", _square_type, **_fields(
-    _each(np.linalg.cholesky), "Find the lower triangle l such that l @ l^H is the matrix.",
-    _definite_samples))  # fmt: skip
-qr = FAMILY.declare("qr", _qr_type, **_fields(
-    _qr, "Factor into orthonormal columns and an upper triangle with no negative diagonal.",
-    _any_samples))  # fmt: skip
-svd = FAMILY.declare("svd", _svd_type, **_fields(
-    _svd, "Factor into u, singular values falling, vh; the largest of each column of u positive.",
-    _any_samples))  # fmt: skip
-eigh = FAMILY.declare("eigh", _eigh_type, **_fields(
-    _eigh, "Find eigenvalues, rising, and vectors by column; the largest of each positive.",
-    _definite_samples))  # fmt: skip
+det = FAMILY.declare(
+    "det", _det_type, **_fields(np.linalg.det, "Compute determinants.", _square_samples)
+)
+inverse = FAMILY.declare(
+    "inverse", _square_type, **_fields(_each(np.linalg.inv), "Invert matrices.", _square_samples)
+)
+solve = FAMILY.declare(
+    "solve",
+    _solve_type,
+    **_fields(_each(np.linalg.solve), "Find x such that a @ x = b.", _solve_samples),
+)
+triangular_solve = FAMILY.declare(
+    "triangular_solve",
+    _triangular_type,
+    **_fields(
+        _triangular_solve,
+        "Find x such that a @ x = b, reading one triangle of a.",
+        lambda: _solve_samples() + _solve_samples(lower=False),
+    ),
+)
+cholesky = FAMILY.declare(
+    "cholesky",
+    _square_type,
+    **_fields(
+        _each(np.linalg.cholesky),
+        "Find the lower triangle l such that l @ l^H is the matrix.",
+        _definite_samples,
+    ),
+)
+qr = FAMILY.declare(
+    "qr",
+    _qr_type,
+    **_fields(
+        _qr,
+        "Factor into orthonormal columns and an upper triangle with no negative diagonal.",
+        _any_samples,
+    ),
+)
+svd = FAMILY.declare(
+    "svd",
+    _svd_type,
+    **_fields(
+        _svd,
+        "Factor into u, singular values falling, vh; the largest of each column of u positive.",
+        _any_samples,
+    ),
+)
+eigh = FAMILY.declare(
+    "eigh",
+    _eigh_type,
+    **_fields(
+        _eigh,
+        "Find eigenvalues, rising, and vectors by column; the largest of each positive.",
+        _definite_samples,
+    ),
+)
 
 
 def _outer_type(x: TensorType, y: TensorType) -> TensorType:
@@ -212,11 +252,15 @@ def _outer(x: Value, y: Value) -> Value:
 
 
 outer = FAMILY.declare(
-    "outer", _outer_type, doc="Multiply every element of x with every element of y.",
-    expand=_outer, dtypes=NUMERIC, traits=(Trait.LINEAR,),
+    "outer",
+    _outer_type,
+    doc="Multiply every element of x with every element of y.",
+    expand=_outer,
+    dtypes=NUMERIC,
+    traits=(Trait.LINEAR,),
     samples=lambda: [sample(draw(3), draw(4)), sample(draw(0), draw(2))],
     lacks={"scalar": "its operands are vectors"},
-)  # fmt: skip
+)
 
 
 def _trace_type(x: TensorType, *, offset: int = 0) -> TensorType:
@@ -228,11 +272,17 @@ def _trace(x: Value, offset: int) -> Value:
 
 
 trace = FAMILY.declare(
-    "trace", _trace_type, doc="Add up a diagonal of the last two axes.",
-    expand=_trace, dtypes=NUMERIC, traits=(Trait.REDUCTION, Trait.LINEAR),
+    "trace",
+    _trace_type,
+    doc="Add up a diagonal of the last two axes.",
+    expand=_trace,
+    dtypes=NUMERIC,
+    traits=(Trait.REDUCTION, Trait.LINEAR),
     samples=lambda: [
-        sample(draw(3, 3)), sample(draw(2, 3, 4), offset=1), sample(draw(3, 4), offset=-2),
+        sample(draw(3, 3)),
+        sample(draw(2, 3, 4), offset=1),
+        sample(draw(3, 4), offset=-2),
         sample(draw(0, 3)),
     ],
     lacks=_LACKS,
-)  # fmt: skip
+)

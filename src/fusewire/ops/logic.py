@@ -31,7 +31,7 @@ from fusewire.ops.elementwise import (
     minimum,
     unary_samples,
     unary_type,
-)  # fmt: skip
+)
 from fusewire.ops.inference import broadcast_shapes, broadcast_types
 from fusewire.ops.sample import draw, given, sample
 
@@ -50,26 +50,37 @@ def _compare(
     *traits: Trait,
 ) -> Op[Value]:
     return FAMILY.declare(
-        name, _compared_type, doc=doc, reference=reference, dtypes=dtypes, flops=1,
+        name,
+        _compared_type,
+        doc=doc,
+        reference=reference,
+        dtypes=dtypes,
+        flops=1,
         traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS, *traits),
         samples=lambda: [
             *binary_samples()(),
             sample(given([1, 2, 3]), given([1, 3, 2])),
-            sample(given([np.nan, np.nan, 0.0, np.inf]), given([np.nan, 1.0, -0.0, np.inf]),
-                   only=FLOATS),
+            sample(
+                given([np.nan, np.nan, 0.0, np.inf]),
+                given([np.nan, 1.0, -0.0, np.inf]),
+                only=FLOATS,
+            ),
         ],
-    )  # fmt: skip
+    )
 
 
-equal = _compare("equal", np.equal, "Tell where operands are equal.",
-                 (*STORED, string), Trait.COMMUTATIVE)  # fmt: skip
-not_equal = _compare("not_equal", np.not_equal, "Tell where operands differ.",
-                     (*STORED, string), Trait.COMMUTATIVE)  # fmt: skip
+equal = _compare(
+    "equal", np.equal, "Tell where operands are equal.", (*STORED, string), Trait.COMMUTATIVE
+)
+not_equal = _compare(
+    "not_equal", np.not_equal, "Tell where operands differ.", (*STORED, string), Trait.COMMUTATIVE
+)
 less = _compare("less", np.less, "Tell where the first operand is smaller.")
 less_equal = _compare("less_equal", np.less_equal, "Tell where the first operand is not larger.")
 greater = _compare("greater", np.greater, "Tell where the first operand is larger.")
-greater_equal = _compare("greater_equal", np.greater_equal,
-                         "Tell where the first operand is not smaller.")  # fmt: skip
+greater_equal = _compare(
+    "greater_equal", np.greater_equal, "Tell where the first operand is not smaller."
+)
 
 
 def _tested_type(x: TensorType) -> TensorType:
@@ -81,10 +92,15 @@ def _test(
 ) -> Op[Value]:
     extremes = sample(given([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0]), only=FLOATS)
     return FAMILY.declare(
-        name, _tested_type, doc=doc, reference=reference, dtypes=dtypes, flops=1,
+        name,
+        _tested_type,
+        doc=doc,
+        reference=reference,
+        dtypes=dtypes,
+        flops=1,
         traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS),
         samples=lambda: [*unary_samples()(), extremes],
-    )  # fmt: skip
+    )
 
 
 def _population_count(x: Array) -> Array:
@@ -97,44 +113,80 @@ _SHIFTS = binary_samples(-100, 100, 0, 7)
 
 
 def _declare(
-    name: str, reference: Callable[..., Any], doc: str, dtypes: tuple[DType, ...] = (bool_,),
-    rule: Callable[..., TensorType] = binary_type, samples: Samples | None = None,
+    name: str,
+    reference: Callable[..., Any],
+    doc: str,
+    dtypes: tuple[DType, ...] = (bool_,),
+    rule: Callable[..., TensorType] = binary_type,
+    samples: Samples | None = None,
     traits: tuple[Trait, ...] = (Trait.COMMUTATIVE,),
-) -> Op[Value]:  # fmt: skip
+) -> Op[Value]:
     return FAMILY.declare(
-        name, rule, doc=doc, reference=reference, dtypes=dtypes, flops=1,
-        traits=(Trait.ELEMENTWISE, *traits), samples=samples or binary_samples(),
-    )  # fmt: skip
+        name,
+        rule,
+        doc=doc,
+        reference=reference,
+        dtypes=dtypes,
+        flops=1,
+        traits=(Trait.ELEMENTWISE, *traits),
+        samples=samples or binary_samples(),
+    )
 
 
 logical_and = _declare("logical_and", np.logical_and, "Tell where both hold.")
 logical_or = _declare("logical_or", np.logical_or, "Tell where either holds.")
 logical_xor = _declare("logical_xor", np.logical_xor, "Tell where exactly one holds.")
-logical_not = _declare("logical_not", np.logical_not, "Tell where it does not hold.",
-                       rule=unary_type, samples=unary_samples(), traits=())  # fmt: skip
+logical_not = _declare(
+    "logical_not",
+    np.logical_not,
+    "Tell where it does not hold.",
+    rule=unary_type,
+    samples=unary_samples(),
+    traits=(),
+)
 
 
 bitwise_and = _declare("bitwise_and", np.bitwise_and, "Keep bits that both have.", INTEGERS)
 bitwise_or = _declare("bitwise_or", np.bitwise_or, "Keep bits that either has.", INTEGERS)
 bitwise_xor = _declare("bitwise_xor", np.bitwise_xor, "Keep bits that exactly one has.", INTEGERS)
-bitwise_not = _declare("bitwise_not", np.invert, "Flip all bits.", INTEGERS, unary_type,
-                       unary_samples(), ())  # fmt: skip
-shift_left = _declare("shift_left", np.left_shift,
-                      "Shift bits up; by the width or more, or by less than 0, gives 0.",
-                      INTEGERS, samples=_SHIFTS, traits=())  # fmt: skip
-shift_right = _declare("shift_right", np.right_shift,
-                       "Shift bits down, copying the sign; by the width or more leaves only signs.",
-                       INTEGERS, samples=_SHIFTS, traits=())  # fmt: skip
-population_count = _declare("population_count", _population_count, "Count the bits that are 1.",
-                            INTEGERS, unary_type, unary_samples(-100, 100), ())  # fmt: skip
+bitwise_not = _declare(
+    "bitwise_not", np.invert, "Flip all bits.", INTEGERS, unary_type, unary_samples(), ()
+)
+shift_left = _declare(
+    "shift_left",
+    np.left_shift,
+    "Shift bits up; by the width or more, or by less than 0, gives 0.",
+    INTEGERS,
+    samples=_SHIFTS,
+    traits=(),
+)
+shift_right = _declare(
+    "shift_right",
+    np.right_shift,
+    "Shift bits down, copying the sign; by the width or more leaves only signs.",
+    INTEGERS,
+    samples=_SHIFTS,
+    traits=(),
+)
+population_count = _declare(
+    "population_count",
+    _population_count,
+    "Count the bits that are 1.",
+    INTEGERS,
+    unary_type,
+    unary_samples(-100, 100),
+    (),
+)
 
 _WITH_NARROW = FLOATS + COMPLEX + tuple(d for d in NARROW if d.is_float)
 isnan = _test("isnan", np.isnan, "Tell where there is no number.", _WITH_NARROW)
 isinf = _test("isinf", np.isinf, "Tell where it is infinite.", _WITH_NARROW)
-isfinite = _test("isfinite", np.isfinite, "Tell where it is neither NaN nor infinite.",
-                 _WITH_NARROW)  # fmt: skip
-signbit = _test("signbit", np.signbit, "Tell where the sign is negative, also of 0 and NaN.",
-                FLOATS)  # fmt: skip
+isfinite = _test(
+    "isfinite", np.isfinite, "Tell where it is neither NaN nor infinite.", _WITH_NARROW
+)
+signbit = _test(
+    "signbit", np.signbit, "Tell where the sign is negative, also of 0 and NaN.", FLOATS
+)
 
 
 def _where_type(condition: TensorType, x: TensorType, y: TensorType) -> TensorType:
@@ -143,15 +195,22 @@ def _where_type(condition: TensorType, x: TensorType, y: TensorType) -> TensorTy
 
 
 where = FAMILY.declare(
-    "where", _where_type, doc="Take elements of x where the condition holds, of y elsewhere.",
-    reference=np.where, dtypes=(bool_,), traits=(Trait.ELEMENTWISE,), flops=1,
+    "where",
+    _where_type,
+    doc="Take elements of x where the condition holds, of y elsewhere.",
+    reference=np.where,
+    dtypes=(bool_,),
+    traits=(Trait.ELEMENTWISE,),
+    flops=1,
     samples=lambda: [
-        *(sample(draw(3, 1), draw(4, dtype_=d), draw(3, 4, dtype_=d))
-          for d in (bool_, *NUMERIC, *NARROW, string)),
+        *(
+            sample(draw(3, 1), draw(4, dtype_=d), draw(3, 4, dtype_=d))
+            for d in (bool_, *NUMERIC, *NARROW, string)
+        ),
         sample(draw(), draw(dtype_="float32"), draw(dtype_="float32")),
         sample(draw(0, 1), draw(3, dtype_="int32"), draw(dtype_="int32")),
     ],
-)  # fmt: skip
+)
 
 
 def _clip_type(
@@ -168,8 +227,12 @@ def _clip(x: Value, low: Value | None, high: Value | None) -> Value:
 
 
 clip = FAMILY.declare(
-    "clip", _clip_type, doc="Limit to low..high; high wins where low is above it.",
-    expand=_clip, dtypes=REAL, traits=(Trait.ELEMENTWISE,),
+    "clip",
+    _clip_type,
+    doc="Limit to low..high; high wins where low is above it.",
+    expand=_clip,
+    dtypes=REAL,
+    traits=(Trait.ELEMENTWISE,),
     samples=lambda: [
         sample(draw(3, 4), given(0), given(1)),
         sample(draw(3, 4), None, given(1)),
@@ -178,4 +241,4 @@ clip = FAMILY.declare(
         sample(draw(2, 3), given(2), given(1)),
         sample(given([np.nan, np.inf, -np.inf]), given(-1.0), given(1.0), only=FLOATS),
     ],
-)  # fmt: skip
+)

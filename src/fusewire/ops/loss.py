@@ -113,20 +113,28 @@ l1_loss = _pairwise(
     "l1_loss", "Take the size of the difference.", lambda x, y: abs_(subtract(x, y))
 )
 huber_loss = _pairwise(
-    "huber_loss", "Half the square of the difference, going on straight beyond delta.", _huber,
+    "huber_loss",
+    "Half the square of the difference, going on straight beyond delta.",
+    _huber,
     rule=_huber_type,
-)  # fmt: skip
+)
 binary_cross_entropy = _pairwise(
-    "binary_cross_entropy", "Judge the probabilities x by the truth y.",
-    _binary_cross_entropy, 0.1, 0.9,
-)  # fmt: skip
+    "binary_cross_entropy",
+    "Judge the probabilities x by the truth y.",
+    _binary_cross_entropy,
+    0.1,
+    0.9,
+)
 binary_cross_entropy_logits = _pairwise(
-    "binary_cross_entropy_logits", "Judge sigmoid(x) by the truth y.",
+    "binary_cross_entropy_logits",
+    "Judge sigmoid(x) by the truth y.",
     lambda x, y: subtract(softplus(x), multiply(x, y)),
-)  # fmt: skip
+)
 kl_divergence = _pairwise(
-    "kl_divergence", "Compare the log-probabilities x with the probabilities y.", _kl_divergence,
-)  # fmt: skip
+    "kl_divergence",
+    "Compare the log-probabilities x with the probabilities y.",
+    _kl_divergence,
+)
 
 
 def _cosine_type(
@@ -145,16 +153,18 @@ def _cosine(x: Value, y: Value, axis: int, epsilon: float) -> Value:
 
 
 cosine_similarity = FAMILY.declare(
-    "cosine_similarity", _cosine_type,
+    "cosine_similarity",
+    _cosine_type,
     doc="Multiply along an axis and divide by both lengths, each at least epsilon.",
-    expand=_cosine, dtypes=FLOATS,
+    expand=_cosine,
+    dtypes=FLOATS,
     samples=lambda: [
         sample(draw(3, 4), draw(3, 4)),
         sample(draw(3, 4, 2), draw(4, 1), axis=1, epsilon=0.1),
         sample(draw(0, 4), draw(4)),
     ],
     lacks={"scalar": "a scalar has no axis to multiply along"},
-)  # fmt: skip
+)
 
 
 def _labelled_type(
@@ -220,14 +230,22 @@ def _labelled_samples() -> list[Sample]:
 
 
 nll_loss = FAMILY.declare(
-    "nll_loss", _labelled_type,
-    doc="Take minus the log-probability of each label, weighted by its class.", expand=_nll_loss,
-    dtypes=FLOATS, index_operands=("labels",), samples=_labelled_samples,
+    "nll_loss",
+    _labelled_type,
+    doc="Take minus the log-probability of each label, weighted by its class.",
+    expand=_nll_loss,
+    dtypes=FLOATS,
+    index_operands=("labels",),
+    samples=_labelled_samples,
     lacks={"scalar": "x has at least a batch and a class axis"},
-)  # fmt: skip
+)
 cross_entropy = FAMILY.declare(
-    "cross_entropy", _labelled_type,
+    "cross_entropy",
+    _labelled_type,
     doc="Take minus the logarithm of softmax at each label, weighted by its class.",
-    expand=_cross_entropy, dtypes=FLOATS, index_operands=("labels",), samples=_labelled_samples,
+    expand=_cross_entropy,
+    dtypes=FLOATS,
+    index_operands=("labels",),
+    samples=_labelled_samples,
     lacks={"scalar": "x has at least a batch and a class axis"},
-)  # fmt: skip
+)

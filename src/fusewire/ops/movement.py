@@ -55,7 +55,10 @@ def _reshape_type(x: TensorType, *, shape: Shape) -> TensorType:
 
 
 reshape = movement(
-    FAMILY, "reshape", _reshape_type, doc="Give the elements, in row-major order, another shape.",
+    FAMILY,
+    "reshape",
+    _reshape_type,
+    doc="Give the elements, in row-major order, another shape.",
     reference=lambda x, shape: np.reshape(x, shape),
     samples=lambda: [
         sample(draw(2, 6), shape=(3, 4)),
@@ -63,7 +66,7 @@ reshape = movement(
         sample(draw(0, 3), shape=(2, 0)),
         sample(draw(1, 1), shape=()),
     ],
-)  # fmt: skip
+)
 
 
 def _transpose_type(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
@@ -73,7 +76,9 @@ def _transpose_type(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
 
 
 transpose = movement(
-    FAMILY, "transpose", _transpose_type,
+    FAMILY,
+    "transpose",
+    _transpose_type,
     doc="Reorder the axes: output axis i is operand axis perm[i].",
     reference=lambda x, perm: np.transpose(x, perm),
     samples=lambda: [
@@ -81,7 +86,7 @@ transpose = movement(
         sample(draw(), perm=()),
         sample(draw(0, 3), perm=(1, 0)),
     ],
-)  # fmt: skip
+)
 
 
 def _broadcast_to_type(x: TensorType, *, shape: Shape) -> TensorType:
@@ -94,7 +99,9 @@ def _broadcast_to_type(x: TensorType, *, shape: Shape) -> TensorType:
 
 
 broadcast_to = movement(
-    FAMILY, "broadcast_to", _broadcast_to_type,
+    FAMILY,
+    "broadcast_to",
+    _broadcast_to_type,
     doc="Repeat along axes of size 1, and along new leading axes.",
     reference=lambda x, shape: np.broadcast_to(x, shape),
     samples=lambda: [
@@ -104,7 +111,7 @@ broadcast_to = movement(
         sample(draw(0, 1), shape=(0, 3)),
         sample(draw(2), shape=(2,)),
     ],
-)  # fmt: skip
+)
 
 
 def _concat_type(*xs: TensorType, axis: int) -> TensorType:
@@ -119,7 +126,10 @@ def _concat_type(*xs: TensorType, axis: int) -> TensorType:
 
 
 concat = movement(
-    FAMILY, "concat", _concat_type, doc="Join along an axis.",
+    FAMILY,
+    "concat",
+    _concat_type,
+    doc="Join along an axis.",
     reference=lambda *xs, axis: np.concatenate(xs, axis),
     lacks={"scalar": "a scalar has no axis to join along"},
     samples=lambda: [
@@ -127,7 +137,7 @@ concat = movement(
         sample(draw(2, 3), axis=-1),
         sample(draw(0, 3), draw(2, 3), axis=-2),
     ],
-)  # fmt: skip
+)
 
 
 def _expand_dims_type(x: TensorType, *, axes: tuple[int, ...]) -> TensorType:
@@ -149,16 +159,21 @@ def _axes_samples(*cases: tuple[tuple[int, ...], tuple[int, ...]]) -> list[Sampl
 
 
 expand_dims = movement(
-    FAMILY, "expand_dims", _expand_dims_type,
+    FAMILY,
+    "expand_dims",
+    _expand_dims_type,
     doc="Insert axes of size 1 at these places of the output.",
     expand=lambda x, axes: reshape(x, shape=_expand_dims_type(x.tensor, axes=axes).shape),
     samples=lambda: _axes_samples(((2, 3), (0, -1)), ((), (0,)), ((0, 2), (1,))),
-)  # fmt: skip
+)
 squeeze = movement(
-    FAMILY, "squeeze", _squeeze_type, doc="Drop axes of size 1.",
+    FAMILY,
+    "squeeze",
+    _squeeze_type,
+    doc="Drop axes of size 1.",
     expand=lambda x, axes: reshape(x, shape=_squeeze_type(x.tensor, axes=axes).shape),
     samples=lambda: _axes_samples(((1, 3, 1), (0, -1)), ((), ()), ((0, 1), (1,))),
-)  # fmt: skip
+)
 
 
 def _stack_type(*xs: TensorType, axis: int) -> TensorType:
@@ -169,7 +184,10 @@ def _stack_type(*xs: TensorType, axis: int) -> TensorType:
 
 
 stack = movement(
-    FAMILY, "stack", _stack_type, doc="Join along a new axis.",
+    FAMILY,
+    "stack",
+    _stack_type,
+    doc="Join along a new axis.",
     expand=lambda *xs, axis: concat(*(expand_dims(x, axes=(axis,)) for x in xs), axis=axis),
     lacks={"broadcast": "operands have one shape"},
     samples=lambda: [
@@ -177,7 +195,7 @@ stack = movement(
         sample(draw(), draw(), axis=0),
         sample(draw(0, 3), draw(0, 3), axis=1),
     ],
-)  # fmt: skip
+)
 
 
 def _repeated(x: Value, counts: Sequence[Dim], each: bool) -> Value:
@@ -197,7 +215,10 @@ def _tile_type(x: TensorType, *, repeats: Shape) -> TensorType:
 
 
 tile = movement(
-    FAMILY, "tile", _tile_type, doc="Repeat the whole tensor along each axis.",
+    FAMILY,
+    "tile",
+    _tile_type,
+    doc="Repeat the whole tensor along each axis.",
     expand=lambda x, repeats: _repeated(x, repeats, each=False),
     samples=lambda: [
         sample(draw(2, 3), repeats=(2, 3)),
@@ -205,7 +226,7 @@ tile = movement(
         sample(draw(0, 3), repeats=(4, 1)),
         sample(draw(2, 3), repeats=(0, 1)),
     ],
-)  # fmt: skip
+)
 
 
 def _repeat_type(x: TensorType, *, count: Dim, axis: int) -> TensorType:
@@ -218,11 +239,14 @@ def _on_axis(x: TensorType, count: Dim, axis: int) -> Shape:
 
 
 repeat = movement(
-    FAMILY, "repeat", _repeat_type, doc="Repeat each element along an axis.",
+    FAMILY,
+    "repeat",
+    _repeat_type,
+    doc="Repeat each element along an axis.",
     expand=lambda x, count, axis: _repeated(x, _on_axis(x.tensor, count, axis), each=True),
     lacks={"scalar": "a scalar has no axis to repeat along"},
     samples=lambda: [
         sample(draw(2, 3), count=3, axis=-1),
         sample(draw(0, 3), count=2, axis=0),
     ],
-)  # fmt: skip
+)

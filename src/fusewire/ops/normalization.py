@@ -75,18 +75,33 @@ def _hardmax(x: Value, axis: int) -> Value:
 
 
 softmax = FAMILY.declare(
-    "softmax", _axis_type, expand=_softmax, dtypes=FLOATS,
-    doc="Exponentials that add up to 1 along an axis.", samples=_axis_samples, lacks=NEEDS_AXIS,
-)  # fmt: skip
+    "softmax",
+    _axis_type,
+    expand=_softmax,
+    dtypes=FLOATS,
+    doc="Exponentials that add up to 1 along an axis.",
+    samples=_axis_samples,
+    lacks=NEEDS_AXIS,
+)
 log_softmax = FAMILY.declare(
-    "log_softmax", _axis_type, expand=_log_softmax, dtypes=FLOATS,
-    doc="Take the logarithm of softmax.", samples=_axis_samples, lacks=NEEDS_AXIS,
-)  # fmt: skip
+    "log_softmax",
+    _axis_type,
+    expand=_log_softmax,
+    dtypes=FLOATS,
+    doc="Take the logarithm of softmax.",
+    samples=_axis_samples,
+    lacks=NEEDS_AXIS,
+)
 hardmax = FAMILY.declare(
-    "hardmax", _axis_type, expand=_hardmax, dtypes=FLOATS,
-    doc="Put 1 at the first largest element along an axis, else 0.", traits=(Trait.DISCONTINUOUS,),
-    samples=_axis_samples, lacks=NEEDS_AXIS,
-)  # fmt: skip
+    "hardmax",
+    _axis_type,
+    expand=_hardmax,
+    dtypes=FLOATS,
+    doc="Put 1 at the first largest element along an axis, else 0.",
+    traits=(Trait.DISCONTINUOUS,),
+    samples=_axis_samples,
+    lacks=NEEDS_AXIS,
+)
 
 
 def standardized(x: Value, axes: tuple[int, ...], epsilon: float) -> Value:
@@ -149,7 +164,10 @@ def _rms_norm(x: Value, scale: Value | None, axis: int, epsilon: float) -> Value
 
 
 layer_norm = FAMILY.declare(
-    "layer_norm", _layer_norm_type, expand=_layer_norm, dtypes=FLOATS,
+    "layer_norm",
+    _layer_norm_type,
+    expand=_layer_norm,
+    dtypes=FLOATS,
     doc="Bring the axes from ``axis`` on to mean 0 and variance 1, then scale and shift.",
     lacks=NEEDS_AXIS,
     samples=lambda: [
@@ -158,9 +176,12 @@ layer_norm = FAMILY.declare(
         sample(draw(2, 3, 4), None, draw(4), axis=2),
         sample(draw(0, 4), draw(4)),
     ],
-)  # fmt: skip
+)
 rms_norm = FAMILY.declare(
-    "rms_norm", _rms_norm_type, expand=_rms_norm, dtypes=FLOATS,
+    "rms_norm",
+    _rms_norm_type,
+    expand=_rms_norm,
+    dtypes=FLOATS,
     doc="Divide by the root of the mean square over the axes from ``axis`` on, then scale.",
     lacks=NEEDS_AXIS,
     samples=lambda: [
@@ -168,7 +189,7 @@ rms_norm = FAMILY.declare(
         sample(draw(2, 3, 4), axis=1, epsilon=0.1),
         sample(draw(0, 4), draw(4)),
     ],
-)  # fmt: skip
+)
 
 
 def _lp_normalize_type(x: TensorType, *, axis: int = -1, p: int = 2) -> TensorType:
@@ -202,7 +223,10 @@ def _mean_variance_norm(x: Value, axes: tuple[int, ...], epsilon: float) -> Valu
 
 
 lp_normalize = FAMILY.declare(
-    "lp_normalize", _lp_normalize_type, expand=_lp_normalize, dtypes=FLOATS,
+    "lp_normalize",
+    _lp_normalize_type,
+    expand=_lp_normalize,
+    dtypes=FLOATS,
     doc="Divide by the length along an axis: sum of magnitudes (1) or root of squares (2).",
     lacks=NEEDS_AXIS,
     samples=lambda: [
@@ -210,9 +234,12 @@ lp_normalize = FAMILY.declare(
         sample(draw(2, 3, 4), axis=1, p=1),
         sample(draw(0, 3)),
     ],
-)  # fmt: skip
+)
 mean_variance_norm = FAMILY.declare(
-    "mean_variance_norm", _mean_variance_norm_type, expand=_mean_variance_norm, dtypes=FLOATS,
+    "mean_variance_norm",
+    _mean_variance_norm_type,
+    expand=_mean_variance_norm,
+    dtypes=FLOATS,
     doc="Subtract the mean and divide by the standard deviation over axes.",
     samples=lambda: [
         sample(draw(2, 3, 4, 2)),
@@ -220,4 +247,4 @@ mean_variance_norm = FAMILY.declare(
         sample(draw(), axes=(), epsilon=1.0),
         sample(draw(0, 4), axes=(1,)),
     ],
-)  # fmt: skip
+)

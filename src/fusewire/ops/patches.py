@@ -33,9 +33,13 @@ FAMILY = Family("patches")
 
 
 def _unfold_type(
-    x: TensorType, *, window: Sizes, strides: Sizes | None = None, padding: Padding | None = None,
+    x: TensorType,
+    *,
+    window: Sizes,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
     dilations: Sizes | None = None,
-) -> TensorType:  # fmt: skip
+) -> TensorType:
     require(x.rank > 2, f"{NEEDS_SPATIAL}, found rank {x.rank}.")
     places = Window.of(window, strides, padding, dilations).output(x.shape[2:])
     return x.with_shape((x.shape[0], x.shape[1] * size(window), size(places)))
@@ -54,18 +58,26 @@ def _unfold(x: Value, window: Sizes, **sliding: Any) -> Value:
             for start, n, stride in zip(starts, places, at.strides, strict=True)
         ]
         cells.append(
-            slice_(padded, starts=(0, 0, *starts), limits=(batch, channels, *limits),
-                   strides=(1, 1, *at.strides))
-        )  # fmt: skip
+            slice_(
+                padded,
+                starts=(0, 0, *starts),
+                limits=(batch, channels, *limits),
+                strides=(1, 1, *at.strides),
+            )
+        )
     return reshape(
         stack(*cells, axis=2), shape=_unfold_type(x.tensor, window=window, **sliding).shape
     )
 
 
 unfold = FAMILY.declare(
-    "unfold", _unfold_type,
+    "unfold",
+    _unfold_type,
     doc="List the elements of each window: (N, C * window, places), as im2col.",
-    expand=_unfold, dtypes=NUMERIC, traits=(Trait.MOVEMENT,), tolerance=EXACT,
+    expand=_unfold,
+    dtypes=NUMERIC,
+    traits=(Trait.MOVEMENT,),
+    tolerance=EXACT,
     lacks={"scalar": NEEDS_SPATIAL},
     samples=lambda: [
         sample(draw(1, 2, 4, 3), window=(2, 2), padding=((1, 0), (0, 1))),
@@ -73,13 +85,18 @@ unfold = FAMILY.declare(
         sample(draw(0, 2, 3), window=(2,)),
         sample(draw(1, 1, 2), window=(3,), strides=(2,)),
     ],
-)  # fmt: skip
+)
 
 
 def _fold_type(
-    x: TensorType, *, spatial: Shape, window: Sizes, strides: Sizes | None = None,
-    padding: Padding | None = None, dilations: Sizes | None = None,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    *,
+    spatial: Shape,
+    window: Sizes,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
+) -> TensorType:
     require(x.rank == 3, f"windows are (N, C * window, places), found {x}.")
     places = Window.of(window, strides, padding, dilations).output(spatial)
     require_dims(x.shape[2], size(places), "the last axis and the number of places")
@@ -101,8 +118,9 @@ def _fold(x: Value, spatial: Shape, window: Sizes, **sliding: Any) -> Value:
         # Zeros between neighbours, one axis of places after the other.
         apart = reshape(cell, shape=(batch, channels, *(d for n in places for d in (n, 1))))
         gaps = [pair for s in at.strides for pair in ((0, 0), (0, s - 1))]
-        wide = reshape(pad(apart, None, padding=((0, 0), (0, 0), *gaps)),
-                       shape=(batch, channels, *spread))  # fmt: skip
+        wide = reshape(
+            pad(apart, None, padding=((0, 0), (0, 0), *gaps)), shape=(batch, channels, *spread)
+        )
         starts = [
             o * d - low for o, d, (low, _) in zip(offset, at.dilations, at.padding, strict=True)
         ]
@@ -112,28 +130,45 @@ def _fold(x: Value, spatial: Shape, window: Sizes, **sliding: Any) -> Value:
 
 
 fold = FAMILY.declare(
-    "fold", _fold_type,
+    "fold",
+    _fold_type,
     doc="Add the elements of each window up where they came from: undoes unfold, as col2im.",
-    expand=_fold, dtypes=NUMERIC, traits=(Trait.LINEAR,), tolerance=LINEAR,
+    expand=_fold,
+    dtypes=NUMERIC,
+    traits=(Trait.LINEAR,),
+    tolerance=LINEAR,
     lacks={"scalar": NEEDS_SPATIAL},
     samples=lambda: [
         sample(draw(1, 8, 12), spatial=(4, 3), window=(2, 2), padding=((1, 0), (0, 1))),
         sample(draw(2, 3, 2), spatial=(7,), window=(3,), strides=(2,), dilations=(2,)),
         sample(draw(0, 4, 2), spatial=(3,), window=(2,)),
     ],
-)  # fmt: skip
+)
 
 
 def _deformable_type(
-    x: TensorType, w: TensorType, offset: TensorType, bias: TensorType | None = None,
-    mask: TensorType | None = None, *, strides: Sizes | None = None,
-    padding: Padding | None = None, dilations: Sizes | None = None, groups: int = 1,
+    x: TensorType,
+    w: TensorType,
+    offset: TensorType,
+    bias: TensorType | None = None,
+    mask: TensorType | None = None,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
+    groups: int = 1,
     offset_groups: int = 1,
-) -> TensorType:  # fmt: skip
+) -> TensorType:
     require(x.rank == w.rank == offset.rank == 4, "x, w and offset must have rank 4.")
     plain = [Value(t) if t is not None else None for t in (x, w, bias)]
-    found = conv.make(plain, {"strides": strides, "padding": padding, "dilations": dilations,
-                              "groups": groups}).outputs[0].tensor  # fmt: skip
+    found = (
+        conv.make(
+            plain,
+            {"strides": strides, "padding": padding, "dilations": dilations, "groups": groups},
+        )
+        .outputs[0]
+        .tensor
+    )
     cells = size(w.shape[2:]) * offset_groups
     for of, times in ((offset, 2), (mask, 1)):
         if of is not None:
@@ -192,9 +227,15 @@ def _interpolated(x: Value, moves: Value, at: Window) -> Value:
 
 
 def _deformable(
-    x: Value, w: Value, offset: Value, bias: Value | None, mask: Value | None, groups: int,
-    offset_groups: int, **sliding: Any,
-) -> Value:  # fmt: skip
+    x: Value,
+    w: Value,
+    offset: Value,
+    bias: Value | None,
+    mask: Value | None,
+    groups: int,
+    offset_groups: int,
+    **sliding: Any,
+) -> Value:
     batch = x.tensor.shape[0]
     filters, inner, *sizes = w.tensor.shape
     at = Window.of(sizes, **sliding)
@@ -220,15 +261,26 @@ def _moves(*shape: int) -> Draw:
 
 
 deformable_conv = FAMILY.declare(
-    "deformable_conv", _deformable_type,
+    "deformable_conv",
+    _deformable_type,
     doc="Convolve cells that offsets (N, groups * cells * (y, x), *places) move, interpolated.",
-    expand=_deformable, dtypes=FLOATS, traits=(Trait.CONTRACTION,),
+    expand=_deformable,
+    dtypes=FLOATS,
+    traits=(Trait.CONTRACTION,),
     lacks={"scalar": NEEDS_SPATIAL},
     samples=lambda: [
         sample(draw(1, 2, 4, 3), draw(2, 2, 2, 2), _moves(1, 8, 3, 2), draw(2)),
-        sample(draw(1, 2, 4, 4), draw(2, 1, 2, 2), _moves(1, 16, 2, 2), None,
-               draw(1, 8, 2, 2), groups=2, offset_groups=2, strides=(2, 3),
-               padding=((0, 0), (1, 0))),
+        sample(
+            draw(1, 2, 4, 4),
+            draw(2, 1, 2, 2),
+            _moves(1, 16, 2, 2),
+            None,
+            draw(1, 8, 2, 2),
+            groups=2,
+            offset_groups=2,
+            strides=(2, 3),
+            padding=((0, 0), (1, 0)),
+        ),
         sample(draw(0, 1, 3, 3), draw(1, 1, 2, 2), draw(0, 8, 2, 2)),
     ],
-)  # fmt: skip
+)

@@ -27,9 +27,14 @@ NEEDS_SPATIAL = "pooling needs a batch, channels and spatial axes"
 
 
 def _pool_type(
-    x: TensorType, *, window: Sizes, strides: Sizes | None = None, padding: Padding | None = None,
-    dilations: Sizes | None = None, ceil: bool = False,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    *,
+    window: Sizes,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
+    ceil: bool = False,
+) -> TensorType:
     require(x.rank > 2, f"{NEEDS_SPATIAL}, found rank {x.rank}.")
     sliding = Window.of(window, strides, padding, dilations, ceil)
     return x.with_shape((*x.shape[:2], *sliding.output(x.shape[2:])))
@@ -69,11 +74,17 @@ def _max_pool(x: Array, *, window: Sizes, **sliding: Any) -> Array:
 
 
 max_pool = FAMILY.declare(
-    "max_pool", _pool_type,
-    doc="Take the largest element of each window; padding does not take part.", reference=_max_pool,
-    dtypes=REAL, traits=(Trait.REDUCTION,), tolerance=EXACT, flops=_pool_flops,
-    samples=pool_samples(), lacks={"scalar": NEEDS_SPATIAL},
-)  # fmt: skip
+    "max_pool",
+    _pool_type,
+    doc="Take the largest element of each window; padding does not take part.",
+    reference=_max_pool,
+    dtypes=REAL,
+    traits=(Trait.REDUCTION,),
+    tolerance=EXACT,
+    flops=_pool_flops,
+    samples=pool_samples(),
+    lacks={"scalar": NEEDS_SPATIAL},
+)
 
 
 def _sum_pool(x: Array, *, window: Sizes, **sliding: Any) -> Array:
@@ -85,16 +96,29 @@ def _sum_pool(x: Array, *, window: Sizes, **sliding: Any) -> Array:
 
 
 sum_pool = FAMILY.declare(
-    "sum_pool", _pool_type, doc="Add up the elements of each window.", reference=_sum_pool,
-    dtypes=FLOATS, traits=(Trait.REDUCTION, Trait.LINEAR), tolerance=LINEAR, flops=_pool_flops,
-    samples=pool_samples(), lacks={"scalar": NEEDS_SPATIAL},
-)  # fmt: skip
+    "sum_pool",
+    _pool_type,
+    doc="Add up the elements of each window.",
+    reference=_sum_pool,
+    dtypes=FLOATS,
+    traits=(Trait.REDUCTION, Trait.LINEAR),
+    tolerance=LINEAR,
+    flops=_pool_flops,
+    samples=pool_samples(),
+    lacks={"scalar": NEEDS_SPATIAL},
+)
 
 
 def _average_pool_type(
-    x: TensorType, *, window: Sizes, strides: Sizes | None = None, padding: Padding | None = None,
-    dilations: Sizes | None = None, ceil: bool = False, count_padding: bool = False,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    *,
+    window: Sizes,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
+    ceil: bool = False,
+    count_padding: bool = False,
+) -> TensorType:
     return _pool_type(
         x, window=window, strides=strides, padding=padding, dilations=dilations, ceil=ceil
     )
@@ -115,19 +139,29 @@ def _average_pool(x: Array, *, window: Sizes, count_padding: bool, **sliding: An
 
 
 average_pool = FAMILY.declare(
-    "average_pool", _average_pool_type,
+    "average_pool",
+    _average_pool_type,
     doc="Average each window over its elements, and over its padding if count_padding.",
-    reference=_average_pool, dtypes=FLOATS, traits=(Trait.REDUCTION, Trait.LINEAR),
-    tolerance=LINEAR, flops=_pool_flops,
+    reference=_average_pool,
+    dtypes=FLOATS,
+    traits=(Trait.REDUCTION, Trait.LINEAR),
+    tolerance=LINEAR,
+    flops=_pool_flops,
     samples=lambda: [*pool_samples()(), *pool_samples(count_padding=True)()],
     lacks={"scalar": NEEDS_SPATIAL},
-)  # fmt: skip
+)
 
 
 def _max_pool_with_indices_type(
-    x: TensorType, *, window: Sizes, strides: Sizes | None = None, padding: Padding | None = None,
-    dilations: Sizes | None = None, ceil: bool = False, column_major: bool = False,
-) -> tuple[TensorType, ...]:  # fmt: skip
+    x: TensorType,
+    *,
+    window: Sizes,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
+    ceil: bool = False,
+    column_major: bool = False,
+) -> tuple[TensorType, ...]:
     found = _pool_type(
         x, window=window, strides=strides, padding=padding, dilations=dilations, ceil=ceil
     )
@@ -155,13 +189,17 @@ def _max_pool_with_indices(
 
 
 max_pool_with_indices = FAMILY.declare(
-    "max_pool_with_indices", _max_pool_with_indices_type,
+    "max_pool_with_indices",
+    _max_pool_with_indices_type,
     doc="Take the largest of each window and its place in all of x, flattened (-1: only padding).",
-    reference=_max_pool_with_indices, dtypes=REAL, traits=(Trait.REDUCTION, Trait.DISCONTINUOUS),
-    tolerance=EXACT, flops=_pool_flops,
+    reference=_max_pool_with_indices,
+    dtypes=REAL,
+    traits=(Trait.REDUCTION, Trait.DISCONTINUOUS),
+    tolerance=EXACT,
+    flops=_pool_flops,
     samples=lambda: [*pool_samples()(), *pool_samples(column_major=True)()],
     lacks={"scalar": NEEDS_SPATIAL},
-)  # fmt: skip
+)
 
 
 def _max_unpool_type(x: TensorType, indices: TensorType, *, shape: Shape) -> TensorType:
@@ -182,21 +220,32 @@ def _max_unpool(x: Value, indices: Value, shape: Shape) -> Value:
 
 
 max_unpool = FAMILY.declare(
-    "max_unpool", _max_unpool_type,
-    doc="Put elements at flat places in a tensor of zeros of this shape.", expand=_max_unpool,
-    dtypes=REAL, traits=(Trait.MOVEMENT,), tolerance=EXACT, index_operands=("indices",),
+    "max_unpool",
+    _max_unpool_type,
+    doc="Put elements at flat places in a tensor of zeros of this shape.",
+    expand=_max_unpool,
+    dtypes=REAL,
+    traits=(Trait.MOVEMENT,),
+    tolerance=EXACT,
+    index_operands=("indices",),
     samples=lambda: [
         sample(draw(1, 1, 2, 2), given([[[[5, 7], [13, 15]]]], "int64"), shape=(1, 1, 4, 4)),
         sample(draw(0, 2, 3), draw(0, 2, 3, dtype_="int64"), shape=(0, 2, 6)),
     ],
     lacks={"scalar": NEEDS_SPATIAL, "broadcast": "indices have the shape of x"},
-)  # fmt: skip
+)
 
 
 def _lp_pool_type(
-    x: TensorType, *, p: float = 2.0, window: Sizes, strides: Sizes | None = None,
-    padding: Padding | None = None, dilations: Sizes | None = None, ceil: bool = False,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    *,
+    p: float = 2.0,
+    window: Sizes,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
+    ceil: bool = False,
+) -> TensorType:
     return _pool_type(
         x, window=window, strides=strides, padding=padding, dilations=dilations, ceil=ceil
     )
@@ -212,13 +261,18 @@ def _lp_pool(x: Value, p: float, **sliding: Any) -> Value:
 
 
 lp_pool = FAMILY.declare(
-    "lp_pool", _lp_pool_type, doc="Take the p-norm of each window.", expand=_lp_pool, dtypes=FLOATS,
+    "lp_pool",
+    _lp_pool_type,
+    doc="Take the p-norm of each window.",
+    expand=_lp_pool,
+    dtypes=FLOATS,
     traits=(Trait.REDUCTION,),
     samples=lambda: [
-        *pool_samples()(), *(sample(draw(1, 2, 5), window=(2,), p=p) for p in (1.0, 3.0)),
+        *pool_samples()(),
+        *(sample(draw(1, 2, 5), window=(2,), p=p) for p in (1.0, 3.0)),
     ],
     lacks={"scalar": NEEDS_SPATIAL},
-)  # fmt: skip
+)
 
 
 def _global_type(x: TensorType) -> TensorType:
@@ -228,12 +282,16 @@ def _global_type(x: TensorType) -> TensorType:
 
 def _global(name: str, doc: str, reduce: Op[Value], dtypes: tuple[DType, ...]) -> Op[Value]:
     return FAMILY.declare(
-        name, _global_type, doc=doc,
+        name,
+        _global_type,
+        doc=doc,
         expand=lambda x: reduce(x, axes=tuple(range(2, x.tensor.rank)), keepdims=True),
-        dtypes=dtypes, traits=(Trait.REDUCTION,), tolerance=reduce.tolerance,
+        dtypes=dtypes,
+        traits=(Trait.REDUCTION,),
+        tolerance=reduce.tolerance,
         samples=lambda: [sample(draw(2, 3, 4, 2)), sample(draw(1, 2, 5)), sample(draw(0, 2, 3))],
         lacks={"scalar": NEEDS_SPATIAL},
-    )  # fmt: skip
+    )
 
 
 global_average_pool = _global(

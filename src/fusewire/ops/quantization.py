@@ -30,7 +30,7 @@ from fusewire.ops.elementwise import (
     negative,
     round_,
     subtract,
-)  # fmt: skip
+)
 from fusewire.ops.inference import axis_of, require, require_dims, same_dtype
 from fusewire.ops.logic import equal, where
 from fusewire.ops.movement import repeat, reshape
@@ -109,9 +109,14 @@ def encode(quotient: Value, zero: Value | None, of: DType) -> Value:
 
 
 def _quantize_type(
-    x: TensorType, scale: TensorType, zero_point: TensorType | None = None, *, dtype: DType,
-    axis: int | None = None, block: int | None = None,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    scale: TensorType,
+    zero_point: TensorType | None = None,
+    *,
+    dtype: DType,
+    axis: int | None = None,
+    block: int | None = None,
+) -> TensorType:
     require(dtype in CODE_DTYPES, f"codes are small integers or floats, found {dtype}.")
     if x.dtype is not int32:
         same_dtype(x, scale)
@@ -165,17 +170,25 @@ def _quantize_samples() -> list[Sample]:
 
 
 quantize = FAMILY.declare(
-    "quantize", _quantize_type,
-    doc="Divide by the scale, round to codes, add the zero point, saturate.", expand=_quantize,
-    dtypes=(*FLOATS, int32), traits=(Trait.DISCONTINUOUS,), tolerance=CODES,
+    "quantize",
+    _quantize_type,
+    doc="Divide by the scale, round to codes, add the zero point, saturate.",
+    expand=_quantize,
+    dtypes=(*FLOATS, int32),
+    traits=(Trait.DISCONTINUOUS,),
+    tolerance=CODES,
     samples=_quantize_samples,
-)  # fmt: skip
+)
 
 
 def _dequantize_type(
-    x: TensorType, scale: TensorType, zero_point: TensorType | None = None, *,
-    axis: int | None = None, block: int | None = None,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    scale: TensorType,
+    zero_point: TensorType | None = None,
+    *,
+    axis: int | None = None,
+    block: int | None = None,
+) -> TensorType:
     require(scale.dtype in FLOATS, f"scale must be a float, found {scale.dtype}.")
     if zero_point is not None:
         require(same_dtype(x, zero_point).is_integer, FLOAT_CODES)
@@ -200,10 +213,13 @@ def _dequantize_samples() -> list[Sample]:
 
 
 dequantize = FAMILY.declare(
-    "dequantize", _dequantize_type,
+    "dequantize",
+    _dequantize_type,
     doc="Subtract the zero point from codes and multiply by the scale, in the scale's dtype.",
-    expand=_dequantize, dtypes=(*CODE_DTYPES, int32), samples=_dequantize_samples,
-)  # fmt: skip
+    expand=_dequantize,
+    dtypes=(*CODE_DTYPES, int32),
+    samples=_dequantize_samples,
+)
 
 
 def _dynamic_quantize_type(x: TensorType) -> tuple[TensorType, ...]:
@@ -220,9 +236,13 @@ def _dynamic_quantize(x: Value) -> tuple[Value, ...]:
 
 
 dynamic_quantize = FAMILY.declare(
-    "dynamic_quantize", _dynamic_quantize_type,
+    "dynamic_quantize",
+    _dynamic_quantize_type,
     doc="Quantize to uint8 with the scale and zero point that just hold x and 0.",
-    expand=_dynamic_quantize, dtypes=(float32,), traits=(Trait.DISCONTINUOUS,), tolerance=CODES,
+    expand=_dynamic_quantize,
+    dtypes=(float32,),
+    traits=(Trait.DISCONTINUOUS,),
+    tolerance=CODES,
     samples=lambda: [
         sample(draw(3, 4)),
         sample(draw(5, low=1.0, high=3.0)),
@@ -231,13 +251,18 @@ dynamic_quantize = FAMILY.declare(
         sample(draw()),
         sample(draw(0, 3)),
     ],
-)  # fmt: skip
+)
 
 
 def _fake_quantize_type(
-    x: TensorType, scale: TensorType, zero_point: TensorType | None = None, *, dtype: DType,
-    axis: int | None = None, block: int | None = None,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    scale: TensorType,
+    zero_point: TensorType | None = None,
+    *,
+    dtype: DType,
+    axis: int | None = None,
+    block: int | None = None,
+) -> TensorType:
     _quantize_type(x, scale, zero_point, dtype=dtype, axis=axis, block=block)
     return x
 
@@ -264,7 +289,11 @@ def _fake_quantize_samples() -> list[Sample]:
 
 
 fake_quantize = FAMILY.declare(
-    "fake_quantize", _fake_quantize_type,
-    doc="Quantize and dequantize: what is left of x in so few codes.", expand=_fake_quantize,
-    dtypes=FLOATS, traits=(Trait.DISCONTINUOUS,), samples=_fake_quantize_samples,
-)  # fmt: skip
+    "fake_quantize",
+    _fake_quantize_type,
+    doc="Quantize and dequantize: what is left of x in so few codes.",
+    expand=_fake_quantize,
+    dtypes=FLOATS,
+    traits=(Trait.DISCONTINUOUS,),
+    samples=_fake_quantize_samples,
+)

@@ -33,9 +33,11 @@ def _sum_type(a: TensorType, b: TensorType, a_zero: Any, b_zero: Any) -> None:
 
 
 def _matmul_integer_type(
-    a: TensorType, b: TensorType, a_zero: TensorType | None = None,
+    a: TensorType,
+    b: TensorType,
+    a_zero: TensorType | None = None,
     b_zero: TensorType | None = None,
-) -> TensorType:  # fmt: skip
+) -> TensorType:
     _sum_type(a, b, a_zero, b_zero)
     if a_zero is not None and a_zero.rank == 1:
         require(a.rank > 1, "zero points per row need a matrix on the left.")
@@ -53,9 +55,13 @@ def _matmul_integer(a: Value, b: Value, a_zero: Value | None, b_zero: Value | No
 
 
 matmul_integer = FAMILY.declare(
-    "matmul_integer", _matmul_integer_type,
+    "matmul_integer",
+    _matmul_integer_type,
     doc="Multiply matrices of codes less their zero points (per tensor, row, column) in int32.",
-    expand=_matmul_integer, dtypes=BYTES, traits=(Trait.CONTRACTION,), tolerance=EXACT,
+    expand=_matmul_integer,
+    dtypes=BYTES,
+    traits=(Trait.CONTRACTION,),
+    tolerance=EXACT,
     samples=lambda: [
         *matmul_samples(),
         sample(_codes(3, 4), _codes(4, 5, dtype_=int8), _codes(), _codes(dtype_=int8)),
@@ -63,7 +69,7 @@ matmul_integer = FAMILY.declare(
         sample(_codes(2, 3, 4), _codes(2, 4, 5), _codes(2, 3, 1), _codes(2, 1, 5)),
     ],
     lacks={"scalar": NEEDS_MATRIX},
-)  # fmt: skip
+)
 
 
 def _codes(*shape: int, dtype_: DType | None = None) -> Any:
@@ -71,10 +77,16 @@ def _codes(*shape: int, dtype_: DType | None = None) -> Any:
 
 
 def _conv_integer_type(
-    x: TensorType, w: TensorType, x_zero: TensorType | None = None,
-    w_zero: TensorType | None = None, *, strides: Sizes | None = None,
-    padding: Padding | None = None, dilations: Sizes | None = None, groups: int = 1,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    w: TensorType,
+    x_zero: TensorType | None = None,
+    w_zero: TensorType | None = None,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
+    groups: int = 1,
+) -> TensorType:
     _sum_type(x, w, x_zero, w_zero)
     require(x_zero is None or x_zero.rank == 0, f"x_zero must be a scalar, found {x_zero}.")
     if w_zero is not None and w_zero.rank:
@@ -114,11 +126,16 @@ def _conv_integer_samples() -> list[Sample]:
 
 
 conv_integer = FAMILY.declare(
-    "conv_integer", _conv_integer_type,
+    "conv_integer",
+    _conv_integer_type,
     doc="Convolve codes less their zero points (w_zero per tensor or filter) in int32.",
-    expand=_conv_integer, dtypes=BYTES, traits=(Trait.CONTRACTION,), tolerance=EXACT,
-    samples=_conv_integer_samples, lacks={"scalar": NEEDS_SPATIAL},
-)  # fmt: skip
+    expand=_conv_integer,
+    dtypes=BYTES,
+    traits=(Trait.CONTRACTION,),
+    tolerance=EXACT,
+    samples=_conv_integer_samples,
+    lacks={"scalar": NEEDS_SPATIAL},
+)
 
 
 def _rescale(total: Value, a_scale: Value, b_scale: Value, y_scale: Value, y_zero: Value) -> Value:
@@ -134,9 +151,15 @@ def _require_rescaled(y_zero: TensorType, *scales: TensorType) -> None:
 
 
 def _qlinear_matmul_type(
-    a: TensorType, a_scale: TensorType, a_zero: TensorType, b: TensorType, b_scale: TensorType,
-    b_zero: TensorType, y_scale: TensorType, y_zero: TensorType,
-) -> TensorType:  # fmt: skip
+    a: TensorType,
+    a_scale: TensorType,
+    a_zero: TensorType,
+    b: TensorType,
+    b_scale: TensorType,
+    b_zero: TensorType,
+    y_scale: TensorType,
+    y_zero: TensorType,
+) -> TensorType:
     _require_rescaled(y_zero, a_scale, b_scale, y_scale)
     found = _matmul_integer_type(a, b, a_zero, b_zero)
     for of in (a_scale, b_scale, y_scale, y_zero):
@@ -151,9 +174,15 @@ def _rows(of: Value) -> Value:
 
 
 def _qlinear_matmul(
-    a: Value, a_scale: Value, a_zero: Value, b: Value, b_scale: Value, b_zero: Value,
-    y_scale: Value, y_zero: Value,
-) -> Value:  # fmt: skip
+    a: Value,
+    a_scale: Value,
+    a_zero: Value,
+    b: Value,
+    b_scale: Value,
+    b_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+) -> Value:
     total = matmul_integer(a, b, a_zero, b_zero)
     return _rescale(total, _rows(a_scale), b_scale, _rows(y_scale), _rows(y_zero))
 
@@ -163,9 +192,12 @@ def _scale(*shape: int) -> Any:
 
 
 qlinear_matmul = FAMILY.declare(
-    "qlinear_matmul", _qlinear_matmul_type,
+    "qlinear_matmul",
+    _qlinear_matmul_type,
     doc="Multiply matrices of codes and give codes: each operand has its scale and zero point.",
-    expand=_qlinear_matmul, dtypes=BYTES, traits=(Trait.CONTRACTION, Trait.DISCONTINUOUS),
+    expand=_qlinear_matmul,
+    dtypes=BYTES,
+    traits=(Trait.CONTRACTION, Trait.DISCONTINUOUS),
     tolerance=CODES,
     samples=lambda: [
         sample(a, _scale(*per), _codes(*per), b, _scale(), _codes(), _scale(), _codes())
@@ -177,15 +209,25 @@ qlinear_matmul = FAMILY.declare(
         )
     ],
     lacks={"scalar": NEEDS_MATRIX},
-)  # fmt: skip
+)
 
 
 def _qlinear_conv_type(
-    x: TensorType, x_scale: TensorType, x_zero: TensorType, w: TensorType, w_scale: TensorType,
-    w_zero: TensorType, y_scale: TensorType, y_zero: TensorType, bias: TensorType | None = None, *,
-    strides: Sizes | None = None, padding: Padding | None = None, dilations: Sizes | None = None,
+    x: TensorType,
+    x_scale: TensorType,
+    x_zero: TensorType,
+    w: TensorType,
+    w_scale: TensorType,
+    w_zero: TensorType,
+    y_scale: TensorType,
+    y_zero: TensorType,
+    bias: TensorType | None = None,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding | None = None,
+    dilations: Sizes | None = None,
     groups: int = 1,
-) -> TensorType:  # fmt: skip
+) -> TensorType:
     _require_rescaled(y_zero, x_scale, w_scale, y_scale)
     scalars = [t.rank == 0 for t in (x_scale, y_scale, y_zero)]
     require(all(scalars), "scales and zero points of x and y must be scalars.")
@@ -193,16 +235,30 @@ def _qlinear_conv_type(
     require(fits, f"w_scale is a scalar or per filter, found {w_scale}.")
     require(bias is None or bias.dtype is int32, f"bias must be int32, found {bias}.")
     found = _conv_integer_type(
-        x, w, x_zero, w_zero,
-        strides=strides, padding=padding, dilations=dilations, groups=groups,
-    )  # fmt: skip
+        x,
+        w,
+        x_zero,
+        w_zero,
+        strides=strides,
+        padding=padding,
+        dilations=dilations,
+        groups=groups,
+    )
     return found.with_dtype(y_zero.dtype)
 
 
 def _qlinear_conv(
-    x: Value, x_scale: Value, x_zero: Value, w: Value, w_scale: Value, w_zero: Value,
-    y_scale: Value, y_zero: Value, bias: Value | None, **attrs: Any,
-) -> Value:  # fmt: skip
+    x: Value,
+    x_scale: Value,
+    x_zero: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero: Value,
+    y_scale: Value,
+    y_zero: Value,
+    bias: Value | None,
+    **attrs: Any,
+) -> Value:
     total = conv_integer(x, w, x_zero, w_zero, **attrs)
     rank = w.tensor.rank - 1
     if bias is not None:
@@ -224,8 +280,13 @@ def _qlinear_conv_samples() -> list[Sample]:
 
 
 qlinear_conv = FAMILY.declare(
-    "qlinear_conv", _qlinear_conv_type,
+    "qlinear_conv",
+    _qlinear_conv_type,
     doc="Convolve codes and give codes; bias is int32 in units of x_scale times w_scale.",
-    expand=_qlinear_conv, dtypes=BYTES, traits=(Trait.CONTRACTION, Trait.DISCONTINUOUS),
-    tolerance=CODES, samples=_qlinear_conv_samples, lacks={"scalar": NEEDS_SPATIAL},
-)  # fmt: skip
+    expand=_qlinear_conv,
+    dtypes=BYTES,
+    traits=(Trait.CONTRACTION, Trait.DISCONTINUOUS),
+    tolerance=CODES,
+    samples=_qlinear_conv_samples,
+    lacks={"scalar": NEEDS_SPATIAL},
+)

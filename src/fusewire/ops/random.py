@@ -78,16 +78,19 @@ def _threefry(key: Value, x: Value, y: Value) -> tuple[Value, Value]:
 
 
 threefry = FAMILY.declare(
-    "threefry", _threefry_type,
+    "threefry",
+    _threefry_type,
     doc="Mix counters of two words with a key: Threefry-2x32, 20 rounds.",
-    expand=_threefry, dtypes=(uint32,), traits=(Trait.ELEMENTWISE, Trait.RANDOM),
+    expand=_threefry,
+    dtypes=(uint32,),
+    traits=(Trait.ELEMENTWISE, Trait.RANDOM),
     samples=lambda: [
         sample(KEY, draw(2, 3, low=0, high=2**32 - 1), draw(2, 3, low=0, high=9)),
         sample(KEY, draw(0, 3), draw(0, 3)),
         sample(KEY, draw(), draw()),
     ],
     lacks={"scalar": "a key always has two words"},
-)  # fmt: skip
+)
 
 
 def draw_words(key: Value, shape: Shape, like: Value | None = None) -> tuple[Value, ...]:
@@ -200,15 +203,27 @@ def _permutation_type(key: TensorType, *, count: Dim) -> TensorType:
 
 
 def declare_random(
-    family: Family, name: str, rule: Callable[..., TensorType], expand: Callable[..., Value],
-    doc: str, samples: Callable[[], list[Sample]], *traits: Trait,
-    dtypes: tuple[DType, ...] = FLOATS, lacks: dict[str, str] | None = None,
-) -> Op[Value]:  # fmt: skip
+    family: Family,
+    name: str,
+    rule: Callable[..., TensorType],
+    expand: Callable[..., Value],
+    doc: str,
+    samples: Callable[[], list[Sample]],
+    *traits: Trait,
+    dtypes: tuple[DType, ...] = FLOATS,
+    lacks: dict[str, str] | None = None,
+) -> Op[Value]:
     """Declare an op that draws."""
     return family.declare(
-        name, rule, doc=doc, expand=expand, dtypes=dtypes, traits=(Trait.RANDOM, *traits),
-        samples=samples, lacks=lacks,
-    )  # fmt: skip
+        name,
+        rule,
+        doc=doc,
+        expand=expand,
+        dtypes=dtypes,
+        traits=(Trait.RANDOM, *traits),
+        samples=samples,
+        lacks=lacks,
+    )
 
 
 def _from_key(
@@ -224,27 +239,44 @@ _SHAPES: tuple[dict[str, Any], ...] = ({"shape": (3, 5)}, {"shape": ()}, {"shape
 _FLOATS = (*_SHAPES, *({"shape": (7,), "dtype": d} for d in FLOATS))
 random_bits = _from_key("random_bits", bits_type, draw_bits, "Draw 32 random bits.", *_SHAPES)
 random_uniform = _from_key(
-    "random_uniform", uniform_type, draw_uniform,
+    "random_uniform",
+    uniform_type,
+    draw_uniform,
     "Draw evenly from low up to high, which rounding may reach unless they are 0 and 1.",
-    *_FLOATS, {"shape": (9,), "low": -1.0, "high": 3.0},
-)  # fmt: skip
+    *_FLOATS,
+    {"shape": (9,), "low": -1.0, "high": 3.0},
+)
 random_normal = _from_key(
-    "random_normal", normal_type, draw_normal, "Draw from a normal distribution.",
-    *_FLOATS, {"shape": (9,), "mean": 5.0, "scale": 2.0},
-)  # fmt: skip
+    "random_normal",
+    normal_type,
+    draw_normal,
+    "Draw from a normal distribution.",
+    *_FLOATS,
+    {"shape": (9,), "mean": 5.0, "scale": 2.0},
+)
 random_integers = _from_key(
-    "random_integers", _integers_type, _integers,
+    "random_integers",
+    _integers_type,
+    _integers,
     "Draw integers from low up to, not including, high, even to one part in 2**32 of the span.",
     *({**shape, "high": 10} for shape in _SHAPES),
     {"shape": (9,), "dtype": "int8", "low": -128, "high": 128},
     {"shape": (9,), "dtype": "int32", "low": -(2**31), "high": 2**31},
     {"shape": (9,), "low": -(2**62), "high": 2**62},
-)  # fmt: skip
+)
 random_split = _from_key(
-    "random_split", _split_type, lambda key, count: stack(*draw_words(key, (count,)), axis=1),
-    "Derive keys, one a row.", {"count": 3}, {"count": 0},
-)  # fmt: skip
+    "random_split",
+    _split_type,
+    lambda key, count: stack(*draw_words(key, (count,)), axis=1),
+    "Derive keys, one a row.",
+    {"count": 3},
+    {"count": 0},
+)
 permutation = _from_key(
-    "permutation", _permutation_type, lambda key, count: argsort(draw_bits(key, (count,)), axis=0),
-    "Draw an order of 0 .. count - 1.", {"count": 9}, {"count": 0},
-)  # fmt: skip
+    "permutation",
+    _permutation_type,
+    lambda key, count: argsort(draw_bits(key, (count,)), axis=0),
+    "Draw an order of 0 .. count - 1.",
+    {"count": 9},
+    {"count": 0},
+)

@@ -6,7 +6,7 @@ directions, batch, hidden] and the last states. Layers are stacked by nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fusewire.dtypes import FLOATS, int32
@@ -59,17 +59,32 @@ def _samples(gates: int, states: int, **other: Any) -> Callable[[], list[Sample]
 
 
 def _rnn_type(
-    x: TensorType, w: TensorType, r: TensorType, bias: TensorType | None = None,
-    lengths: TensorType | None = None, h0: TensorType | None = None, *,
-    direction: str = "forward", activations: Activations = ("tanh",), clip: float | None = None,
-) -> tuple[TensorType, ...]:  # fmt: skip
+    x: TensorType,
+    w: TensorType,
+    r: TensorType,
+    bias: TensorType | None = None,
+    lengths: TensorType | None = None,
+    h0: TensorType | None = None,
+    *,
+    direction: str = "forward",
+    activations: Activations = ("tanh",),
+    clip: float | None = None,
+) -> tuple[TensorType, ...]:
     return layer_type(x, w, r, bias, lengths, [h0], (direction, activations), (1, 1))
 
 
 def _rnn(
-    x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None,
-    *, direction: str, activations: Activations, clip: float | None,
-) -> tuple[Value, ...]:  # fmt: skip
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None,
+    lengths: Value | None,
+    h0: Value | None,
+    *,
+    direction: str,
+    activations: Activations,
+    clip: float | None,
+) -> tuple[Value, ...]:
     hidden = r.tensor.shape[2]
 
     def prepare(index: int) -> Prepared:
@@ -82,19 +97,32 @@ def _rnn(
 
 
 rnn = FAMILY.declare(
-    "rnn", _rnn_type, doc="Run a simple recurrent layer over time; give y and last h.",
-    expand=_rnn, dtypes=FLOATS, index_operands=("lengths",), lacks=LACKS,
+    "rnn",
+    _rnn_type,
+    doc="Run a simple recurrent layer over time; give y and last h.",
+    expand=_rnn,
+    dtypes=FLOATS,
+    index_operands=("lengths",),
+    lacks=LACKS,
     samples=_samples(1, 1, activations=(("leaky_relu", 0.1),)),
-)  # fmt: skip
+)
 
 
 def _lstm_type(
-    x: TensorType, w: TensorType, r: TensorType, bias: TensorType | None = None,
-    lengths: TensorType | None = None, h0: TensorType | None = None, c0: TensorType | None = None,
-    peepholes: TensorType | None = None, *, direction: str = "forward",
-    activations: Activations = ("sigmoid", "tanh", "tanh"), clip: float | None = None,
+    x: TensorType,
+    w: TensorType,
+    r: TensorType,
+    bias: TensorType | None = None,
+    lengths: TensorType | None = None,
+    h0: TensorType | None = None,
+    c0: TensorType | None = None,
+    peepholes: TensorType | None = None,
+    *,
+    direction: str = "forward",
+    activations: Activations = ("sigmoid", "tanh", "tanh"),
+    clip: float | None = None,
     input_forget: bool = False,
-) -> tuple[TensorType, ...]:  # fmt: skip
+) -> tuple[TensorType, ...]:
     same_dtype(x, peepholes)
     found = layer_type(x, w, r, bias, lengths, [h0, c0], (direction, activations), (4, 3))
     require_shape(peepholes, (found[0].shape[1], 3 * r.shape[2]), "peepholes")
@@ -102,10 +130,20 @@ def _lstm_type(
 
 
 def _lstm(
-    x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None,
-    c0: Value | None, peepholes: Value | None,
-    *, direction: str, activations: Activations, clip: float | None, input_forget: bool,
-) -> tuple[Value, ...]:  # fmt: skip
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None,
+    lengths: Value | None,
+    h0: Value | None,
+    c0: Value | None,
+    peepholes: Value | None,
+    *,
+    direction: str,
+    activations: Activations,
+    clip: float | None,
+    input_forget: bool,
+) -> tuple[Value, ...]:
     hidden = r.tensor.shape[2]
 
     def prepare(index: int) -> Prepared:
@@ -153,34 +191,71 @@ def lstm_cell(
 
 
 lstm = FAMILY.declare(
-    "lstm", _lstm_type, doc="Run a layer with cells over time; give y, last h and last c.",
-    expand=_lstm, dtypes=FLOATS, index_operands=("lengths",), lacks=LACKS,
+    "lstm",
+    _lstm_type,
+    doc="Run a layer with cells over time; give y, last h and last c.",
+    expand=_lstm,
+    dtypes=FLOATS,
+    index_operands=("lengths",),
+    lacks=LACKS,
     samples=lambda: [
         *_samples(4, 2, input_forget=True)(),
         sample(
             draw(2, 2, 3), draw(1, 8, 3), draw(1, 8, 2), None, None, None, draw(1, 2, 2), clip=0.3
         ),
         sample(
-            draw(2, 2, 3), draw(1, 8, 3), draw(1, 8, 2), None, None, None, None, draw(1, 6),
+            draw(2, 2, 3),
+            draw(1, 8, 3),
+            draw(1, 8, 2),
+            None,
+            None,
+            None,
+            None,
+            draw(1, 6),
             activations=("hard_sigmoid", ("scaled_tanh", 1.5, 0.5), "softsign"),
         ),
     ],
-)  # fmt: skip
+)
 
 
 def _gru_type(
-    x: TensorType, w: TensorType, r: TensorType, bias: TensorType | None = None,
-    lengths: TensorType | None = None, h0: TensorType | None = None, *,
-    direction: str = "forward", activations: Activations = ("sigmoid", "tanh"),
-    clip: float | None = None, linear_before_reset: bool = False,
-) -> tuple[TensorType, ...]:  # fmt: skip
+    x: TensorType,
+    w: TensorType,
+    r: TensorType,
+    bias: TensorType | None = None,
+    lengths: TensorType | None = None,
+    h0: TensorType | None = None,
+    *,
+    direction: str = "forward",
+    activations: Activations = ("sigmoid", "tanh"),
+    clip: float | None = None,
+    linear_before_reset: bool = False,
+) -> tuple[TensorType, ...]:
     return layer_type(x, w, r, bias, lengths, [h0], (direction, activations), (3, 2))
 
 
+def _gru_bias(
+    vectors: Iterable[Value], sizes: tuple[Dim, Dim], linear_before_reset: bool
+) -> tuple[Value, list[Value]]:
+    """Add up what every step adds; what the reset gate scales is added inside the step."""
+    (gates, own), (more, inner) = (split(vector, axis=0, sizes=sizes) for vector in vectors)
+    own = own if linear_before_reset else add(own, inner)
+    return concat(add(gates, more), own, axis=0), [inner] if linear_before_reset else []
+
+
 def _gru(
-    x: Value, w: Value, r: Value, bias: Value | None, lengths: Value | None, h0: Value | None,
-    *, direction: str, activations: Activations, clip: float | None, linear_before_reset: bool,
-) -> tuple[Value, ...]:  # fmt: skip
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None,
+    lengths: Value | None,
+    h0: Value | None,
+    *,
+    direction: str,
+    activations: Activations,
+    clip: float | None,
+    linear_before_reset: bool,
+) -> tuple[Value, ...]:
     hidden = r.tensor.shape[2]
     sizes = (2 * hidden, hidden)
 
@@ -190,13 +265,8 @@ def _gru(
         fixed = [*split(weights, axis=1, sizes=sizes)]
         total = None
         if bias is not None:
-            (gates, own), (more, inner) = (
-                split(vector, axis=0, sizes=sizes) for vector in biases(bias, index, 3 * hidden)
-            )
-            # What the reset gate scales is added inside the step.
-            own = own if linear_before_reset else add(own, inner)
-            total = concat(add(gates, more), own, axis=0)
-            fixed += [inner] if linear_before_reset else []
+            total, inner = _gru_bias(biases(bias, index, 3 * hidden), sizes, linear_before_reset)
+            fixed += inner
 
         def cell(row: Value, old: Sequence[Value], rest: Sequence[Value]) -> list[Value]:
             gates, own = split(row, axis=1, sizes=sizes)
@@ -216,7 +286,12 @@ def _gru(
 
 
 gru = FAMILY.declare(
-    "gru", _gru_type, doc="Run a layer with update and reset gates over time; give y and last h.",
-    expand=_gru, dtypes=FLOATS, index_operands=("lengths",), lacks=LACKS,
+    "gru",
+    _gru_type,
+    doc="Run a layer with update and reset gates over time; give y and last h.",
+    expand=_gru,
+    dtypes=FLOATS,
+    index_operands=("lengths",),
+    lacks=LACKS,
     samples=_samples(3, 1, linear_before_reset=True),
-)  # fmt: skip
+)

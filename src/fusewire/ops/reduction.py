@@ -67,44 +67,66 @@ def limit(x: Array, largest: bool) -> Any:
 
 
 def _reduce(
-    name: str, reference: Callable[..., Any], doc: str, dtypes: tuple[DType, ...],
-    tolerance: Tolerance = EXACT, traits: tuple[Trait, ...] = (),
-) -> Op[Value]:  # fmt: skip
+    name: str,
+    reference: Callable[..., Any],
+    doc: str,
+    dtypes: tuple[DType, ...],
+    tolerance: Tolerance = EXACT,
+    traits: tuple[Trait, ...] = (),
+) -> Op[Value]:
     return FAMILY.declare(
-        name, _reduced_type, doc=doc, reference=reference, dtypes=dtypes, tolerance=tolerance,
-        traits=(Trait.REDUCTION, *traits), samples=_samples, flops=_terms,
-    )  # fmt: skip
+        name,
+        _reduced_type,
+        doc=doc,
+        reference=reference,
+        dtypes=dtypes,
+        tolerance=tolerance,
+        traits=(Trait.REDUCTION, *traits),
+        samples=_samples,
+        flops=_terms,
+    )
 
 
 reduce_sum = _reduce(
-    "reduce_sum", lambda x, axes, keepdims: np.sum(x, axes, x.dtype, keepdims=keepdims),
-    "Add up over axes.", NUMERIC, LINEAR, (Trait.LINEAR,),
-)  # fmt: skip
+    "reduce_sum",
+    lambda x, axes, keepdims: np.sum(x, axes, x.dtype, keepdims=keepdims),
+    "Add up over axes.",
+    NUMERIC,
+    LINEAR,
+    (Trait.LINEAR,),
+)
 reduce_prod = _reduce(
-    "reduce_prod", lambda x, axes, keepdims: np.prod(x, axes, x.dtype, keepdims=keepdims),
-    "Multiply over axes.", NUMERIC, LINEAR,
-)  # fmt: skip
+    "reduce_prod",
+    lambda x, axes, keepdims: np.prod(x, axes, x.dtype, keepdims=keepdims),
+    "Multiply over axes.",
+    NUMERIC,
+    LINEAR,
+)
 reduce_max = _reduce(
     "reduce_max",
     lambda x, axes, keepdims: np.max(x, axes, keepdims=keepdims, initial=limit(x, False)),
     "Take the largest over axes; NaN if any is, the smallest value of the dtype if there is none.",
     (bool_, *REAL),
-)  # fmt: skip
+)
 reduce_min = _reduce(
     "reduce_min",
     lambda x, axes, keepdims: np.min(x, axes, keepdims=keepdims, initial=limit(x, True)),
     "Take the smallest over axes; NaN if any is, the largest value of the dtype if there is none.",
     (bool_, *REAL),
-)  # fmt: skip
+)
 
 reduce_any = _reduce(
-    "reduce_any", lambda x, axes, keepdims: np.any(x, axes, keepdims=keepdims),
-    "Tell whether any holds over axes.", (bool_,),
-)  # fmt: skip
+    "reduce_any",
+    lambda x, axes, keepdims: np.any(x, axes, keepdims=keepdims),
+    "Tell whether any holds over axes.",
+    (bool_,),
+)
 reduce_all = _reduce(
-    "reduce_all", lambda x, axes, keepdims: np.all(x, axes, keepdims=keepdims),
-    "Tell whether all hold over axes.", (bool_,),
-)  # fmt: skip
+    "reduce_all",
+    lambda x, axes, keepdims: np.all(x, axes, keepdims=keepdims),
+    "Tell whether all hold over axes.",
+    (bool_,),
+)
 
 
 def widened(x: Value) -> Value:
@@ -153,9 +175,11 @@ def _variance(x: Value, axes: Axes, keepdims: bool, correction: int) -> Value:
     wide = widened(x)
     squares = square(subtract(wide, reduce_mean(wide, axes=axes, keepdims=True)))
     terms = count(wide, axes)
-    free = maximum(subtract(terms, correction), 0.0) if isinstance(terms, Value) else (
-        max(terms - correction, 0.0)
-    )  # fmt: skip
+    free = (
+        maximum(subtract(terms, correction), 0.0)
+        if isinstance(terms, Value)
+        else (max(terms - correction, 0.0))
+    )
     return narrowed(divide(reduce_sum(squares, axes=axes, keepdims=keepdims), free), x)
 
 
@@ -184,32 +208,60 @@ _ONE = {"scalar": "the spread of one number is 0, which has no digits to compare
 
 
 def _compose(
-    name: str, expand: Callable[..., Value], doc: str, dtypes: tuple[DType, ...] = FLOATS,
+    name: str,
+    expand: Callable[..., Value],
+    doc: str,
+    dtypes: tuple[DType, ...] = FLOATS,
     rule: Callable[..., TensorType] = _reduced_type,
-    samples: Callable[[], list[Sample]] = _samples, traits: tuple[Trait, ...] = (),
+    samples: Callable[[], list[Sample]] = _samples,
+    traits: tuple[Trait, ...] = (),
     lacks: Mapping[str, str] | None = None,
-) -> Op[Value]:  # fmt: skip
+) -> Op[Value]:
     return FAMILY.declare(
-        name, rule, doc=doc, expand=expand, dtypes=dtypes, samples=samples, lacks=lacks,
+        name,
+        rule,
+        doc=doc,
+        expand=expand,
+        dtypes=dtypes,
+        samples=samples,
+        lacks=lacks,
         traits=(Trait.REDUCTION, *traits),
-    )  # fmt: skip
+    )
 
 
-reduce_mean = _compose("reduce_mean", _mean, "Average over axes; NaN where there is nothing.",
-                       FLOATS + COMPLEX, traits=(Trait.LINEAR,))  # fmt: skip
+reduce_mean = _compose(
+    "reduce_mean",
+    _mean,
+    "Average over axes; NaN where there is nothing.",
+    FLOATS + COMPLEX,
+    traits=(Trait.LINEAR,),
+)
 logsumexp = _compose("logsumexp", _logsumexp, "Take the logarithm of the sum of e^x over axes.")
-variance = _compose("variance", _variance,
-                    "Average squared distances from the mean, over n - correction terms.",
-                    rule=_varied_type, samples=_varied_samples, lacks=_ONE)  # fmt: skip
+variance = _compose(
+    "variance",
+    _variance,
+    "Average squared distances from the mean, over n - correction terms.",
+    rule=_varied_type,
+    samples=_varied_samples,
+    lacks=_ONE,
+)
 standard_deviation = _compose(
-    "standard_deviation", lambda x, **attrs: narrowed(sqrt(variance(widened(x), **attrs)), x),
-    "Take the root of the variance.", rule=_varied_type, samples=_varied_samples, lacks=_ONE,
-)  # fmt: skip
+    "standard_deviation",
+    lambda x, **attrs: narrowed(sqrt(variance(widened(x), **attrs)), x),
+    "Take the root of the variance.",
+    rule=_varied_type,
+    samples=_varied_samples,
+    lacks=_ONE,
+)
 norm_l1 = _compose("norm_l1", _summed(abs_, None), "Add up absolute values over axes.", REAL)
 norm_l2 = _compose("norm_l2", _summed(square, sqrt), "Take the root of the sum of squares.")
 sum_square = _compose("sum_square", _summed(square, None), "Add up squares over axes.", NUMERIC)
-log_sum = _compose("log_sum", _summed(None, log), "Take the logarithm of the sum over axes.",
-                   samples=lambda: _samples(0.5))  # fmt: skip
+log_sum = _compose(
+    "log_sum",
+    _summed(None, log),
+    "Take the logarithm of the sum over axes.",
+    samples=lambda: _samples(0.5),
+)
 
 
 _NO_AXIS = {"scalar": "a scalar has no axis to search"}
@@ -245,8 +297,14 @@ def _median(x: Value, axis: int, keepdims: bool) -> Value:
     return found if keepdims else squeeze(found, axes=(axis,))
 
 
-median = _compose("median", _median, "Take the middle along an axis, or the mean of two.",
-                  rule=_median_type, samples=_median_samples, lacks=_NO_AXIS)  # fmt: skip
+median = _compose(
+    "median",
+    _median,
+    "Take the middle along an axis, or the mean of two.",
+    rule=_median_type,
+    samples=_median_samples,
+    lacks=_NO_AXIS,
+)
 
 
 def _position_type(
@@ -281,17 +339,25 @@ def _position_samples() -> list[Sample]:
 
 def _declare_position(name: str, find: Callable[..., Any], doc: str) -> Op[Value]:
     return FAMILY.declare(
-        name, _position_type, doc=doc, reference=_position(find), dtypes=(bool_, *REAL),
-        traits=(Trait.REDUCTION, Trait.DISCONTINUOUS), samples=_position_samples, flops=_terms,
+        name,
+        _position_type,
+        doc=doc,
+        reference=_position(find),
+        dtypes=(bool_, *REAL),
+        traits=(Trait.REDUCTION, Trait.DISCONTINUOUS),
+        samples=_position_samples,
+        flops=_terms,
         lacks=_NO_AXIS,
-    )  # fmt: skip
+    )
 
 
 argmax = _declare_position(
-    "argmax", np.argmax,
+    "argmax",
+    np.argmax,
     "Find where the largest is along an axis: the first such or the last; NaN is largest.",
-)  # fmt: skip
+)
 argmin = _declare_position(
-    "argmin", np.argmin,
+    "argmin",
+    np.argmin,
     "Find where the smallest is along an axis: the first such or the last; NaN is smallest.",
-)  # fmt: skip
+)

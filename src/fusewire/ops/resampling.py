@@ -110,11 +110,19 @@ def taps_of(
 
 
 def _resize_type(
-    x: TensorType, roi: TensorType | None = None, *, sizes: Shape,
-    scales: tuple[float, ...] | None = None, mode: str = "nearest",
-    coordinates: str = "half_pixel", rounding: str = "half_down", cubic_a: float = -0.75,
-    antialias: bool = False, exclude_outside: bool = False, extrapolation: float = 0.0,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    roi: TensorType | None = None,
+    *,
+    sizes: Shape,
+    scales: tuple[float, ...] | None = None,
+    mode: str = "nearest",
+    coordinates: str = "half_pixel",
+    rounding: str = "half_down",
+    cubic_a: float = -0.75,
+    antialias: bool = False,
+    exclude_outside: bool = False,
+    extrapolation: float = 0.0,
+) -> TensorType:
     """``scales`` where they are not sizes divided; ``roi`` holds all starts, then all ends."""
     check_resize(x, roi, scales, mode, coordinates, rounding)
     require(len(sizes) == x.rank, f"one size an axis needed, found {sizes}.")
@@ -125,14 +133,19 @@ def _resize_type(
 
 
 def check_resize(
-    x: TensorType, roi: TensorType | None, scales: Sequence[float] | None, mode: str,
-    coordinates: str, rounding: str,
-) -> None:  # fmt: skip
+    x: TensorType,
+    roi: TensorType | None,
+    scales: Sequence[float] | None,
+    mode: str,
+    coordinates: str,
+    rounding: str,
+) -> None:
     """Refuse what resizing cannot do."""
     for name, found, table in (
-        ("mode", mode, MODES), ("coordinates", coordinates, COORDINATES),
+        ("mode", mode, MODES),
+        ("coordinates", coordinates, COORDINATES),
         ("rounding", rounding, ROUNDINGS),
-    ):  # fmt: skip
+    ):
         require(found in table, f"{name} must be one of {', '.join(table)}, found {found!r}.")
     floats = mode == "nearest" or x.dtype in FLOATS
     require(floats, f"mode {mode} computes, and so needs floats; cast {x.dtype} first.")
@@ -144,10 +157,18 @@ def check_resize(
 
 
 def resize_array(
-    x: Array, roi: Array | None, sizes: Sequence[int], scales: Sequence[float] | None, mode: str,
-    coordinates: str, rounding: str, cubic_a: float, antialias: bool, exclude_outside: bool,
+    x: Array,
+    roi: Array | None,
+    sizes: Sequence[int],
+    scales: Sequence[float] | None,
+    mode: str,
+    coordinates: str,
+    rounding: str,
+    cubic_a: float,
+    antialias: bool,
+    exclude_outside: bool,
     extrapolation: float,
-) -> Array:  # fmt: skip
+) -> Array:
     """Resize axis by axis; places are computed in float64."""
     bounds = np.repeat([0.0, 1.0], x.ndim) if coordinates != "crop" or roi is None else roi
     outside = np.zeros((), np.bool_)
@@ -177,23 +198,37 @@ def resize_samples() -> list[Sample]:
     half = {"sizes": (1, 3, 5), "scales": (1.0, 0.6, 1.7)}
     smooth = {"mode": "cubic", "sizes": (1, 2, 3)}
     computed: list[dict[str, Any]] = [
-        *({"mode": m, "coordinates": c, **half}
-          for c in COORDINATES if c != "crop" for m in ("linear", "cubic")),
+        *(
+            {"mode": m, "coordinates": c, **half}
+            for c in COORDINATES
+            if c != "crop"
+            for m in ("linear", "cubic")
+        ),
         {**smooth, "exclude_outside": True},
         {**smooth, "antialias": True, "cubic_a": -0.5},
         {**smooth, "mode": "linear", "antialias": True, "exclude_outside": True},
         {"mode": "linear", "sizes": (1, 1, 1), "coordinates": "pytorch_half_pixel"},
         {"mode": "linear", "sizes": (1, 1, 1), "coordinates": "align_corners"},
-    ]  # fmt: skip
+    ]
     roi = given([0.0, 0.1, -0.2, 1.0, 0.8, 1.1], "float32")
     return [
         *(sample(draw(1, 4, 3), None, sizes=(1, 7, 2), rounding=r) for r in ROUNDINGS),
         *(sample(draw(1, 4, 3), None, only=FLOATS, **attrs) for attrs in computed),
-        *(sample(draw(1, 4, 3), roi, sizes=(1, n, 3), coordinates="crop", mode="linear",
-                 extrapolation=7.0, only=FLOATS) for n in (4, 1)),
+        *(
+            sample(
+                draw(1, 4, 3),
+                roi,
+                sizes=(1, n, 3),
+                coordinates="crop",
+                mode="linear",
+                extrapolation=7.0,
+                only=FLOATS,
+            )
+            for n in (4, 1)
+        ),
         sample(draw(), None, sizes=()),
         sample(draw(0, 2), None, sizes=(0, 4)),
-    ]  # fmt: skip
+    ]
 
 
 def _resize_flops(inputs: Any, outputs: Any, attrs: Any) -> Dim:
@@ -207,19 +242,32 @@ def _resize_flops(inputs: Any, outputs: Any, attrs: Any) -> Dim:
 
 
 resize = FAMILY.declare(
-    "resize", _resize_type,
+    "resize",
+    _resize_type,
     doc="Give axes other sizes, with elements in between computed from their neighbours.",
-    reference=resize_array, dtypes=(bool_, *REAL), tolerance=PLACES, flops=_resize_flops,
+    reference=resize_array,
+    dtypes=(bool_, *REAL),
+    tolerance=PLACES,
+    flops=_resize_flops,
     samples=resize_samples,
-)  # fmt: skip
+)
 
 
 def _dynamic_type(
-    x: TensorType, sizes: TensorType, scales: TensorType | None = None,
-    roi: TensorType | None = None, *, dims: Shape, mode: str = "nearest",
-    coordinates: str = "half_pixel", rounding: str = "half_down", cubic_a: float = -0.75,
-    antialias: bool = False, exclude_outside: bool = False, extrapolation: float = 0.0,
-) -> TensorType:  # fmt: skip
+    x: TensorType,
+    sizes: TensorType,
+    scales: TensorType | None = None,
+    roi: TensorType | None = None,
+    *,
+    dims: Shape,
+    mode: str = "nearest",
+    coordinates: str = "half_pixel",
+    rounding: str = "half_down",
+    cubic_a: float = -0.75,
+    antialias: bool = False,
+    exclude_outside: bool = False,
+    extrapolation: float = 0.0,
+) -> TensorType:
     check_resize(x, roi, None, mode, coordinates, rounding)
     right = sizes.dtype in INTEGERS and fits(sizes, x.rank) and len(dims) == x.rank
     require(right, f"one int size and dim an axis needed, found {sizes} and {dims}.")
@@ -234,15 +282,21 @@ def _dynamic(x: Array, sizes: Array, scales: Any, roi: Any, dims: Any, **attrs: 
 
 
 dynamic_resize = FAMILY.declare(
-    "dynamic_resize", _dynamic_type,
+    "dynamic_resize",
+    _dynamic_type,
     doc="Resize to sizes (and by scales, where those differ) that operands tell.",
-    reference=_dynamic, dtypes=(bool_, *REAL), traits=(Trait.UNBACKED,), tolerance=PLACES, flops=8,
+    reference=_dynamic,
+    dtypes=(bool_, *REAL),
+    traits=(Trait.UNBACKED,),
+    tolerance=PLACES,
+    flops=8,
     index_operands=("sizes",),
     samples=lambda: [
         sample(draw(2, 3), given([2, 5], "int64"), dims=(2, unbacked("columns"))),
-        sample(draw(2, 3), given([2, 5], "int64"), given([1.0, 1.7], "float32"), dims=(2, 5),
-               only=REAL),
+        sample(
+            draw(2, 3), given([2, 5], "int64"), given([1.0, 1.7], "float32"), dims=(2, 5), only=REAL
+        ),
         sample(draw(), draw(0, dtype_="int64"), dims=()),
         sample(draw(0, 2), given([0, 4], "int64"), dims=(0, 4)),
     ],
-)  # fmt: skip
+)

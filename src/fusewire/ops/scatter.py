@@ -58,9 +58,15 @@ def _scatter(name: str, rule: Any, **fields: Any) -> Op[Value]:
         return updates.size
 
     return FAMILY.declare(
-        name, rule, dtypes=ANY, tolerance=LINEAR, index_operands=("indices",), flops=flops,
-        lacks={"scalar": "a scalar has no axis to index"}, **fields,
-    )  # fmt: skip
+        name,
+        rule,
+        dtypes=ANY,
+        tolerance=LINEAR,
+        index_operands=("indices",),
+        flops=flops,
+        lacks={"scalar": "a scalar has no axis to index"},
+        **fields,
+    )
 
 
 def _scatter_elements_type(
@@ -76,7 +82,8 @@ def _scatter_elements_type(
 
 
 scatter_elements = _scatter(
-    "scatter_elements", _scatter_elements_type,
+    "scatter_elements",
+    _scatter_elements_type,
     doc="Write each update at its own place, but for one axis, where the indices tell the place.",
     reference=lambda x, indices, updates, axis, reduction: _write(
         x, along_axis(indices, axis), updates, reduction
@@ -84,13 +91,20 @@ scatter_elements = _scatter(
     samples=lambda: [
         sample(draw(4, 3), given([[0, 1, -1]], "int64"), draw(1, 3), axis=0),
         *(
-            sample(draw(3, 4), given([[0, 0, -1], [1, 1, 1]], "int32"), draw(2, 3),
-                   axis=1, reduction=name, only=dtypes)
-            for name, (_, dtypes) in REDUCTIONS.items() if name != "set"
+            sample(
+                draw(3, 4),
+                given([[0, 0, -1], [1, 1, 1]], "int32"),
+                draw(2, 3),
+                axis=1,
+                reduction=name,
+                only=dtypes,
+            )
+            for name, (_, dtypes) in REDUCTIONS.items()
+            if name != "set"
         ),
         sample(draw(3, 4), draw(0, 4, dtype_="int64"), draw(0, 4), axis=0),
     ],
-)  # fmt: skip
+)
 
 
 def _scatter_nd_type(
@@ -109,7 +123,8 @@ def _scatter_nd_type(
 
 
 scatter_nd = _scatter(
-    "scatter_nd", _scatter_nd_type,
+    "scatter_nd",
+    _scatter_nd_type,
     doc="Write updates where the last axis of the indices names elements or slices.",
     reference=lambda x, indices, updates, reduction: _write(
         x, tuple(np.moveaxis(indices.astype(np.int64), -1, 0)), updates, reduction
@@ -117,13 +132,19 @@ scatter_nd = _scatter(
     samples=lambda: [
         sample(draw(4, 3), given([[0], [-1]], "int64"), draw(2, 3)),
         *(
-            sample(draw(3, 4), given([[0, 0], [2, 3], [0, 0]], "int64"), draw(3),
-                   reduction=name, only=dtypes)
-            for name, (_, dtypes) in REDUCTIONS.items() if name != "set"
+            sample(
+                draw(3, 4),
+                given([[0, 0], [2, 3], [0, 0]], "int64"),
+                draw(3),
+                reduction=name,
+                only=dtypes,
+            )
+            for name, (_, dtypes) in REDUCTIONS.items()
+            if name != "set"
         ),
         sample(draw(3, 4), draw(0, 1, dtype_="int64"), draw(0, 4)),
     ],
-)  # fmt: skip
+)
 
 
 def _update_type(x: TensorType, update: TensorType, starts: TensorType) -> TensorType:
@@ -147,22 +168,29 @@ def _update(x: Array, update: Array, starts: Array) -> Array:
 
 
 dynamic_update_slice = movement(
-    FAMILY, "dynamic_update_slice", _update_type,
+    FAMILY,
+    "dynamic_update_slice",
+    _update_type,
     doc="Write a block over a part that starts where an operand tells, moved to fit inside.",
-    reference=_update, index_operands=("starts",),
+    reference=_update,
+    index_operands=("starts",),
     samples=lambda: [
         sample(draw(4, 5), draw(2, 3), given([1, 4], "int64")),
         sample(draw(4, 5), draw(4, 1), given([-3, 2], "int32")),
         sample(draw(), draw(), draw(0, dtype_="int64")),
         sample(draw(3, 0), draw(1, 0), given([1, 0], "int64")),
     ],
-)  # fmt: skip
+)
 
 
 def _tensor_scatter_type(
-    x: TensorType, update: TensorType, starts: TensorType | None = None, *, axis: int = -2,
+    x: TensorType,
+    update: TensorType,
+    starts: TensorType | None = None,
+    *,
+    axis: int = -2,
     circular: bool = False,
-) -> TensorType:  # fmt: skip
+) -> TensorType:
     same_dtype(x, update)
     require(update.rank == x.rank, f"ranks must be equal, found {x} and {update}.")
     axis = axis_of(axis, x.rank)
@@ -192,9 +220,12 @@ def _tensor_scatter(
 
 
 tensor_scatter = movement(
-    FAMILY, "tensor_scatter", _tensor_scatter_type,
+    FAMILY,
+    "tensor_scatter",
+    _tensor_scatter_type,
     doc="Write steps into a cache along an axis, for each of a batch from its own start on.",
-    expand=_tensor_scatter, index_operands=("starts",),
+    expand=_tensor_scatter,
+    index_operands=("starts",),
     lacks={"scalar": "a cache has a batch axis"},
     samples=lambda: [
         sample(draw(2, 5, 3), draw(2, 2, 3), given([3, 1], "int64")),
@@ -202,4 +233,4 @@ tensor_scatter = movement(
         sample(draw(2, 4, 3), draw(2, 1, 3)),
         sample(draw(2, 4, 0), draw(2, 1, 0), given([3, 1], "int64")),
     ],
-)  # fmt: skip
+)

@@ -17,15 +17,22 @@ FAMILY = Family("shape")
 
 
 shape_of = FAMILY.declare(
-    "shape_of", lambda x: TensorType(int64, (x.rank,)), doc="List the dims.",
-    reference=lambda x: np.array(x.shape, np.int64), dtypes=ANY, flops=0,
+    "shape_of",
+    lambda x: TensorType(int64, (x.rank,)),
+    doc="List the dims.",
+    reference=lambda x: np.array(x.shape, np.int64),
+    dtypes=ANY,
+    flops=0,
     samples=lambda: [sample(draw(2, 3)), sample(draw()), sample(draw(0, 4))],
-)  # fmt: skip
+)
 size_of = FAMILY.declare(
-    "size_of", lambda x: TensorType(int64, ()), doc="Count the elements.",
-    expand=lambda x: reduce_prod(shape_of(x)), dtypes=ANY,
+    "size_of",
+    lambda x: TensorType(int64, ()),
+    doc="Count the elements.",
+    expand=lambda x: reduce_prod(shape_of(x)),
+    dtypes=ANY,
     samples=lambda: [sample(draw(2, 3)), sample(draw()), sample(draw(0, 4))],
-)  # fmt: skip
+)
 
 
 def dim_of(x: Value, axis: int) -> Value:

@@ -53,7 +53,9 @@ def _slice(x: Array, starts: Sequence[int], limits: Sequence[int], strides: Sequ
 
 
 slice_ = movement(
-    FAMILY, "slice", _slice_type,
+    FAMILY,
+    "slice",
+    _slice_type,
     doc="Take every stride-th element from start up to, not including, limit; one of each an axis.",
     reference=_slice,
     samples=lambda: [
@@ -62,7 +64,7 @@ slice_ = movement(
         sample(draw(), starts=(), limits=(), strides=()),
         sample(draw(0, 4), starts=(-1, 4), limits=(-1, 4), strides=(-1, 1)),
     ],
-)  # fmt: skip
+)
 
 
 def normalize_slice(index: slice, dim: Dim) -> tuple[Dim, Dim, int]:
@@ -144,7 +146,9 @@ def pad_array(x: Array, value: Array | None, padding: Any, mode: str) -> Array:
 
 
 pad = movement(
-    FAMILY, "pad", _pad_type,
+    FAMILY,
+    "pad",
+    _pad_type,
     doc="Add elements before and after each axis, or cut them off where negative.",
     reference=pad_array,
     samples=lambda: [
@@ -154,7 +158,7 @@ pad = movement(
         *(sample(draw(3, 4), None, padding=((2, 1), (-1, 3)), mode=m) for m in PAD_MODES[1:]),
         sample(draw(1, 2), None, padding=((2, 3), (5, 4)), mode="reflect"),
     ],
-)  # fmt: skip
+)
 
 
 def _split_type(x: TensorType, *, axis: int, sizes: Shape) -> tuple[TensorType, ...]:
@@ -178,14 +182,20 @@ def _split(x: Value, axis: int, sizes: Shape) -> tuple[Value, ...]:
 
 
 split = FAMILY.declare(
-    "split", _split_type, doc="Cut an axis into parts of these sizes.", expand=_split, dtypes=ANY,
-    traits=(Trait.MOVEMENT,), tolerance=EXACT, lacks={"scalar": "a scalar has no axis to cut"},
+    "split",
+    _split_type,
+    doc="Cut an axis into parts of these sizes.",
+    expand=_split,
+    dtypes=ANY,
+    traits=(Trait.MOVEMENT,),
+    tolerance=EXACT,
+    lacks={"scalar": "a scalar has no axis to cut"},
     samples=lambda: [
         sample(draw(2, 6), axis=-1, sizes=(1, 3, 2)),
         sample(draw(4, 2), axis=0, sizes=(4, 0)),
         sample(draw(0, 4), axis=1, sizes=(2, 2)),
     ],
-)  # fmt: skip
+)
 
 
 def _flip_type(x: TensorType, *, axes: tuple[int, ...] | None = None) -> TensorType:
@@ -205,13 +215,17 @@ def _flip(x: Value, axes: tuple[int, ...] | None) -> Value:
 
 
 flip = movement(
-    FAMILY, "flip", _flip_type, doc="Reverse the order along axes.", expand=_flip,
+    FAMILY,
+    "flip",
+    _flip_type,
+    doc="Reverse the order along axes.",
+    expand=_flip,
     samples=lambda: [
         sample(draw(2, 3), axes=(-1,)),
         sample(draw()),
         sample(draw(0, 3)),
     ],
-)  # fmt: skip
+)
 
 
 def _roll_type(x: TensorType, *, shifts: tuple[int, ...], axes: tuple[int, ...]) -> TensorType:
@@ -233,11 +247,14 @@ def _roll(x: Value, shifts: tuple[int, ...], axes: tuple[int, ...]) -> Value:
 
 
 roll = movement(
-    FAMILY, "roll", _roll_type, doc="Shift along axes; what passes the end comes in at the start.",
+    FAMILY,
+    "roll",
+    _roll_type,
+    doc="Shift along axes; what passes the end comes in at the start.",
     expand=_roll,
     samples=lambda: [
         sample(draw(4, 5), shifts=(1, -7), axes=(0, -1)),
         sample(draw(), shifts=(), axes=()),
         sample(draw(0, 3), shifts=(1,), axes=(0,)),
     ],
-)  # fmt: skip
+)

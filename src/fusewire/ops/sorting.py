@@ -47,7 +47,13 @@ def _argsort(x: Array, axis: int, descending: bool) -> Array:
 
 def _declare(name: str, rule: Any, reference: Any, doc: str, *traits: Trait) -> Op[Value]:
     return FAMILY.declare(
-        name, rule, doc=doc, reference=reference, dtypes=ORDERED, traits=traits, flops=16,
+        name,
+        rule,
+        doc=doc,
+        reference=reference,
+        dtypes=ORDERED,
+        traits=traits,
+        flops=16,
         lacks={"scalar": "a scalar has no axis to sort along"},
         samples=lambda: [
             sample(draw(3, 5)),
@@ -55,14 +61,17 @@ def _declare(name: str, rule: Any, reference: Any, doc: str, *traits: Trait) -> 
             sample(draw(0, 3), axis=1),
             sample(given([1.0, np.nan, -np.inf, 0.0, 1.0]), descending=True, only=REAL[:4]),
         ],
-    )  # fmt: skip
+    )
 
 
 sort = _declare("sort", _sort_type, _sort, "Order the elements along an axis.")
 argsort = _declare(
-    "argsort", _argsort_type, _argsort, "Find the places of the elements in order.",
+    "argsort",
+    _argsort_type,
+    _argsort,
+    "Find the places of the elements in order.",
     Trait.DISCONTINUOUS,
-)  # fmt: skip
+)
 
 
 def _top_k_type(
@@ -84,9 +93,13 @@ def _top_k(x: Value, k: Dim, axis: int, largest: bool) -> tuple[Value, ...]:
 
 
 top_k = FAMILY.declare(
-    "top_k", _top_k_type,
-    doc="Take the k largest or smallest along an axis, in order, and their places.", expand=_top_k,
-    dtypes=ORDERED, traits=(Trait.DISCONTINUOUS,), tolerance=EXACT,
+    "top_k",
+    _top_k_type,
+    doc="Take the k largest or smallest along an axis, in order, and their places.",
+    expand=_top_k,
+    dtypes=ORDERED,
+    traits=(Trait.DISCONTINUOUS,),
+    tolerance=EXACT,
     lacks={"scalar": "a scalar has no axis to choose along"},
     samples=lambda: [
         sample(draw(3, 5), k=2),
@@ -94,7 +107,7 @@ top_k = FAMILY.declare(
         sample(given([[3, 1, 3, 3]]), k=2),
         sample(draw(0, 3), k=1),
     ],
-)  # fmt: skip
+)
 
 
 def _dynamic_type(
@@ -113,16 +126,21 @@ def _dynamic(x: Array, k: Array, axis: int, largest: bool, count: int | None) ->
 
 
 dynamic_top_k = FAMILY.declare(
-    "dynamic_top_k", _dynamic_type,
+    "dynamic_top_k",
+    _dynamic_type,
     doc="Take as many of the largest or smallest as an operand tells, and their places.",
-    reference=_dynamic, dtypes=ORDERED, traits=(Trait.UNBACKED, Trait.DISCONTINUOUS), flops=16,
-    index_operands=("k",), lacks={"scalar": "a scalar has no axis to choose along"},
+    reference=_dynamic,
+    dtypes=ORDERED,
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    flops=16,
+    index_operands=("k",),
+    lacks={"scalar": "a scalar has no axis to choose along"},
     samples=lambda: [
         sample(draw(3, 5), given(2, "int64")),
         sample(draw(4, 3), given(3, "int64"), axis=0, largest=False),
         sample(draw(0, 3), given(1, "int32")),
     ],
-)  # fmt: skip
+)
 
 
 def _unique_type(
@@ -153,9 +171,12 @@ def _unique(x: Array, axis: int | None, sorted: bool, count: int | None) -> tupl
 
 
 unique = FAMILY.declare(
-    "unique", _unique_type,
+    "unique",
+    _unique_type,
     doc="Keep one of each element (or slice), with first places, inverse and counts.",
-    reference=_unique, dtypes=(bool_, *REAL, string), traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    reference=_unique,
+    dtypes=(bool_, *REAL, string),
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
     flops=32,
     samples=lambda: [
         sample(given([2, 1, 1, 3, 4, 3])),
@@ -166,7 +187,7 @@ unique = FAMILY.declare(
         sample(draw(0)),
         sample(draw(3, 0), axis=0),
     ],
-)  # fmt: skip
+)
 
 
 def _searchsorted_type(row: TensorType, x: TensorType, *, right: bool = False) -> TensorType:
@@ -176,14 +197,17 @@ def _searchsorted_type(row: TensorType, x: TensorType, *, right: bool = False) -
 
 
 searchsorted = FAMILY.declare(
-    "searchsorted", _searchsorted_type,
+    "searchsorted",
+    _searchsorted_type,
     doc="Find where each element would be put into a sorted row, before or after its equals.",
     reference=lambda row, x, right: np.searchsorted(row, x, "right" if right else "left"),
-    dtypes=(bool_, *REAL), traits=(Trait.DISCONTINUOUS,), flops=16,
+    dtypes=(bool_, *REAL),
+    traits=(Trait.DISCONTINUOUS,),
+    flops=16,
     lacks={"scalar": "the sorted row has an axis"},
     samples=lambda: [
         sample(given([0, 1, 1, 3]), given([[1, 2], [0, 4]])),
         sample(given([0, 1, 1, 3]), given([1, 3, 0]), right=True),
         sample(draw(0), draw(2)),
     ],
-)  # fmt: skip
+)

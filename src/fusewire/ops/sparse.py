@@ -78,15 +78,20 @@ def _coo_matmul(indices: Value, values: Value, b: Value, rows: Dim) -> Value:
 
 
 coo_matmul = FAMILY.declare(
-    "coo_matmul", _coo_matmul_type,
+    "coo_matmul",
+    _coo_matmul_type,
     doc="Multiply a COO matrix of so many rows by a dense one.",
-    expand=_coo_matmul, dtypes=(int64,), traits=(Trait.CONTRACTION,), tolerance=LINEAR,
-    index_operands=("indices",), lacks=NO_SCALAR,
+    expand=_coo_matmul,
+    dtypes=(int64,),
+    traits=(Trait.CONTRACTION,),
+    tolerance=LINEAR,
+    index_operands=("indices",),
+    lacks=NO_SCALAR,
     samples=lambda: [
         *(sample(_places(), draw(4, dtype_=of), draw(4, 3, dtype_=of), rows=3) for of in NUMERIC),
         sample(draw(0, 2), draw(0, dtype_="float32"), draw(4, 3, dtype_="float32"), rows=2),
     ],
-)  # fmt: skip
+)
 
 
 def _csr_to_coo_type(indptr: TensorType, indices: TensorType) -> TensorType:
@@ -102,10 +107,15 @@ def _csr_to_coo(indptr: Value, indices: Value) -> Value:
 
 
 csr_to_coo = FAMILY.declare(
-    "csr_to_coo", _csr_to_coo_type, doc="Give the places of the entries of a CSR matrix.",
-    expand=_csr_to_coo, dtypes=(int64,), tolerance=EXACT, lacks=NO_SCALAR,
+    "csr_to_coo",
+    _csr_to_coo_type,
+    doc="Give the places of the entries of a CSR matrix.",
+    expand=_csr_to_coo,
+    dtypes=(int64,),
+    tolerance=EXACT,
+    lacks=NO_SCALAR,
     samples=lambda: [sample(*_starts()), sample(given([0, 0, 0]), draw(0, dtype_="int64"))],
-)  # fmt: skip
+)
 
 
 def _csr_matmul_type(
@@ -122,14 +132,20 @@ def _csr_matmul(indptr: Value, indices: Value, values: Value, b: Value) -> Value
 
 
 csr_matmul = FAMILY.declare(
-    "csr_matmul", _csr_matmul_type, doc="Multiply a CSR matrix by a dense one.",
-    expand=_csr_matmul, dtypes=(int64,), traits=(Trait.CONTRACTION,), tolerance=LINEAR,
-    index_operands=("indptr", "indices"), lacks=NO_SCALAR,
+    "csr_matmul",
+    _csr_matmul_type,
+    doc="Multiply a CSR matrix by a dense one.",
+    expand=_csr_matmul,
+    dtypes=(int64,),
+    traits=(Trait.CONTRACTION,),
+    tolerance=LINEAR,
+    index_operands=("indptr", "indices"),
+    lacks=NO_SCALAR,
     samples=lambda: [
         *(sample(*_starts(), draw(3, dtype_=of), draw(4, 2, dtype_=of)) for of in NUMERIC),
         sample(given([0, 0]), draw(0), draw(0, dtype_="float32"), draw(4, 2, dtype_="float32")),
     ],
-)  # fmt: skip
+)
 
 
 def _coo_to_dense_type(
@@ -145,14 +161,19 @@ def _coo_to_dense(indices: Value, values: Value, rows: Dim, columns: Dim) -> Val
 
 
 coo_to_dense = FAMILY.declare(
-    "coo_to_dense", _coo_to_dense_type, doc="Write a COO matrix out.",
-    expand=_coo_to_dense, dtypes=(int64,), tolerance=LINEAR, index_operands=("indices",),
+    "coo_to_dense",
+    _coo_to_dense_type,
+    doc="Write a COO matrix out.",
+    expand=_coo_to_dense,
+    dtypes=(int64,),
+    tolerance=LINEAR,
+    index_operands=("indices",),
     lacks=NO_SCALAR,
     samples=lambda: [
         *(sample(_places(), draw(4, dtype_=of), rows=3, columns=4) for of in NUMERIC),
         sample(draw(0, 2), draw(0, dtype_="float32"), rows=2, columns=3),
     ],
-)  # fmt: skip
+)
 
 
 def _csr_to_dense_type(
@@ -167,14 +188,19 @@ def _csr_to_dense(indptr: Value, indices: Value, values: Value, columns: Dim) ->
 
 
 csr_to_dense = FAMILY.declare(
-    "csr_to_dense", _csr_to_dense_type, doc="Write a CSR matrix out.",
-    expand=_csr_to_dense, dtypes=(int64,), tolerance=LINEAR,
-    index_operands=("indptr", "indices"), lacks=NO_SCALAR,
+    "csr_to_dense",
+    _csr_to_dense_type,
+    doc="Write a CSR matrix out.",
+    expand=_csr_to_dense,
+    dtypes=(int64,),
+    tolerance=LINEAR,
+    index_operands=("indptr", "indices"),
+    lacks=NO_SCALAR,
     samples=lambda: [
         *(sample(*_starts(), draw(3, dtype_=of), columns=4) for of in NUMERIC),
         sample(given([0, 0]), draw(0), draw(0, dtype_="float32"), columns=3),
     ],
-)  # fmt: skip
+)
 
 
 def _coo_to_csr_type(
@@ -192,14 +218,18 @@ def _coo_to_csr(indices: Value, values: Value, rows: Dim) -> tuple[Value, ...]:
 
 
 coo_to_csr = FAMILY.declare(
-    "coo_to_csr", _coo_to_csr_type,
+    "coo_to_csr",
+    _coo_to_csr_type,
     doc="Order entries by rows: gives row starts, columns and values; repeated places stay.",
-    expand=_coo_to_csr, dtypes=(int64,), tolerance=EXACT, lacks=NO_SCALAR,
+    expand=_coo_to_csr,
+    dtypes=(int64,),
+    tolerance=EXACT,
+    lacks=NO_SCALAR,
     samples=lambda: [
         *(sample(_places(), draw(4, dtype_=of), rows=4) for of in STORED),
         sample(draw(0, 2), draw(0, dtype_="float32"), rows=2),
     ],
-)  # fmt: skip
+)
 
 
 def _dense_to_coo_type(x: TensorType, *, count: Dim = FRESH) -> tuple[TensorType, ...]:
@@ -217,11 +247,16 @@ def _dense() -> Draw:
 
 
 dense_to_coo = FAMILY.declare(
-    "dense_to_coo", _dense_to_coo_type, doc="List the elements of a matrix that are not 0.",
-    expand=_dense_to_coo, dtypes=STORED, traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
-    tolerance=EXACT, lacks=MATRIX_ONLY,
+    "dense_to_coo",
+    _dense_to_coo_type,
+    doc="List the elements of a matrix that are not 0.",
+    expand=_dense_to_coo,
+    dtypes=STORED,
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    tolerance=EXACT,
+    lacks=MATRIX_ONLY,
     samples=lambda: [sample(_dense()), sample(draw(0, 3)), sample(given([[0, 0]]))],
-)  # fmt: skip
+)
 
 
 def _dense_to_csr_type(x: TensorType, *, count: Dim = FRESH) -> tuple[TensorType, ...]:
@@ -234,8 +269,13 @@ def _dense_to_csr(x: Value, count: Dim) -> tuple[Value, ...]:
 
 
 dense_to_csr = FAMILY.declare(
-    "dense_to_csr", _dense_to_csr_type, doc="Make a CSR matrix of what is not 0 in a dense one.",
-    expand=_dense_to_csr, dtypes=STORED, traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
-    tolerance=EXACT, lacks=MATRIX_ONLY,
+    "dense_to_csr",
+    _dense_to_csr_type,
+    doc="Make a CSR matrix of what is not 0 in a dense one.",
+    expand=_dense_to_csr,
+    dtypes=STORED,
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    tolerance=EXACT,
+    lacks=MATRIX_ONLY,
     samples=lambda: [sample(_dense()), sample(draw(0, 3)), sample(given([[0, 0]]))],
-)  # fmt: skip
+)

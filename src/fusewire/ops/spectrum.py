@@ -28,7 +28,7 @@ from fusewire.ops.elementwise import (
     real,
     square,
     subtract,
-)  # fmt: skip
+)
 from fusewire.ops.fourier import fft, ifft, irfft, rfft
 from fusewire.ops.indexing import gather
 from fusewire.ops.inference import axis_of, require, require_dims, same_dtype, within
@@ -46,9 +46,13 @@ NEEDS_SIGNAL = "a signal needs an axis of time and one of parts"
 
 
 def _dft_type(
-    x: TensorType, *, length: Dim | None = None, axis: int = -2, inverse: bool = False,
+    x: TensorType,
+    *,
+    length: Dim | None = None,
+    axis: int = -2,
+    inverse: bool = False,
     onesided: bool = False,
-) -> TensorType:  # fmt: skip
+) -> TensorType:
     require(x.rank > 1, f"{NEEDS_SIGNAL}, found {x}.")
     axis, parts = axis_of(axis, x.rank), x.shape[-1]
     require(axis < x.rank - 1, "the last axis holds real and imaginary parts; choose another.")
@@ -86,9 +90,12 @@ def _dft(x: Value, length: Dim | None, axis: int, inverse: bool, onesided: bool)
 
 
 dft = FAMILY.declare(
-    "dft", _dft_type,
+    "dft",
+    _dft_type,
     doc="Transform a signal whose last axis holds its parts; onesided keeps half of a spectrum.",
-    expand=_dft, dtypes=FLOATS, tolerance=SCALED,
+    expand=_dft,
+    dtypes=FLOATS,
+    tolerance=SCALED,
     lacks={"scalar": NEEDS_SIGNAL},
     samples=lambda: [
         sample(draw(2, 5, 1)),
@@ -99,13 +106,17 @@ dft = FAMILY.declare(
         sample(draw(2, 4, 2), onesided=True, inverse=True, length=7),
         sample(draw(0, 4, 1)),
     ],
-)  # fmt: skip
+)
 
 
 def _stft_type(
-    signal: TensorType, window: TensorType | None = None, *, frame_step: int,
-    frame_length: Dim, onesided: bool = True,
-) -> TensorType:  # fmt: skip
+    signal: TensorType,
+    window: TensorType | None = None,
+    *,
+    frame_step: int,
+    frame_length: Dim,
+    onesided: bool = True,
+) -> TensorType:
     require(signal.rank == 3, f"a signal is (batch, time, parts), found {signal}.")
     require(frame_step > 0, f"frame_step must be at least 1, found {frame_step}.")
     same_dtype(signal, window)
@@ -136,19 +147,23 @@ def _stft(
 
 
 stft = FAMILY.declare(
-    "stft", _stft_type,
+    "stft",
+    _stft_type,
     doc="Transform frames of a signal (batch, time, parts), each times the window.",
-    expand=_stft, dtypes=FLOATS, tolerance=SCALED,
+    expand=_stft,
+    dtypes=FLOATS,
+    tolerance=SCALED,
     lacks={"scalar": NEEDS_SIGNAL},
     samples=lambda: [
         sample(draw(2, 12, 1), draw(4, low=0.1), frame_step=3, frame_length=4),
         sample(draw(1, 9, 1), None, frame_step=2, frame_length=5),
         sample(draw(1, 8, 2), draw(4), frame_step=2, frame_length=4, onesided=False),
         sample(draw(0, 8, 1), draw(4), frame_step=2, frame_length=4),
-        sample(draw(1, 720, 1), draw(400, low=0.1), frame_step=160, frame_length=400,
-               only=(float32,)),
+        sample(
+            draw(1, 720, 1), draw(400, low=0.1), frame_step=160, frame_length=400, only=(float32,)
+        ),
     ],
-)  # fmt: skip
+)
 
 
 def _istft_type(
@@ -192,16 +207,18 @@ def _istft(x: Value, window: Value, frame_step: int, onesided: bool) -> Value:
 
 
 istft = FAMILY.declare(
-    "istft", _istft_type,
+    "istft",
+    _istft_type,
     doc="Undo stft: add up the frames times the window, over the sum of its squares.",
-    expand=_istft, dtypes=FLOATS,
+    expand=_istft,
+    dtypes=FLOATS,
     lacks={"scalar": NEEDS_SIGNAL},
     samples=lambda: [
         sample(draw(2, 4, 3, 2), draw(4, low=0.5), frame_step=2),
         sample(draw(1, 3, 5, 2), draw(5, low=0.5), frame_step=2, onesided=False),
         sample(draw(0, 2, 3, 2), draw(4, low=0.5), frame_step=1),
     ],
-)  # fmt: skip
+)
 
 
 def cosine_window(places: Value, period: Value, terms: tuple[float, ...]) -> Value:
@@ -229,13 +246,19 @@ def _window(name: str, doc: str, terms: tuple[float, ...]) -> Op[Value]:
         return found if dtype is wide else cast(found, dtype=dtype)
 
     return FAMILY.declare(
-        name, _window_type, doc=doc, expand=expand, dtypes=(float32,), tolerance=ulps(16),
+        name,
+        _window_type,
+        doc=doc,
+        expand=expand,
+        dtypes=(float32,),
+        tolerance=ulps(16),
         lacks=dict.fromkeys(("empty", "scalar", "broadcast"), "has no operands"),
         samples=lambda: [
-            sample(size=8), sample(size=5, periodic=False, dtype="float16"),
+            sample(size=8),
+            sample(size=5, periodic=False, dtype="float16"),
             sample(size=0, dtype="float64"),
         ],
-    )  # fmt: skip
+    )
 
 
 WINDOWS = {
@@ -249,18 +272,30 @@ blackman_window = _window("blackman_window", "Make a Blackman window.", WINDOWS[
 
 
 def _mel_type(
-    bins: TensorType, dft_length: TensorType, sample_rate: TensorType, low: TensorType,
-    high: TensorType, *, frequencies: Dim = FRESH, columns: Dim = FRESH, dtype: DType = float32,
-) -> TensorType:  # fmt: skip
+    bins: TensorType,
+    dft_length: TensorType,
+    sample_rate: TensorType,
+    low: TensorType,
+    high: TensorType,
+    *,
+    frequencies: Dim = FRESH,
+    columns: Dim = FRESH,
+    dtype: DType = float32,
+) -> TensorType:
     for of in (bins, dft_length, sample_rate, low, high):
         require(of.rank == 0, f"every operand must be a scalar, found {of}.")
     return TensorType(dtype, (frequencies, columns))
 
 
 def _mel(
-    bins: Array, dft_length: Array, sample_rate: Array, low: Array, high: Array,
-    dtype: DType, **made: Any,
-) -> Array:  # fmt: skip
+    bins: Array,
+    dft_length: Array,
+    sample_rate: Array,
+    low: Array,
+    high: Array,
+    dtype: DType,
+    **made: Any,
+) -> Array:
     count = int(bins)
     edges = [2595 * np.log10(1 + float(edge) / 700) for edge in (low, high)]
     mels = np.arange(count + 2) * ((edges[1] - edges[0]) / (count + 2)) + edges[0]
@@ -275,14 +310,24 @@ def _mel(
 
 
 mel_weight_matrix = FAMILY.declare(
-    "mel_weight_matrix", _mel_type,
+    "mel_weight_matrix",
+    _mel_type,
     doc="Make the triangles that turn frequencies (rows) into mel bins (columns).",
-    reference=_mel, dtypes=(int32, int64), traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
-    tolerance=ulps(4), flops=8,
+    reference=_mel,
+    dtypes=(int32, int64),
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    tolerance=ulps(4),
+    flops=8,
     lacks=dict.fromkeys(("empty", "broadcast"), "every operand is a scalar"),
     samples=lambda: [
         sample(given(8), given(16), given(8192), given(0.0, "float32"), given(4096.0, "float32")),
-        sample(given(3), given(25), given(99), given(5.0, "float32"), given(40.0, "float32"),
-               dtype="float64"),
+        sample(
+            given(3),
+            given(25),
+            given(99),
+            given(5.0, "float32"),
+            given(40.0, "float32"),
+            dtype="float64",
+        ),
     ],
-)  # fmt: skip
+)

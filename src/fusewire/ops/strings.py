@@ -19,15 +19,22 @@ from fusewire.ops.sample import draw, given, sample
 
 FAMILY = Family("strings")
 FIELDS: dict[str, Any] = {
-    "dtypes": (string,), "traits": (Trait.HOST,), "tolerance": EXACT, "flops": 0,
-}  # fmt: skip
+    "dtypes": (string,),
+    "traits": (Trait.HOST,),
+    "tolerance": EXACT,
+    "flops": 0,
+}
 CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, "upper": str.upper}
 
 
 string_concat = FAMILY.declare(
-    "string_concat", binary_type, doc="Put the second string after the first.",
-    reference=lambda x, y: np.asarray(np.add(x, y), object), samples=binary_samples(), **FIELDS,
-)  # fmt: skip
+    "string_concat",
+    binary_type,
+    doc="Put the second string after the first.",
+    reference=lambda x, y: np.asarray(np.add(x, y), object),
+    samples=binary_samples(),
+    **FIELDS,
+)
 
 
 def _split_type(
@@ -47,7 +54,8 @@ def _split(x: Array, delimiter: str | None, most: int, count: Any) -> tuple[Arra
 
 
 string_split = FAMILY.declare(
-    "string_split", _split_type,
+    "string_split",
+    _split_type,
     doc="Split at a delimiter, or at white space; give the parts, filled up with '', and counts.",
     reference=_split,
     samples=lambda: [
@@ -57,7 +65,7 @@ string_split = FAMILY.declare(
         sample(draw(0, 2)),
     ],
     **{**FIELDS, "traits": (Trait.HOST, Trait.UNBACKED)},
-)  # fmt: skip
+)
 
 
 def _normalize_type(
@@ -84,9 +92,11 @@ def _normalize(
 
 
 string_normalize = FAMILY.declare(
-    "string_normalize", _normalize_type,
+    "string_normalize",
+    _normalize_type,
     doc="Drop stop words and change case; one empty string is left where nothing is.",
-    reference=_normalize, lacks={"scalar": "the strings are in a row"},
+    reference=_normalize,
+    lacks={"scalar": "the strings are in a row"},
     samples=lambda: [
         sample(given(["Monday", "tuesday"]), case="upper", stopwords=("monday",)),
         sample(given([["Monday", "x"]]), stopwords=("monday",), case_sensitive=False),
@@ -94,7 +104,7 @@ string_normalize = FAMILY.declare(
         sample(draw(0)),
     ],
     **{**FIELDS, "traits": (Trait.HOST, Trait.UNBACKED)},
-)  # fmt: skip
+)
 
 
 def _match_type(x: TensorType, *, pattern: str) -> TensorType:
@@ -111,7 +121,9 @@ def _match(x: Array, pattern: str) -> Array:
 
 
 regex_full_match = FAMILY.declare(
-    "regex_full_match", _match_type, doc="Tell whether the whole string matches a pattern.",
+    "regex_full_match",
+    _match_type,
+    doc="Tell whether the whole string matches a pattern.",
     reference=_match,
     samples=lambda: [
         sample(given(["a1", "b", "c22"]), pattern="[a-c][0-9]+"),
@@ -119,4 +131,4 @@ regex_full_match = FAMILY.declare(
         sample(draw(0, 2), pattern=".*"),
     ],
     **FIELDS,
-)  # fmt: skip
+)

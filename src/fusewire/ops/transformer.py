@@ -176,11 +176,15 @@ def _attention_samples() -> list[Sample]:
 
 
 attention = FAMILY.declare(
-    "attention", _attention_type,
+    "attention",
+    _attention_type,
     doc="Average v by the softmax of scaled q k^T; a query that sees no key gives 0.",
-    expand=_attention, dtypes=FLOATS, traits=(Trait.CONTRACTION,), samples=_attention_samples,
+    expand=_attention,
+    dtypes=FLOATS,
+    traits=(Trait.CONTRACTION,),
+    samples=_attention_samples,
     lacks={"scalar": "q, k and v have four axes"},
-)  # fmt: skip
+)
 
 
 def _rotary_type(
@@ -216,9 +220,11 @@ def _rotary(x: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
 
 
 rotary = FAMILY.declare(
-    "rotary", _rotary_type,
+    "rotary",
+    _rotary_type,
     doc="Rotate pairs of the last axis (halves, or neighbours) by angles; the rest stays.",
-    expand=_rotary, dtypes=FLOATS,
+    expand=_rotary,
+    dtypes=FLOATS,
     samples=lambda: [
         sample(draw(2, 3, 5, 4), draw(5, 2), draw(5, 2)),
         sample(draw(2, 5, 3, 4), draw(2, 5, 1, 2), draw(2, 5, 1, 2), interleaved=True),
@@ -227,4 +233,4 @@ rotary = FAMILY.declare(
         sample(draw(0, 4), draw(2), draw(2)),
     ],
     lacks={"scalar": "a scalar has no pairs to rotate"},
-)  # fmt: skip
+)

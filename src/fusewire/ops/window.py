@@ -37,15 +37,21 @@ class Window:
 
     @staticmethod
     def of(
-        sizes: Sequence[Dim], strides: Sizes | None, padding: Padding | None,
-        dilations: Sizes | None, ceil: bool = False,
-    ) -> Window:  # fmt: skip
+        sizes: Sequence[Dim],
+        strides: Sizes | None,
+        padding: Padding | None,
+        dilations: Sizes | None,
+        ceil: bool = False,
+    ) -> Window:
         """Complete the attributes: strides and dilations default to 1, padding to none."""
         rank = len(sizes)
         found = Window(
-            tuple(sizes), strides or (1,) * rank, padding or ((0, 0),) * rank,
-            dilations or (1,) * rank, ceil,
-        )  # fmt: skip
+            tuple(sizes),
+            strides or (1,) * rank,
+            padding or ((0, 0),) * rank,
+            dilations or (1,) * rank,
+            ceil,
+        )
         lengths = {len(found.strides), len(found.padding), len(found.dilations)}
         require(lengths == {rank}, f"strides, padding and dilations need {rank} entries each.")
         require(

@@ -110,9 +110,17 @@ class Worker:
         artifact = record("artifact", Artifact)
         region = self._region(header, given) if "constants" in header else None
         # A kind of job that lacks one of these does not look at it.
-        return Job(header["kind"], device, config, inputs, artifact, cast(Graph, region),
-                   header.get("held", ""), header.get("count", 0),
-                   header.get("is_same", False))  # fmt: skip
+        return Job(
+            header["kind"],
+            device,
+            config,
+            inputs,
+            artifact,
+            cast(Graph, region),
+            header.get("held", ""),
+            header.get("count", 0),
+            header.get("is_same", False),
+        )
 
     def _region(self, header: Any, given: Iterator[Array]) -> Graph:
         for digest in header["forget"]:

@@ -116,9 +116,14 @@ class Again:
         tree: Any = Structure.LEAF if sketch.is_alone else (Structure.LEAF,) * len(sketch.outputs)
         runner = PlanRunner(self.course, self._make, self._rescue, self._replan)
         return Entry(
-            inputs, runner, Structure((Structure.LEAF,) * len(names), names),
-            Structure(tree, sketch.outputs), sketch.backend, sketch.nodes, self._find,
-        )  # fmt: skip
+            inputs,
+            runner,
+            Structure((Structure.LEAF,) * len(names), names),
+            Structure(tree, sketch.outputs),
+            sketch.backend,
+            sketch.nodes,
+            self._find,
+        )
 
     def _find(self) -> Details:
         return self.planner().details(self.sketch, self.read(), self.maker)

@@ -49,18 +49,29 @@ class Keeping:
         }
 
     def keep(
-        self, reading: Reading, found: Candidate, tried: Sequence[Tried], cut_at: float | None,
+        self,
+        reading: Reading,
+        found: Candidate,
+        tried: Sequence[Tried],
+        cut_at: float | None,
         said: Sequence[str],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Keep the plan of a graph."""
         plan, results = found.planned.plan, reading.results
         self._keep_texts(plan.course)
         sketch = Sketch(
-            tuple((v.name or "", v.type) for v in plan.graph.inputs), results.names,
-            results.tree is Structure.LEAF, self.home.name, len(plan.graph.nodes), self._stations,
-            lambda *_: plan.course, Choice.of(found).to_data(), [asdict(row) for row in tried],
-            cut_at, tuple(said),
-        )  # fmt: skip
+            tuple((v.name or "", v.type) for v in plan.graph.inputs),
+            results.names,
+            results.tree is Structure.LEAF,
+            self.home.name,
+            len(plan.graph.nodes),
+            self._stations,
+            lambda *_: plan.course,
+            Choice.of(found).to_data(),
+            [asdict(row) for row in tried],
+            cut_at,
+            tuple(said),
+        )
         self.memory.keep_sketch(self.key, sketch)
 
     def keep_body(self, body: Graph, course: Course) -> None:
@@ -88,7 +99,8 @@ class Keeping:
 
 def _station(backend: Backend, home: Home, config: Config) -> Station:
     return Station(
-        REGISTRY.backends.describe(home.name).reference, home.device,
+        REGISTRY.backends.describe(home.name).reference,
+        home.device,
         backend_fields(backend, home.device, config),
         {name: os.environ.get(name) for name in backend.info.environment},
-    )  # fmt: skip
+    )

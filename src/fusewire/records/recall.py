@@ -46,12 +46,21 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
     if not isinstance(options.backend, str) or is_changed:
         return None
     return Key.of(
-        "plan", file=digest, example=" ".join(map(_typed, example)), open=is_open,
-        backend=options.backend, device=options.device or "any", level=options.level,
-        fallback=options.fallback, max_crossings=options.max_crossings, canary=options.canary,
-        **settings(options.config), packages=_packages(), **code_fields(options.backend),
+        "plan",
+        file=digest,
+        example=" ".join(map(_typed, example)),
+        open=is_open,
+        backend=options.backend,
+        device=options.device or "any",
+        level=options.level,
+        fallback=options.fallback,
+        max_crossings=options.max_crossings,
+        canary=options.canary,
+        **settings(options.config),
+        packages=_packages(),
+        **code_fields(options.backend),
         **dict(host_fields()),
-    )  # fmt: skip
+    )
 
 
 def _typed(example: Any) -> str:
@@ -123,9 +132,13 @@ class Recall:
                 return None
         digest = dict(key.fields)["file"]
         again = Again(
-            key, sketch, memory, lambda: self._read(digest, example, is_open), self.planner,
+            key,
+            sketch,
+            memory,
+            lambda: self._read(digest, example, is_open),
+            self.planner,
             options.deadline,
-        )  # fmt: skip
+        )
         if again.is_quarantined:
             memory.drop(key)
             return None

@@ -66,13 +66,18 @@ class Sketch:
 def write_sketch(sketch: Sketch, blobs: Blobs) -> Row:
     """Give a sketch as JSON and blobs."""
     return {
-        "inputs": _write_edges(sketch.inputs), "outputs": list(sketch.outputs),
-        "is_alone": sketch.is_alone, "backend": sketch.backend, "nodes": sketch.nodes,
+        "inputs": _write_edges(sketch.inputs),
+        "outputs": list(sketch.outputs),
+        "is_alone": sketch.is_alone,
+        "backend": sketch.backend,
+        "nodes": sketch.nodes,
         "stations": {name: _write_station(x) for name, x in sketch.stations.items()},
         "course": write_course(sketch.course(_unasked, _untold), blobs),
-        "choice": dict(sketch.choice), "tried": list(sketch.tried),
-        "cut_at": sketch.cut_at, "said": list(sketch.said),
-    }  # fmt: skip
+        "choice": dict(sketch.choice),
+        "tried": list(sketch.tried),
+        "cut_at": sketch.cut_at,
+        "said": list(sketch.said),
+    }
 
 
 def read_sketch(row: Row, blobs: Iterator[Array]) -> Sketch:
@@ -82,19 +87,27 @@ def read_sketch(row: Row, blobs: Iterator[Array]) -> Sketch:
         raise StoreError("A plan holds what is not of its kind.")
     course = read_course(row["course"], blobs)
     return Sketch(
-        _read_edges(row["inputs"]), tuple(row["outputs"]), bool(row["is_alone"]), row["backend"],
-        row["nodes"], {name: _read_station(x) for name, x in row["stations"].items()}, course,
-        row["choice"], list(row["tried"]),
-        None if row["cut_at"] is None else float(row["cut_at"]), tuple(row["said"]),
-    )  # fmt: skip
+        _read_edges(row["inputs"]),
+        tuple(row["outputs"]),
+        bool(row["is_alone"]),
+        row["backend"],
+        row["nodes"],
+        {name: _read_station(x) for name, x in row["stations"].items()},
+        course,
+        row["choice"],
+        list(row["tried"]),
+        None if row["cut_at"] is None else float(row["cut_at"]),
+        tuple(row["said"]),
+    )
 
 
 def _write_station(station: Station) -> Row:
     return {
-        "reference": station.reference, "device": write_record(station.device, []),
+        "reference": station.reference,
+        "device": write_record(station.device, []),
         "fields": [list(pair) for pair in station.fields],
         "environment": dict(station.environment),
-    }  # fmt: skip
+    }
 
 
 def _read_station(row: Row) -> Station:
@@ -107,21 +120,27 @@ def _read_station(row: Row) -> Station:
 def write_course(course: Course, blobs: Blobs) -> Row:
     """Give a course as JSON, its constants as blobs."""
     return {
-        "takes": course.takes, "outputs": course.outputs, "places": course.places,
+        "takes": course.takes,
+        "outputs": course.outputs,
+        "places": course.places,
         "constants": [write_value(array, blobs) for array in course.constants],
         "steps": [_write_step(step, blobs) for step in course.steps],
-    }  # fmt: skip
+    }
 
 
 def _write_step(step: Step, blobs: Blobs) -> Row:
     outline = step.outline
     return {
         "edges": _write_edges([(v.name or "", v.type) for v in outline.inputs]),
-        "backend": outline.backend, "device": write_record(outline.device, []),
-        "shapes": outline.shapes, "region": outline.digest,
-        "inputs": step.inputs, "outputs": step.outputs, "frees": step.frees,
+        "backend": outline.backend,
+        "device": write_record(outline.device, []),
+        "shapes": outline.shapes,
+        "region": outline.digest,
+        "inputs": step.inputs,
+        "outputs": step.outputs,
+        "frees": step.frees,
         "bodies": {name: write_course(body, blobs) for name, body in step.bodies.items()},
-    }  # fmt: skip
+    }
 
 
 def read_course(row: Row, blobs: Iterator[Array]) -> MakeCourse:
@@ -153,9 +172,13 @@ def _read_step(
 
     def make(find: Callable[[], Step], tell: Tell) -> Step:
         outline = Outline(
-            edges, row["backend"], device, shapes,
-            lambda: tell(outline) or _region(find(), outline), row["region"],
-        )  # fmt: skip
+            edges,
+            row["backend"],
+            device,
+            shapes,
+            lambda: tell(outline) or _region(find(), outline),
+            row["region"],
+        )
         made = {name: body(_in(find, name), tell) for name, body in bodies.items()}
         return Step(outline, inputs, outputs, frees, made)
 

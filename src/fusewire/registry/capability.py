@@ -21,19 +21,42 @@ FILE = "proven.json"
 # Flags that ops stand for: one is held when all of these are proven.
 OPS: Mapping[str, tuple[str, ...]] = {
     "basic ops": (
-        "add", "subtract", "multiply", "divide", "negative", "abs", "maximum", "minimum", "power",
-        "exp", "log", "sqrt", "tanh", "equal", "less", "where", "cast", "reshape", "transpose",
-        "broadcast_to", "slice",
+        "add",
+        "subtract",
+        "multiply",
+        "divide",
+        "negative",
+        "abs",
+        "maximum",
+        "minimum",
+        "power",
+        "exp",
+        "log",
+        "sqrt",
+        "tanh",
+        "equal",
+        "less",
+        "where",
+        "cast",
+        "reshape",
+        "transpose",
+        "broadcast_to",
+        "slice",
     ),
     "linear algebra": ("matmul", "dot_general", "tensordot", "linear", "gemm", "outer"),
     "convolution": ("conv", "conv_transpose"),
     "recurrent": ("rnn", "lstm", "gru"),
     "attention": ("attention", "softmax", "rotary"),
     "quantized": (
-        "quantize", "dequantize", "dynamic_quantize", "matmul_integer", "conv_integer",
-        "qlinear_matmul", "qlinear_conv",
+        "quantize",
+        "dequantize",
+        "dynamic_quantize",
+        "matmul_integer",
+        "conv_integer",
+        "qlinear_matmul",
+        "qlinear_conv",
     ),
-}  # fmt: skip
+}
 # Flags that a measurement shows: testing.demonstration has it.
 MEASURED = ("graph optimisation", "memory optimisation", "JIT")
 # Flags that nothing can show yet, and why.
@@ -95,8 +118,10 @@ class Record:
         """Count by family how many tensor ops are proven, of how many."""
         tensor_ops = [op for op in all_ops().values() if not op.is_(Trait.HOST)]
         proven = Counter(op.family for op in tensor_ops if self.ops.get(op.name) == "proven")
-        return {name: (proven[name], count)
-                for name, count in Counter(op.family for op in tensor_ops).items()}  # fmt: skip
+        return {
+            name: (proven[name], count)
+            for name, count in Counter(op.family for op in tensor_ops).items()
+        }
 
 
 def path_of(reference: str) -> Path | None:

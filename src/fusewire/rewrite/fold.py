@@ -25,10 +25,18 @@ _WITHIN = "inside, it may need far more than its operands and outputs have."
 KEPT = {
     "dequantize": "weights stay codes, which engines read faster and some multiply as they are.",
     **dict.fromkeys(
-        ("conv", "max_pool", "sum_pool", "average_pool", "max_pool_with_indices", "unfold",
-         "roi_align"), _WITHIN,
+        (
+            "conv",
+            "max_pool",
+            "sum_pool",
+            "average_pool",
+            "max_pool_with_indices",
+            "unfold",
+            "roi_align",
+        ),
+        _WITHIN,
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -91,8 +99,10 @@ class Folder:
         if self._read + read > budget.read_bytes or self._grown + growth > budget.growth:
             return f"{read:,} bytes to read and {growth:,} to add: the budget is spent."
         self._flops, self._read, self._grown = (
-            self._flops + work, self._read + read, self._grown + growth,
-        )  # fmt: skip
+            self._flops + work,
+            self._read + read,
+            self._grown + growth,
+        )
         return None
 
 

@@ -25,8 +25,12 @@ MOST_NODES = 32
 _KEEPING = ("broadcast_to", "reshape", "transpose", "tile", "expand_dims", "squeeze")
 
 _NUMBERS: Mapping[str, Callable[[Any], Any]] = {
-    "bool": bool, "int": int, "uint": int, "float": float, "complex": complex,
-}  # fmt: skip
+    "bool": bool,
+    "int": int,
+    "uint": int,
+    "float": float,
+    "complex": complex,
+}
 
 
 def splat(value: Value | None) -> Any:

@@ -184,7 +184,7 @@ ARITHMETIC: Mapping[str, Callable[..., Range]] = {
     "clip": lambda x, low=None, high=None: _extreme(min)(
         _extreme(max)(x, low or x), high or low or x
     ),
-}  # fmt: skip
+}
 # The same arithmetic over an axis.
 _EXTREMES = ("reduce_max", "reduce_min", "cummax", "cummin")
 

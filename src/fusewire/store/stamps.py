@@ -62,9 +62,13 @@ def file_digest(path: str | os.PathLike[str], store: Store | None = None) -> str
 
 def _key(about: os.stat_result) -> Key:
     return Key.of(
-        "stamp", device=about.st_dev, inode=about.st_ino, size=about.st_size,
-        modified=about.st_mtime_ns, changed=about.st_ctime_ns,
-    )  # fmt: skip
+        "stamp",
+        device=about.st_dev,
+        inode=about.st_ino,
+        size=about.st_size,
+        modified=about.st_mtime_ns,
+        changed=about.st_ctime_ns,
+    )
 
 
 def _is_old(file: FileIO, about: os.stat_result, now: float) -> bool:

@@ -90,8 +90,14 @@ class NullBackend(Backend):
     @property
     def info(self) -> BackendInfo:
         """Who this is; it is never chosen by itself."""
-        return BackendInfo("null", "1", "Gives zeros and computes nothing.", "Fusewire",
-                           trusted=True, priority=-1000)  # fmt: skip
+        return BackendInfo(
+            "null",
+            "1",
+            "Gives zeros and computes nothing.",
+            "Fusewire",
+            trusted=True,
+            priority=-1000,
+        )
 
     @property
     def gaps(self) -> Sequence[Gap]:

@@ -167,32 +167,39 @@ KINDS: Mapping[str, Wrong] = {
     "sign": Wrong(
         "a channel has the other sign",
         lambda x, amount, rng: np.where(_channel(x, rng), -x, x).astype(x.dtype),
-        is_sized=False, kinds="fci",
+        is_sized=False,
+        kinds="fci",
     ),
     "zeroed": Wrong(
-        "the last eighth is 0", _flat(lambda flat, rng: np.put(flat, _last(flat), 0)),
+        "the last eighth is 0",
+        _flat(lambda flat, rng: np.put(flat, _last(flat), 0)),
         is_sized=False,
     ),
     "dropped": Wrong("the last block holds the one before", _flat(_drop), is_sized=False, least=2),
     "shifted": Wrong(
-        "off by one in the last axis", lambda x, amount, rng: np.roll(x, 1, -1 if x.ndim else None),
-        is_sized=False, least=2,
+        "off by one in the last axis",
+        lambda x, amount, rng: np.roll(x, 1, -1 if x.ndim else None),
+        is_sized=False,
+        least=2,
     ),
     "transposed": Wrong(
         "rows for columns", lambda x, amount, rng: x.T.reshape(x.shape), is_sized=False, least=4
     ),
     "bfloat16": Wrong(
-        "8 digits", lambda x, amount, rng: x.astype(ml_dtypes.bfloat16).astype(x.dtype),
-        is_sized=False, kinds="f",
+        "8 digits",
+        lambda x, amount, rng: x.astype(ml_dtypes.bfloat16).astype(x.dtype),
+        is_sized=False,
+        kinds="f",
     ),
     "saturated": Wrong("clipped at half the largest", _saturated, is_sized=False, kinds="fiu"),
     "truncated": Wrong(
         "integers one too small, here and there",
         lambda x, amount, rng: np.where(rng.random(x.shape) < 0.1, x - x.dtype.type(1), x),
-        is_sized=False, kinds="iu",
+        is_sized=False,
+        kinds="iu",
     ),
     "stale": Wrong("the answer to the call before", _BIAS, is_sized=False, is_stale=True),
-}  # fmt: skip
+}
 # Beside these: two operands of one node, one for the other.
 SWAPPED = "swapped"
 

@@ -106,9 +106,13 @@ class Maker:
         return found.executable, found.exchange
 
     def _compiled(
-        self, backend: Backend, outline: Outline, graph: Graph, config: Config,
+        self,
+        backend: Backend,
+        outline: Outline,
+        graph: Graph,
+        config: Config,
         inputs: Sequence[Held],
-    ) -> tuple[Artifact, Mapping[str, float]]:  # fmt: skip
+    ) -> tuple[Artifact, Mapping[str, float]]:
         """Compile: here, or with a first run in a child where the engine is not trusted."""
         home = self.home
         if outline.backend != home.name or home.reference is None:

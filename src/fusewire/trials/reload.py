@@ -25,9 +25,13 @@ class Reloaded:
 
 
 def reload(
-    memory: Memory, key: Key, held: Kept, outline: Outline, backend: Backend,
+    memory: Memory,
+    key: Key,
+    held: Kept,
+    outline: Outline,
+    backend: Backend,
     graph: Callable[[], Graph],
-) -> Reloaded | None:  # fmt: skip
+) -> Reloaded | None:
     """Load what is remembered; None where it cannot be used any more."""
     start = time.perf_counter()
     artifact, weights = held

@@ -69,9 +69,15 @@ class Stage:
         else:
             self.staged.add(reference)
         made = first_contact(
-            reference, region, home.device, config, inputs, self.limits,
-            isolate=self.isolate, pool=pool,
-        )  # fmt: skip
+            reference,
+            region,
+            home.device,
+            config,
+            inputs,
+            self.limits,
+            isolate=self.isolate,
+            pool=pool,
+        )
         return Staged(candidate, _made(made), pool, self.limits)
 
     def close(self) -> None:

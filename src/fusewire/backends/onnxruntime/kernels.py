@@ -24,15 +24,21 @@ _SMALL = "e4 e4z e5 e5z"
 # Dtypes, and the ops whose deciding input takes them; "Op@1" is another input, "Op@-1" the output.
 _GROUPS = (
     ("b1", "And Not Or Xor"),
-    ("f4", "Acos Acosh Asin Asinh Atan Atanh AveragePool Celu Conv ConvTranspose Cosh "
-           "Det DynamicQuantizeLinear Elu Erf Gelu GlobalAveragePool GlobalMaxPool HardSigmoid "
-           "Hardmax InstanceNormalization LRN LeakyRelu NonMaxSuppression PRelu QLinearMatMul@1 "
-           "RNN Selu Sinh Softplus Softsign Tan ThresholdedRelu"),
+    (
+        "f4",
+        "Acos Acosh Asin Asinh Atan Atanh AveragePool Celu Conv ConvTranspose Cosh "
+        "Det DynamicQuantizeLinear Elu Erf Gelu GlobalAveragePool GlobalMaxPool HardSigmoid "
+        "Hardmax InstanceNormalization LRN LeakyRelu NonMaxSuppression PRelu QLinearMatMul@1 "
+        "RNN Selu Sinh Softplus Softsign Tan ThresholdedRelu",
+    ),
     # These two are functions of other ops to the engine.
     ("f4", "HardSwish Mish"),
     ("f2 f4", "Attention DequantizeLinear@1 QuantizeLinear"),
-    ("f4 f8", "BatchNormalization Ceil Cos DFT DeformConv Exp Floor GRU Gemm GridSample LSTM Log "
-              "LogSoftmax LpNormalization Reciprocal RoiAlign STFT Sigmoid Sin Softmax Sqrt Tanh"),
+    (
+        "f4 f8",
+        "BatchNormalization Ceil Cos DFT DeformConv Exp Floor GRU Gemm GridSample LSTM Log "
+        "LogSoftmax LpNormalization Reciprocal RoiAlign STFT Sigmoid Sin Softmax Sqrt Tanh",
+    ),
     ("i1 u1", "ConvInteger MatMulInteger QLinearConv QLinearMatMul"),
     ("f2 f4 f8", "RMSNormalization Round com.microsoft:Inverse"),
     ("i4 i8 f4", "OneHot"),
@@ -42,8 +48,11 @@ _GROUPS = (
     ("i1 i4 u1 f4", "Resize"),
     ("i1 i8 f4 f8", "Unique"),
     ("i1 u1 f4 f8", "MaxPool"),
-    ("i4 i8 f4 f8", "CumSum Einsum Pow ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean "
-                    "ReduceProd ReduceSum ReduceSumSquare"),
+    (
+        "i4 i8 f4 f8",
+        "CumSum Einsum Pow ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMean "
+        "ReduceProd ReduceSum ReduceSumSquare",
+    ),
     ("b1 i4 i8 f4 f8", "Trilu"),
     ("b1 i4 i8 u1 f4", "NonZero"),
     ("i2 i4 i8 f4 f8", "Range"),
@@ -59,17 +68,25 @@ _GROUPS = (
     ("b1 i1 i4 i8 u1 u4 u8 f4 f8", "Pad"),
     (f"i1 i2 i4 u1 u2 {_SMALL}", "DequantizeLinear"),
     ("i1 i4 i8 u1 u4 u8 f2 f4 f8", "Clip Max Min"),
-    (f"{_INTS} f4 f8", "Abs Add BlackmanWindow Div Greater GreaterOrEqual HammingWindow HannWindow "
-                       "Less LessOrEqual MelWeightMatrix Mul Sub"),
+    (
+        f"{_INTS} f4 f8",
+        "Abs Add BlackmanWindow Div Greater GreaterOrEqual HammingWindow HannWindow "
+        "Less LessOrEqual MelWeightMatrix Mul Sub",
+    ),
     (f"b1 {_INTS} f4 f8", "Equal Tile"),
     (f"{_INTS} f2 f4 f8", "Mod Shrink"),
     (f"b1 {_INTS} f2 f4 f8", "Compress Expand ReverseSequence"),
     (f"{_INTS} f2 bf f4 f8", "BitCast BitCast@-1 Sign"),
-    (f"b1 {_INTS} f2 bf f4 f8", "Concat Gather GatherElements GatherND ScatterElements ScatterND "
-                                "Slice Split Squeeze Unsqueeze"),
-    (f"b1 {_INTS} f2 bf f4 f8 {_SMALL}", "Cast Cast@-1 ConstantOfShape Identity If Loop Reshape "
-                                         "Scan Shape Transpose"),
-)  # fmt: skip
+    (
+        f"b1 {_INTS} f2 bf f4 f8",
+        "Concat Gather GatherElements GatherND ScatterElements ScatterND "
+        "Slice Split Squeeze Unsqueeze",
+    ),
+    (
+        f"b1 {_INTS} f2 bf f4 f8 {_SMALL}",
+        "Cast Cast@-1 ConstantOfShape Identity If Loop Reshape Scan Shape Transpose",
+    ),
+)
 # The opset that an op is new in, where that is above the lowest we write.
 SINCE: Mapping[str, int] = {"Attention": 23, "RMSNormalization": 23, "BitCast": 26, "CumProd": 26}
 KERNELS: Mapping[str, frozenset[DType]] = {

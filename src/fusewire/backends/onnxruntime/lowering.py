@@ -128,10 +128,13 @@ CROSSING = KERNELS["Identity"]
 # int64 compared by halves, so that 2**32 - 2 is below 2.
 DISTRUSTED = {
     *((op, float64) for op in ("Shrink", "LSTM", "GRU")),
-    *((op, of) for op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare")
-      for of in (int32, int64)),
+    *(
+        (op, of)
+        for op in ("ReduceSum", "ReduceProd", "ReduceL1", "ReduceSumSquare")
+        for of in (int32, int64)
+    ),
     *((op, int64) for op in ("Max", "Min", "Clip", "Sign", "ReduceMax", "ReduceMin")),
-}  # fmt: skip
+}
 
 
 @final

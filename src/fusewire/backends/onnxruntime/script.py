@@ -32,7 +32,9 @@ def script(region: Graph, config: Config) -> Script | None:
     if not all(isinstance(of, TensorType) and not is_foreign(of.dtype) for of in types):
         return None
     source = _SOURCE.format(
-        deterministic=config.deterministic, threads=config.threads, providers=PROVIDERS,
+        deterministic=config.deterministic,
+        threads=config.threads,
+        providers=PROVIDERS,
         disabled=list(DISABLED),
-    )  # fmt: skip
+    )
     return Script(source, {"model.onnx": lower(region).proto(set()).SerializeToString()})

@@ -23,9 +23,10 @@ from fusewire.ir.graph import Array
 SMALL = 1 << 15
 # Float32 is computed as such: beside int8 weights the engine would round it to int8 (2026.4.1).
 SETTINGS = {
-    "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32",
+    "PERFORMANCE_HINT": "LATENCY",
+    "INFERENCE_PRECISION_HINT": "f32",
     "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-}  # fmt: skip
+}
 
 
 def settings(launch: Mapping[str, Fact]) -> dict[str, Any]:

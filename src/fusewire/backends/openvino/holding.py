@@ -125,7 +125,10 @@ class Holding:
 
 def _letter(of: DType) -> str:
     kinds: Mapping[str, bool] = {
-        "f": of in FLOATS, "i": of in SHORT | LONG, "u": of is uint32, "b": of is bool_,
+        "f": of in FLOATS,
+        "i": of in SHORT | LONG,
+        "u": of is uint32,
+        "b": of is bool_,
         "o": of in MOVED_ONLY,
-    }  # fmt: skip
+    }
     return next((letter for letter, holds in kinds.items() if holds), "-")

@@ -65,9 +65,17 @@ FLOATS = frozenset((dtypes.float16, dtypes.bfloat16, dtypes.float32))
 LONG = frozenset((dtypes.int64, dtypes.uint64))
 # Ints whose arithmetic int32 can do, with the upper bits dropped afterwards.
 SHORT = frozenset(d for d in dtypes.ALL if d.is_integer and d not in LONG) - {dtypes.uint32}
-MOVED_ONLY = frozenset(STORAGE) - FLOATS - LONG - SHORT - {
-    dtypes.bool_, dtypes.uint32, dtypes.complex64,
-}  # fmt: skip
+MOVED_ONLY = (
+    frozenset(STORAGE)
+    - FLOATS
+    - LONG
+    - SHORT
+    - {
+        dtypes.bool_,
+        dtypes.uint32,
+        dtypes.complex64,
+    }
+)
 
 
 class _Shown:

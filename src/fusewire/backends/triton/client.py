@@ -97,8 +97,12 @@ class Compiler:
         if missing:
             functions = [vars(program.functions[place]) for place in missing]
             text = np.frombuffer(program.text.encode(), np.uint8)
-            header = {"kind": "compile", "functions": functions, "target": target,
-                      "measured": measured}  # fmt: skip
+            header = {
+                "kind": "compile",
+                "functions": functions,
+                "target": target,
+                "measured": measured,
+            }
             frame = self._client.ask(header, [text], f"{len(missing)} kernels for {target[1]}")
             for place, about, blob in zip(
                 missing, frame.header["result"], frame.blobs, strict=True

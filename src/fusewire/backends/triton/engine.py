@@ -81,8 +81,11 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def _look(self) -> list[Device | Unavailable]:
         if importlib.util.find_spec("triton") is None:
-            return [Unavailable("not-installed", "triton cannot be imported.",
-                                "pip install 'fusewire[triton]'")]  # fmt: skip
+            return [
+                Unavailable(
+                    "not-installed", "triton cannot be imported.", "pip install 'fusewire[triton]'"
+                )
+            ]
         found: list[Device | Unavailable] = []
         for device in launch.find_devices():
             try:
@@ -141,8 +144,9 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
             program.binaries = self.compiler.compile(program, target.triton, measured)
         payload = program.to_bytes()
         counts: dict[str, Fact] = {
-            "kernels": len(program.functions), "launches": len(program.launches)
-        }  # fmt: skip
+            "kernels": len(program.functions),
+            "launches": len(program.launches),
+        }
         metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
         slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
         kind: Literal["native", "rebuild"] = "native" if program.binaries else "rebuild"

@@ -23,8 +23,10 @@ def _row(kinds: str, code: str) -> Row:
 
 
 def _compared(sign: str) -> Row:
-    return {**_row("fdiu", f"({{0}} {sign} {{1}})"),
-            "b": f"({{0}}.to(tl.int32) {sign} {{1}}.to(tl.int32))"}  # fmt: skip
+    return {
+        **_row("fdiu", f"({{0}} {sign} {{1}})"),
+        "b": f"({{0}}.to(tl.int32) {sign} {{1}}.to(tl.int32))",
+    }
 
 
 _ALL = "propagate_nan=tl.PropagateNan.ALL"
@@ -33,30 +35,50 @@ TABLE: dict[str, Row] = {
     "subtract": _row("fdiu", "({0} - {1})"),
     "multiply": {**_row("fdiu", "({0} * {1})"), "b": "({0} & {1})"},
     "divide": {"f": "tl.div_rn({0}, {1})", "d": "({0} / {1})"},
-    "maximum": {**_row("fd", f"tl.maximum({{0}}, {{1}}, {_ALL})"),
-                **_row("iu", "tl.maximum({0}, {1})"), "b": "({0} | {1})"},
-    "minimum": {**_row("fd", f"tl.minimum({{0}}, {{1}}, {_ALL})"),
-                **_row("iu", "tl.minimum({0}, {1})"), "b": "({0} & {1})"},
+    "maximum": {
+        **_row("fd", f"tl.maximum({{0}}, {{1}}, {_ALL})"),
+        **_row("iu", "tl.maximum({0}, {1})"),
+        "b": "({0} | {1})",
+    },
+    "minimum": {
+        **_row("fd", f"tl.minimum({{0}}, {{1}}, {_ALL})"),
+        **_row("iu", "tl.minimum({0}, {1})"),
+        "b": "({0} & {1})",
+    },
     "negative": _row("fdi", "(-{0})"),
-    "sign": {**_row("fd", "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, {0}))"),
-             "i": "tl.where({0} > 0, 1, tl.where({0} < 0, -1, 0))", "u": "tl.where({0} > 0, 1, 0)"},
+    "sign": {
+        **_row("fd", "tl.where({0} > 0, 1.0, tl.where({0} < 0, -1.0, {0}))"),
+        "i": "tl.where({0} > 0, 1, tl.where({0} < 0, -1, 0))",
+        "u": "tl.where({0} > 0, 1, 0)",
+    },
     "abs": {**_row("fdi", "tl.abs({0})"), "u": "{0}"},
     "square": _row("fdiu", "({0} * {0})"),
     "reciprocal": {"f": "tl.div_rn(tl.full([], 1.0, tl.float32), {0})", "d": "(1.0 / {0})"},
     "sqrt": {"f": "tl.sqrt_rn({0})", "d": "tl.sqrt({0})"},
-    "rsqrt": {"f": "tl.div_rn(tl.full([], 1.0, tl.float32), tl.sqrt_rn({0}))",
-              "d": "(1.0 / tl.sqrt({0}))"},
-    **{name: _row("fd", f"tl.{name}({{0}})")
-       for name in ("exp", "exp2", "log", "log2", "sin", "cos", "erf", "ceil", "floor")},
-    "log10": {"f": "(tl.log({0}.to(tl.float64)) * 0.4342944819032518)",
-              "d": "(tl.log({0}) * 0.4342944819032518)"},
+    "rsqrt": {
+        "f": "tl.div_rn(tl.full([], 1.0, tl.float32), tl.sqrt_rn({0}))",
+        "d": "(1.0 / tl.sqrt({0}))",
+    },
+    **{
+        name: _row("fd", f"tl.{name}({{0}})")
+        for name in ("exp", "exp2", "log", "log2", "sin", "cos", "erf", "ceil", "floor")
+    },
+    "log10": {
+        "f": "(tl.log({0}.to(tl.float64)) * 0.4342944819032518)",
+        "d": "(tl.log({0}) * 0.4342944819032518)",
+    },
     "tan": _row("fd", "(tl.sin({0}.to(tl.float64)) / tl.cos({0}.to(tl.float64)))"),
-    "sigmoid": {"f": "tl.div_rn(tl.full([], 1.0, tl.float32), 1.0 + tl.exp(-{0}))",
-                "d": "(1.0 / (1.0 + tl.exp(-{0})))"},
+    "sigmoid": {
+        "f": "tl.div_rn(tl.full([], 1.0, tl.float32), 1.0 + tl.exp(-{0}))",
+        "d": "(1.0 / (1.0 + tl.exp(-{0})))",
+    },
     "trunc": _row("fd", "tl.where({0} < 0, tl.ceil({0}), tl.floor({0}))"),
-    "equal": _compared("=="), "not_equal": _compared("!="),
-    "less": _compared("<"), "less_equal": _compared("<="),
-    "greater": _compared(">"), "greater_equal": _compared(">="),
+    "equal": _compared("=="),
+    "not_equal": _compared("!="),
+    "less": _compared("<"),
+    "less_equal": _compared("<="),
+    "greater": _compared(">"),
+    "greater_equal": _compared(">="),
     "logical_and": {"b": "({0} & {1})"},
     "logical_or": {"b": "({0} | {1})"},
     "logical_xor": {"b": "({0} ^ {1})"},
@@ -69,7 +91,7 @@ TABLE: dict[str, Row] = {
     "isinf": _row("fd", '(tl.abs({0}) == float("inf"))'),
     "isfinite": _row("fd", '(tl.abs({0}) < float("inf"))'),
     "where": {"b": "tl.where({0}, {1}, {2})"},
-}  # fmt: skip
+}
 
 
 def kind_of(of: DType) -> str:

@@ -37,21 +37,48 @@ class Interface:
     names: Mapping[str, str]
 
 
-CUDA = Interface("cuda", "libcuda.so.1", {
-    "init": "cuInit", "count": "cuDeviceGetCount", "device": "cuDeviceGet",
-    "attribute": "cuDeviceGetAttribute", "retain": "cuDevicePrimaryCtxRetain",
-    "current": "cuCtxSetCurrent", "allocate": "cuMemAlloc_v2", "free": "cuMemFree_v2",
-    "send": "cuMemcpyHtoD_v2", "fetch": "cuMemcpyDtoH_v2", "module": "cuModuleLoadData",
-    "function": "cuModuleGetFunction", "allow": "cuFuncSetAttribute", "launch": "cuLaunchKernel",
-    "wait": "cuCtxSynchronize", "unload": "cuModuleUnload",
-})  # fmt: skip
-HIP = Interface("hip", "libamdhip64.so", {
-    "init": "hipInit", "count": "hipGetDeviceCount", "device": "hipDeviceGet",
-    "use": "hipSetDevice", "name": "hipDeviceGetName",
-    "allocate": "hipMalloc", "free": "hipFree", "send": "hipMemcpyHtoD", "fetch": "hipMemcpyDtoH",
-    "module": "hipModuleLoadData", "function": "hipModuleGetFunction",
-    "launch": "hipModuleLaunchKernel", "wait": "hipDeviceSynchronize", "unload": "hipModuleUnload",
-})  # fmt: skip
+CUDA = Interface(
+    "cuda",
+    "libcuda.so.1",
+    {
+        "init": "cuInit",
+        "count": "cuDeviceGetCount",
+        "device": "cuDeviceGet",
+        "attribute": "cuDeviceGetAttribute",
+        "retain": "cuDevicePrimaryCtxRetain",
+        "current": "cuCtxSetCurrent",
+        "allocate": "cuMemAlloc_v2",
+        "free": "cuMemFree_v2",
+        "send": "cuMemcpyHtoD_v2",
+        "fetch": "cuMemcpyDtoH_v2",
+        "module": "cuModuleLoadData",
+        "function": "cuModuleGetFunction",
+        "allow": "cuFuncSetAttribute",
+        "launch": "cuLaunchKernel",
+        "wait": "cuCtxSynchronize",
+        "unload": "cuModuleUnload",
+    },
+)
+HIP = Interface(
+    "hip",
+    "libamdhip64.so",
+    {
+        "init": "hipInit",
+        "count": "hipGetDeviceCount",
+        "device": "hipDeviceGet",
+        "use": "hipSetDevice",
+        "name": "hipDeviceGetName",
+        "allocate": "hipMalloc",
+        "free": "hipFree",
+        "send": "hipMemcpyHtoD",
+        "fetch": "hipMemcpyDtoH",
+        "module": "hipModuleLoadData",
+        "function": "hipModuleGetFunction",
+        "launch": "hipModuleLaunchKernel",
+        "wait": "hipDeviceSynchronize",
+        "unload": "hipModuleUnload",
+    },
+)
 
 
 @final
@@ -165,8 +192,10 @@ class Launched(Executable):
         self._driver.use(self._number)
         self._modules: list[ctypes.c_void_p] = []
         self._functions = [self._function(about) for about in self._program.binaries]
-        self._memory = {name: self._driver.allocate(m.size * np.dtype(m.memory).itemsize)
-                        for name, m in self._program.memories.items()}  # fmt: skip
+        self._memory = {
+            name: self._driver.allocate(m.size * np.dtype(m.memory).itemsize)
+            for name, m in self._program.memories.items()
+        }
         for name, m in self._program.memories.items():
             if m.kind == "constant":
                 self._driver.send(self._memory[name], _constant(m, weights))
@@ -203,8 +232,9 @@ class Launched(Executable):
         for launch in self._program.launches:
             self._launch(launch.function, launch.memories, launch.steps, launch.programs)
         self._driver.call("wait")
-        made: list[Held] = [np.empty([int(str(d)) for d in s.dims], s.dtype.numpy)
-                            for s in self._outputs]  # fmt: skip
+        made: list[Held] = [
+            np.empty([int(str(d)) for d in s.dims], s.dtype.numpy) for s in self._outputs
+        ]
         for name, m in memories.items():
             if m.kind == "output":
                 found = made[m.place]
@@ -220,14 +250,30 @@ class Launched(Executable):
     ) -> None:
         about = self._program.binaries[place]
         # After a kernel's own come two pointers to scratch of Triton's, which ours do not use.
-        given = [*(self._memory[name] for name in memories), *map(ctypes.c_int32, steps),
-                 ctypes.c_void_p(0), ctypes.c_void_p(0)]  # fmt: skip
+        given = [
+            *(self._memory[name] for name in memories),
+            *map(ctypes.c_int32, steps),
+            ctypes.c_void_p(0),
+            ctypes.c_void_p(0),
+        ]
         pointers = (ctypes.c_void_p * len(given))(
             *(ctypes.cast(ctypes.pointer(x), ctypes.c_void_p) for x in given)
         )
         threads = about["warps"] * about["threads"]
-        self._driver.call("launch", self._functions[place], programs, 1, 1, threads, 1, 1,
-                          about["shared"], None, pointers, None)  # fmt: skip
+        self._driver.call(
+            "launch",
+            self._functions[place],
+            programs,
+            1,
+            1,
+            threads,
+            1,
+            1,
+            about["shared"],
+            None,
+            pointers,
+            None,
+        )
 
     def close(self) -> None:
         """Give memory and modules back."""

@@ -45,8 +45,10 @@ class Nest:
         pair = fold.combine in ("argmax", "argmin")
         if count == 0:
             numbers = [0, 0] if pair else [identity(fold.combine, fold.dtypes[0])]
-            found = [self._lines.say(literal(n, of, scope.one))
-                     for n, of in zip(numbers, fold.dtypes, strict=True)]  # fmt: skip
+            found = [
+                self._lines.say(literal(n, of, scope.one))
+                for n, of in zip(numbers, fold.dtypes, strict=True)
+            ]
         elif pair:
             found = self._pairs(fold, scope, count)
         elif scope.width and fold.combine != "multiply":

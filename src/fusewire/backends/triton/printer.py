@@ -76,8 +76,17 @@ def print_kernel(kernel: Kernel, tiles: Tiles) -> Printed:
     head = f"def {kernel.name}({', '.join([*buffers, *steps])}):"
     text = "\n".join(["@triton.jit", head, *lines.text])
     pointers = tuple(storage_of(b.dtype).pointer for b in buffers.values())
-    return Printed(kernel.name, text, tuple(buffers), pointers, steps, programs, tiles.warps,
-                   tiles.stages, scratch)  # fmt: skip
+    return Printed(
+        kernel.name,
+        text,
+        tuple(buffers),
+        pointers,
+        steps,
+        programs,
+        tiles.warps,
+        tiles.stages,
+        scratch,
+    )
 
 
 def _pointwise(kernel: Kernel, lines: Lines, tiles: Tiles) -> tuple[int, int]:
@@ -165,9 +174,14 @@ def _product(kernel: Kernel, found: Contraction, lines: Lines, tiles: Tiles) -> 
 
 
 def _factor(
-    body: Body, lines: Lines, found: Contraction, scope: Scope, start: str,
-    shape: tuple[int, int], side: int,
-) -> str:  # fmt: skip
+    body: Body,
+    lines: Lines,
+    found: Contraction,
+    scope: Scope,
+    start: str,
+    shape: tuple[int, int],
+    side: int,
+) -> str:
     """Print a tile of a factor: rows by depth, or depth by columns."""
     deep, place = shape[1 - side], "[None, :]" if side == 0 else "[:, None]"
     count = math.prod(axis.extent for axis in found.depth)
@@ -193,8 +207,11 @@ def order_of(region: Lowered) -> list[tuple[Kernel, dict[str, int]]]:
     found: list[tuple[Kernel, dict[str, int]]] = []
     for step in region.steps:
         if isinstance(step, Repeat):
-            found += [(kernel, {step.step.name: number})
-                      for number in range(step.step.extent) for kernel in step.kernels]  # fmt: skip
+            found += [
+                (kernel, {step.step.name: number})
+                for number in range(step.step.extent)
+                for kernel in step.kernels
+            ]
         else:
             found.append((step, {}))
     return found

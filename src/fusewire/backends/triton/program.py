@@ -79,10 +79,14 @@ class Program:
     def from_bytes(payload: bytes) -> Program:
         """Read what ``to_bytes`` wrote."""
         held: dict[str, Any] = json.loads(payload)
-        functions = [Function(x["name"], tuple(x["pointers"]), x["steps"], x["warps"], x["stages"])
-                     for x in held["functions"]]  # fmt: skip
-        launches = [Launch(x["function"], tuple(x["memories"]), tuple(x["steps"]), x["programs"])
-                    for x in held["launches"]]  # fmt: skip
+        functions = [
+            Function(x["name"], tuple(x["pointers"]), x["steps"], x["warps"], x["stages"])
+            for x in held["functions"]
+        ]
+        launches = [
+            Launch(x["function"], tuple(x["memories"]), tuple(x["steps"]), x["programs"])
+            for x in held["launches"]
+        ]
         memories = {name: Memory(**x) for name, x in held["memories"].items()}
         return Program(held["text"], functions, memories, launches, held["binaries"])
 
@@ -94,10 +98,19 @@ class Program:
             file = f"{function.name}.{about['kind']}"
             found[file] = base64.b64decode(about["data"])
             rest = {key: value for key, value in about.items() if key != "data"}
-            kernels.append({"function": function.name, "file": file, **rest,
-                            "pointers": function.pointers, "steps": function.steps})  # fmt: skip
-        memories = {name: {key: value for key, value in asdict(m).items() if key != "data"}
-                    for name, m in self.memories.items()}  # fmt: skip
+            kernels.append(
+                {
+                    "function": function.name,
+                    "file": file,
+                    **rest,
+                    "pointers": function.pointers,
+                    "steps": function.steps,
+                }
+            )
+        memories = {
+            name: {key: value for key, value in asdict(m).items() if key != "data"}
+            for name, m in self.memories.items()
+        }
         launches = [asdict(x) for x in self.launches]
         told = {"kernels": kernels, "memories": memories, "launches": launches}
         return {**found, "kernels.json": (json.dumps(told, indent=1) + "\n").encode()}
@@ -106,8 +119,11 @@ class Program:
     def scratch_bytes(self) -> int:
         """Bytes of all that is computed and not given back."""
         widths = {"64": 8, "32": 4, "16": 2}
-        return sum(m.size * widths.get(m.memory[-2:], 1)
-                   for m in self.memories.values() if m.kind == "scratch")  # fmt: skip
+        return sum(
+            m.size * widths.get(m.memory[-2:], 1)
+            for m in self.memories.values()
+            if m.kind == "scratch"
+        )
 
 
 def write_program(

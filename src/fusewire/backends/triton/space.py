@@ -18,11 +18,16 @@ _MOST_STAGES = 5
 _WARPS: tuple[Fact, ...] = (8, 2)
 # What is tried, by what a program takes; what it has untuned comes before.
 SPACE: Space = {
-    "product": {"rows": (64, 128, 16), "columns": (64, 128, 16), "depth": (64, 16),
-                "warps": _WARPS, "stages": (2, 3, 4)},
+    "product": {
+        "rows": (64, 128, 16),
+        "columns": (64, 128, 16),
+        "depth": (64, 16),
+        "warps": _WARPS,
+        "stages": (2, 3, 4),
+    },
     "rows": {"tile": (1024, 4096, 8192), "warps": _WARPS},
     "points": {"block": (256, 1024, 2048), "warps": _WARPS},
-}  # fmt: skip
+}
 
 
 def tiles_of(config: Config) -> Tiles:

@@ -41,13 +41,18 @@ _ROUNDED = (
 STORAGES: dict[str, Storage] = {
     "bool": Storage("i8", "tl.int1", "int8", "({0} != 0)", "{0}.to(tl.int8)"),
     "float16": Storage("fp16", "tl.float32", "float16", "{0}.to(tl.float32)", "{0}.to(tl.float16)"),
-    "bfloat16": Storage("u16", "tl.float32", "uint16",
-                        "({0}.to(tl.uint32) << 16).to(tl.float32, bitcast=True)", _ROUNDED),
+    "bfloat16": Storage(
+        "u16",
+        "tl.float32",
+        "uint16",
+        "({0}.to(tl.uint32) << 16).to(tl.float32, bitcast=True)",
+        _ROUNDED,
+    ),
     "float32": _same("fp32", "float32", "float32"),
     "float64": _same("fp64", "float64", "float64"),
     **{f"int{n}": _same(f"i{n}", f"int{n}", f"int{n}") for n in (8, 16, 32, 64)},
     **{f"uint{n}": _same(f"u{n}", f"uint{n}", f"uint{n}") for n in (8, 16, 32, 64)},
-}  # fmt: skip
+}
 
 
 def storage_of(of: DType) -> Storage:

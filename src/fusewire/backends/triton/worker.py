@@ -103,8 +103,11 @@ class Loaded:
         self.module = module
         self._program = program
         self._functions = [getattr(module, f.name) for f in program.functions]
-        self._fixed = {name: _space(m.memory, m.size)
-                       for name, m in program.memories.items() if m.kind == "scratch"}  # fmt: skip
+        self._fixed = {
+            name: _space(m.memory, m.size)
+            for name, m in program.memories.items()
+            if m.kind == "scratch"
+        }
         for name, m in program.memories.items():
             if m.kind == "constant":
                 raw = weights[m.digest] if m.digest else base64.b64decode(m.data)
@@ -150,8 +153,11 @@ class Worker:
         self._loaded: dict[str, Loaded] = {}
         self._count = 0
         self._jobs: dict[str, Callable[..., Any]] = {
-            "load": self._load, "run": self._run, "compile": self._compile, "drop": self._drop,
-        }  # fmt: skip
+            "load": self._load,
+            "run": self._run,
+            "compile": self._compile,
+            "drop": self._drop,
+        }
 
     def serve(self, incoming: Incoming) -> None:
         """Answer until the parent is gone."""
@@ -208,8 +214,9 @@ class Worker:
     def _compile(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> list[dict[str, Any]]:
         module = self._module(given[0].tobytes().decode())
         try:
-            return [_compiled(getattr(module, f["name"]), f, header, blobs)
-                    for f in header["functions"]]  # fmt: skip
+            return [
+                _compiled(getattr(module, f["name"]), f, header, blobs) for f in header["functions"]
+            ]
         finally:
             _forget(module)
 
@@ -240,10 +247,16 @@ def _compiled(
     kind = "cubin" if "cubin" in made.asm else "hsaco"
     binary = np.frombuffer(made.asm[kind], np.uint8)
     blobs.append(binary)
-    return {"name": made.metadata.name, "kind": kind, "shared": made.metadata.shared,
-            "warps": made.metadata.num_warps, "threads": made.metadata.warp_size,
-            "bytes": len(binary), "seconds": seconds,
-            **(_resources(made.asm, kind) if header["measured"] else {})}  # fmt: skip
+    return {
+        "name": made.metadata.name,
+        "kind": kind,
+        "shared": made.metadata.shared,
+        "warps": made.metadata.num_warps,
+        "threads": made.metadata.warp_size,
+        "bytes": len(binary),
+        "seconds": seconds,
+        **(_resources(made.asm, kind) if header["measured"] else {}),
+    }
 
 
 def _resources(asm: Any, kind: str) -> dict[str, int]:

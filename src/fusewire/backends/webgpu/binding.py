@@ -47,9 +47,11 @@ class Binding:
         self.clock = Clock(context, len(self._turns)) if timed else None
 
     def submit(
-        self, given: Sequence[WebGpuBuffer], made: Sequence[WebGpuBuffer],
+        self,
+        given: Sequence[WebGpuBuffer],
+        made: Sequence[WebGpuBuffer],
         copies: Sequence[tuple[WebGpuBuffer, WebGpuBuffer]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Hand a run to the queue: kernels, then copies of outputs."""
         groups = self._bound(self._places(given, made))
         if self._program.mode == "debug":

@@ -84,8 +84,13 @@ class WebGpuBackend(Backend, Tuner):
         try:
             from fusewire.backends.webgpu import context
         except ImportError as error:
-            return [Unavailable("not-installed", f"wgpu cannot be imported: {error}.",
-                                "pip install 'fusewire[webgpu]'")]  # fmt: skip
+            return [
+                Unavailable(
+                    "not-installed",
+                    f"wgpu cannot be imported: {error}.",
+                    "pip install 'fusewire[webgpu]'",
+                )
+            ]
         adapters = context.find_adapters()
         if not adapters:
             reason = "No adapter of Vulkan, Metal or D3D12 was found."

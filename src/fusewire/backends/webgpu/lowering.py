@@ -49,8 +49,9 @@ TABLE: dict[str, Row] = {
     "subtract": _row((_REAL + _COMPLEX, "{0} - {1}")),
     "multiply": _row((_REAL, "{0} * {1}"), (_COMPLEX, "complex_product({0}, {1})")),
     "divide": _row((_FLOATS, "{0} / {1}"), (_COMPLEX, "complex_quotient({0}, {1})")),
-    "floor_divide": _row((_FLOATS, "floor_divide_{t}({0}, {1})"),
-                         (_WHOLE, "floor_quotient_{t}({0}, {1})")),
+    "floor_divide": _row(
+        (_FLOATS, "floor_divide_{t}({0}, {1})"), (_WHOLE, "floor_quotient_{t}({0}, {1})")
+    ),
     "truncate_divide": _row((_WHOLE, "whole_quotient_{t}({0}, {1})")),
     "remainder": _row((_FLOATS, "remainder_{t}({0}, {1})"), (_WHOLE, "floor_rest_{t}({0}, {1})")),
     "fmod": _row((_FLOATS, "fmod_{t}({0}, {1})"), (_WHOLE, "whole_rest_{t}({0}, {1})")),
@@ -59,30 +60,45 @@ TABLE: dict[str, Row] = {
     "power": _row((("f32",), "power_f32({0}, {1})"), (_WHOLE, "whole_power_{t}({0}, {1})")),
     "atan2": _row((("f32",), "atan2_f32({0}, {1})")),
     "copysign": _row((_FLOATS, "copysign_{t}({0}, {1})")),
-    "negative": _row((_FLOATS, "negative_{t}({0})"), (_SIGNED, "-{0}"),
-                     (_COMPLEX, "vec2<f32>(negative_f32({0}.x), negative_f32({0}.y))")),
+    "negative": _row(
+        (_FLOATS, "negative_{t}({0})"),
+        (_SIGNED, "-{0}"),
+        (_COMPLEX, "vec2<f32>(negative_f32({0}.x), negative_f32({0}.y))"),
+    ),
     "sign": _row((_FLOATS, "sign_{t}({0})"), (_WHOLE, "whole_sign_{t}({0})")),
-    "abs": _row((_FLOATS, "abs_{t}({0})"), (_SIGNED, "abs({0})"), (("u32", "u64"), "{0}"),
-                (_COMPLEX, "complex_size({0})")),
+    "abs": _row(
+        (_FLOATS, "abs_{t}({0})"),
+        (_SIGNED, "abs({0})"),
+        (("u32", "u64"), "{0}"),
+        (_COMPLEX, "complex_size({0})"),
+    ),
     "square": _row((_REAL, "{0} * {0}"), (_COMPLEX, "complex_product({0}, {0})")),
-    "reciprocal": _row((_FLOATS, "{t}(1) / {0}"),
-                       (_COMPLEX, "complex_quotient(vec2<f32>(1.0, 0.0), {0})")),
+    "reciprocal": _row(
+        (_FLOATS, "{t}(1) / {0}"), (_COMPLEX, "complex_quotient(vec2<f32>(1.0, 0.0), {0})")
+    ),
     "sqrt": _row((_FLOATS, "sqrt({0})"), (_COMPLEX, "complex_sqrt({0})")),
     "rsqrt": {"f32": "inverseSqrt({0})", "f64": "f64(1) / sqrt({0})"},
     **_calls("cbrt", "exp2", "expm1", "log2", "log10", "log1p", "tan", "asin", "acos", "atan"),
     **_calls("sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "lgamma", "digamma"),
     **_calls("sigmoid"),
-    **{name: _row((("f32",), f"{name}_f32({{0}})"), (_COMPLEX, f"complex_{name}({{0}})"))
-       for name in ("exp", "log", "sin", "cos")},
+    **{
+        name: _row((("f32",), f"{name}_f32({{0}})"), (_COMPLEX, f"complex_{name}({{0}})"))
+        for name in ("exp", "log", "sin", "cos")
+    },
     **{name: _row((_FLOATS, f"{name}({{0}})")) for name in ("ceil", "floor", "round", "trunc")},
     "conj": _row((_COMPLEX, "vec2<f32>({0}.x, negative_f32({0}.y))")),
     "real": _row((_COMPLEX, "{0}.x")),
     "imag": _row((_COMPLEX, "{0}.y")),
     "complex": _row((("f32",), "vec2<f32>({0}, {1})")),
-    "equal": {**_compared("equal", "==", "{0} == {1}"),
-              "vec2<f32>": "equal_f32({0}.x, {1}.x) && equal_f32({0}.y, {1}.y)"},
-    "not_equal": _row((_FLOATS, "!equal_{t}({0}, {1})"), ((*_WHOLE, "bool"), "{0} != {1}"),
-                      (_COMPLEX, "!(equal_f32({0}.x, {1}.x) && equal_f32({0}.y, {1}.y))")),
+    "equal": {
+        **_compared("equal", "==", "{0} == {1}"),
+        "vec2<f32>": "equal_f32({0}.x, {1}.x) && equal_f32({0}.y, {1}.y)",
+    },
+    "not_equal": _row(
+        (_FLOATS, "!equal_{t}({0}, {1})"),
+        ((*_WHOLE, "bool"), "{0} != {1}"),
+        (_COMPLEX, "!(equal_f32({0}.x, {1}.x) && equal_f32({0}.y, {1}.y))"),
+    ),
     "less": _compared("less", "<", "!{0} && {1}"),
     "less_equal": _compared("less_equal", "<=", "!{0} || {1}"),
     "greater": _compared("greater", ">", "{0} && !{1}"),
@@ -97,14 +113,18 @@ TABLE: dict[str, Row] = {
     "bitwise_not": _row((_WHOLE, "~{0}")),
     "shift_left": _row((_WHOLE, "shift_left_{t}({0}, {1})")),
     "shift_right": _row((_WHOLE, "shift_right_{t}({0}, {1})")),
-    "isnan": _row((_FLOATS, "is_nan_{t}({0})"),
-                  (_COMPLEX, "is_nan_f32({0}.x) || is_nan_f32({0}.y)")),
-    "isinf": _row((_FLOATS, "is_infinite_{t}({0})"),
-                  (_COMPLEX, "is_infinite_f32({0}.x) || is_infinite_f32({0}.y)")),
-    "isfinite": _row((_FLOATS, "is_finite_{t}({0})"),
-                     (_COMPLEX, "is_finite_f32({0}.x) && is_finite_f32({0}.y)")),
+    "isnan": _row(
+        (_FLOATS, "is_nan_{t}({0})"), (_COMPLEX, "is_nan_f32({0}.x) || is_nan_f32({0}.y)")
+    ),
+    "isinf": _row(
+        (_FLOATS, "is_infinite_{t}({0})"),
+        (_COMPLEX, "is_infinite_f32({0}.x) || is_infinite_f32({0}.y)"),
+    ),
+    "isfinite": _row(
+        (_FLOATS, "is_finite_{t}({0})"), (_COMPLEX, "is_finite_f32({0}.x) && is_finite_f32({0}.y)")
+    ),
     "signbit": _row((_FLOATS, "is_signed_{t}({0})")),
-}  # fmt: skip
+}
 
 # Ops that leave elements as they are: by size alone, in any dtype.
 MOVES = {

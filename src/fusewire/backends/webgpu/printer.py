@@ -126,10 +126,12 @@ def _lanes(page: Page) -> int:
     for axis in kernel.axes:
         point = point * axis.extent + Index(((axis, 1),))
     whole = all(
-        s in kernel.body and not s.guard and s.combine is None
+        s in kernel.body
+        and not s.guard
+        and s.combine is None
         and flatten(s.index, kernel.buffer(s.buffer).shape) == point
         for s in stores
-    )  # fmt: skip
+    )
     read = {b.name for b in kernel.reads} & set(small)
     if not small or read or not whole or len({*small.values()}) > 1:
         return 1

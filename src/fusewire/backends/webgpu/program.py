@@ -89,13 +89,17 @@ class Program:
             held["scratch"],
             [
                 Dispatch(
-                    d["kernel"], tuple(d["memories"]), tuple(d["params"]), tuple(d["groups"]),
-                    d["repeat"], d["times"],
+                    d["kernel"],
+                    tuple(d["memories"]),
+                    tuple(d["params"]),
+                    tuple(d["groups"]),
+                    d["repeat"],
+                    d["times"],
                 )
                 for d in held["dispatches"]
             ],
             held["mode"],
-        )  # fmt: skip
+        )
 
     @property
     def bytes(self) -> int:
@@ -118,9 +122,12 @@ class Writer:
     """Writes the program of a region."""
 
     def __init__(
-        self, region: Lowered, target: Target, weights: Container[str] = (),
+        self,
+        region: Lowered,
+        target: Target,
+        weights: Container[str] = (),
         tuned: Mapping[str, Target] = {},
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Constants whose digests are in ``weights`` come when it is loaded.
 
         Kernels whose keys are in ``tuned`` are printed for that target.

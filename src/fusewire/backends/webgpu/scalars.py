@@ -28,9 +28,13 @@ STEP = "i32(params[0].z)"
 # Ops that need no more of an element than its bits.
 _MOVES = ("where", "bitcast")
 _BOOLS: Mapping[str, str] = {
-    "add": "{0} || {1}", "maximum": "{0} || {1}", "logical_or": "{0} || {1}",
-    "multiply": "{0} && {1}", "minimum": "{0} && {1}", "logical_and": "{0} && {1}",
-}  # fmt: skip
+    "add": "{0} || {1}",
+    "maximum": "{0} || {1}",
+    "logical_or": "{0} || {1}",
+    "multiply": "{0} && {1}",
+    "minimum": "{0} && {1}",
+    "logical_and": "{0} && {1}",
+}
 
 
 def storage(of: DType, features: frozenset[str]) -> Storage:

@@ -97,15 +97,29 @@ def _over_depth(
     with page.block(f"for (var start = 0; start < {at.depth}; start += {at.deep})"):
         element = page.fresh("e")
         near = _bring(
-            page, found, 0, workgroup, at.tall * at.deep, element,
+            page,
+            found,
+            0,
+            workgroup,
+            at.tall * at.deep,
+            element,
             (f"high + {element} / {at.deep}", at.rows, f"start + {element} % {at.deep}", at.depth),
-        )  # fmt: skip
+        )
         element = page.fresh("e")
         far = _bring(
-            page, found, 1, workgroup, at.deep * at.broad, element,
-            (f"left + {element} % {at.broad}", at.columns, f"start + {element} / {at.broad}",
-             at.depth),
-        )  # fmt: skip
+            page,
+            found,
+            1,
+            workgroup,
+            at.deep * at.broad,
+            element,
+            (
+                f"left + {element} % {at.broad}",
+                at.columns,
+                f"start + {element} / {at.broad}",
+                at.depth,
+            ),
+        )
         page.line("workgroupBarrier();")
         with page.block(f"for (var k = 0; k < min({at.deep}, {at.depth} - start); k++)"):
             up, side = f"(row - high) * {at.deep} + k", f"k * {at.broad} + column - left"
@@ -118,9 +132,14 @@ def _over_depth(
 
 
 def _bring(
-    page: Page, found: Contraction, side: int, workgroup: int, count: int, element: str,
+    page: Page,
+    found: Contraction,
+    side: int,
+    workgroup: int,
+    count: int,
+    element: str,
     place: tuple[str, int, str, int],
-) -> str:  # fmt: skip
+) -> str:
     """Add what fills memory of the workgroup with a part of a factor; give its name."""
     body: Sequence[Statement] = (found.left, found.right)[side]
     axes: Sequence[Axis] = (found.rows, found.columns)[side]

@@ -68,8 +68,9 @@ def target_of(config: Config, device: Device) -> Target:
             tile = high, wide
         case other:
             raise OptionsError(f"tile={other}: it is two of {', '.join(map(str, TILES))}.")
-    return Target(features_of(device), widest, sizes["workgroup"], rows, tile, sizes["points"],
-                  sizes["depth"])  # fmt: skip
+    return Target(
+        features_of(device), widest, sizes["workgroup"], rows, tile, sizes["points"], sizes["depth"]
+    )
 
 
 def tuned(config: Config, device: Device) -> dict[str, Target]:

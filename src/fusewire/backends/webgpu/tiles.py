@@ -125,9 +125,14 @@ def multiply(
 
 
 def finish(
-    page: Page, found: Contraction, sums: list[list[str]], tiles: tuple[int, int],
-    ends: tuple[int, int], *, bounded: bool = False,
-) -> None:  # fmt: skip
+    page: Page,
+    found: Contraction,
+    sums: list[list[str]],
+    tiles: tuple[int, int],
+    ends: tuple[int, int],
+    *,
+    bounded: bool = False,
+) -> None:
     """Add what follows the sums, once for each: in a loop, so that its text is there once.
 
     ``bounded``: also the first row and column of a tile may lie beyond the end.

@@ -120,9 +120,14 @@ def client(threads: int | None = None) -> Client:
 
 
 def bind(
-    owner: Client, executables: Sequence[Any], weights: Sequence[Any], inputs: Sequence[Slot],
-    outputs: Sequence[Slot], spares: Sequence[int], waits: bool,
-) -> Callable[..., list[Array]]:  # fmt: skip
+    owner: Client,
+    executables: Sequence[Any],
+    weights: Sequence[Any],
+    inputs: Sequence[Slot],
+    outputs: Sequence[Slot],
+    spares: Sequence[int],
+    waits: bool,
+) -> Callable[..., list[Array]]:
     """Give a function from host arrays to host arrays, with the weights bound.
 
     With ``spares``, places of outputs that are written where earlier ones were, there is a second
@@ -155,9 +160,10 @@ def bind(
 
 
 def _sparing(
-    plain: Callable[..., list[Any]], again: Callable[..., list[Any]],
+    plain: Callable[..., list[Any]],
+    again: Callable[..., list[Any]],
     kinds: Sequence[tuple[Hashable, int]],
-) -> Callable[..., list[Any]]:  # fmt: skip
+) -> Callable[..., list[Any]]:
     """Call one or the other: whether the pool has an array of every kind decides."""
 
     def call(*arguments: Array) -> list[Any]:
@@ -174,23 +180,47 @@ def _sparing(
     return call
 
 
+def _fast_path(
+    owner: Client,
+    executable: Any,
+    weights: Sequence[Any],
+    count: int,
+    outputs: Sequence[Slot],
+    structure: Any,
+) -> Any:
+    """Describe an executable of ``count`` arguments to jax's dispatch in C++."""
+    from jax._src.interpreters import pxla
+
+    return pxla.MeshExecutableFastpathData(
+        executable,
+        structure,
+        [owner.sharding] * count,
+        [owner.sharding] * len(outputs),
+        [ShapedArray(slot.dims, edge(slot.dtype)) for slot in outputs],
+        [True] * len(outputs),
+        [True] * count,
+        [None] * count,
+        tuple(weights),
+    )
+
+
 def _entry(
-    owner: Client, executable: Any, weights: Sequence[Any], inputs: Sequence[Slot],
-    outputs: Sequence[Slot], spares: Sequence[Slot] = (),
-) -> Callable[..., list[Any]]:  # fmt: skip
+    owner: Client,
+    executable: Any,
+    weights: Sequence[Any],
+    inputs: Sequence[Slot],
+    outputs: Sequence[Slot],
+    spares: Sequence[Slot] = (),
+) -> Callable[..., list[Any]]:
     """Make what a jitted function is inside: a call from host arrays to jax arrays, in C++."""
     from jax._src import tree_util
     from jax._src.interpreters import pxla
     from jaxlib import _jax
 
     registry = tree_util.dispatch_registry
+    structure = registry.flatten([0] * len(outputs), None)[1]
     count = len(weights) + len(inputs) + len(spares)
-    found = [ShapedArray(slot.dims, edge(slot.dtype)) for slot in outputs]
-    fast = pxla.MeshExecutableFastpathData(
-        executable, registry.flatten([0] * len(outputs), None)[1], [owner.sharding] * count,
-        [owner.sharding] * len(outputs), found, [True] * len(outputs), [True] * count,
-        [None] * count, tuple(weights),
-    )  # fmt: skip
+    fast = _fast_path(owner, executable, weights, count, outputs, structure)
 
     def slowly(*arguments: Any) -> list[Any]:
         """Run a signature that was not seen yet, or under ``jax.disable_jit``."""
@@ -201,9 +231,15 @@ def _entry(
         return [arrays[0] for arrays in results]
 
     call: Callable[..., list[Any]] = _jax.pjit(
-        "fusewire", slowly, lambda *arguments: (slowly(*arguments), fast, False), [], [],
-        pxla.JitGlobalCppCacheKeys(), registry, pxla.cc_shard_arg,
-    )  # fmt: skip
+        "fusewire",
+        slowly,
+        lambda *arguments: (slowly(*arguments), fast, False),
+        [],
+        [],
+        pxla.JitGlobalCppCacheKeys(),
+        registry,
+        pxla.cc_shard_arg,
+    )
     return call
 
 

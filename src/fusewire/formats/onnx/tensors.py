@@ -24,8 +24,13 @@ from fusewire.ir.types import TensorType
 EXTERNAL = 1
 MOST_ELEMENTS = 2**63 - 1
 _FIELDS = (
-    "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data",
-)  # fmt: skip
+    "float_data",
+    "int32_data",
+    "string_data",
+    "int64_data",
+    "double_data",
+    "uint64_data",
+)
 # Where elements of a dtype are when they are no raw bytes; int32_data otherwise.
 _HOMES = {
     dtypes.float32: "float_data",

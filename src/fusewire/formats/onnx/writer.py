@@ -61,8 +61,9 @@ def emit(
     model keeps all names of values and constants too.
     """
     inputs, outputs = names or (
-        [v.name or f"input{i}" for i, v in enumerate(graph.inputs)], graph.output_names,
-    )  # fmt: skip
+        [v.name or f"input{i}" for i, v in enumerate(graph.inputs)],
+        graph.output_names,
+    )
     model = Model(target, table, taken={*inputs, *outputs})
     _require_different(graph, inputs, outputs)
     if functions is not None:

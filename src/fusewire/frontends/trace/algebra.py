@@ -96,16 +96,22 @@ def _kron(trace: Recording, a: Any, b: Any) -> Any:
 
 @TABLE.row(np.cross, np.linalg.cross)
 def _cross(
-    trace: Recording, a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1,
+    trace: Recording,
+    a: Any,
+    b: Any,
+    axisa: int = -1,
+    axisb: int = -1,
+    axisc: int = -1,
     axis: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     axisa, axisb, axisc = (axisa, axisb, axisc) if axis is None else (axis,) * 3
     x = xp.moveaxis(strong(trace, a), axisa, -1)
     y = xp.moveaxis(strong(trace, b), axisb, -1)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
         raise refusal("np.cross can be traced for vectors of size 3.")
-    found = xp.stack([x[..., i] * y[..., j] - x[..., j] * y[..., i]
-                      for i, j in ((1, 2), (2, 0), (0, 1))], -1)  # fmt: skip
+    found = xp.stack(
+        [x[..., i] * y[..., j] - x[..., j] * y[..., i] for i, j in ((1, 2), (2, 0), (0, 1))], -1
+    )
     return xp.moveaxis(found, -1, axisc)
 
 
@@ -192,9 +198,12 @@ def _qr(trace: Recording, a: Any, mode: str = "reduced") -> Any:
 
 @TABLE.row(np.linalg.svd)
 def _svd(
-    trace: Recording, a: Any, full_matrices: bool = True, compute_uv: bool = True,
+    trace: Recording,
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
     hermitian: bool = False,
-) -> Any:  # fmt: skip
+) -> Any:
     x = _inexact(trace, a)
     if not compute_uv:
         return trace.op(ops.svd, x)[1]

@@ -21,7 +21,7 @@ from fusewire.frontends.trace import (
     ordering,
     reductions,
     selection,
-)  # fmt: skip
+)
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.sizes import Size
 from fusewire.frontends.trace.table import Row, promoted

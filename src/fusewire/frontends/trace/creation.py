@@ -24,9 +24,14 @@ TABLE = Table()
 
 @TABLE.row(np.array, takes_known=True)
 def _array(
-    trace: Recording, object_: Any, dtype: Any = None, *, copy: bool | None = True,
-    ndmin: int = 0, **more: Any,
-) -> Any:  # fmt: skip
+    trace: Recording,
+    object_: Any,
+    dtype: Any = None,
+    *,
+    copy: bool | None = True,
+    ndmin: int = 0,
+    **more: Any,
+) -> Any:
     x = _asarray(trace, object_, dtype)
     if copy and x is object_:
         x = xp.copy(x)
@@ -34,8 +39,12 @@ def _array(
 
 
 @TABLE.row(
-    np.asarray, np.asanyarray, np.asarray_chkfinite, np.require, takes_known=True,
-)  # fmt: skip
+    np.asarray,
+    np.asanyarray,
+    np.asarray_chkfinite,
+    np.require,
+    takes_known=True,
+)
 def _asarray(trace: Recording, a: Any, dtype: Any = None, *args: Any, **more: Any) -> Any:
     x = strong(trace, a)
     if x.is_scalar:
@@ -95,25 +104,44 @@ def _like(trace: Recording, a: Any, value: Any, dtype: Any, shape: Any) -> Any:
 
 @TABLE.row(np.zeros_like, np.empty_like, takes_known=True)
 def _zeros_like(
-    trace: Recording, a: Any, dtype: Any = None, order: str = "K", subok: bool = True,
-    shape: Any = None, *, device: Any = None,
-) -> Any:  # fmt: skip
+    trace: Recording,
+    a: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Any:
     return _like(trace, a, 0, dtype, shape)
 
 
 @TABLE.row(np.ones_like, takes_known=True)
 def _ones_like(
-    trace: Recording, a: Any, dtype: Any = None, order: str = "K", subok: bool = True,
-    shape: Any = None, *, device: Any = None,
-) -> Any:  # fmt: skip
+    trace: Recording,
+    a: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Any:
     return _like(trace, a, 1, dtype, shape)
 
 
 @TABLE.row(np.full_like, takes_known=True)
 def _full_like(
-    trace: Recording, a: Any, fill_value: Any, dtype: Any = None, order: str = "K",
-    subok: bool = True, shape: Any = None, *, device: Any = None,
-) -> Any:  # fmt: skip
+    trace: Recording,
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
+) -> Any:
     return _like(trace, a, fill_value, dtype, shape)
 
 
@@ -134,9 +162,17 @@ def _arange(
 
 @TABLE.row(np.linspace)
 def _linspace(
-    trace: Recording, start: Any, stop: Any, num: Any = 50, endpoint: bool = True,
-    retstep: bool = False, dtype: Any = None, axis: int = 0, *, device: Any = None,
-) -> Any:  # fmt: skip
+    trace: Recording,
+    start: Any,
+    stop: Any,
+    num: Any = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
     low, high = strong(trace, start) * 1.0, strong(trace, stop) * 1.0
     numpy = trace.rebinder(np)
     count = numpy.maximum(num - 1, 1) if endpoint else num
@@ -144,8 +180,9 @@ def _linspace(
     places = numpy.arange(num).reshape((-1,) + (1,) * xp.ndim(step))
     found = places * step + low
     if endpoint:
-        found = xp.where((places == num - 1) & (num > 1 if isinstance(num, int) else True),
-                         high, found)  # fmt: skip
+        found = xp.where(
+            (places == num - 1) & (num > 1 if isinstance(num, int) else True), high, found
+        )
     found = xp.moveaxis(found, 0, axis)
     found = found if dtype is None else found.astype(dtype)
     return (found, step) if retstep else found

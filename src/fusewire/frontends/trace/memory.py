@@ -22,7 +22,7 @@ from fusewire.frontends.trace.views import (
     is_known,
     reshaped,
     widened,
-)  # fmt: skip
+)
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 

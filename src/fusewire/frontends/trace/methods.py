@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
 
 _REDUCES: dict[str, Any] = {
-    "add": np.sum, "multiply": np.prod, "maximum": np.max, "minimum": np.min,
-    "logical_and": np.all, "logical_or": np.any,
-}  # fmt: skip
+    "add": np.sum,
+    "multiply": np.prod,
+    "maximum": np.max,
+    "minimum": np.min,
+    "logical_and": np.all,
+    "logical_or": np.any,
+}
 _ACCUMULATES: dict[str, Any] = {"add": np.cumsum, "multiply": np.cumprod}
 _SCATTERS = {"add": "add", "multiply": "multiply", "maximum": "max", "minimum": "min"}
 

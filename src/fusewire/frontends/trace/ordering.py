@@ -17,7 +17,7 @@ from fusewire.frontends.trace.table import (
     result_dtype,
     strong,
     xp,
-)  # fmt: skip
+)
 from fusewire.ir.dims import unbacked
 
 if TYPE_CHECKING:
@@ -77,16 +77,27 @@ def _searchsorted(trace: Recording, a: Any, v: Any, side: str = "left", sorter: 
 
 @TABLE.row(np.unique)
 def _unique(
-    trace: Recording, ar: Any, return_index: bool = False, return_inverse: bool = False,
-    return_counts: bool = False, axis: Any = None, *, equal_nan: bool = True, sorted: bool = True,  # noqa: A002
-) -> Any:  # fmt: skip
+    trace: Recording,
+    ar: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: Any = None,
+    *,
+    equal_nan: bool = True,
+    sorted: bool = True,  # noqa: A002
+) -> Any:
     x = strong(trace, ar)
     flat = x.ravel() if axis is None else x
     found = trace.op(ops.unique, flat, axis=None if axis is None else axis_of(axis, x.ndim))
     values, first, inverse, counts = found
     inverse = inverse.reshape(x.shape) if axis is None else inverse
-    wanted = ((True, values), (return_index, first), (return_inverse, inverse),
-              (return_counts, counts))  # fmt: skip
+    wanted = (
+        (True, values),
+        (return_index, first),
+        (return_inverse, inverse),
+        (return_counts, counts),
+    )
     kept = tuple(array for asked, array in wanted if asked)
     return kept if len(kept) > 1 else values
 
@@ -103,9 +114,13 @@ def _bincount(trace: Recording, x: Any, /, weights: Any = None, minlength: Any =
 
 @TABLE.row(np.histogram)
 def _histogram(
-    trace: Recording, a: Any, bins: Any = 10, range: Any = None, density: Any = None,  # noqa: A002
+    trace: Recording,
+    a: Any,
+    bins: Any = 10,
+    range: Any = None,  # noqa: A002
+    density: Any = None,
     weights: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     x = strong(trace, a).ravel()
     if isinstance(bins, str):
         raise refusal("np.histogram needs a number of bins, or their edges.")
@@ -146,9 +161,14 @@ def _percentile(trace: Recording, a: Any, q: Any, *args: Any, **more: Any) -> An
 
 @TABLE.row(np.quantile)
 def _quantile(
-    trace: Recording, a: Any, q: Any, axis: Any = None, overwrite_input: bool = False,
-    method: str = "linear", keepdims: Any = False,
-) -> Any:  # fmt: skip
+    trace: Recording,
+    a: Any,
+    q: Any,
+    axis: Any = None,
+    overwrite_input: bool = False,
+    method: str = "linear",
+    keepdims: Any = False,
+) -> Any:
     x, part = strong(trace, a), trace.array(q).known
     if part is None:
         raise refusal("Quantiles must be known while tracing: np.quantile(x, 0.9).")

@@ -17,7 +17,7 @@ from fusewire.frontends.trace.table import (
     result_dtype,
     strong,
     xp,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
@@ -46,9 +46,15 @@ def _reduction(function: Any, op: Any, combine: Any, neutral: Any = None) -> Any
 
     @TABLE.row(function)
     def handler(
-        trace: Recording, a: Any, axis: Any = None, dtype: Any = None, *, keepdims: Any = False,
-        initial: Any = _NONE, where: Any = True,
-    ) -> Any:  # fmt: skip
+        trace: Recording,
+        a: Any,
+        axis: Any = None,
+        dtype: Any = None,
+        *,
+        keepdims: Any = False,
+        initial: Any = _NONE,
+        where: Any = True,
+    ) -> Any:
         x = truth(strong(trace, a)) if is_logic else strong(trace, a)
         if widens:
             x = x.astype(result_dtype(function, x, dtype=dtype).numpy, copy=False)
@@ -78,9 +84,14 @@ TABLE.rows |= {np.amax: TABLE.rows[np.max], np.amin: TABLE.rows[np.min]}
 
 @TABLE.row(np.mean)
 def _mean(
-    trace: Recording, a: Any, axis: Any = None, dtype: Any = None, *, keepdims: Any = False,
+    trace: Recording,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    *,
+    keepdims: Any = False,
     where: Any = True,
-) -> Any:  # fmt: skip
+) -> Any:
     x = strong(trace, a)
     of = result_dtype(np.mean, x, dtype=dtype)
     if where is not True and is_given(where):
@@ -94,9 +105,17 @@ def _mean(
 
 @TABLE.row(np.var)
 def _var(
-    trace: Recording, a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, *,
-    keepdims: Any = False, where: Any = True, mean: Any = _NONE, correction: Any = _NONE,
-) -> Any:  # fmt: skip
+    trace: Recording,
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    ddof: Any = 0,
+    *,
+    keepdims: Any = False,
+    where: Any = True,
+    mean: Any = _NONE,
+    correction: Any = _NONE,
+) -> Any:
     x = strong(trace, a)
     less = correction if is_given(correction) else ddof
     of = result_dtype(np.mean, x, dtype=dtype)
@@ -157,9 +176,14 @@ def _count_nonzero(trace: Recording, a: Any, axis: Any = None, *, keepdims: bool
 
 @TABLE.row(np.average)
 def _average(
-    trace: Recording, a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *,
+    trace: Recording,
+    a: Any,
+    axis: Any = None,
+    weights: Any = None,
+    returned: bool = False,
+    *,
     keepdims: Any = False,
-) -> Any:  # fmt: skip
+) -> Any:
     x = strong(trace, a)
     if weights is None:
         found = xp.mean(x, axis, keepdims=keepdims)

@@ -36,9 +36,15 @@ def _where(trace: Recording, condition: Any, x: Any = None, y: Any = None, /) ->
 
 @TABLE.row(np.clip)
 def _clip(
-    trace: Recording, a: Any, a_min: Any = _NONE, a_max: Any = _NONE, *, min: Any = _NONE,  # noqa: A002
-    max: Any = _NONE, **more: Any,  # noqa: A002
-) -> Any:  # fmt: skip
+    trace: Recording,
+    a: Any,
+    a_min: Any = _NONE,
+    a_max: Any = _NONE,
+    *,
+    min: Any = _NONE,  # noqa: A002
+    max: Any = _NONE,  # noqa: A002
+    **more: Any,
+) -> Any:
     low, high = (new if is_given(new) else old for new, old in ((min, a_min), (max, a_max)))
     x, low, high = (trace.array(v) if is_given(v) else None for v in (a, low, high))
     assert x is not None
@@ -208,9 +214,14 @@ def _fill_diagonal(trace: Recording, a: Any, val: Any, wrap: bool = False) -> No
 
 @TABLE.row(np.isin)
 def _isin(
-    trace: Recording, element: Any, test_elements: Any, assume_unique: bool = False,
-    invert: bool = False, *, kind: Any = None,
-) -> Any:  # fmt: skip
+    trace: Recording,
+    element: Any,
+    test_elements: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    kind: Any = None,
+) -> Any:
     x, others = strong(trace, element), strong(trace, test_elements).ravel()
     found = xp.any(x[..., None] == others, -1)
     return ~found if invert else found
@@ -218,9 +229,14 @@ def _isin(
 
 @TABLE.row(np.interp)
 def _interp(
-    trace: Recording, x: Any, xp_: Any, fp: Any, left: Any = None, right: Any = None,
+    trace: Recording,
+    x: Any,
+    xp_: Any,
+    fp: Any,
+    left: Any = None,
+    right: Any = None,
     period: Any = None,
-) -> Any:  # fmt: skip
+) -> Any:
     if period is not None:
         raise refusal("np.interp with a period cannot be traced. Use x % period and padded ends.")
     at, ends, heights = (strong(trace, v).astype(np.float64) for v in (x, xp_, fp))

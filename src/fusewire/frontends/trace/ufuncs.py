@@ -113,10 +113,13 @@ _BUILDS: dict[str, Build] = {
     "rad2deg": lambda x: ops.multiply(x, 180 / np.pi),
     "degrees": lambda x: ops.multiply(x, 180 / np.pi),
     "divmod": lambda x, y: (ops.floor_divide(x, y), ops.remainder(x, y)),
-    "modf": lambda x: (ops.copysign(ops.where(ops.isinf(x), 0.0, ops.subtract(x, ops.trunc(x))), x),
-                       ops.trunc(x)),
+    "modf": lambda x: (
+        ops.copysign(ops.where(ops.isinf(x), 0.0, ops.subtract(x, ops.trunc(x))), x),
+        ops.trunc(x),
+    ),
     "logaddexp2": lambda x, y: ops.divide(
-        ops.logaddexp(ops.multiply(x, np.log(2.0)), ops.multiply(y, np.log(2.0))), np.log(2.0)),
+        ops.logaddexp(ops.multiply(x, np.log(2.0)), ops.multiply(y, np.log(2.0))), np.log(2.0)
+    ),
     "ldexp": lambda x, i: ops.multiply(x, ops.exp2(ops.cast(i, dtype=x.tensor.dtype))),
     "spacing": lambda x: ops.subtract(ops.nextafter(x, ops.copysign(np.inf, x)), x),
     "matmul": _matmul,
@@ -125,7 +128,7 @@ _BUILDS: dict[str, Build] = {
     "vecdot": lambda x, y: _squeezed(_squeezed(_matmul(_row(x), _column(y)), -1), -1),
     "matvec": lambda x, y: _squeezed(_matmul(x, _column(y)), -1),
     "vecmat": lambda x, y: _squeezed(_matmul(_row(x), y), -2),
-}  # fmt: skip
+}
 
 
 def supported() -> list[str]:

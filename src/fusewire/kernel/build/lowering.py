@@ -271,9 +271,13 @@ def _needed(statements: Sequence[Statement], wanted: set[str]) -> tuple[list[Sta
                 continue
             body, wanted = _needed(statement.body, wanted | {*statement.values})
             statement = Fold(
-                statement.names, statement.dtypes, statement.combine, statement.axes,
-                tuple(body), statement.values,
-            )  # fmt: skip
+                statement.names,
+                statement.dtypes,
+                statement.combine,
+                statement.axes,
+                tuple(body),
+                statement.values,
+            )
         elif isinstance(statement, Loop):
             wanted = wanted | {c.next for c in statement.carries}
             body, wanted = _needed(statement.body, wanted)

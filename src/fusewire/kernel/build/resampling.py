@@ -43,9 +43,13 @@ def _taps(node: Node, axis: int) -> _Taps | None:
     cubic = node.attrs["cubic_a"]
     assert isinstance(cubic, float | int)
     elements, weights = taps_of(
-        found, places, str(node.attrs["mode"]), cubic, bool(node.attrs["antialias"]),
+        found,
+        places,
+        str(node.attrs["mode"]),
+        cubic,
+        bool(node.attrs["antialias"]),
         bool(node.attrs["exclude_outside"]),
-    )  # fmt: skip
+    )
     used = (weights != 0).any(0)
     used[0] |= not used.any()
     return _Taps(elements[:, used].clip(0, size - 1).astype(np.int32), weights[:, used])

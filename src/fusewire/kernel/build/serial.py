@@ -28,8 +28,12 @@ _RUNNING: dict[str, Combine] = {
     "cummin": "minimum",
 }
 _WRITES: dict[str, Combine | None] = {
-    "set": None, "add": "add", "multiply": "multiply", "max": "maximum", "min": "minimum",
-}  # fmt: skip
+    "set": None,
+    "add": "add",
+    "multiply": "multiply",
+    "max": "maximum",
+    "min": "minimum",
+}
 
 
 def _axes(shape: tuple[int, ...]) -> tuple[Axis, ...]:

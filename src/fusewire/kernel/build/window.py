@@ -40,9 +40,12 @@ class Sliding:
         pairs = ((0, 0),) * len(sizes) if padding is None else padding
         assert isinstance(pairs, tuple)
         return Sliding(
-            tuple(sizes), given("strides"), tuple(ints(pair) for pair in pairs),
-            given("dilations"), given("input_dilations"),
-        )  # fmt: skip
+            tuple(sizes),
+            given("strides"),
+            tuple(ints(pair) for pair in pairs),
+            given("dilations"),
+            given("input_dilations"),
+        )
 
     def cells(
         self, places: Sequence[Index], offsets: Sequence[Index], dims: Sequence[int]

@@ -93,10 +93,12 @@ _neutral(bitwise_xor, 0, True, "No bit is flipped.")
 
 
 @TABLE.rule(
-    "multiply-by-zero", "multiply", "bitwise_and",
+    "multiply-by-zero",
+    "multiply",
+    "bitwise_and",
     because="An int times 0 is 0.",
     example=on(lambda x: multiply(x, 0), "int8[n]"),
-)  # fmt: skip
+)
 def _by_zero(node: Node, facts: Facts) -> Outcome:
     of = node.outputs[0].tensor.dtype
     if not any(splat(v) == 0 for v in node.operands):
@@ -107,10 +109,12 @@ def _by_zero(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "minus-itself", "subtract", "bitwise_xor",
+    "minus-itself",
+    "subtract",
+    "bitwise_xor",
     because="An int less itself is 0.",
     example=on(lambda x: subtract(x, x), "uint8[n]"),
-)  # fmt: skip
+)
 def _minus_itself(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     if x is not y:
@@ -121,20 +125,28 @@ def _minus_itself(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "both-the-same", "maximum", "minimum", "bitwise_and", "bitwise_or", "logical_and", "logical_or",
+    "both-the-same",
+    "maximum",
+    "minimum",
+    "bitwise_and",
+    "bitwise_or",
+    "logical_and",
+    "logical_or",
     because="Of two equal values either will do, NaN too.",
     example=on(lambda x: maximum(x, x), "T[n]"),
-)  # fmt: skip
+)
 def _same(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     return x if x is y else None
 
 
 @TABLE.rule(
-    "times-minus-one", "multiply", "divide",
+    "times-minus-one",
+    "multiply",
+    "divide",
     because="-1 * x and x / -1 are -x.",
     example=on(lambda x: multiply(x, -1), "T[n]"),
-)  # fmt: skip
+)
 def _minus_one(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     if not x.tensor.dtype.is_signed:
@@ -146,10 +158,11 @@ def _minus_one(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "zero-minus", "subtract",
+    "zero-minus",
+    "subtract",
     because="0 - x is -x of ints, -0.0 - x of floats.",
     example=on(lambda x: subtract(constant(np.array(0, x.tensor.dtype.numpy)), x), "int32[n]"),
-)  # fmt: skip
+)
 def _zero_minus(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     of = y.tensor.dtype
@@ -163,20 +176,22 @@ def _zero_minus(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "one-over", "divide",
+    "one-over",
+    "divide",
     because="One divided by x is the reciprocal.",
     example=on(lambda x: divide(constant(np.array(1, x.tensor.dtype.numpy)), x), "T[n]"),
-)  # fmt: skip
+)
 def _one_over(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     return reciprocal(y) if is_number(x, 1.0) and y.type == node.outputs[0].type else None
 
 
 @TABLE.rule(
-    "divide-by-power-of-two", "divide",
+    "divide-by-power-of-two",
+    "divide",
     because="The reciprocal of a power of two is exact, so both round the same number.",
     example=on(lambda x: divide(x, 8.0), "T[n]"),
-)  # fmt: skip
+)
 def _power_of_two(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     divisor, of = splat(y), y.tensor.dtype
@@ -197,11 +212,12 @@ _POWERS: dict[float, Callable[[Value], Value]] = {
 
 
 @TABLE.rule(
-    "small-power", "power",
+    "small-power",
+    "power",
     because="These powers are ops of their own, which round once.",
     example=on(lambda x: power(x, 2), "T[n]"),
     exact=False,
-)  # fmt: skip
+)
 def _small_power(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     number = splat(y)
@@ -226,10 +242,13 @@ _COMPOSED: dict[tuple[str, str], tuple[Op[Value], Op[Value]]] = {
 
 
 @TABLE.rule(
-    "constants-compose", "add", "subtract", "multiply",
+    "constants-compose",
+    "add",
+    "subtract",
+    "multiply",
     because="Ints wrap, so sums and products may be taken in any order.",
     example=on(lambda x: subtract(add(x, 7), np.full(3, 9, x.tensor.dtype.numpy)), "int8[n, 3]"),
-)  # fmt: skip
+)
 def _compose(node: Node, facts: Facts) -> Outcome:
     x, second = node.operands
     inner = maker(x, "add", "subtract", "multiply")

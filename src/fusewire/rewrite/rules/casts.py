@@ -39,20 +39,23 @@ def holds(wide: DType, of: DType) -> bool:
 
 
 @TABLE.rule(
-    "cast-to-the-same", "cast", "bitcast",
+    "cast-to-the-same",
+    "cast",
+    "bitcast",
     because="It has that dtype already.",
     example=on(lambda x: cast(x, dtype="float32"), "float32[n]"),
-)  # fmt: skip
+)
 def _same(node: Node, facts: Facts) -> Outcome:
     x = node.operands[0]
     return x if x.type == node.outputs[0].type else None
 
 
 @TABLE.rule(
-    "cast-twice", "cast",
+    "cast-twice",
+    "cast",
     because="The dtype between holds every value, so going through it changes nothing.",
     example=on(lambda x: cast(cast(x, dtype="float64"), dtype="int32"), "T[n]"),
-)  # fmt: skip
+)
 def _cast_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "cast")
     if inner is None:
@@ -70,10 +73,11 @@ def _cast_twice(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "bitcast-twice", "bitcast",
+    "bitcast-twice",
+    "bitcast",
     because="The bits are the same all the way.",
     example=on(lambda x: bitcast(bitcast(x, dtype="int32"), dtype="uint32"), "float32[n]"),
-)  # fmt: skip
+)
 def _bitcast_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "bitcast")
     return bitcast(inner.inputs[0], dtype=node.attrs["dtype"]) if inner else None

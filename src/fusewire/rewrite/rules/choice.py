@@ -20,16 +20,21 @@ from fusewire.rewrite.rules.algebra import full_like
 
 TABLE = Table("choice")
 _OPPOSITE = {
-    "equal": "not_equal", "not_equal": "equal", "less": "greater_equal",
-    "greater_equal": "less", "greater": "less_equal", "less_equal": "greater",
-}  # fmt: skip
+    "equal": "not_equal",
+    "not_equal": "equal",
+    "less": "greater_equal",
+    "greater_equal": "less",
+    "greater": "less_equal",
+    "less_equal": "greater",
+}
 
 
 @TABLE.rule(
-    "compare-with-itself", *_OPPOSITE,
+    "compare-with-itself",
+    *_OPPOSITE,
     because="An int is equal to itself, and nothing is less than itself.",
     example=on(lambda x: equal(x, x), "int32[n]"),
-)  # fmt: skip
+)
 def _itself(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     if x is not y:
@@ -42,10 +47,11 @@ def _itself(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "not-compared", "logical_not",
+    "not-compared",
+    "logical_not",
     because="The opposite of a comparison is a comparison.",
     example=on(lambda x, y: logical_not(equal(x, y)), "T[n]", "T[n]"),
-)  # fmt: skip
+)
 def _opposite(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], *_OPPOSITE)
     if inner is None:
@@ -61,16 +67,23 @@ def _called(op: str, *operands: Value | None, **attrs: Any) -> Value:
     return found
 
 
-_LOGIC = {("logical_and", True): None, ("logical_and", False): False,
-          ("logical_or", False): None, ("logical_or", True): True,
-          ("logical_xor", False): None}  # fmt: skip
+_LOGIC = {
+    ("logical_and", True): None,
+    ("logical_and", False): False,
+    ("logical_or", False): None,
+    ("logical_or", True): True,
+    ("logical_xor", False): None,
+}
 
 
 @TABLE.rule(
-    "logic-with-constant", "logical_and", "logical_or", "logical_xor",
+    "logic-with-constant",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
     because="A constant decides, or leaves it to the other operand.",
     example=on(lambda x: logical_and(logical_or(x, False), False), "bool[n]"),
-)  # fmt: skip
+)
 def _logic(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     for kept, other in ((x, y), (y, x)):
@@ -83,10 +96,11 @@ def _logic(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "where-decided", "where",
+    "where-decided",
+    "where",
     because="The condition is the same everywhere, or both sides are.",
     example=on(lambda x, y: where(constant(np.array([True])), x, y), "T[n]", "T[3, 1]"),
-)  # fmt: skip
+)
 def _decided(node: Node, facts: Facts) -> Outcome:
     condition, x, y = node.operands
     known = splat(condition)
@@ -96,10 +110,11 @@ def _decided(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "where-not", "where",
+    "where-not",
+    "where",
     because="Swapping the sides undoes the not.",
     example=on(lambda c, x, y: where(logical_not(c), x, y), "bool[n]", "T[n]", "T[1]"),
-)  # fmt: skip
+)
 def _where_not(node: Node, facts: Facts) -> Outcome:
     condition, x, y = node.operands
     inner = maker(condition, "logical_not")
@@ -107,10 +122,11 @@ def _where_not(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "where-true-false", "where",
+    "where-true-false",
+    "where",
     because="The condition is the answer.",
     example=on(lambda c: where(c, np.array(True), np.array(False)), "bool[n]"),
-)  # fmt: skip
+)
 def _true_false(node: Node, facts: Facts) -> Outcome:
     condition, x, y = node.operands
     if x.tensor.dtype is not bool_ or (splat(x), splat(y)) != (True, False):
@@ -119,10 +135,12 @@ def _true_false(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "limit-twice", "maximum", "minimum",
+    "limit-twice",
+    "maximum",
+    "minimum",
     because="The tighter of two constant limits is the one that counts.",
     example=on(lambda x: maximum(maximum(x, 1), 2), "T[n]"),
-)  # fmt: skip
+)
 def _limit(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     inner = maker(x, node.op)
@@ -150,10 +168,11 @@ def _bounds(node: Node) -> tuple[Any, Any] | None:
 
 
 @TABLE.rule(
-    "clip-twice", "clip",
+    "clip-twice",
+    "clip",
     because="What both limits leave is one range, its ends limited by the outer one.",
     example=on(lambda x: clip(clip(x, 1, 5), 2, 7), "T[n]"),
-)  # fmt: skip
+)
 def _clip_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "clip")
     if inner is None or inner.operands[0].type != node.outputs[0].type:
@@ -169,10 +188,11 @@ def _clip_twice(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "clip-of-nothing", "clip",
+    "clip-of-nothing",
+    "clip",
     because="Limits that no number passes change nothing.",
     example=on(lambda x: clip(x, -math.inf, math.inf), "float32[n]"),
-)  # fmt: skip
+)
 def _no_limit(node: Node, facts: Facts) -> Outcome:
     of = node.outputs[0].tensor.dtype
     low, high = (-math.inf, math.inf) if of.is_float else of.range
@@ -183,11 +203,20 @@ def _no_limit(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "swap-constant-right", "add", "multiply", "equal", "not_equal", "logical_and", "logical_or",
-    "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "swap-constant-right",
+    "add",
+    "multiply",
+    "equal",
+    "not_equal",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
     because="Rules look for constants on the right.",
     example=on(lambda x: equal(constant(np.array(1, x.tensor.dtype.numpy)), x), "T[n]"),
-)  # fmt: skip
+)
 def _swap(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     if x.constant is None or y.constant is not None:

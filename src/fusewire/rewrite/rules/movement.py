@@ -32,11 +32,22 @@ def perm_of(node: Node) -> tuple[int, ...]:
 
 
 @TABLE.rule(
-    "nothing-moves", "reshape", "transpose", "broadcast_to", "slice", "pad", "tile", "repeat",
-    "flip", "roll", "concat", "squeeze", "expand_dims",
+    "nothing-moves",
+    "reshape",
+    "transpose",
+    "broadcast_to",
+    "slice",
+    "pad",
+    "tile",
+    "repeat",
+    "flip",
+    "roll",
+    "concat",
+    "squeeze",
+    "expand_dims",
     because="Every element stays where it is.",
     example=on(lambda x: transpose(reshape(x, shape=x.tensor.shape), perm=(0, 1)), "T[n, 3]"),
-)  # fmt: skip
+)
 def _nothing(node: Node, facts: Facts) -> Outcome:
     x, attrs = node.operands[0], node.attrs
     if x.type != node.outputs[0].type:
@@ -63,29 +74,32 @@ def _turned(node: Node) -> Sequence[int]:
 
 
 @TABLE.rule(
-    "one-spelling", *SPELLINGS,
+    "one-spelling",
+    *SPELLINGS,
     because="A reshape or a broadcast by another name: one name makes them meet.",
     example=on(lambda x: expand_dims(x, axes=(0, -1)), "T[n, 3]"),
-)  # fmt: skip
+)
 def _spelling(node: Node, facts: Facts) -> Outcome:
     return inline(get_op(node.op).expansion(node), node.operands)
 
 
 @TABLE.rule(
-    "reshape-twice", "reshape",
+    "reshape-twice",
+    "reshape",
     because="Only the last shape counts.",
     example=on(lambda x: reshape(reshape(x, shape=(6, 2)), shape=(4, 3)), "T[3, 4]"),
-)  # fmt: skip
+)
 def _reshape_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "reshape")
     return reshape(inner.inputs[0], shape=node.attrs["shape"]) if inner else None
 
 
 @TABLE.rule(
-    "transpose-twice", "transpose",
+    "transpose-twice",
+    "transpose",
     because="Two orders of axes, one after the other, are one order.",
     example=on(lambda x: transpose(transpose(x, perm=(2, 0, 1)), perm=(2, 1, 0)), "T[n, 3, 2]"),
-)  # fmt: skip
+)
 def _transpose_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "transpose")
     if inner is None:
@@ -95,10 +109,11 @@ def _transpose_twice(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "transpose-of-ones", "transpose",
+    "transpose-of-ones",
+    "transpose",
     because="Axes of size 1 may stand anywhere: the elements keep their order.",
     example=on(lambda x: transpose(x, perm=(1, 0, 2)), "T[n, 1, 3]"),
-)  # fmt: skip
+)
 def _ones(node: Node, facts: Facts) -> Outcome:
     x, perm = node.operands[0], perm_of(node)
     moved = [axis for axis in perm if x.tensor.shape[axis] != 1]
@@ -108,12 +123,11 @@ def _ones(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "broadcast-twice", "broadcast_to",
+    "broadcast-twice",
+    "broadcast_to",
     because="Only the last shape counts.",
-    example=on(
-        lambda x: broadcast_to(broadcast_to(x, shape=(4, 3)), shape=(2, 4, 3)), "T[4, 1]"
-    ),
-)  # fmt: skip
+    example=on(lambda x: broadcast_to(broadcast_to(x, shape=(4, 3)), shape=(2, 4, 3)), "T[4, 1]"),
+)
 def _broadcast_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "broadcast_to")
     return broadcast_to(inner.inputs[0], shape=node.attrs["shape"]) if inner else None
@@ -138,7 +152,7 @@ def _takes_one(op: Op[Any]) -> bool:
     because="The op repeats its operands itself.",
     example=on(lambda x, y: add(x, broadcast_to(y, shape=x.tensor.shape)), "T[n, 3]", "T[3]"),
     when=_takes_several,
-)  # fmt: skip
+)
 def _implied(node: Node, facts: Facts) -> Outcome:
     op = get_op(node.op)
     for position, value in enumerate(node.inputs):
@@ -160,7 +174,7 @@ def _implied(node: Node, facts: Facts) -> Outcome:
     because="Equal elements give equal results, so one of them is computed.",
     example=on(lambda x: exp(broadcast_to(x, shape=(4, *x.tensor.shape))), "float32[n]"),
     when=_takes_one,
-)  # fmt: skip
+)
 def _repeat_later(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "broadcast_to")
     if inner is None:
@@ -173,11 +187,9 @@ def _repeat_later(node: Node, facts: Facts) -> Outcome:
     "transpose-later",
     because="At each place alone the order of axes does not matter; transposes move toward each "
     "other, and toward the outputs, where they meet and cancel.",
-    example=on(
-        lambda x: transpose(add(transpose(x, perm=(1, 0)), 1), perm=(1, 0)), "T[n, 3]"
-    ),
+    example=on(lambda x: transpose(add(transpose(x, perm=(1, 0)), 1), perm=(1, 0)), "T[n, 3]"),
     when=_works_anywhere,
-)  # fmt: skip
+)
 def _later(node: Node, facts: Facts) -> Outcome:
     moved = [v for v in node.operands if maker(v, "transpose")]
     if not moved or any(v.type != moved[0].type for v in moved):

@@ -107,10 +107,11 @@ def _raised(node: Node, x: Value, facts: Facts, made: Value) -> Outcome:
 
 
 @TABLE.rule(
-    "raise-silu", "multiply",
+    "raise-silu",
+    "multiply",
     because="x times its sigmoid is what silu means.",
     example=on(lambda x: multiply(sigmoid(x), x), "T[n, 3]"),
-)  # fmt: skip
+)
 def _silu(node: Node, facts: Facts) -> Outcome:
     for x, step in (node.operands, node.operands[::-1]):
         inner = maker(step, "sigmoid")
@@ -120,10 +121,11 @@ def _silu(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "raise-swish", "multiply",
+    "raise-swish",
+    "multiply",
     because="x times the sigmoid of a multiple of x is what swish means; quick_gelu at 1.702.",
     example=on(lambda x: multiply(sigmoid(multiply(x, QUICK)), x), "T[n, 3]"),
-)  # fmt: skip
+)
 def _swish(node: Node, facts: Facts) -> Outcome:
     for x, step in (node.operands, node.operands[::-1]):
         inner = maker(step, "sigmoid")
@@ -136,13 +138,15 @@ def _swish(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "raise-gelu", "multiply", "divide",
+    "raise-gelu",
+    "multiply",
+    "divide",
     because="Half of x times one more than erf or tanh, in whatever order, is gelu.",
     example=on(
         lambda x: multiply(multiply(x, 0.5), add(erf(multiply(x, math.sqrt(0.5))), 1.0)), "T[n, 3]"
     ),
     exact=False,
-)  # fmt: skip
+)
 def _gelu(node: Node, facts: Facts) -> Outcome:
     for scale, x, step in _pairs(node, facts):
         moved = maker(step, "add")
@@ -212,11 +216,14 @@ def _below(value: Value) -> Value:
 
 
 @TABLE.rule(
-    "raise-hard-sigmoid", "clip", "multiply", "divide",
+    "raise-hard-sigmoid",
+    "clip",
+    "multiply",
+    "divide",
     because="A line limited to 0..1, or to a range that is brought to it, is hard_sigmoid.",
     example=on(lambda x: divide(clip(add(x, 3.0), 0.0, 6.0), 6.0), "float32[n, 3]"),
     exact=False,
-)  # fmt: skip
+)
 def _hard_sigmoid(node: Node, facts: Facts) -> Outcome:
     scale, factors = (1.0, [node.outputs[0]]) if node.op == "clip" else _product(node, facts)
     limited = _limited(factors[0]) if len(factors) == 1 else None
@@ -228,12 +235,14 @@ def _hard_sigmoid(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "raise-hard-swish", "multiply", "divide",
+    "raise-hard-swish",
+    "multiply",
+    "divide",
     because="x times a line of x limited to 0..1, of slope 1/6 through 1/2, is hard_swish. To "
     "divide by 6 last overflows close to the limits of the dtype, and hard_swish does not.",
     example=on(lambda x: multiply(x, divide(clip(add(x, 3.0), 0.0, 6.0), 6.0)), "float32[n, 3]"),
     exact=False,
-)  # fmt: skip
+)
 def _hard_swish(node: Node, facts: Facts) -> Outcome:
     for scale, x, step in _pairs(node, facts):
         whole = maker(step, "hard_sigmoid")

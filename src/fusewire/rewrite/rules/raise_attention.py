@@ -132,14 +132,15 @@ def _spelled_attention(q: Value, k: Value, v: Value) -> Value:
 
 
 @TABLE.rule(
-    "raise-attention", "matmul",
+    "raise-attention",
+    "matmul",
     because="Averaging by the softmax of scaled products, plus a mask by which every query sees a "
     "key (or NaN made 0 where none is seen), is attention.",
     example=on(
         _spelled_attention, "float32[n, 2, 3, 4]", "float32[n, 2, 5, 4]", "float32[n, 2, 5, 6]"
     ),
     exact=False,
-)  # fmt: skip
+)
 def _attention(node: Node, facts: Facts) -> Outcome:
     soft, is_guarded = _weights(node.operands[0])
     if soft is None or not _is_last(soft.attrs["axis"], soft.outputs[0]):
@@ -212,11 +213,12 @@ def _spelled_rotary(x: Value, angles: Value) -> Value:
 
 
 @TABLE.rule(
-    "raise-rotary", "add",
+    "raise-rotary",
+    "add",
     because="x times cosines plus x turned by a quarter times sines is rotary; both halves of the "
     "angles are the same, so one is taken.",
     example=on(_spelled_rotary, "float32[n, 4]", "float32[n, 2]"),
-)  # fmt: skip
+)
 def _rotary(node: Node, facts: Facts) -> Outcome:
     sides = [maker(v, "multiply") for v in node.operands]
     if None in sides or sides[0] is sides[1]:

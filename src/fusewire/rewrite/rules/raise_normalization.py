@@ -101,11 +101,13 @@ def _spelled_layer_norm(x: Value) -> Value:
 
 
 @TABLE.rule(
-    "raise-layer-norm", "divide", "multiply",
+    "raise-layer-norm",
+    "divide",
+    "multiply",
     because="What is less its mean, divided by its deviation over the last axes, is layer_norm.",
     example=on(_spelled_layer_norm, "float32[n, 4]"),
     exact=False,
-)  # fmt: skip
+)
 def _layer_norm(node: Node, facts: Facts) -> Outcome:
     found = _standardized(node)
     centred = None if found is None else maker(found[0], "subtract")
@@ -120,16 +122,16 @@ def _layer_norm(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "raise-rms-norm", "divide", "multiply",
+    "raise-rms-norm",
+    "divide",
+    "multiply",
     because="What is divided by the root of its mean square over the last axes is rms_norm.",
     example=on(
-        lambda x: multiply(
-            x, rsqrt(add(reduce_mean(square(x), axes=(-1,), keepdims=True), 0.25))
-        ),
+        lambda x: multiply(x, rsqrt(add(reduce_mean(square(x), axes=(-1,), keepdims=True), 0.25))),
         "float32[n, 4]",
     ),
     exact=False,
-)  # fmt: skip
+)
 def _rms_norm(node: Node, facts: Facts) -> Outcome:
     found = _standardized(node)
     if found is None:
@@ -148,11 +150,13 @@ def _spelled_softmax(x: Value) -> Value:
 
 
 @TABLE.rule(
-    "raise-softmax", "divide", "multiply",
+    "raise-softmax",
+    "divide",
+    "multiply",
     because="Exponentials less the largest, divided by their sum over an axis, are softmax.",
     example=on(_spelled_softmax, "float32[n, 4]"),
     exact=False,
-)  # fmt: skip
+)
 def _softmax(node: Node, facts: Facts) -> Outcome:
     parts = _quotient(node)
     grown = None if parts is None or parts[2] == "root" else maker(parts[0], "exp")
@@ -219,25 +223,28 @@ def _absorbed(node: Node, places: dict[str, int], facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "scale-into-norm", "multiply",
+    "scale-into-norm",
+    "multiply",
     because="A norm scales what it has normalized by one number for each place or channel.",
     example=on(
         lambda x: multiply(layer_norm(x), np.array([[1.5, -2.0, 0.25, 3.0]], np.float32)),
         "float32[n, 4]",
     ),
-)  # fmt: skip
+)
 def _scale(node: Node, facts: Facts) -> Outcome:
     return _absorbed(node, _SCALED, facts)
 
 
 @TABLE.rule(
-    "bias-into-norm", "add",
+    "bias-into-norm",
+    "add",
     because="A norm adds one number for each place or channel at the end.",
     example=on(
         lambda x, y: add(instance_norm(x, np.ones(3, np.float32)), y),
-        "float32[n, 3, 4]", "float32[3, 1]",
+        "float32[n, 3, 4]",
+        "float32[3, 1]",
     ),
-)  # fmt: skip
+)
 def _bias(node: Node, facts: Facts) -> Outcome:
     return _absorbed(node, _MOVED, facts)
 
@@ -249,11 +256,12 @@ def _spelled_group_norm(x: Value) -> Value:
 
 
 @TABLE.rule(
-    "raise-group-norm", "reshape",
+    "raise-group-norm",
+    "reshape",
     because="An instance_norm whose channels are groups of channels is a group_norm.",
     example=on(_spelled_group_norm, "float32[n, 4, 3]"),
     exact=False,
-)  # fmt: skip
+)
 def _group_norm(node: Node, facts: Facts) -> Outcome:
     norm = maker(node.inputs[0], "instance_norm")
     rows = maker(norm.inputs[0], "reshape") if norm is not None else None

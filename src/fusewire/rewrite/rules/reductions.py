@@ -18,10 +18,11 @@ _KEEPING = ("reduce_max", "reduce_min", "reduce_prod", "reduce_any", "reduce_all
 
 
 @TABLE.rule(
-    "reduce-one", *_KEEPING,
+    "reduce-one",
+    *_KEEPING,
     because="One element is its own maximum, product and so on.",
     example=on(lambda x: reduce_prod(x, axes=(0, 2)), "T[1, n, 1]"),
-)  # fmt: skip
+)
 def _reduce_one(node: Node, facts: Facts) -> Outcome:
     x = node.operands[0]
     axes = axes_of(node.attrs["axes"], x.tensor.rank)  # type: ignore[arg-type] # by its type rule
@@ -35,10 +36,12 @@ def _reduce_one(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "position-of-one", "argmax", "argmin",
+    "position-of-one",
+    "argmax",
+    "argmin",
     because="The only element is at place 0.",
     example=on(lambda x: argmax(x, axis=1), "T[n, 1]"),
-)  # fmt: skip
+)
 def _position(node: Node, facts: Facts) -> Outcome:
     x = node.operands[0].tensor
     axis = node.attrs["axis"]
@@ -47,11 +50,12 @@ def _position(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "reduce-twice", *_KEEPING,
+    "reduce-twice",
+    *_KEEPING,
     because="Both reductions at once combine the same elements; order does not matter to ints, "
     "bools, maxima and minima.",
     example=on(lambda x: reduce_max(reduce_max(x, axes=(1,)), axes=(1,)), "T[n, 3, 2]"),
-)  # fmt: skip
+)
 def _reduce_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], node.op)
     if inner is None or inner.attrs["keepdims"] != node.attrs["keepdims"]:
@@ -67,10 +71,11 @@ def _reduce_twice(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "indices-unused", "max_pool_with_indices",
+    "indices-unused",
+    "max_pool_with_indices",
     because="Nobody asks where the largest elements were.",
     example=on(lambda x: max_pool_with_indices(x, window=(2,))[0], "T[n, 1, 5]"),
-)  # fmt: skip
+)
 def _indices(node: Node, facts: Facts) -> Outcome:
     if facts.uses(node.outputs[1]):
         return None

@@ -47,30 +47,37 @@ _ROUNDINGS = (floor, ceil, round_, trunc)
 
 
 @TABLE.rule(
-    "round-the-rounded", *(op.name for op in _ROUNDINGS),
+    "round-the-rounded",
+    *(op.name for op in _ROUNDINGS),
     because="What is rounded to a whole number rounds to itself.",
     example=on(lambda x: floor(ceil(x)), "T[n]"),
-)  # fmt: skip
+)
 def _rounded(node: Node, facts: Facts) -> Outcome:
     x = node.inputs[0]
     return x if maker(x, *(op.name for op in _ROUNDINGS)) else None
 
 
 @TABLE.rule(
-    "idempotent", "abs", "relu", "sign",
+    "idempotent",
+    "abs",
+    "relu",
+    "sign",
     because="Done once or twice is the same.",
     example=on(lambda x: sign(sign(x)), "T[n]"),
-)  # fmt: skip
+)
 def _idempotent(node: Node, facts: Facts) -> Outcome:
     x = node.inputs[0]
     return x if maker(x, node.op) else None
 
 
 @TABLE.rule(
-    "sign-dropped", "abs", "square", "cosh",
+    "sign-dropped",
+    "abs",
+    "square",
+    "cosh",
     because="The sign of the operand does not reach the result.",
     example=on(lambda x: abs_(negative(x)), "T[n]"),
-)  # fmt: skip
+)
 def _sign_dropped(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "negative", *(["abs"] if node.op != "abs" else []))
     if inner is None or inner.operands[0].tensor.dtype.is_complex:
@@ -79,10 +86,12 @@ def _sign_dropped(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "add-negative", "add", "subtract",
+    "add-negative",
+    "add",
+    "subtract",
     because="Adding -y is subtracting y, and the other way round, rounding included.",
     example=on(lambda x, y: add(x, negative(y)), "T[n]", "T[n]"),
-)  # fmt: skip
+)
 def _add_negative(node: Node, facts: Facts) -> Outcome:
     x, y = node.operands
     if inner := maker(y, "negative"):
@@ -93,10 +102,12 @@ def _add_negative(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "two-negatives", "multiply", "divide",
+    "two-negatives",
+    "multiply",
+    "divide",
     because="Two changes of sign cancel in a product and a quotient.",
     example=on(lambda x, y: multiply(negative(x), negative(y)), "T[n]", "T[3, n]"),
-)  # fmt: skip
+)
 def _two_negatives(node: Node, facts: Facts) -> Outcome:
     x, y = (maker(v, "negative") for v in node.operands)
     if x is None or y is None or node.outputs[0].tensor.dtype.is_complex:

@@ -38,12 +38,13 @@ def _axis(node: Node) -> int:
 
 
 @TABLE.rule(
-    "slice-twice", "slice",
+    "slice-twice",
+    "slice",
     because="A part of a part is a part.",
     example=on(
         lambda x: slice_axis(slice_axis(x, 0, slice(1, 7, 2)), 0, slice(2, None, -1)), "T[9, 2]"
     ),
-)  # fmt: skip
+)
 def _slice_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "slice")
     if inner is None:
@@ -65,12 +66,11 @@ def _slice_twice(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "slice-of-concat", "slice",
+    "slice-of-concat",
+    "slice",
     because="What is taken lies within one of the parts.",
-    example=on(
-        lambda x, y: slice_axis(concat(x, y, axis=0), 0, slice(3, 5)), "T[3, n]", "T[4, n]"
-    ),
-)  # fmt: skip
+    example=on(lambda x, y: slice_axis(concat(x, y, axis=0), 0, slice(3, 5)), "T[3, n]", "T[4, n]"),
+)
 def _slice_of_concat(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "concat")
     if inner is None:
@@ -88,12 +88,13 @@ def _slice_of_concat(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "split-of-concat", "split",
+    "split-of-concat",
+    "split",
     because="The parts come apart as they were joined.",
     example=on(
         lambda x, y: split(concat(x, y, axis=1), axis=1, sizes=(3, 4)), "T[n, 3]", "T[n, 4]"
     ),
-)  # fmt: skip
+)
 def _split_of_concat(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "concat")
     if len(node.outputs) == 1:
@@ -105,12 +106,11 @@ def _split_of_concat(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "concat-of-concat", "concat",
+    "concat-of-concat",
+    "concat",
     because="Joined in several steps or at once is the same; parts without elements are nothing.",
-    example=on(
-        lambda x, y: concat(x, concat(y, x, axis=0), axis=0), "T[3, n]", "T[0, n]"
-    ),
-)  # fmt: skip
+    example=on(lambda x, y: concat(x, concat(y, x, axis=0), axis=0), "T[3, n]", "T[0, n]"),
+)
 def _concat_of_concat(node: Node, facts: Facts) -> Outcome:
     axis = _axis(node)
     parts: list[Value] = []
@@ -126,13 +126,14 @@ def _concat_of_concat(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "concat-of-slices", "concat",
+    "concat-of-slices",
+    "concat",
     because="Neighbouring parts of one tensor are a part of it.",
     example=on(
         lambda x: concat(slice_axis(x, 0, slice(0, 2)), slice_axis(x, 0, slice(2, 5)), axis=0),
         "T[7, n]",
     ),
-)  # fmt: skip
+)
 def _concat_of_slices(node: Node, facts: Facts) -> Outcome:
     axis = _axis(node)
     parts = [node.operands[0]]
@@ -159,10 +160,11 @@ def _merged(left: Value, right: Value, axis: int) -> Value | None:
 
 
 @TABLE.rule(
-    "concat-of-split", "concat",
+    "concat-of-split",
+    "concat",
     because="All parts of a tensor, joined in their order, are the tensor.",
     example=on(lambda x: concat(*split(x, axis=1, sizes=(1, 2)), axis=1), "T[n, 3]"),
-)  # fmt: skip
+)
 def _concat_of_split(node: Node, facts: Facts) -> Outcome:
     made = maker(node.operands[0], "split")
     if made is None or made.outputs != node.operands or _axis(made) != _axis(node):
@@ -171,13 +173,14 @@ def _concat_of_split(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "pad-twice", "pad",
+    "pad-twice",
+    "pad",
     because="Two borders of one value are one border.",
     example=on(
         lambda x: pad(pad(x, None, padding=((1, 0), (0, 2))), None, padding=((1, 1), (0, 1))),
         "T[n, 3]",
     ),
-)  # fmt: skip
+)
 def _pad_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "pad")
     if inner is None or inner.inputs[1] is not node.inputs[1]:
@@ -192,10 +195,11 @@ def _pad_twice(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "flip-twice", "flip",
+    "flip-twice",
+    "flip",
     because="An axis turned twice is as it was.",
     example=on(lambda x: flip(flip(x, axes=(0, 1)), axes=(-1,)), "T[n, 3]"),
-)  # fmt: skip
+)
 def _flip_twice(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "flip")
     if inner is None:
@@ -207,10 +211,11 @@ def _flip_twice(node: Node, facts: Facts) -> Outcome:
 
 
 @TABLE.rule(
-    "tile-of-one", "tile",
+    "tile-of-one",
+    "tile",
     because="Repeating an axis of size 1 is a broadcast.",
     example=on(lambda x: tile(x, repeats=(1, 4)), "T[n, 1]"),
-)  # fmt: skip
+)
 def _tile_of_one(node: Node, facts: Facts) -> Outcome:
     repeats: Any = node.attrs["repeats"]
     shape = node.operands[0].tensor.shape

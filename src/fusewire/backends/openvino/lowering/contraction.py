@@ -95,13 +95,9 @@ def _dot_general(s: Any, node: Node, x: Ov, y: Ov) -> Ov:
         sides.append((shared, [i for i in range(rank) if i not in (*summed, *shared)], summed))
     (left_batch, left_free, left_sum), (right_batch, right_free, right_sum) = sides
     batches = len(left_batch)
-    left = _grouped(
-        s, x, a.tensor, [*([i] for i in left_batch), left_free, left_sum], batches
-    )  # fmt: skip
+    left = _grouped(s, x, a.tensor, [*([i] for i in left_batch), left_free, left_sum], batches)
     # Rows of the right operand stay rows where they are: the engine multiplies by them transposed.
-    right = _grouped(
-        s, y, b.tensor, [*([i] for i in right_batch), right_free, right_sum], batches
-    )  # fmt: skip
+    right = _grouped(s, y, b.tensor, [*([i] for i in right_batch), right_free, right_sum], batches)
     product = ops.matmul(left, right, False, True)
     if len(left_free) == len(right_free) == 1 or (
         not batches and max(len(left_free), len(right_free)) <= 1
@@ -173,10 +169,9 @@ def _refuses_integer(node: Node) -> str | None:
 _MATMUL = on_floats(lambda s, node, x, y: matmul(x, y))
 TABLE: Table = {
     "matmul": Entry(_MATMUL, "fi", of_pairs(_MATMUL), refuses=_matmul_terms),
-    "dot_general": Entry(on_floats(_dot_general), "fi", of_pairs(_dot_general),
-                         refuses=_dot_terms),
+    "dot_general": Entry(on_floats(_dot_general), "fi", of_pairs(_dot_general), refuses=_dot_terms),
     "linear": Entry(_linear),
     "gemm": Entry(_gemm),
     "inverse": Entry(elementwise(lambda x: ops.inverse(x, False))),
     "matmul_integer": Entry(_matmul_integer, "i", refuses=_refuses_integer),
-}  # fmt: skip
+}

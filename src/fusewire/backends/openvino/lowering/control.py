@@ -139,9 +139,10 @@ class _Loop:
         """Close the body and connect it; ``outputs`` are the carried values, then the added."""
         inputs = self.graph.inputs[len(self.graph.inputs) - len(given) :]
         carried = [
-            x for i, value in enumerate(outputs[:carries])
+            x
+            for i, value in enumerate(outputs[:carries])
             for x in self.scope.shaped(value, inputs[i])
-        ]  # fmt: skip
+        ]
         added = [
             ops.unsqueeze(x, const([0]))
             for value, like in zip(outputs[carries:], self.node.outputs[carries:], strict=True)

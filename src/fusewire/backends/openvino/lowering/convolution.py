@@ -110,9 +110,12 @@ def _conv_transpose(s: Any, node: Node, x: Ov, w: Ov, bias: Ov | None) -> Ov:
     rank = len(low)
     extra = list(attr(node, "output_padding") or [0] * rank)
     numbers: dict[str, Any] = {
-        "strides": list(window.strides), "pads_begin": low, "pads_end": high,
-        "dilations": list(window.dilations), "output_padding": extra,
-    }  # fmt: skip
+        "strides": list(window.strides),
+        "pads_begin": low,
+        "pads_end": high,
+        "dilations": list(window.dilations),
+        "output_padding": extra,
+    }
     if groups == 1:
         found = ops.convolution_backprop_data(x, w, auto_pad="EXPLICIT", **numbers)
     else:

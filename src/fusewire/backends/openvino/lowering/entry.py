@@ -20,9 +20,14 @@ Pair: TypeAlias = tuple[Ov, Ov]
 Lower: TypeAlias = Callable[..., Any]
 
 NUMPY: Mapping[str, str] = {
-    "boolean": "bool", "i8": "int8", "u8": "uint8", "i16": "int16", "u16": "uint16",
-    "i32": "int32", "f32": "float32",
-}  # fmt: skip
+    "boolean": "bool",
+    "i8": "int8",
+    "u8": "uint8",
+    "i16": "int16",
+    "u16": "uint16",
+    "i32": "int32",
+    "f32": "float32",
+}
 
 
 @dataclass(frozen=True)

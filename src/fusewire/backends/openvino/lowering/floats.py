@@ -163,12 +163,26 @@ def round_to_brain(x: Ov) -> Ov:
 NATIVE = {
     name: Entry(elementwise(getattr(ops, engine)))
     for name, engine in {
-        "log": "log", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
-        "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
-        "acosh": "acosh", "atanh": "atanh", "sqrt": "sqrt", "ceil": "ceiling", "floor": "floor",
-        "sigmoid": "sigmoid", "divide": "divide",
+        "log": "log",
+        "sin": "sin",
+        "cos": "cos",
+        "tan": "tan",
+        "asin": "asin",
+        "acos": "acos",
+        "atan": "atan",
+        "sinh": "sinh",
+        "cosh": "cosh",
+        "tanh": "tanh",
+        "asinh": "asinh",
+        "acosh": "acosh",
+        "atanh": "atanh",
+        "sqrt": "sqrt",
+        "ceil": "ceiling",
+        "floor": "floor",
+        "sigmoid": "sigmoid",
+        "divide": "divide",
     }.items()
-}  # fmt: skip
+}
 COMPOSED: dict[str, Callable[..., Ov]] = {
     "round": lambda x: ops.round(x, "half_to_even"),
     "trunc": _trunc,

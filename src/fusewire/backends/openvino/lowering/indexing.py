@@ -66,9 +66,11 @@ def _scatter_elements(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov
     axis = axis_of(node, rank_of(x))
     places = counted(indices, dim_of(x, axis))
     return _written(
-        node, x, updates,
+        node,
+        x,
+        updates,
         lambda a, b, how: ops.scatter_elements_update(a, places, b, const(axis), reduction=how),
-    )  # fmt: skip
+    )
 
 
 def _scatter_nd(s: Any, node: Node, x: Ov, indices: Ov, updates: Ov) -> Ov:

@@ -95,9 +95,7 @@ def _shift_left(s: Any, node: Node, x: Ov, y: Ov) -> Ov:
 
 
 def _inside(count: Ov, bits: int) -> Ov:
-    return ops.logical_and(
-        at_least(count, const(0)), ops.less(count, const(bits))
-    )  # fmt: skip
+    return ops.logical_and(at_least(count, const(0)), ops.less(count, const(bits)))
 
 
 def _shift_right(s: Any, node: Node, x: Ov, y: Ov) -> Ov:
@@ -179,8 +177,9 @@ TABLE: Table = {
     "maximum": Entry(_chosen(maximum), "fiu", wide=wide.maximum),
     "minimum": Entry(_chosen(minimum), "fiu", wide=wide.minimum),
     "clip": Entry(_clip, "fiu", wide=wide.clip),
-    "floor_divide": Entry(on_ints(lambda x, y: floored(x, y)[0]), "fi",
-                          refuses=no_floats("the quotient")),
+    "floor_divide": Entry(
+        on_ints(lambda x, y: floored(x, y)[0]), "fi", refuses=no_floats("the quotient")
+    ),
     "truncate_divide": Entry(on_ints(divided), "i"),
     "remainder": Entry(on_ints(lambda x, y: floored(x, y)[1]), "fi", refuses=no_floats("the rest")),
     "fmod": Entry(on_ints(_fmod), "fi", refuses=no_floats("the rest")),
@@ -192,4 +191,4 @@ TABLE: Table = {
     "shift_left": Entry(_shift_left, "iu"),
     "shift_right": Entry(_shift_right, "iu"),
     "population_count": Entry(_population, "iu"),
-}  # fmt: skip
+}

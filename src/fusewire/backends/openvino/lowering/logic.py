@@ -39,9 +39,13 @@ _EXACT: dict[str, Callable[[Ov, Ov], Ov]] = {
 
 
 _PLAIN: dict[str, Callable[[Ov, Ov], Ov]] = {
-    "equal": ops.equal, "not_equal": ops.not_equal, "less": ops.less, "greater": above,
-    "less_equal": ops.less_equal, "greater_equal": at_least,
-}  # fmt: skip
+    "equal": ops.equal,
+    "not_equal": ops.not_equal,
+    "less": ops.less,
+    "greater": above,
+    "less_equal": ops.less_equal,
+    "greater_equal": at_least,
+}
 
 
 def _compared(name: str) -> Lower:
@@ -87,10 +91,12 @@ def _where(s: Any, node: Node, condition: Ov, x: Ov, y: Ov) -> Ov:
 
 TABLE: Table = {
     **{name: _comparison(name) for name in _EXACT},
-    **{name: Entry(elementwise(getattr(ops, name)), "b")
-       for name in ("logical_and", "logical_or", "logical_xor", "logical_not")},
+    **{
+        name: Entry(elementwise(getattr(ops, name)), "b")
+        for name in ("logical_and", "logical_or", "logical_xor", "logical_not")
+    },
     "isnan": _tested(ops.is_nan, ops.logical_or),
     "isinf": _tested(ops.is_inf, ops.logical_or),
     "isfinite": _tested(is_finite, ops.logical_and),
     "where": Entry(_where, "fiub"),
-}  # fmt: skip
+}

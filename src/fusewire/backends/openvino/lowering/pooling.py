@@ -56,9 +56,17 @@ def largest(x: Ov, window: Window) -> Ov:
         return opset1.max_pool(x, list(window.strides), low, high, list(window.sizes), "floor")
     # "ceil_torch" leaves out windows that would start in the padding, as the op does.
     return ops.max_pool(
-        x, list(window.strides), list(window.dilations), low, high, list(window.sizes),
-        "ceil_torch" if window.ceil else "floor", None, "i32", 2,
-    ).output(0)  # fmt: skip
+        x,
+        list(window.strides),
+        list(window.dilations),
+        low,
+        high,
+        list(window.sizes),
+        "ceil_torch" if window.ceil else "floor",
+        None,
+        "i32",
+        2,
+    ).output(0)
 
 
 def _refuses(node: Node) -> str | None:
@@ -85,9 +93,16 @@ def _summed(x: Ov, window: Window) -> Ov:
     x = filled(x, const(low), const(high), None)
     none = [0] * len(window.sizes)
     found = ops.avg_pool(
-        x, list(window.strides), none, none, list(window.sizes), False, "floor", None,
+        x,
+        list(window.strides),
+        none,
+        none,
+        list(window.sizes),
+        False,
+        "floor",
+        None,
         list(window.dilations),
-    )  # fmt: skip
+    )
     return ops.multiply(found, number(math.prod(known(window.sizes)), found))
 
 
@@ -114,9 +129,16 @@ def _average_pool(s: Any, node: Node, x: Ov) -> Ov:
     if not window.ceil and min(n for side in window.padding for n in side) >= 0:
         low, high = ([side[i] for side in window.padding] for i in (0, 1))
         return ops.avg_pool(
-            x, list(window.strides), low, high, list(window.sizes), not counts, "floor", None,
+            x,
+            list(window.strides),
+            low,
+            high,
+            list(window.sizes),
+            not counts,
+            "floor",
+            None,
             list(window.dilations),
-        )  # fmt: skip
+        )
     # Sums of the elements over sums of ones tell how many cells count.
     ones = ops.broadcast(number(1.0, x), s.shape([1, 1, *node.operands[0].tensor.shape[2:]]))
     whole = _ceiled(window, node)

@@ -15,8 +15,10 @@ from fusewire.ir.graph import Node
 # The engine's order of gates, as places in the op's.
 _ORDERS = {"rnn": (0,), "lstm": (2, 0, 3, 1), "gru": (0, 1, 2)}
 _DEFAULTS = {
-    "rnn": ("tanh",), "lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh"),
-}  # fmt: skip
+    "rnn": ("tanh",),
+    "lstm": ("sigmoid", "tanh", "tanh"),
+    "gru": ("sigmoid", "tanh"),
+}
 
 
 def _reordered(x: Ov, order: tuple[int, ...], hidden: int) -> Ov:
@@ -44,17 +46,19 @@ def _bias(node: Node, bias: Ov | None, directions: int, hidden: int) -> Ov:
     return concat([both, *apart], 1)
 
 
-def _lowered(s: Any, node: Node, x: Ov, w: Ov, r: Ov, bias: Ov | None, lengths: Ov | None,
-             *states: Ov | None) -> list[Ov]:  # fmt: skip
+def _lowered(
+    s: Any, node: Node, x: Ov, w: Ov, r: Ov, bias: Ov | None, lengths: Ov | None, *states: Ov | None
+) -> list[Ov]:
     hidden = _hidden(node)
     directions = int(node.outputs[0].tensor.shape[1])  # type: ignore[arg-type] # one or two
     batch = dim_of(x, 1)
     shape = concat([batch, const([directions, hidden])], 0)
     given = [
-        ops.broadcast(const(0.0, "f32"), shape) if state is None
+        ops.broadcast(const(0.0, "f32"), shape)
+        if state is None
         else ops.transpose(state, const([1, 0, 2]))
         for state in states[: len(node.outputs) - 1]
-    ]  # fmt: skip
+    ]
     if lengths is None:
         lengths = ops.broadcast(ops.squeeze(dim_of(x, 0), const([0])), batch)
     order = _ORDERS[node.op]
@@ -64,9 +68,15 @@ def _lowered(s: Any, node: Node, x: Ov, w: Ov, r: Ov, bias: Ov | None, lengths: 
     )
     build = getattr(ops, f"{node.op}_sequence")
     made = build(
-        ops.transpose(x, const([1, 0, 2])), *given, lengths, *weights,
-        _bias(node, bias, directions, hidden), hidden, attr(node, "direction"), **more,
-    )  # fmt: skip
+        ops.transpose(x, const([1, 0, 2])),
+        *given,
+        lengths,
+        *weights,
+        _bias(node, bias, directions, hidden),
+        hidden,
+        attr(node, "direction"),
+        **more,
+    )
     first, *last = made.outputs()
     y = ops.transpose(first, const([2, 1, 0, 3]))
     return [y, *(ops.transpose(state, const([1, 0, 2])) for state in last)]

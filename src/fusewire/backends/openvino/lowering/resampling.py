@@ -20,9 +20,11 @@ from fusewire.ir.graph import Array, Node
 from fusewire.ops.resampling import COORDINATES, ROUNDINGS, Axis, taps_of
 
 _NEAREST = {
-    "half_down": "round_prefer_floor", "half_up": "round_prefer_ceil", "floor": "floor",
+    "half_down": "round_prefer_floor",
+    "half_up": "round_prefer_ceil",
+    "floor": "floor",
     "ceil": "ceil",
-}  # fmt: skip
+}
 _PLACES = {
     name: name for name in ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 }
@@ -68,9 +70,14 @@ def _native(s: Any, node: Node, x: Ov) -> Ov:
     axes = list(range(2, rank))
     sizes = s.shape(node.outputs[0].tensor.shape[2:])
     return ops.interpolate(
-        x, sizes, mode, "sizes", coordinate_transformation_mode=_PLACES[attr(node, "coordinates")],
-        nearest_mode=_NEAREST[attr(node, "rounding")], axes=const(axes),
-    )  # fmt: skip
+        x,
+        sizes,
+        mode,
+        "sizes",
+        coordinate_transformation_mode=_PLACES[attr(node, "coordinates")],
+        nearest_mode=_NEAREST[attr(node, "rounding")],
+        axes=const(axes),
+    )
 
 
 def _resized(node: Node, x: Ov, place: int, axis: Axis) -> Ov:

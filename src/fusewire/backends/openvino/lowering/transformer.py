@@ -12,8 +12,14 @@ from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.backends.openvino.lowering.normalization import softmax
 from fusewire.ir.graph import Node
 
-_PLAIN = {"causal": False, "left": None, "right": None, "offset": 0, "softcap": 0.0,
-          "precision": None}  # fmt: skip
+_PLAIN = {
+    "causal": False,
+    "left": None,
+    "right": None,
+    "offset": 0,
+    "softcap": 0.0,
+    "precision": None,
+}
 
 
 def _scores(node: Node, q: Ov, k: Ov, mask: Ov | None) -> Ov:

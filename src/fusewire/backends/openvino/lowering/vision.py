@@ -14,9 +14,10 @@ _MODES = {"linear": "bilinear", "cubic": "bicubic", "nearest": "nearest"}
 
 def _grid_sample(s: Any, node: Node, x: Ov, grid: Ov) -> Ov:
     how = {
-        "align_corners": bool(attr(node, "align_corners")), "mode": _MODES[attr(node, "mode")],
+        "align_corners": bool(attr(node, "align_corners")),
+        "mode": _MODES[attr(node, "mode")],
         "padding_mode": attr(node, "padding"),
-    }  # fmt: skip
+    }
     return ops.grid_sample(x, grid, how)
 
 
@@ -32,10 +33,16 @@ def _refuses_grid(node: Node) -> str | None:
 def _roi_align(s: Any, node: Node, x: Ov, rois: Ov, batches: Ov) -> Ov:
     height, width = attr(node, "sizes")
     return ops.roi_align(
-        x, rois, batches, height, width, int(attr(node, "sampling")), float(attr(node, "scale")),
+        x,
+        rois,
+        batches,
+        height,
+        width,
+        int(attr(node, "sampling")),
+        float(attr(node, "scale")),
         {"average": "avg", "max": "max"}[attr(node, "mode")],
         "half_pixel_for_nn" if attr(node, "half_pixel") else "asymmetric",
-    )  # fmt: skip
+    )
 
 
 def _refuses_roi(node: Node) -> str | None:
@@ -47,9 +54,14 @@ def _refuses_roi(node: Node) -> str | None:
 
 
 def _nms(
-    s: Any, node: Node, boxes: Ov, scores: Ov, most: Ov | None, overlap: Ov | None,
+    s: Any,
+    node: Node,
+    boxes: Ov,
+    scores: Ov,
+    most: Ov | None,
+    overlap: Ov | None,
     threshold: Ov | None,
-) -> Ov:  # fmt: skip
+) -> Ov:
     limits = [
         const(0) if most is None else _scalar(most),
         _beyond(const(0.0, "f32") if overlap is None else _scalar(overlap)),

@@ -60,9 +60,7 @@ def _is_signed(node: Node) -> bool:
 def _less(node: Node, x: Pair, y: Pair) -> Ov:
     above = is_below if _is_signed(node) else is_below_unsigned
     same = is_same(x[1], y[1])
-    return ops.logical_or(
-        above(x[1], y[1]), ops.logical_and(same, is_below_unsigned(x[0], y[0]))
-    )  # fmt: skip
+    return ops.logical_or(above(x[1], y[1]), ops.logical_and(same, is_below_unsigned(x[0], y[0])))
 
 
 def _equal(x: Pair, y: Pair) -> Ov:
@@ -105,9 +103,7 @@ def multiply(s: Any, node: Node, x: Pair, y: Pair) -> Pair:
     upper = ops.add(ops.add(top, shift_right(left, 16)), shift_right(right, 16))
     upper = ops.add(upper, shift_right(middle, 16))
     upper = ops.add(upper, ops.add(ops.multiply(x[0], y[1]), ops.multiply(x[1], y[0])))
-    lower = ops.bitwise_or(
-        ops.bitwise_left_shift(middle, const(16)), ops.bitwise_and(low, half)
-    )  # fmt: skip
+    lower = ops.bitwise_or(ops.bitwise_left_shift(middle, const(16)), ops.bitwise_and(low, half))
     return lower, upper
 
 

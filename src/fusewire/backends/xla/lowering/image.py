@@ -59,10 +59,18 @@ def _taps(
 
 
 def resize(
-    x: Traced, roi: Traced | None, sizes: Sequence[int], scales: Sequence[float] | None, mode: str,
-    coordinates: str, rounding: str, cubic_a: float, antialias: bool, exclude_outside: bool,
+    x: Traced,
+    roi: Traced | None,
+    sizes: Sequence[int],
+    scales: Sequence[float] | None,
+    mode: str,
+    coordinates: str,
+    rounding: str,
+    cubic_a: float,
+    antialias: bool,
+    exclude_outside: bool,
     extrapolation: float,
-) -> Traced:  # fmt: skip
+) -> Traced:
     """Resize axis by axis; places are computed in float64, as the reference computes them."""
     rank, crops = x.ndim, coordinates == "crop"
     outside = jnp.zeros((), np.bool_)
@@ -169,9 +177,15 @@ def _roi_taps(
 
 
 def _roi_align(
-    x: Traced, rois: Traced, batches: Traced, sizes: tuple[int, int], sampling: int, scale: float,
-    mode: str, half_pixel: bool,
-) -> Traced:  # fmt: skip
+    x: Traced,
+    rois: Traced,
+    batches: Traced,
+    sizes: tuple[int, int],
+    sampling: int,
+    scale: float,
+    mode: str,
+    half_pixel: bool,
+) -> Traced:
     boxes = rois.astype(np.float64) * scale - (0.5 if half_pixel else 0.0)
     count = len(rois)
     if count == 0 or x.size == 0:

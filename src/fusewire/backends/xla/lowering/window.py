@@ -37,10 +37,16 @@ def _conv(node: Node, x: Traced, w: Traced, bias: Traced | None) -> Traced:
         y = jnp.zeros(shape_of(node), x.dtype)
     else:
         y = lax.conv_general_dilated(
-            x, w, window.strides, window.padding, attrs["input_dilations"], window.dilations,
-            feature_group_count=attrs["groups"], precision=PRECISION,
+            x,
+            w,
+            window.strides,
+            window.padding,
+            attrs["input_dilations"],
+            window.dilations,
+            feature_group_count=attrs["groups"],
+            precision=PRECISION,
             preferred_element_type=x.dtype,
-        )  # fmt: skip
+        )
     return y if bias is None else y + bias.reshape(-1, *[1] * rank)
 
 
@@ -66,10 +72,14 @@ def _reduced(node: Node, x: Traced, start: Any, step: Any) -> Traced:
         return jnp.zeros(shape_of(node), x.dtype)
     window = _sliding(node)
     return lax.reduce_window(
-        _padded(window, x, start), np.asarray(start, x.dtype), step,
-        (1, 1, *known(window.sizes)), (1, 1, *window.strides), "VALID",
+        _padded(window, x, start),
+        np.asarray(start, x.dtype),
+        step,
+        (1, 1, *known(window.sizes)),
+        (1, 1, *window.strides),
+        "VALID",
         window_dilation=(1, 1, *window.dilations),
-    )  # fmt: skip
+    )
 
 
 def _max_pool(node: Node, x: Traced) -> Traced:

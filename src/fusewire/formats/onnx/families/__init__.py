@@ -35,9 +35,30 @@ from fusewire.formats.onnx.model import Write
 TABLE: Mapping[str, Write] = {
     name: write
     for family in (
-        arithmetic, functions, bits, conversion, reduction, contraction, convolution, pooling,
-        quantization, spectrum, movement, slicing, creation, indexing, scatter, sorting,
-        resampling, image, activation, normalization, transformer, recurrent, control, container,
+        arithmetic,
+        functions,
+        bits,
+        conversion,
+        reduction,
+        contraction,
+        convolution,
+        pooling,
+        quantization,
+        spectrum,
+        movement,
+        slicing,
+        creation,
+        indexing,
+        scatter,
+        sorting,
+        resampling,
+        image,
+        activation,
+        normalization,
+        transformer,
+        recurrent,
+        control,
+        container,
     )
     for name, write in family.WRITERS.items()
-}  # fmt: skip
+}

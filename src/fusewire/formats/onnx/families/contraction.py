@@ -77,9 +77,15 @@ def gemm(e: Emitter, node: Node, a: Ref, b: Ref, c: Ref | None) -> Ref:
     if e.target.is_cautious and not attrs["beta"]:
         c = None
     return e(
-        "Gemm", a, b, c, alpha=attrs["alpha"], beta=attrs["beta"],
-        transA=int(attrs["transpose_a"]), transB=int(attrs["transpose_b"]),
-    )  # fmt: skip
+        "Gemm",
+        a,
+        b,
+        c,
+        alpha=attrs["alpha"],
+        beta=attrs["beta"],
+        transA=int(attrs["transpose_a"]),
+        transB=int(attrs["transpose_b"]),
+    )
 
 
 def einsum(e: Emitter, node: Node, *xs: Ref) -> Ref:

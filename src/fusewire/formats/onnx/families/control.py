@@ -100,9 +100,12 @@ def scan(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
     # Engines stop at a Scan over nothing, which only the run can tell.
     any_ = e("Greater", e.scalar(length), e.scalar(0), dtype=bool_)
     return either(
-        e, node, any_, lambda inner: _scanned(inner, node, operands),
+        e,
+        node,
+        any_,
+        lambda inner: _scanned(inner, node, operands),
         lambda inner: _unrun(inner, node, first),
-    )  # fmt: skip
+    )
 
 
 def _scanned(e: Emitter, node: Node, operands: Sequence[Ref]) -> list[Ref]:
@@ -115,11 +118,16 @@ def _scanned(e: Emitter, node: Node, operands: Sequence[Ref]) -> list[Ref]:
     ports = _ports(held, body.inputs[:taken]), _ports(outputs, body.outputs)
     added, flag = len(body.outputs) - carries, int(bool(attrs["reverse"]))
     return e.raw(
-        "Scan", operands[:taken], _made(node),
-        {"body": Body(body.name, *ports, steps), "num_scan_inputs": scans,
-         "scan_input_directions": [flag] * scans,
-         "scan_output_directions": [flag] * added if added else None},
-    )  # fmt: skip
+        "Scan",
+        operands[:taken],
+        _made(node),
+        {
+            "body": Body(body.name, *ports, steps),
+            "num_scan_inputs": scans,
+            "scan_input_directions": [flag] * scans,
+            "scan_output_directions": [flag] * added if added else None,
+        },
+    )
 
 
 def _unrun(e: Emitter, node: Node, carried: Sequence[Ref]) -> list[Ref]:

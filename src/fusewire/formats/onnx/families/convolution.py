@@ -84,9 +84,16 @@ def deformable_conv(
     if min(window["pads"]) < 0:
         raise FormatError("ONNX's DeformConv has no negative padding.")
     return e(
-        "DeformConv", x, w, offset, bias, mask,
-        group=attrs["groups"], offset_group=attrs["offset_groups"], **window,
-    )  # fmt: skip
+        "DeformConv",
+        x,
+        w,
+        offset,
+        bias,
+        mask,
+        group=attrs["groups"],
+        offset_group=attrs["offset_groups"],
+        **window,
+    )
 
 
 WRITERS = {"conv": conv, "conv_transpose": conv_transpose, "deformable_conv": deformable_conv}

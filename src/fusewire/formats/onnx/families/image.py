@@ -20,9 +20,13 @@ def grid_sample(e: Emitter, node: Node, x: Ref, grid: Ref) -> Ref:
     if grid.dtype is not x.dtype:
         grid = e.cast(grid, x.dtype)
     return e(
-        "GridSample", x, grid, mode=attrs["mode"], padding_mode=attrs["padding"],
+        "GridSample",
+        x,
+        grid,
+        mode=attrs["mode"],
+        padding_mode=attrs["padding"],
         align_corners=int(attrs["align_corners"]),
-    )  # fmt: skip
+    )
 
 
 def roi_align(e: Emitter, node: Node, x: Ref, rois: Ref, batches: Ref) -> Ref:
@@ -31,12 +35,17 @@ def roi_align(e: Emitter, node: Node, x: Ref, rois: Ref, batches: Ref) -> Ref:
     attrs = attrs_of(node)
     height, width = attrs["sizes"]
     return e(
-        "RoiAlign", x, rois, indices(e, batches),
-        output_height=height, output_width=width, sampling_ratio=attrs["sampling"],
-        spatial_scale=attrs["scale"], mode={"average": "avg", "max": "max"}[attrs["mode"]],
-        coordinate_transformation_mode="half_pixel" if attrs["half_pixel"]
-        else "output_half_pixel",
-    )  # fmt: skip
+        "RoiAlign",
+        x,
+        rois,
+        indices(e, batches),
+        output_height=height,
+        output_width=width,
+        sampling_ratio=attrs["sampling"],
+        spatial_scale=attrs["scale"],
+        mode={"average": "avg", "max": "max"}[attrs["mode"]],
+        coordinate_transformation_mode="half_pixel" if attrs["half_pixel"] else "output_half_pixel",
+    )
 
 
 def non_max_suppression(

@@ -90,8 +90,9 @@ def local_response_norm(e: Emitter, node: Node, x: Ref) -> Ref:
     attrs = attrs_of(node)
     if operand(node, 0).tensor.rank != 4:
         raise FormatError("LRN is for images of rank 4.")
-    return e("LRN", x, alpha=attrs["alpha"], beta=attrs["beta"], bias=attrs["bias"],
-             size=attrs["window"])  # fmt: skip
+    return e(
+        "LRN", x, alpha=attrs["alpha"], beta=attrs["beta"], bias=attrs["bias"], size=attrs["window"]
+    )
 
 
 WRITERS = {

@@ -57,8 +57,16 @@ def _activations(e: Emitter, node: Node, count: int) -> dict[str, Any]:
 def layer(op: str, count: int, states: int, **flags: str) -> Write:
     """Write a layer with so many activations and states; ``flags`` are attributes of its own."""
 
-    def write(e: Emitter, node: Node, x: Ref, w: Ref, r: Ref, bias: Ref | None,
-              lengths: Ref | None, *rest: Ref | None) -> list[Ref]:  # fmt: skip
+    def write(
+        e: Emitter,
+        node: Node,
+        x: Ref,
+        w: Ref,
+        r: Ref,
+        bias: Ref | None,
+        lengths: Ref | None,
+        *rest: Ref | None,
+    ) -> list[Ref]:
         attrs, (time, batch, _) = attrs_of(node), operand(node, 0).tensor.shape
         require_filled(e, node)
         hidden = operand(node, 2).tensor.shape[2]

@@ -168,9 +168,13 @@ def position(op: str) -> Write:
             zero = e.constant(np.int64(0))
             return e("Expand", zero, e.shape(node.outputs[0].tensor.shape))
         return e(
-            op, x, dtype=int64, axis=axis, keepdims=int(attrs["keepdims"]),
+            op,
+            x,
+            dtype=int64,
+            axis=axis,
+            keepdims=int(attrs["keepdims"]),
             select_last_index=int(attrs["last"]),
-        )  # fmt: skip
+        )
 
     return write
 

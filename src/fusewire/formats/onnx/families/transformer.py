@@ -23,9 +23,16 @@ def attention(e: Emitter, node: Node, q: Ref, k: Ref, v: Ref, mask: Ref | None) 
     if mask is not None:
         mask = _shaped(e, node, mask)
     return e(
-        "Attention", q, k, v, mask, is_causal=int(attrs["causal"]), scale=attrs["scale"],
-        softcap=attrs["softcap"], softmax_precision=precision and element_of(precision),
-    )  # fmt: skip
+        "Attention",
+        q,
+        k,
+        v,
+        mask,
+        is_causal=int(attrs["causal"]),
+        scale=attrs["scale"],
+        softcap=attrs["softcap"],
+        softmax_precision=precision and element_of(precision),
+    )
 
 
 def _shaped(e: Emitter, node: Node, mask: Ref) -> Ref:

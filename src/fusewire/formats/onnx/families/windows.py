@@ -42,9 +42,12 @@ def conv_by_windows(e: Emitter, node: Node, x: Ref, w: Ref, bias: Ref | None) ->
         filters, inner = w.tensor.shape[:2]
         spread = _spread(x, attrs["input_dilations"])
         cells = unfold(
-            spread, window=sizes, strides=attrs["strides"], padding=attrs["padding"],
+            spread,
+            window=sizes,
+            strides=attrs["strides"],
+            padding=attrs["padding"],
             dilations=attrs["dilations"],
-        )  # fmt: skip
+        )
         each, count = inner * size(sizes), size(places)
         columns = reshape(cells, shape=(x.tensor.shape[0], groups, each, count))
         matrix = reshape(w, shape=(groups, floordiv(filters, groups), each))

@@ -51,16 +51,20 @@ def _sequence_insert(call: Call) -> Converted:
 def _split_to_sequence(call: Call) -> Converted:
     keepdims = call.flag("keepdims", 1)
     return _held(
-        container.split_to_sequence, [call[0], call.get(1)], axis=call.attr("axis", 0),
+        container.split_to_sequence,
+        [call[0], call.get(1)],
+        axis=call.attr("axis", 0),
         keepdims=keepdims,
-    )  # fmt: skip
+    )
 
 
 def _concat_from_sequence(call: Call) -> Converted:
     return _held(
-        container.concat_from_sequence, [call[0]], axis=call.needed("axis"),
+        container.concat_from_sequence,
+        [call[0]],
+        axis=call.needed("axis"),
         new_axis=call.flag("new_axis"),
-    )  # fmt: skip
+    )
 
 
 def _sequence_map(call: Call) -> Converted:

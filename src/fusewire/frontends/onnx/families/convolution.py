@@ -62,20 +62,32 @@ def _conv_transpose(call: Call) -> Converted:
             extra[axis] += max(-total, 0)
             padding[axis] = shared(max(total, 0), mode)
     return convolution.conv_transpose(
-        x, w, call.get(2), strides=strides, dilations=dilations, padding=tuple(padding),
-        output_padding=tuple(extra), groups=call.attr("group", 1),
-    )  # fmt: skip
+        x,
+        w,
+        call.get(2),
+        strides=strides,
+        dilations=dilations,
+        padding=tuple(padding),
+        output_padding=tuple(extra),
+        groups=call.attr("group", 1),
+    )
 
 
 def _deform_conv(call: Call) -> Converted:
     x, w = call[0], call[1]
     rank = x.tensor.rank - 2
     return patches.deformable_conv(
-        x, w, call[2], call.get(3), call.get(4),
-        strides=listed(call, "strides", rank, 1), dilations=listed(call, "dilations", rank, 1),
-        padding=pairs(call, rank), groups=call.attr("group", 1),
+        x,
+        w,
+        call[2],
+        call.get(3),
+        call.get(4),
+        strides=listed(call, "strides", rank, 1),
+        dilations=listed(call, "dilations", rank, 1),
+        padding=pairs(call, rank),
+        groups=call.attr("group", 1),
         offset_groups=call.attr("offset_group", 1),
-    )  # fmt: skip
+    )
 
 
 # What com.microsoft's FusedConv may end with, and the names of its numbers in their order.

@@ -31,9 +31,12 @@ from fusewire.ops.slicing import slice_axis
 _MOST_PARTS = 4096
 
 MODES = {
-    "bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic",
+    "bilinear": "linear",
+    "linear": "linear",
+    "nearest": "nearest",
+    "bicubic": "cubic",
     "cubic": "cubic",
-}  # fmt: skip
+}
 
 
 def _grid_sample(call: Call) -> Converted:
@@ -41,9 +44,12 @@ def _grid_sample(call: Call) -> Converted:
     if mode not in MODES:
         call.refuse(f"mode is one of {', '.join(MODES)}; found {mode!r}.")
     return image.grid_sample(
-        call[0], call[1], mode=MODES[mode], padding=call.attr("padding_mode", "zeros"),
+        call[0],
+        call[1],
+        mode=MODES[mode],
+        padding=call.attr("padding_mode", "zeros"),
         align_corners=call.flag("align_corners"),
-    )  # fmt: skip
+    )
 
 
 def _affine_grid(call: Call) -> Converted:
@@ -85,11 +91,15 @@ def _roi_align(call: Call) -> Converted:
     default = "half_pixel" if call.opset >= 16 else "output_half_pixel"
     places = call.attr("coordinate_transformation_mode", default)
     return detection.roi_align(
-        call[0], call[1], call[2],
+        call[0],
+        call[1],
+        call[2],
         sizes=(call.attr("output_height", 1), call.attr("output_width", 1)),
-        sampling=call.attr("sampling_ratio", 0), scale=call.attr("spatial_scale", 1.0),
-        mode=mode, half_pixel=places == "half_pixel",
-    )  # fmt: skip
+        sampling=call.attr("sampling_ratio", 0),
+        scale=call.attr("spatial_scale", 1.0),
+        mode=mode,
+        half_pixel=places == "half_pixel",
+    )
 
 
 def _max_roi_pool(call: Call) -> Converted:

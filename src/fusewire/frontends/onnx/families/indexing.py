@@ -56,9 +56,14 @@ def _top_k(call: Call) -> Converted:
     axis = axis_of(call.attr("axis", -1), x.tensor.rank)
     shape: Shape = (*x.tensor.shape[:axis], unbacked(), *x.tensor.shape[axis + 1 :])
     return with_sizes(
-        call, sorting.dynamic_top_k, [x, k], shape, lambda s: {"count": s[axis]},
-        axis=axis, largest=call.flag("largest", 1),
-    )  # fmt: skip
+        call,
+        sorting.dynamic_top_k,
+        [x, k],
+        shape,
+        lambda s: {"count": s[axis]},
+        axis=axis,
+        largest=call.flag("largest", 1),
+    )
 
 
 def _reverse_sequence(call: Call) -> Converted:

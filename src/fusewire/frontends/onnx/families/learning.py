@@ -27,8 +27,10 @@ from fusewire.ops import (
 # Each step down the trees becomes nodes; targets and members become constants.
 _DEEPEST, _MOST_TARGETS, _MOST_MEMBERS = 1000, 2**20, 2**24
 _KINDS: Mapping[str, tuple[type[Any], Any]] = {
-    "strings": (object, "_Unused"), "int64s": (np.int64, -1), "floats": (np.float32, -0.0),
-}  # fmt: skip
+    "strings": (object, "_Unused"),
+    "int64s": (np.int64, -1),
+    "floats": (np.float32, -0.0),
+}
 
 
 def _listed(call: Call, stem: str) -> tuple[Array, str]:
@@ -93,9 +95,13 @@ def _binarizer(call: Call) -> Converted:
 
 # In the order of the numbers of nodes_modes; what is a member of a set comes after them.
 _MODES = (
-    logic.less_equal, logic.less, logic.greater_equal, logic.greater, logic.equal,
+    logic.less_equal,
+    logic.less,
+    logic.greater_equal,
+    logic.greater,
+    logic.equal,
     logic.not_equal,
-)  # fmt: skip
+)
 _MEMBER = 6
 
 

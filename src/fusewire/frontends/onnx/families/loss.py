@@ -10,16 +10,22 @@ from fusewire.ops import loss, normalization
 
 def _negative_log_likelihood(call: Call) -> Converted:
     return loss.nll_loss(
-        call[0], call[1], call.get(2), ignore_index=call.attr("ignore_index"),
+        call[0],
+        call[1],
+        call.get(2),
+        ignore_index=call.attr("ignore_index"),
         reduction=call.attr("reduction", "mean"),
-    )  # fmt: skip
+    )
 
 
 def _softmax_cross_entropy(call: Call) -> Converted:
     found = loss.cross_entropy(
-        call[0], call[1], call.get(2), ignore_index=call.attr("ignore_index"),
+        call[0],
+        call[1],
+        call.get(2),
+        ignore_index=call.attr("ignore_index"),
         reduction=call.attr("reduction", "mean"),
-    )  # fmt: skip
+    )
     return [found, normalization.log_softmax(call[0], axis=1) if call.wants(1) else None]
 
 

@@ -41,9 +41,10 @@ def _turned(x: Value) -> Value:
 
 def _skip_layer_norm(call: Call) -> Converted:
     return _skipped(
-        call, call.get(4),
+        call,
+        call.get(4),
         lambda x, epsilon: normalization.layer_norm(x, call[2], call.get(3), epsilon=epsilon),
-    )  # fmt: skip
+    )
 
 
 def _skip_rms_norm(call: Call) -> Converted:

@@ -98,9 +98,12 @@ def _mean_variance_norm(call: Call) -> Converted:
 
 def _local_response_norm(call: Call) -> Converted:
     return channels.local_response_norm(
-        call[0], window=call.needed("size"), alpha=call.attr("alpha", 1e-4),
-        beta=call.attr("beta", 0.75), bias=call.attr("bias", 1.0),
-    )  # fmt: skip
+        call[0],
+        window=call.needed("size"),
+        alpha=call.attr("alpha", 1e-4),
+        beta=call.attr("beta", 0.75),
+        bias=call.attr("bias", 1.0),
+    )
 
 
 TABLE: Mapping[str, Convert] = {

@@ -51,9 +51,11 @@ def _placed(x: Value, asked: Value, block: Value, at: Sliding) -> Value:
     zero = constant(np.zeros((), x.tensor.dtype.numpy))
     filled = scatter.scatter_elements(
         dynamic.dynamic_full(zero, sizes, dims=(batch, unbacked())),
-        movement.broadcast_to(places, shape=flat), movement.reshape(updates, shape=flat),
-        axis=1, reduction="add",
-    )  # fmt: skip
+        movement.broadcast_to(places, shape=flat),
+        movement.reshape(updates, shape=flat),
+        axis=1,
+        reduction="add",
+    )
     dims = (batch, unbacked(), *(unbacked() for _ in at.strides))
     return dynamic.dynamic_reshape(
         filled, movement.concat(first, channels, asked, axis=0), dims=dims

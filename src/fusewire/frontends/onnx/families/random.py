@@ -31,30 +31,42 @@ def _key(call: Call) -> Value:
 
 def _uniform(call: Call) -> Converted:
     return random.random_uniform(
-        _key(call), shape=tuple(call.needed("shape")), dtype=call.dtype("dtype", float32),
-        low=call.attr("low", 0.0), high=call.attr("high", 1.0),
-    )  # fmt: skip
+        _key(call),
+        shape=tuple(call.needed("shape")),
+        dtype=call.dtype("dtype", float32),
+        low=call.attr("low", 0.0),
+        high=call.attr("high", 1.0),
+    )
 
 
 def _normal(call: Call) -> Converted:
     return random.random_normal(
-        _key(call), shape=tuple(call.needed("shape")), dtype=call.dtype("dtype", float32),
-        mean=call.attr("mean", 0.0), scale=call.attr("scale", 1.0),
-    )  # fmt: skip
+        _key(call),
+        shape=tuple(call.needed("shape")),
+        dtype=call.dtype("dtype", float32),
+        mean=call.attr("mean", 0.0),
+        scale=call.attr("scale", 1.0),
+    )
 
 
 def _uniform_like(call: Call) -> Converted:
     return draws.random_uniform_like(
-        call[0], _key(call), dtype=call.dtype("dtype", call[0].tensor.dtype),
-        low=call.attr("low", 0.0), high=call.attr("high", 1.0),
-    )  # fmt: skip
+        call[0],
+        _key(call),
+        dtype=call.dtype("dtype", call[0].tensor.dtype),
+        low=call.attr("low", 0.0),
+        high=call.attr("high", 1.0),
+    )
 
 
 def _normal_like(call: Call) -> Converted:
     return draws.random_normal_like(
-        call[0], _key(call), dtype=call.dtype("dtype", call[0].tensor.dtype),
-        mean=call.attr("mean", 0.0), scale=call.attr("scale", 1.0),
-    )  # fmt: skip
+        call[0],
+        _key(call),
+        dtype=call.dtype("dtype", call[0].tensor.dtype),
+        mean=call.attr("mean", 0.0),
+        scale=call.attr("scale", 1.0),
+    )
 
 
 def _bernoulli(call: Call) -> Converted:

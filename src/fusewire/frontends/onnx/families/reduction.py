@@ -69,9 +69,11 @@ def _whole_mean(x: Value, axes: tuple[int, ...] | None, keepdims: bool) -> Value
 
 def _position(op: Op[Any]) -> Convert:
     return lambda call: op(
-        call[0], axis=call.attr("axis", 0), keepdims=call.flag("keepdims", 1),
+        call[0],
+        axis=call.attr("axis", 0),
+        keepdims=call.flag("keepdims", 1),
         last=call.flag("select_last_index"),
-    )  # fmt: skip
+    )
 
 
 def _running(op: Op[Value]) -> Convert:

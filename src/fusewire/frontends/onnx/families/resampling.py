@@ -58,15 +58,13 @@ def _settings(call: Call) -> dict[str, Any]:
         return {"mode": mode, "coordinates": "half_pixel", "rounding": rounding}
     return {
         "mode": mode,
-        "coordinates": _chosen(
-            call, "coordinate_transformation_mode", "half_pixel", COORDINATES
-        ),
+        "coordinates": _chosen(call, "coordinate_transformation_mode", "half_pixel", COORDINATES),
         "rounding": _chosen(call, "nearest_mode", "round_prefer_floor", ROUNDINGS),
         "cubic_a": call.attr("cubic_coeff_a", -0.75),
         "antialias": call.flag("antialias"),
         "exclude_outside": call.flag("exclude_outside"),
         "extrapolation": call.attr("extrapolation_value", 0.0),
-    }  # fmt: skip
+    }
 
 
 def _given(call: Call, position: int) -> Value | None:

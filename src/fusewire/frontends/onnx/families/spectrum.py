@@ -62,9 +62,11 @@ def _along_any(call: Call, x: Value, size: Value | None, at: Value) -> Value:
             continue
         flag = logic.logical_or(logic.equal(at, place), logic.equal(at, place - rank))
         found = chosen(
-            call, flag, [found, *operands],
+            call,
+            flag,
+            [found, *operands],
             lambda _, a, n=None, axis=place: _along(call, a, n, axis),
-        )  # fmt: skip
+        )
     if found is None:
         call.refuse(f"no axis of {x.type} can be transformed.")
     return found
@@ -100,9 +102,7 @@ def _stft(call: Call) -> Converted:
     # A one-sided spectrum is for real signals.
     onesided = call.flag("onesided", 1) and signal.tensor.shape[2] == 1
     if isinstance(step, int) and size is not None:
-        found = spectrum.stft(
-            signal, window, frame_step=step, frame_length=size, onesided=onesided
-        )  # fmt: skip
+        found = spectrum.stft(signal, window, frame_step=step, frame_length=size, onesided=onesided)
         if is_told(found, signal, window):
             return found
     zero, one = (constant(np.int64(n)) for n in (0, 1))
@@ -153,9 +153,12 @@ def _mel_weight_matrix(call: Call) -> Converted:
     bins, length = (_only(call, call[i]) for i in (0, 1))
     rows = unbacked() if length is None else floordiv(length, 2) + 1
     return spectrum.mel_weight_matrix(
-        *counts, *edges, frequencies=rows, columns=unbacked() if bins is None else bins,
+        *counts,
+        *edges,
+        frequencies=rows,
+        columns=unbacked() if bins is None else bins,
         dtype=call.dtype("output_datatype", float32),
-    )  # fmt: skip
+    )
 
 
 TABLE: Mapping[str, Convert] = {

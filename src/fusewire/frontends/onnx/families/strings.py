@@ -30,9 +30,11 @@ def _split(call: Call) -> Converted:
 
 def _normalize(call: Call) -> Converted:
     return strings.string_normalize(
-        call[0], case=call.attr("case_change_action", "NONE").lower(),
-        stopwords=call.attr("stopwords", ()), case_sensitive=call.flag("is_case_sensitive"),
-    )  # fmt: skip
+        call[0],
+        case=call.attr("case_change_action", "NONE").lower(),
+        stopwords=call.attr("stopwords", ()),
+        case_sensitive=call.flag("is_case_sensitive"),
+    )
 
 
 def _match(call: Call) -> Converted:
@@ -90,9 +92,11 @@ def _found(x: Value, pool: np.ndarray[Any, Any], size: int, step: int) -> Value:
     for item in range(size):
         start = item * step if places != 0 else 0
         part = slice_(
-            x, starts=(*[0] * (rank - 1), start), limits=(*batch, start + places),
+            x,
+            starts=(*[0] * (rank - 1), start),
+            limits=(*batch, start + places),
             strides=(1,) * rank,
-        )  # fmt: skip
+        )
         column = constant(pool[:, item].astype(x.tensor.dtype.numpy))
         same = logic.equal(movement.expand_dims(part, axes=(rank,)), column)
         equal = same if equal is None else logic.logical_and(equal, same)

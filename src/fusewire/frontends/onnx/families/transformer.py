@@ -96,10 +96,14 @@ def _settings(call: Call, offset: Dim) -> dict[str, Any]:
     if call.attr("softmax_precision"):
         precision = call.dtype("softmax_precision")
     return {
-        "scale": call.attr("scale"), "causal": call.flag("is_causal"), "offset": offset,
-        "left": left, "right": right, "softcap": call.attr("softcap", 0.0),
+        "scale": call.attr("scale"),
+        "causal": call.flag("is_causal"),
+        "offset": offset,
+        "left": left,
+        "right": right,
+        "softcap": call.attr("softcap", 0.0),
         "precision": precision,
-    }  # fmt: skip
+    }
 
 
 def _shown(call: Call, q: Value, k: Value, mask: Value | None, attrs: dict[str, Any]) -> Value:
