@@ -17,7 +17,7 @@ LAYERS = (
     "compiler",
     "entries",
     "choosing",
-    "devices",
+    "device_facts",
     "trials",
     "planning",
     "records",

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from fusewire.contract.backend import Device
-from fusewire.devices import FIGURES, HINTS, Measured, Sizes, best, known, measure
+from fusewire.device_facts import FIGURES, HINTS, Measured, Sizes, best, known, measure
 from fusewire.planning.claims import Home
 from fusewire.planning.select import Search
 from fusewire.process.machine import machine, memory_latency

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.backends import describe_all
-from fusewire.devices import Measured, best, known, measure
+from fusewire.device_facts import Measured, best, known, measure
 from fusewire.planning.claims import Home
 from fusewire.planning.select import Search
 from fusewire.process.child import CAN_ISOLATE
