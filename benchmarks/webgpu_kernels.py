@@ -29,8 +29,8 @@ from fusewire.contract.backend import Config, Executable
 from fusewire.contract.region import build, edge_slots, first_device
 from fusewire.fusion.origins import expand
 from fusewire.ir.graph import Array, Graph
-from fusewire.kernel.build.lower import lower
-from fusewire.kernel.build.table import refusal
+from fusewire.kernel.lower.region import lower
+from fusewire.kernel.lower.table import refusal
 
 BACKEND = WebGpuBackend()
 DEVICE = first_device(BACKEND)

@@ -26,9 +26,9 @@ from fusewire.fusion.graph import body_of
 from fusewire.fusion.patterns import PATTERNS, Pattern
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
-from fusewire.kernel.build.lower import Stored, lower
-from fusewire.kernel.build.table import refusal
 from fusewire.kernel.form import Lowered
+from fusewire.kernel.lower.region import Stored, lower
+from fusewire.kernel.lower.table import refusal
 from fusewire.kernel.spec import KernelSpec, spec_of
 from fusewire.ops.elementwise import add, exp
 from fusewire.process.guard import described, guarded

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from fusewire.fusion.fusion import Fusion, fuse
 from fusewire.ir.graph import Graph, Node
-from fusewire.kernel.build.lower import lower_fusion
-from fusewire.kernel.build.table import expansion_refusal, refusal
 from fusewire.kernel.form import Lowered
 from fusewire.kernel.interpret import interpret
+from fusewire.kernel.lower.region import lower_fusion
+from fusewire.kernel.lower.table import expansion_refusal, refusal
 from fusewire.kernel.verify import verify_lowered
 from fusewire.numerics.judge import Verdict, judge_op
 from tests.random_graphs import FromRandom, Generated, random_graph

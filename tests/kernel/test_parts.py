@@ -8,7 +8,7 @@ import fusewire as fw
 from fusewire import ops
 from fusewire.fusion.fusion import Fusion, fuse
 from fusewire.ir.graph import Graph
-from fusewire.kernel.build.lower import lower_fusion
+from fusewire.kernel.lower.region import lower_fusion
 from fusewire.kernel.parts import Part, key_of, parts_of
 
 

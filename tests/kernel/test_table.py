@@ -11,9 +11,9 @@ from fusewire.fusion.fusion import fuse
 from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.kernel.build.lower import lower, lower_fusion
-from fusewire.kernel.build.table import elements, expansion_refusal, refusal, wholes
 from fusewire.kernel.interpret import interpret
+from fusewire.kernel.lower.region import lower, lower_fusion
+from fusewire.kernel.lower.table import elements, expansion_refusal, refusal, wholes
 from fusewire.kernel.verify import verify_lowered
 from fusewire.ops.activation import gelu
 from fusewire.ops.declare import Op

@@ -13,8 +13,8 @@ from fusewire.fusion.fusion import Fusion
 from fusewire.fusion.graph import body_of
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import structural_hash
-from fusewire.kernel.build.lower import lower_fusion
 from fusewire.kernel.form import Kernel, Repeat
+from fusewire.kernel.lower.region import lower_fusion
 from fusewire.kernel.text import print_kernel
 
 _BUFFER = re.compile(r"\w+(?=[\[{:])")

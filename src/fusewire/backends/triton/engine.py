@@ -37,7 +37,7 @@ from fusewire.errors import FusewireError
 from fusewire.fusion.fusion import Fusion, fuse
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.kernel.build.lower import lower_fusion
+from fusewire.kernel.lower.region import lower_fusion
 from fusewire.kernel.parts import parts_of
 from fusewire.ops.elementwise import add
 

@@ -13,10 +13,10 @@ from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.text import print_graph
 from fusewire.ir.types import TensorType
 from fusewire.kernel.analysis import walk
-from fusewire.kernel.build.lower import lower
-from fusewire.kernel.build.table import expansion_refusal
-from fusewire.kernel.build.table import refusal as kernel_refusal
 from fusewire.kernel.form import Compute, Fold, Kernel, Loop, Store
+from fusewire.kernel.lower.region import lower
+from fusewire.kernel.lower.table import expansion_refusal
+from fusewire.kernel.lower.table import refusal as kernel_refusal
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 

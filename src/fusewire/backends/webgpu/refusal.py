@@ -17,10 +17,10 @@ from fusewire.errors import FusewireError, RefusedError
 from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
-from fusewire.kernel.build.lower import lower
-from fusewire.kernel.build.table import expansion_refusal, refused_op
-from fusewire.kernel.build.table import refusal as no_kernel
 from fusewire.kernel.form import Compute
+from fusewire.kernel.lower.region import lower
+from fusewire.kernel.lower.table import expansion_refusal, refused_op
+from fusewire.kernel.lower.table import refusal as no_kernel
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 

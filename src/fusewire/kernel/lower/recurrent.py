@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from fusewire.ir.graph import Graph, Node
-from fusewire.kernel.build.lowering import Lowering, Whole
-from fusewire.kernel.build.scope import Located
-from fusewire.kernel.build.shapes import shape_of, whole
 from fusewire.kernel.form import Repeat
 from fusewire.kernel.index import Axis, Index, at
+from fusewire.kernel.lower.lowering import Lowering, Whole
+from fusewire.kernel.lower.scope import Located
+from fusewire.kernel.lower.shapes import shape_of, whole
 
 
 def refusal(node: Node, refuses: Callable[[Node], str | None]) -> str | None:

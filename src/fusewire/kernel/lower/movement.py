@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fusewire.ir.graph import Node, Value
-from fusewire.kernel.build.body import Body, Element
-from fusewire.kernel.build.scope import Indices, simplified
-from fusewire.kernel.build.shapes import Ints, axis_of, broadcast, ints, replaced, shape_of
 from fusewire.kernel.form import Bound, Guard
 from fusewire.kernel.index import Held, Index, at, flatten, unflatten
+from fusewire.kernel.lower.body import Body, Element
+from fusewire.kernel.lower.scope import Indices, simplified
+from fusewire.kernel.lower.shapes import Ints, axis_of, broadcast, ints, replaced, shape_of
 from fusewire.ops.slicing import pad_positions
 
 

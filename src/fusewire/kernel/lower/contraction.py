@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fusewire.ir.graph import Node, Value
-from fusewire.kernel.build.body import Body, Element
-from fusewire.kernel.build.scope import Indices, simplified
-from fusewire.kernel.build.shapes import ints, shape_of, whole
-from fusewire.kernel.build.window import Sliding
 from fusewire.kernel.form import Guard
 from fusewire.kernel.index import Index
+from fusewire.kernel.lower.body import Body, Element
+from fusewire.kernel.lower.scope import Indices, simplified
+from fusewire.kernel.lower.shapes import ints, shape_of, whole
+from fusewire.kernel.lower.window import Sliding
 
 
 def _node(value: Value) -> Node:

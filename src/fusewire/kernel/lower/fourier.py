@@ -11,11 +11,11 @@ import numpy as np
 
 from fusewire.dtypes import int32
 from fusewire.ir.graph import Node, Value
-from fusewire.kernel.build.body import Body, Element
-from fusewire.kernel.build.scope import Indices
-from fusewire.kernel.build.shapes import axis_of, replaced, shape_of
 from fusewire.kernel.form import Buffer, Guard
 from fusewire.kernel.index import Index
+from fusewire.kernel.lower.body import Body, Element
+from fusewire.kernel.lower.scope import Indices
+from fusewire.kernel.lower.shapes import axis_of, replaced, shape_of
 
 LONGEST = 2048
 OPS = ("fft", "ifft", "rfft", "irfft")

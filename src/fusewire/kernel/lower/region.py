@@ -9,9 +9,9 @@ from fusewire.errors import RefusedError
 from fusewire.fusion.fusion import Fusion, fuse
 from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph, Value
-from fusewire.kernel.build.lowering import Lowering
-from fusewire.kernel.build.table import element_of, refusal, wholes
 from fusewire.kernel.form import Lowered
+from fusewire.kernel.lower.lowering import Lowering
+from fusewire.kernel.lower.table import element_of, refusal, wholes
 from fusewire.kernel.verify import verify_lowered
 
 

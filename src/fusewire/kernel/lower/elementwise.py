@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewire.ir.graph import Value
-from fusewire.kernel.build.body import Body, Element
-from fusewire.kernel.build.scope import Indices
-from fusewire.kernel.build.shapes import broadcast
 from fusewire.kernel.form import Guard
+from fusewire.kernel.lower.body import Body, Element
+from fusewire.kernel.lower.scope import Indices
+from fusewire.kernel.lower.shapes import broadcast
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import all_ops
 

@@ -8,7 +8,7 @@ from fusewire.errors import RefusedError
 from fusewire.fusion.origins import expand
 from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import TensorType, type_symbols
-from fusewire.kernel.build import (
+from fusewire.kernel.lower import (
     contraction,
     elementwise,
     fourier,
@@ -20,8 +20,8 @@ from fusewire.kernel.build import (
     serial,
     window,
 )
-from fusewire.kernel.build.body import Element
-from fusewire.kernel.build.lowering import Whole
+from fusewire.kernel.lower.body import Element
+from fusewire.kernel.lower.lowering import Whole
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.rewrite.legalize import Refuses

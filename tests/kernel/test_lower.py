@@ -12,11 +12,11 @@ from fusewire.errors import RefusedError
 from fusewire.fusion.fusion import fuse
 from fusewire.ir.graph import Graph
 from fusewire.kernel.analysis import contraction_of, shape_of, walk
-from fusewire.kernel.build.lower import lower, lower_fusion
-from fusewire.kernel.build.table import refusal
 from fusewire.kernel.form import Fold, Kernel, Load, Loop, Lowered, Repeat, Store
 from fusewire.kernel.index import flatten, has_division
 from fusewire.kernel.interpret import interpret
+from fusewire.kernel.lower.region import lower, lower_fusion
+from fusewire.kernel.lower.table import refusal
 from fusewire.kernel.text import print_kernel
 from fusewire.kernel.verify import verify_lowered
 from fusewire.numerics.judge import judge_op

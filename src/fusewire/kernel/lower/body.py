@@ -15,7 +15,6 @@ import numpy as np
 from fusewire.dtypes import DType, bool_, float32, int32
 from fusewire.ir.graph import Array, Attr, Value
 from fusewire.ir.types import TensorType
-from fusewire.kernel.build.scope import Indices, Memory, Scope, never, simplified, within
 from fusewire.kernel.form import (
     Bound,
     Buffer,
@@ -32,6 +31,7 @@ from fusewire.kernel.form import (
     Statement,
 )
 from fusewire.kernel.index import Axis, Held, Index, at, atoms_of
+from fusewire.kernel.lower.scope import Indices, Memory, Scope, never, simplified, within
 from fusewire.ops.table import get_op
 
 # Computes the element of a value at an index; where the guard fails it may be any number.

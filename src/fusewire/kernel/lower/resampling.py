@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusewire.ir.graph import Array, Node, Value
-from fusewire.kernel.build.body import Body, Element
-from fusewire.kernel.build.scope import Indices
-from fusewire.kernel.build.shapes import shape_of
 from fusewire.kernel.form import Guard
 from fusewire.kernel.index import Held, Index, at
+from fusewire.kernel.lower.body import Body, Element
+from fusewire.kernel.lower.scope import Indices
+from fusewire.kernel.lower.shapes import shape_of
 from fusewire.ops.resampling import COORDINATES, ROUNDINGS, Axis, taps_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusewire.ir.graph import Node, Value
-from fusewire.kernel.build.scope import Indices
 from fusewire.kernel.index import Index
+from fusewire.kernel.lower.scope import Indices
 
 Ints = tuple[int, ...]
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from fusewire.dtypes import DType, int32, int64
 from fusewire.ir.graph import Node, Value
-from fusewire.kernel.build.body import Body, Element
-from fusewire.kernel.build.scope import Indices, simplified
-from fusewire.kernel.build.shapes import Ints, ints, shape_of
 from fusewire.kernel.form import Bound, Guard, identity
 from fusewire.kernel.index import Index, flatten
+from fusewire.kernel.lower.body import Body, Element
+from fusewire.kernel.lower.scope import Indices, simplified
+from fusewire.kernel.lower.shapes import Ints, ints, shape_of
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,6 @@ from fusewire.dtypes import DType
 from fusewire.fusion.kinds import unshaped
 from fusewire.ir.graph import Array, Constant, Graph, Node, Value
 from fusewire.kernel.analysis import names_of, operands_of
-from fusewire.kernel.build.body import Body, Element
-from fusewire.kernel.build.scope import Indices, Located
-from fusewire.kernel.build.shapes import Ints, shape_of
 from fusewire.kernel.collapse import collapsed
 from fusewire.kernel.form import (
     Buffer,
@@ -27,6 +24,9 @@ from fusewire.kernel.form import (
     Store,
 )
 from fusewire.kernel.index import Axis, at
+from fusewire.kernel.lower.body import Body, Element
+from fusewire.kernel.lower.scope import Indices, Located
+from fusewire.kernel.lower.shapes import Ints, shape_of
 
 
 class Lowering:
