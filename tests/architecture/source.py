@@ -77,6 +77,37 @@ def imports(module: Module, tree: ast.AST | None = None) -> Iterator[Import]:
             yield Import(name, node.lineno)
 
 
+def imports_when_loaded(module: Module) -> Iterator[Import]:
+    """Yield the imports that Python follows while it loads the module."""
+    for node in _loaded(module.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imports(module, node)
+
+
+def imports_when_run(module: Module) -> Iterator[Import]:
+    """Yield the imports that Python follows at any time: not those for type checkers only."""
+    for node in _executed(module.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from imports(module, node)
+
+
+def functions(
+    tree: ast.AST, prefix: str = ""
+) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield every function at any depth with its qualified name."""
+    for node in ast.iter_child_nodes(tree):
+        name = prefix
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            name = f"{prefix}.{node.name}" if prefix else node.name
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield name, node
+        yield from functions(node, name)
+
+
+def function_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or node.lineno) - node.lineno + 1
+
+
 def is_within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
@@ -87,6 +118,26 @@ def called_name(node: ast.Call) -> str:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
     return ""
+
+
+def _executed(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield nodes at any depth, without what only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            continue
+        yield node
+        yield from _executed(node)
+
+
+def _loaded(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is executed outside functions."""
+    inside = {
+        id(below)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for below in ast.walk(node)
+    }
+    return (node for node in _executed(tree) if id(node) not in inside)
 
 
 def _start(module: Module, node: ast.ImportFrom) -> str:

@@ -1,13 +1,12 @@
 """A function is read at one glance. A file may be long if it is one idea."""
 
-import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.architecture.conftest import Plant
-from tests.architecture.source import SOURCE, Module, modules
+from tests.architecture.source import SOURCE, Module, function_lines, functions, modules
 
 FUNCTION_LINES = 40
 
@@ -34,21 +33,8 @@ def size_problems(root: Path, exceptions: Mapping[str, str]) -> list[str]:
 
 
 def _sizes(module: Module) -> Iterator[tuple[str, int]]:
-    for name, node in _functions(module.tree, ""):
-        lines = (node.end_lineno or node.lineno) - node.lineno + 1
-        yield f"{module.shown}::{name}", lines
-
-
-def _functions(
-    tree: ast.AST, prefix: str
-) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for node in ast.iter_child_nodes(tree):
-        name = prefix
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            name = f"{prefix}.{node.name}" if prefix else node.name
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield name, node
-        yield from _functions(node, name)
+    for name, node in functions(module.tree):
+        yield f"{module.shown}::{name}", function_lines(node)
 
 
 def test_functions_are_short() -> None:

@@ -1,0 +1,96 @@
+"""The table of the house: faults planted in a small tree are listed, and cycles fail it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.house import WIDTH, shown, survey
+
+ROOT = Path(__file__).parents[2]
+TREE = {
+    "ir/graph.py": "class Graph: ...\n",
+    "ops/table.py": "from fusewire.ir.graph import Graph\nclass Table: ...\n",
+    "backends/one/engine.py": "class Graph: ...\n",
+}
+
+
+def planted(folder: Path, changes: dict[str, str]) -> Path:
+    """Write a small tree with some files added or replaced; gives the root of the checkout."""
+    for path, text in {**TREE, **changes}.items():
+        file = folder / "src" / "fusewire" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    return folder
+
+
+def command(root: Path) -> subprocess.CompletedProcess[str]:
+    words = ["benchmarks/house.py", "--static", "--json", "--root", str(root)]
+    return subprocess.run(
+        [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+def test_tree_in_order_has_nothing_listed(tmp_path: Path) -> None:
+    done = command(planted(tmp_path, {}))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "lines": 4,
+        "files": 3,
+        "long_files": {},
+        "import_cycles": [],
+        "late_cycles": [],
+        "doubled_classes": {},
+        "long_functions": {},
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from fusewire.ops.table import Table\n",
+        "from ..ops import table\n",
+        "try:\n    import fusewire.ops.table\nexcept ImportError: ...\n",
+        "class Late:\n    from fusewire.ops import table\n",
+    ],
+)
+def test_planted_cycle_fails(tmp_path: Path, text: str) -> None:
+    done = command(planted(tmp_path, {"ir/graph.py": text}))
+    assert done.returncode == 1, done.stderr
+    assert json.loads(done.stdout)["import_cycles"] == [["fusewire.ir.graph", "fusewire.ops.table"]]
+
+
+def test_cycle_through_a_function_is_listed_apart(tmp_path: Path) -> None:
+    text = "def later():\n    from fusewire.ops.table import Table\n"
+    done = command(planted(tmp_path, {"ir/graph.py": text}))
+    report = json.loads(done.stdout)
+    assert done.returncode == 0, done.stderr
+    assert report["late_cycles"] == [["fusewire.ir.graph", "fusewire.ops.table"]]
+    assert not report["import_cycles"]
+
+
+def test_import_for_type_checkers_is_not_a_cycle(tmp_path: Path) -> None:
+    text = "if TYPE_CHECKING:\n    from fusewire.ops.table import Table\n"
+    report = survey(planted(tmp_path, {"ir/graph.py": text}) / "src")
+    assert not report["import_cycles"]
+    assert not report["late_cycles"]
+
+
+def test_doubled_class_is_listed(tmp_path: Path) -> None:
+    changes = {"ops/other.py": "class Table: ...\nclass _Graph: ...\n"}
+    report = survey(planted(tmp_path, changes) / "src")
+    assert report["doubled_classes"] == {"Table": ["fusewire.ops.other", "fusewire.ops.table"]}
+
+
+def test_long_file_and_function_are_listed(tmp_path: Path) -> None:
+    text = "def long():\n" + "    x = 1\n" * 601
+    report = survey(planted(tmp_path, {"ir/long.py": text}) / "src")
+    assert report["long_files"] == {"fusewire/ir/long.py": 602}
+    assert report["long_functions"] == {"fusewire/ir/long.py::long": 602}
+
+
+def test_table_fits_a_terminal() -> None:
+    table = shown(survey(ROOT / "src"))
+    assert max(map(len, table.splitlines())) <= WIDTH
