@@ -83,7 +83,7 @@ def test_report_says_where_it_comes_from(found: Any) -> None:
     text = markdown(found)
     for word in (
         "**fusewire bench model.onnx**",
-        "x float32[8, 64], made up",
+        "x float32[8, 64], generated",
         "the noise is",
         found["date"],
         "judged on inputs: given",

@@ -96,7 +96,7 @@ def test_seed_decides_what_is_made_up(model: Path) -> None:
         (["--shape", "z=1,3"], "x, y"),
         (["--shape", "x"], "x, y"),
         (["--shape", "x=a,b"], "1,3,48,320"),
-        (["--shape", "x=1,4"], "3 is wanted"),
+        (["--shape", "x=1,4"], "expected 3"),
         (["--shape", "x=1,3,1"], "float32[n, 3]"),
         (["--shape", "x=2,3", "--shape", "y=5,1"], "n is 2"),
         (["--input", "x=nowhere.npy"], "nowhere.npy"),

@@ -7,23 +7,23 @@ from importlib import import_module
 import click
 
 COMMANDS = {
-    "bench": "Time and judge a model on every engine that is installed, and show which is best.",
-    "explain": "Show how a model is run, and why: by region, node and engine.",
-    "run": "Run a model on inputs that are given or made up.",
-    "show": "Show inputs, outputs, ops, parameters, flops and dynamic dims of a model.",
-    "fuse": "Show which nodes of a model become one kernel, and which do not and why.",
-    "compile": "Make the kernels of a model for a machine that need not be here, as files.",
+    "bench": "Time a model on every installed engine, check the answers, and pick the best.",
+    "explain": "Show how a model runs and why: by region, node and engine.",
+    "run": "Run a model on given or generated inputs.",
+    "show": "Show the inputs, outputs, ops, parameters, flops and dynamic dims of a model.",
+    "fuse": "Show which nodes of a model become one kernel, and why others do not.",
+    "compile": "Compile a model's kernels to files, for a device that need not be present.",
     "ops": "List every op by family, with its dtypes and cases.",
-    "backends": "List backends, installed and not, with versions and reasons.",
-    "conform": "Run every op, sample and dtype on a backend, without fallback.",
-    "devices": "List the devices of every backend, with what is known of them.",
-    "cache": "List, explain, check, shrink and carry what is remembered between runs.",
+    "backends": "List every backend with its version and state, and what is missing.",
+    "conform": "Run every sample of every op on a backend, in every dtype, without fallback.",
+    "devices": "List the devices of every backend, with their properties.",
+    "cache": "List, explain, verify, prune, export or import what is kept between runs.",
     "doctor": "Check the machine, the packages and every backend.",
 }
 
 
 class _Lazy(click.Group):
-    """Imports a subcommand's file only to run it; help texts come from ``COMMANDS``."""
+    """Import a subcommand's file only to run it; help texts come from ``COMMANDS``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -43,4 +43,4 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="fusewire")
 def main() -> None:
-    """Run a tensor program on the best engine there is for each part of it."""
+    """Run a tensor program on the best engine for each part of it."""

@@ -1,4 +1,4 @@
-"""``fusewire backends``: what can run graphs here, and what stops the rest."""
+"""``fusewire backends``: which backends can run graphs here, and what stops the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLOURS = {"ready": "green", "unavailable": "yellow", "broken": "red"}
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(as_json: bool) -> None:
-    """List backends, installed and not, with versions and reasons."""
+    """List every backend with its version and state, and what is missing."""
     rows = describe_all()
     if as_json:
         click.echo(json.dumps(rows, indent=1))
@@ -32,9 +32,9 @@ def command(as_json: bool) -> None:
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
-    """Show backends to people."""
+    """Lay out backends as a table."""
     shown = Table(title="Backends", header_style="bold")
-    for column in ("backend", "state", "engine", "devices", "from", "what it is, or what to do"):
+    for column in ("backend", "state", "engine", "devices", "from", "description, or what to do"):
         shown.add_column(column)
     for row in rows:
         state = f"[{COLOURS[row['state']]}]{row['state']}[/]"
@@ -46,8 +46,8 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 
 def flags(rows: list[dict[str, Any]]) -> Table:
-    """Show what each backend was shown to have; `--json` has the reasons."""
-    shown = Table(title="Shown by `fusewire conform BACKEND --record`", header_style="bold")
+    """Lay out the proven capabilities of each backend; `--json` has the reasons."""
+    shown = Table(title="Proven by `fusewire conform BACKEND --record`", header_style="bold")
     shown.add_column("capability")
     held = {row["name"]: _held(row) for row in rows if row["capabilities"]}
     for name in held:
@@ -68,15 +68,15 @@ def _said(extension: dict[str, Any]) -> str:
 
 
 def describe_all() -> list[dict[str, Any]]:
-    """Tell all about every backend; engines are imported side by side, each in its child."""
+    """Describe every backend; engines are imported in parallel, each in its own child process."""
     with warnings.catch_warnings(), ThreadPoolExecutor() as threads:
-        # What it says is in the rows.
+        # The rows say what the warning would.
         warnings.simplefilter("ignore", ExtensionWarning)
         return list(threads.map(describe, REGISTRY.backends.names()))
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Tell all about one backend, as plain data."""
+    """Describe one backend as plain data."""
     plugin = REGISTRY.backends.describe(name)
     met = REGISTRY.meet(name)
     row: dict[str, Any] = {

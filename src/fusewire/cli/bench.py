@@ -1,4 +1,4 @@
-"""``fusewire bench MODEL``: every engine that is installed, timed and judged, and the choice."""
+"""``fusewire bench MODEL``: time every installed engine, judge its answers, and choose one."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from fusewire.runtime.why import Tried
 @click.command()
 @model_options
 @compile_options(fallback="allow", has_backend=False)
-@click.option("--backends", metavar="A,B", help="Only these engines.")
+@click.option("--backends", metavar="A,B", help="Engines to compare (default: all).")
 @click.option(
     "--plot",
     "picture",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the times, as SVG.",
+    help="Write a plot of the times to this SVG file.",
 )
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown instead of a table.")
 def command(
@@ -64,14 +64,14 @@ def command(
     picture: Path | None,
     as_markdown: bool,
 ) -> None:
-    """Time and judge a model on every engine that is installed, and show which is best.
+    """Time a model on every installed engine, check the answers, and pick the best.
 
-    Nothing is recalled from earlier runs, but what is in quarantine. Ends with 1 if no engine is
-    right.
+    Measures everything anew; of earlier runs only the quarantine counts. Exits with 1 if no
+    engine gives a right answer.
     """
     with failing(), progress() as tell:
         if options.level not in (None, 1, 3):
-            said = "bench compares, and that is level 1, or 3 with kernels tuned."
+            said = "bench compares engines, which is level 1, or level 3 with tuned kernels."
             raise OptionsError(f"--level {options.level}: {said}")
         inputs = Inputs.of(model, shapes, files, options.seed)
         options = replace(options, progress=tell)
@@ -88,7 +88,7 @@ def command(
 
 
 def _names(text: str | None) -> list[str]:
-    """Take names apart; RegistryError for one that there is not."""
+    """Split a list of names; RegistryError for an unknown one."""
     names = [name.strip() for name in (text or "").split(",") if name.strip()]
     for name in names:
         REGISTRY.backends.describe(name)
@@ -96,7 +96,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def measured(model: Path, inputs: Inputs, options: Options, names: list[str]) -> dict[str, Any]:
-    """Compare engines on a model, and tell all about it as plain data."""
+    """Compare engines on a model, and report the result as plain data."""
     start = time.monotonic()
     recipe = Recipe(options)
     graph, values = read_open(model, inputs)
@@ -133,7 +133,7 @@ def _homes(
     names: list[str], options: Options, search: Search, missing: dict[str, str]
 ) -> Iterator[Home]:
     """Yield homes, the most preferred first, and note backends that have none."""
-    options.tell("meeting the engines", 0.0)
+    options.tell("probing the engines", 0.0)
     if options.isolate:
         # Side by side, each in its child: importing an engine takes seconds.
         with ThreadPoolExecutor() as threads:
@@ -147,7 +147,7 @@ def _homes(
             continue
         for home in homes:
             if interprets(home) and len(names) > 1 and options.device is None:
-                missing[name] = f"{home.device.name}. `--backends {name}` runs it all the same."
+                missing[name] = f"{home.device.name}. Use `--backends {name}` to run it anyway."
             elif answers_to(home.device, options.device):
                 yield home
 

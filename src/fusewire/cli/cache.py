@@ -1,4 +1,4 @@
-"""``fusewire cache``: what is remembered, whether it is right, and how to carry it elsewhere."""
+"""``fusewire cache``: what is kept between runs, whether it is intact, and how to move it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _kind = click.Choice(sorted(KINDS))
 
 @click.group()
 def command() -> None:
-    """List, explain, check, shrink and carry what is remembered between runs."""
+    """List, explain, verify, prune, export or import what is kept between runs."""
 
 
 @command.command()
@@ -61,9 +61,9 @@ def ls(kind: str | None, as_json: bool) -> None:
 @click.argument("digest")
 @_json
 def why(digest: str, as_json: bool) -> None:
-    """Show what an entry was made of, and what differs from the one nearest to it.
+    """Show the key of an entry, and how it differs from the most similar one.
 
-    DIGEST is the beginning of one, as `cache ls KIND` lists them.
+    DIGEST is the beginning of a digest listed by `cache ls KIND`.
     """
     store = _store()
     entries = sorted(store.entries(), key=lambda entry: -entry.used)
@@ -80,7 +80,7 @@ def why(digest: str, as_json: bool) -> None:
         return
     console = Console()
     about = {k: report[k] for k in ("kind", "digest")} | {"size": _size(entry.size)}
-    about |= {"used": _age(entry.used), "checked": "right" if is_right else "bad, and removed"}
+    about |= {"used": _age(entry.used), "checked": "intact" if is_right else "damaged, and removed"}
     rows = [*about.items(), *entry.key.fields]
     _print(console, [{"field": name, "this": value} for name, value in rows])
     if other is None:
@@ -94,39 +94,41 @@ def why(digest: str, as_json: bool) -> None:
 @command.command()
 @_json
 def verify(as_json: bool) -> None:
-    """Check every entry from end to end; bad ones are removed, and the exit code is 1."""
+    """Check every entry, remove damaged ones, and exit with 1 if there were any."""
     found = _store().verify()
     _say(
         {"good": found.good, "bad": list(found.bad), "swept": found.swept},
         as_json,
-        f"{found.good} entries are right, {len(found.bad)} were not and are removed, "
-        f"{found.swept} left-over files swept.",
+        f"{found.good} entries are intact, {len(found.bad)} were damaged and are removed, "
+        f"{found.swept} temporary files swept.",
         found.bad,
     )
     sys.exit(1 if found.bad else 0)
 
 
 @command.command()
-@click.option("--to", "limit", required=True, help="How many bytes may stay: 500MB, 2GiB, 0.")
+@click.option("--to", "limit", required=True, help="The size to prune to: 500MB, 2GiB, 0.")
 @_json
 def prune(limit: str, as_json: bool) -> None:
-    """Remove what was used longest ago until little enough is left."""
+    """Remove the least recently used entries until the cache fits the given size."""
     store, most = _store(), _bytes(limit)
     gone = store.prune(most)
     sizes = [entry.size for entry in store.entries()]
     left = {"removed": gone, "entries": len(sizes), "size": sum(sizes)}
-    _say(left, as_json, f"{gone} entries removed, {len(sizes)} stay with {_size(sum(sizes))}.")
+    _say(left, as_json, f"{gone} entries removed, {len(sizes)} left ({_size(sum(sizes))}).")
 
 
 @command.command("export")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--kind", "kinds", multiple=True, type=_kind, help="Only these; all data otherwise.")
-@click.option("--with-code", is_flag=True, help="Compiled code too, for yourself only.")
+@click.option(
+    "--kind", "kinds", multiple=True, type=_kind, help="Kinds to export (default: all data)."
+)
+@click.option("--with-code", is_flag=True, help="Export compiled code too; only you can import it.")
 @_json
 def export_(file: Path, kinds: tuple[str, ...], with_code: bool, as_json: bool) -> None:
-    """Write what is known into one FILE: measurements, quarantine, tuning, plans, verdicts."""
+    """Write measurements, quarantine, tuning records, plans and verdicts to one FILE."""
     if not with_code and CODE & set(kinds):
-        raise click.UsageError("Code is exported with --with-code only.")
+        raise click.UsageError("Compiled code is exported only with --with-code.")
     wanted = set(kinds) or (DATA | CODE if with_code else DATA)
     _moved(lambda store: export(store, file, wanted), as_json, f"written to {file}")
 
@@ -135,15 +137,15 @@ def export_(file: Path, kinds: tuple[str, ...], with_code: bool, as_json: bool) 
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_json
 def import_(file: Path, as_json: bool) -> None:
-    """Read such a FILE with all checks; what is here already stays as it is.
+    """Import an exported FILE, checking every entry; existing entries stay as they are.
 
-    Code, plans and verdicts of another user are refused: they are made anew.
+    Code, plans and verdicts written by another user are refused, and made again when needed.
     """
-    _moved(lambda store: take(store, file), as_json, f"taken from {file}")
+    _moved(lambda store: take(store, file), as_json, f"imported from {file}")
 
 
 def _moved(move: Callable[[Store], Moved], as_json: bool, said: str) -> None:
-    """Move entries and tell of them; a failure is exit code 1."""
+    """Move entries and report them; a failure exits with 1."""
     try:
         moved = move(_store())
     except (StoreError, OSError) as error:
@@ -153,13 +155,13 @@ def _moved(move: Callable[[Store], Moved], as_json: bool, said: str) -> None:
         {"kept": dict(moved.kept), "present": moved.present, "refused": moved.refused},
         as_json,
         f"{moved.kept.total()} entries {said}{f' ({kept})' if kept else ''}; "
-        f"{moved.present} were here already, {len(moved.refused)} refused.",
+        f"{moved.present} already present, {len(moved.refused)} refused.",
         moved.refused,
     )
 
 
 def _store() -> Store:
-    """Open the user's store; one that cannot be used ends the command, with the reason."""
+    """Open the user's store, or end the command with the reason why it cannot be used."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", StoreWarning)
         store = Store()
@@ -176,8 +178,8 @@ def _only(digest: str, entries: list[Entry]) -> Entry:
     found = [entry for entry in entries if entry.key.digest.startswith(digest.lower())]
     if len(found) != 1:
         some = ", ".join(entry.key.digest[:12] for entry in found[:5])
-        said = f"{len(found)} entries begin so: {some}" if found else "No entry begins so"
-        raise click.UsageError(f"{digest!r}: {said}. `fusewire cache ls KIND` lists them.")
+        said = f"{len(found)} entries match: {some}" if found else "No entry matches"
+        raise click.UsageError(f"{digest!r}: {said}. `fusewire cache ls KIND` lists digests.")
     return found[0]
 
 
@@ -207,7 +209,7 @@ def _kinds(entries: list[Entry]) -> list[dict[str, Any]]:
 
 def _print(console: Console, rows: list[dict[str, Any]], **forms: Callable[[Any], str]) -> None:
     table = Table(header_style="bold")
-    for name in rows[0] if rows else ("nothing here",):
+    for name in rows[0] if rows else ("empty",):
         table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*(_plain(forms.get(name, str)(value)) for name, value in row.items()))
@@ -215,7 +217,7 @@ def _print(console: Console, rows: list[dict[str, Any]], **forms: Callable[[Any]
 
 
 def _plain(text: str) -> str:
-    """Show a text of unknown origin: nothing in it moves the cursor or colours the screen."""
+    """Escape a text of unknown origin, so that it cannot move the cursor or set colours."""
     return escape("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
 
 
@@ -239,5 +241,5 @@ def _age(used: float | None) -> str:
 def _bytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]I?|)B?", text.strip().upper())
     if found is None:
-        raise click.UsageError(f"{text!r} is no size. Sizes are like 500MB, 2GiB, 0.")
+        raise click.UsageError(f"{text!r} is not a size. Sizes look like 500MB, 2GiB or 0.")
     return int(float(found[1]) * _UNITS[found[2]])

@@ -1,4 +1,4 @@
-"""``fusewire compile MODEL --target cuda:sm_90 -o DIR``: kernels for a machine you do not have."""
+"""``fusewire compile MODEL --target cuda:sm_90 -o DIR``: kernels for a device you do not have."""
 
 from __future__ import annotations
 
@@ -31,13 +31,15 @@ from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.plan import Region
 
-# More kernels are not worth reading; kernels.json has all.
+# More kernels are not worth printing; kernels.json has all of them.
 _MOST = 12
 
 
 @click.command()
 @model_options
-@click.option("--target", required=True, metavar="cuda:sm_90", help="The kind of device.")
+@click.option(
+    "--target", required=True, metavar="cuda:sm_90", help="The kind of device to compile for."
+)
 @click.option(
     "-o",
     "--output",
@@ -45,14 +47,14 @@ _MOST = 12
     required=True,
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the files go.",
+    help="The folder to write to.",
 )
 @click.option(
     "--level",
     type=click.Choice(["0", "3"]),
     default="0",
     show_default=True,
-    help="3 chooses for each kernel how it is cut, by what it takes; nothing is timed.",
+    help="3 chooses a configuration for each kernel from compiler statistics; nothing is timed.",
 )
 def command(
     model: Path,
@@ -64,11 +66,11 @@ def command(
     folder: Path,
     level: str,
 ) -> None:
-    """Make the kernels of a model for a machine that need not be here.
+    """Compile a model's kernels to files, for a device that need not be present.
 
-    Writes a folder for each region: its kernels as text and as code, how they are launched, what
-    they take, and its weights; and plan.json, which says what runs where. Exits with 1 if a node
-    has no kernel.
+    Writes one folder per region, with its kernels as source and as machine code, their launch
+    parameters, the resources they use, and the weights; and plan.json, which says what runs
+    where. Exits with 1 if a node has no kernel.
     """
     with failing(), progress() as tell:
         backend, maker, device = maker_of(target)
@@ -100,20 +102,20 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def maker_of(target: str) -> tuple[Backend, CrossCompiler, Device]:
-    """Find the backend that makes kernels for a target; OptionsError when there is none."""
+    """Find the backend that compiles for a target; OptionsError when there is none."""
     for name in REGISTRY.backends.names():
         backend = REGISTRY.backends.get(name)
         device = backend.device_for(target) if isinstance(backend, CrossCompiler) else None
         if device is not None and isinstance(backend, CrossCompiler):
             return backend, backend, device
     raise OptionsError(
-        f"No backend here makes kernels for {target!r}. Targets look like cuda:sm_90 or hip:gfx942."
+        f"No installed backend compiles for {target!r}. Targets look like cuda:sm_90 or hip:gfx942."
     )
 
 
 @dataclass(frozen=True)
 class Making:
-    """Who compiles, for which device, where to; ``tunes``: kernels are cut as is estimated best."""
+    """A compiler, its device and the output folder; ``tunes``: choose configurations too."""
 
     backend: Backend
     maker: CrossCompiler
@@ -124,10 +126,10 @@ class Making:
     def __post_init__(self) -> None:
         if self.tunes and not isinstance(self.backend, Estimator):
             name = self.backend.info.name
-            raise OptionsError(f"--level 3: {name} cannot choose without a device. Use --level 0.")
+            raise OptionsError(f"--level 3: {name} cannot tune without a device. Use --level 0.")
 
     def config(self, graph: Graph) -> tuple[Config, dict[str, Any]]:
-        """Say how the kernels of a region are cut, and why so."""
+        """Choose the configuration of each kernel of a region, and report the reasons."""
         if not self.tunes or not isinstance(self.backend, Estimator):
             return Config(), {}
         rule, found = self.backend.estimates(graph, self.device)
@@ -137,7 +139,7 @@ class Making:
 
 
 def compiled(graph: Graph, made: Making, tell: Callable[[str, float], None]) -> dict[str, Any]:
-    """Plan a graph, compile what a target takes of it, write the files, and tell all about it."""
+    """Plan a graph, compile what the target takes, write the files, and report as plain data."""
     backend, device = made.backend, made.device
     planned = make_plan(run_pipeline(graph).graph, [Home(backend, device), reference()])
     regions = []
@@ -186,13 +188,13 @@ def _region(number: int, region: Region, made: Making) -> dict[str, Any]:
 
 
 def _tuning(found: Mapping[str, Any]) -> Iterator[str]:
-    """Say how kernels were cut, and by which rule."""
+    """Describe the chosen kernel configurations, and the rule that chose them."""
     if not found:
         return
     yield found["rule"]
     for kernel in found["kernels"][:_MOST]:
         cut = " ".join(f"{name}={value}" for name, value in kernel["chosen"].items())
-        left = ", ".join(f"{n} {why}" for why, n in kernel["left_out"].items()) or "none left out"
+        left = ", ".join(f"{n} {why}" for why, n in kernel["left_out"].items()) or "none rejected"
         takes = ", ".join(f"{n} {name}" for name, n in kernel["takes"].items()) or "unknown"
         yield f"{kernel['name']}: {cut} ({takes}; of {kernel['tried']} tried, {left})"
 
@@ -228,4 +230,4 @@ def _print(report: dict[str, Any], folder: Path) -> None:
         said = f"{row['count']} x {row['op']} has no kernel: {row['reason']}"
         console.print(said, markup=False, highlight=False, soft_wrap=True)
     if not report["refused"]:
-        console.print("Every node runs there.", markup=False)
+        console.print("Every node has a kernel.", markup=False)

@@ -1,4 +1,4 @@
-"""``fusewire conform BACKEND``: what a backend declares, against what it can be shown to do."""
+"""``fusewire conform BACKEND``: compare what a backend declares with what it proves."""
 
 from __future__ import annotations
 
@@ -40,12 +40,16 @@ FORMS = ("native", "expanded", "helped")
 
 @click.command()
 @click.argument("backend")
-@click.option("--slice", "part", default="1/1", help="A fixed share of the cases, such as 1/8.")
-@click.option("--op", "names", multiple=True, help="Only these ops.")
-@click.option("--fallback", is_flag=True, help="Run what it refuses elsewhere: all must be right.")
-@click.option("--record", is_flag=True, help="Write what is shown beside the backend's code.")
+@click.option("--slice", "part", default="1/1", help="Run a fixed share of the cases, such as 1/8.")
+@click.option("--op", "names", multiple=True, help="Op to test (default: all).")
+@click.option(
+    "--fallback", is_flag=True, help="Run refused ops on the reference; all must be right."
+)
+@click.option("--record", is_flag=True, help="Write the result beside the backend's code.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Also write the JSON here.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Also write the JSON to this file."
+)
 def command(
     backend: str,
     part: str,
@@ -55,9 +59,14 @@ def command(
     as_json: bool,
     output: Path | None,
 ) -> None:
-    """Run every op, sample and dtype on a backend, without fallback."""
+    """Run every sample of every op on a backend, in every dtype, without fallback.
+
+    Exits with 1 if the backend claims something and gets it wrong.
+    """
     if record and (fallback or names or part != "1/1"):
-        raise click.UsageError("--record is about all ops and samples, and no fallback.")
+        raise click.UsageError(
+            "--record needs all ops and samples, without --op, --slice or --fallback."
+        )
     runs = REGISTRY.get(backend)
     device = first_device(runs)
     start = time.perf_counter()
@@ -79,10 +88,10 @@ def command(
 
 
 def _chosen(names: tuple[str, ...], fallback: bool) -> list[Op[Any]]:
-    """Engines are asked for ops on tensors; with fallback there is a home for the others too."""
+    """Choose ops on tensors; with fallback the others too, because the reference runs them."""
     ops = all_ops()
     if unknown := [name for name in names if name not in ops]:
-        raise click.UsageError(f"No op is called {', '.join(unknown)}. `fusewire ops` lists all.")
+        raise click.UsageError(f"Unknown op: {', '.join(unknown)}. `fusewire ops` lists all ops.")
     found = [op for op in ops.values() if fallback or is_tensor_op(op)]
     return [op for op in found if not names or op.name in names]
 
@@ -137,7 +146,7 @@ def _record(runs: Backend, device: Device, rows: list[OpReport], shown: dict[str
     name = runs.info.name
     path = path_of(REGISTRY.backends.describe(name).reference)
     if path is None:
-        raise click.ClickException(f"{name} has no folder that a record could lie in.")
+        raise click.ClickException(f"{name} has no folder to write the record to.")
     statuses = {row.op.name: row.status for row in rows if row.status != "refused"}
     today = dt.date.today().isoformat()
     held = Record(name, runs.info.version, device.name, today, statuses, shown)

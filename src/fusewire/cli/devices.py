@@ -1,4 +1,4 @@
-"""``fusewire devices``: every place a graph can run on, and what is known of it."""
+"""``fusewire devices``: every device that a graph can run on, with its properties."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from fusewire.process.child import CAN_ISOLATE
 from fusewire.process.machine import machine
 from fusewire.registry.registry import REGISTRY
 
-# Shown in columns of their own once they are measured.
+# These get columns of their own once they are measured.
 FIGURES = {"bandwidth_gb_s": "GB/s", "gflops": "GFLOP/s", "call_us": "us/call"}
 
 
 @click.command()
-@click.option("--measure", "is_measured", is_flag=True, help="Run something on each: seconds each.")
-@click.option("--backend", "names", multiple=True, help="Only these backends.")
+@click.option(
+    "--measure", "is_measured", is_flag=True, help="Measure each device; takes seconds each."
+)
+@click.option("--backend", "names", multiple=True, help="Backend to list (default: all).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(is_measured: bool, names: tuple[str, ...], as_json: bool) -> None:
-    """List the devices of every backend, with what is known of them."""
+    """List the devices of every backend, with their properties."""
     found = [_found(home, is_measured) for home in _homes(names)]
     first = best(found) if is_measured and found else None
     rows = [{**_row(item), "is_best": item is first} for item in found]
@@ -83,6 +85,6 @@ def _print(rows: list[dict[str, Any]], is_measured: bool) -> None:
 
 
 def _said(facts: Mapping[str, Any]) -> str:
-    """List facts, many values of one in a row."""
+    """Join facts into one line."""
     many = {k: " ".join(map(str, v)) for k, v in facts.items() if isinstance(v, tuple | list)}
     return ", ".join(f"{key} {many.get(key, value)}" for key, value in facts.items())

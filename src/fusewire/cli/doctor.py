@@ -1,4 +1,4 @@
-"""``fusewire doctor``: what is here, what is not, what is broken, and what to do about it."""
+"""``fusewire doctor``: what is installed, what is broken, and how to fix it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _START_SECONDS = 60.0
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 def command(as_json: bool) -> None:
-    """Check the machine, the packages and every backend; exit 1 if what is installed is broken."""
+    """Check the machine, the packages and every backend.
+
+    Exits with 1 if something that is installed is broken.
+    """
     report: dict[str, Any] = {
         "checks": [{"check": name, **check()} for name, check in CHECKS.items()],
         "backends": describe_all(),
@@ -61,7 +64,7 @@ def _print(report: dict[str, Any]) -> None:
     ]
     names = ", ".join(row.get("check") or row["name"] for row in broken)
     said = (
-        f"[red]Broken: {names}.[/]" if broken else "[green]Nothing that is installed is broken.[/]"
+        f"[red]Broken: {names}.[/]" if broken else "[green]Everything that is installed works.[/]"
     )
     console.print(said)
 
@@ -89,7 +92,7 @@ def _memory() -> dict[str, Any]:
 
 
 def _child() -> dict[str, Any]:
-    """Start a child process and have it greet: what first contact needs."""
+    """Start a child process and wait for its greeting, as first contact does."""
     start = time.perf_counter()
     try:
         child = Child("none:none")
@@ -108,7 +111,9 @@ def _folder() -> dict[str, Any]:
         with tempfile.TemporaryFile() as file:
             file.write(b"fusewire")
     except OSError as error:
-        return _row({"folder": folder}, f"Nothing can be written there: {error}. Set TMPDIR.")
+        return _row(
+            {"folder": folder}, f"Cannot write to this folder: {error}. Set TMPDIR to another one."
+        )
     return _row({"folder": folder})
 
 
@@ -119,13 +124,15 @@ def _frontends() -> dict[str, Any]:
 
 
 def _orphans() -> dict[str, Any]:
-    """Extensions of backends that are not there wait for nothing."""
+    """List extensions; one whose backend is not installed does nothing."""
     found = {}
     try:
         known = REGISTRY.backends.names()
         for label in REGISTRY.extensions.names():
             backend = label.partition(".")[0]
-            found[label] = "installed" if backend in known else f"for {backend}, which is not here"
+            found[label] = (
+                "installed" if backend in known else f"for {backend}, which is not installed"
+            )
     except RegistryError as error:
         return _row(found, str(error))
     return _row(found)

@@ -1,4 +1,4 @@
-"""``fusewire explain MODEL``: the plan and why: of all of it, or of one node."""
+"""``fusewire explain MODEL``: the plan and its reasons, for the whole model or for one node."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ from fusewire.errors import FallbackWarning
 from fusewire.options import Options
 from fusewire.runtime.why import Contacted, NodeWhy, Tried, Verdict, Why
 
-# More regions, and more of a source, are not worth reading; --all and --json have all.
+# More regions, and longer sources, are not worth printing; --all and --json have all of them.
 _MOST, _LONGEST = 20, 160
 
 
 @click.command()
 @model_options
 @compile_options()
-@click.option("--node", metavar="N", help="Only this one, by its place: 4, or 4.then.0 in a body.")
-@click.option("--all", "is_all", is_flag=True, help="Every node for itself, not grouped by op.")
+@click.option(
+    "--node", metavar="N", help="Explain one node, by its place: 4, or 4.then.0 in a body."
+)
+@click.option(
+    "--all", "is_all", is_flag=True, help="List every node instead of grouping them by op."
+)
 def command(
     model: Path,
     shapes: tuple[str, ...],
@@ -40,11 +44,11 @@ def command(
     node: str | None,
     is_all: bool,
 ) -> None:
-    """Show how a model is run, and why: what each engine says of each node, and what it takes."""
+    """Show how a model runs and why: what each engine says about each node."""
     with failing():
         inputs = Inputs.of(model, shapes, files, options.seed)
         with warnings.catch_warnings(), progress() as tell:
-            # All that is warned of is shown.
+            # The report shows everything that is warned about.
             warnings.simplefilter("ignore", FallbackWarning)
             program = compile_model(str(model), options=replace(options, progress=tell))
             program.run(*inputs.values.values())
@@ -62,7 +66,7 @@ def _print(model: Path, why: Why, is_all: bool) -> None:
     console = Console()
     title = f"{model.name} on {why.backend} ({why.device}): {len(why.nodes)} nodes"
     if why.tried:
-        console.print(table(_ways(why), f"Ways to run {model.name}"))
+        console.print(table(_ways(why), f"Candidates for {model.name}"))
     for way in why.tried:
         if way.tuned:
             console.print(_kernels(way))
@@ -74,17 +78,17 @@ def _print(model: Path, why: Why, is_all: bool) -> None:
 
 def _kernels(way: Tried) -> Table:
     shown = Table(title=f"Kernels of {way.name}", header_style="bold")
-    for column in ("kernel", "runs", "cut", "times as fast", "known"):
-        shown.add_column(column, justify="right" if column in ("runs", "times as fast") else "left")
+    for column in ("kernel", "runs", "configuration", "speedup", "cache"):
+        shown.add_column(column, justify="right" if column in ("runs", "speedup") else "left")
     for found in way.tuned:
-        told = cut(found) if found["is_other"] else "as untuned"
+        told = cut(found) if found["is_other"] else "default"
         texts = found["name"], str(found["count"]), told, f"{found['gain']:.2f}", found["cache"]
         shown.add_row(*map(escape, texts))
     return shown
 
 
 def _ways(why: Why) -> list[dict[str, Any]]:
-    """Give what was tried, with what each takes over the least."""
+    """List the candidates, each with the ratio of its time to the fastest."""
     rows = [asdict(way) for way in why.tried]
     least = min((row["seconds"] for row in rows if row["seconds"]), default=1.0)
     return [{**row, "ratio": row["seconds"] and row["seconds"] / least} for row in rows]
@@ -116,7 +120,7 @@ def _regions(why: Why, title: str, most: int) -> Table:
 
 def _contact(found: Contacted | None) -> Iterator[str]:
     if found is None:
-        yield from ["did not run", "", "", "", ""]
+        yield from ["not run", "", "", "", ""]
         return
     known = found.metrics
     yield found.outcome if found.outcome == "ready" else f"{found.outcome}: on {found.runs_on}"
@@ -131,7 +135,7 @@ def _backends(why: Why) -> list[str]:
 
 
 def _marks(node: NodeWhy, backends: list[str]) -> tuple[str, ...]:
-    """Tell in a word what each backend says of a node."""
+    """Say in one word what each backend answers about a node."""
     said = {verdict.backend: verdict for verdict in node.verdicts}
     return tuple(_word(said[name]) if name in said else "" for name in backends)
 
@@ -165,7 +169,7 @@ def _listed(why: Why) -> Table:
 
 
 def _said(why: Why, is_all: bool) -> Iterator[str]:
-    """Say in lines what is no figure: refusals by reason, expansions, contacts, notes."""
+    """Write what does not fit a table: refusals by reason, expansions, contacts, notes."""
     refusals = Counter(
         (said.backend, said.reason)
         for node in why.nodes
@@ -175,7 +179,7 @@ def _said(why: Why, is_all: bool) -> Iterator[str]:
     for (backend, reason), count in refusals.most_common():
         yield f"{backend} refuses {count} of {len(why.nodes)} nodes: {reason}"
     for part in why.expanded:
-        yield f"{part.backend} gets {part.op} in parts: {part.reason}"
+        yield f"{part.backend} gets {part.op} expanded: {part.reason}"
     for contact in why.contacts:
         if contact.reason:
             yield f"{contact.region}: {contact.reason} {contact.suggestion}".rstrip()
@@ -195,7 +199,7 @@ def _said(why: Why, is_all: bool) -> Iterator[str]:
 def _print_node(node: NodeWhy) -> None:
     console = Console()
     shown = Table(title=f"node {node.place}: {node.op}", header_style="bold")
-    for column in ("backend", "says", "verdict", "time of the whole", "error", "cache", "reason"):
+    for column in ("backend", "claim", "verdict", "whole model", "error", "cache", "reason"):
         shown.add_column(column)
     for said in node.verdicts:
         took = "" if said.seconds is None else seconds(said.seconds)

@@ -18,13 +18,13 @@ from fusewire.fusion.fusion import Fusion, Group
 from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 
-# Longer lists of ops are cut in tables; JSON has all.
+# Longer lists of ops are truncated in tables; --json has all of them.
 _MOST_OPS = 6
 
 
 @click.command()
 @model_options
-@click.option("--backend", help="Fuse what this engine takes; without one, what our kernels do.")
+@click.option("--backend", help="Fuse what this backend runs (default: what our kernels can).")
 @click.option("--groups", "all_groups", is_flag=True, help="List every group.")
 def command(
     model: Path,
@@ -35,7 +35,7 @@ def command(
     backend: str | None,
     all_groups: bool,
 ) -> None:
-    """Show which nodes of a model become one kernel, and which do not and why."""
+    """Show which nodes of a model become one kernel, and why others do not."""
     with failing():
         values = Inputs.of(model, shapes, files, seed).values
         graph = REGISTRY.frontend_for(model).convert(model, values, Limits()).graph
@@ -48,7 +48,7 @@ def command(
 
 
 def describe(fusion: Fusion) -> dict[str, Any]:
-    """Tell all about a fusion as plain data."""
+    """Describe a fusion as plain data."""
     return {
         "nodes": {"given": len(fusion.given.nodes), "primitive": len(fusion.graph.nodes)},
         "kernels": {"before": fusion.before.launches, "after": fusion.after.launches},

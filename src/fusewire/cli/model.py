@@ -1,4 +1,4 @@
-"""What commands about a model share: its options and how to compile, inputs, and how it fails."""
+"""What the commands that take a model share: options, inputs, progress and failures."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from fusewire.ops.sample import Draw
 from fusewire.options import Options
 from fusewire.registry.registry import REGISTRY
 
-# Sizes of dims that nobody specified: a batch of one, an image, and anything else.
+# Assumed sizes of open dims: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16
 _MOST_SHOWN = 0.97
 
 _OPTIONS = (
     click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
     click.option(
-        "--shape", "shapes", multiple=True, metavar="NAME=1,3,48,320", help="The shape of an input."
+        "--shape", "shapes", multiple=True, metavar="NAME=1,3,48,320", help="Shape of an input."
     ),
     click.option(
-        "--input", "files", multiple=True, metavar="NAME=FILE.npy", help="The elements of an input."
+        "--input", "files", multiple=True, metavar="NAME=FILE.npy", help="File with an input."
     ),
-    click.option("--seed", default=0, help="What inputs that are made up begin from."),
+    click.option("--seed", default=0, help="Seed for generated inputs."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
 )
 
 
 def model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the model, and how its inputs are told, to a command."""
+    """Add the model argument and the input options to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 _BACKEND = click.option(
-    "--backend", default="auto", help="The engine; `fusewire backends` lists them."
+    "--backend", default="auto", help="Engine to use; `fusewire backends` lists them."
 )
 _COMPILING = (
-    click.option("--device", help="The device of the engine, such as cpu."),
+    click.option("--device", help="Device of the engine, such as cpu."),
     click.option(
         "--level",
         type=int,
-        help="0 measures nothing; 1 compares the engines, as backend auto does; 3 also "
+        help="0 measures nothing; 1 compares engines, the default with backend auto; 3 also "
         "tunes kernels.",
     ),
     click.option(
@@ -64,10 +64,12 @@ _COMPILING = (
         type=float,
         default=20.0,
         show_default=True,
-        help="The seconds that a comparison may take, more or less.",
+        help="Approximate time limit of a comparison, in seconds.",
     ),
-    click.option("--threads", type=int, help="How many an engine may use."),
-    click.option("--no-isolate", is_flag=True, help="Meet engines in this process."),
+    click.option("--threads", type=int, help="Number of threads an engine may use."),
+    click.option(
+        "--no-isolate", is_flag=True, help="Run first contact in this process, not in a child."
+    ),
 )
 
 
@@ -77,14 +79,14 @@ def _fallback(default: str) -> Callable[[Callable[..., None]], Callable[..., Non
         type=click.Choice(["error", "warn", "allow"]),
         default=default,
         show_default=True,
-        help="What becomes of nodes that an engine refuses.",
+        help="What to do with nodes that the engine refuses.",
     )
 
 
 def compile_options(
     *, fallback: str = "warn", has_backend: bool = True
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add how to compile to a command of a model, which gets it as ``options``."""
+    """Add the options of ``fw.compile`` to a command, which receives them as ``options``."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
@@ -103,7 +105,7 @@ def compile_options(
 
 
 def _taken(given: dict[str, Any]) -> Options:
-    """Take the options of the command line out of the arguments of a command."""
+    """Move the compile options out of the arguments of a command."""
     return Options(
         given.pop("backend", "auto"),
         given.pop("device"),
@@ -118,7 +120,7 @@ def _taken(given: dict[str, Any]) -> Options:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, float], None]]:
-    """Show what is being done, while it is, to whoever looks at a terminal."""
+    """Show progress on standard error, if that is a terminal."""
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -130,7 +132,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as shown:
         task = shown.add_task("reading the model", total=1.0)
-        # What is full stands still; a budget that is used up is not the end.
+        # A full bar would look finished; using up the budget is not the end.
         yield lambda what, share: shown.update(
             task, description=what, completed=min(share, _MOST_SHOWN)
         )
@@ -138,7 +140,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """End with 2 for a wrong option and with 1 for whatever else is refused, and say why."""
+    """Exit with 2 for a wrong option and with 1 for any other error, and print the reason."""
     try:
         yield
     except (OptionsError, RegistryError) as error:
@@ -148,7 +150,7 @@ def failing() -> Iterator[None]:
 
 
 def loudly(sentence: str) -> None:
-    """Say what the user should not overlook."""
+    """Print a sentence that the user should not overlook."""
     Console(stderr=True).print(
         sentence, style="bold yellow", markup=False, highlight=False, soft_wrap=True
     )
@@ -156,7 +158,7 @@ def loudly(sentence: str) -> None:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of a model by name, which of them are given, and sizes that were made up for dims."""
+    """Inputs of a model by name, which of them were given, and the sizes assumed for dims."""
 
     values: Mapping[str, Any]
     given: frozenset[str]
@@ -164,11 +166,11 @@ class Inputs:
 
     @property
     def assumed(self) -> dict[str, int]:
-        """Sizes that were made up, whichever input they are of."""
+        """Assumed sizes of all inputs."""
         return {dim: size for sizes in self.sizes.values() for dim, size in sizes.items()}
 
     def described(self) -> list[dict[str, Any]]:
-        """Tell of each what it is, and what of it was made up."""
+        """Describe each input, and what was assumed about it."""
         return [
             {
                 "name": name,
@@ -181,7 +183,7 @@ class Inputs:
 
     @staticmethod
     def of(model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int) -> Inputs:
-        """Take what is given, make up the rest, and say which sizes that took."""
+        """Take the given inputs, generate the others, and print the sizes assumed for them."""
         types = REGISTRY.frontend_for(model).inputs(model, Limits())
         arrays = {name: _loaded(text) for name, text in _named(files, types, "--input").items()}
         given = {name: _shape(text) for name, text in _named(shapes, types, "--shape").items()}
@@ -193,8 +195,8 @@ class Inputs:
         for name, sizes in assumed.items():
             said = ", ".join(f"{dim} = {size}" for dim, size in sizes.items())
             loudly(
-                f"{name} is {types[name]}, and not all of it is given: {said}. "
-                f"Say --shape {name}=... to choose."
+                f"{name} is {types[name]}, and no size is given: assuming {said}. "
+                f"Use --shape {name}=... to choose."
             )
         rng = np.random.default_rng(seed)
         values = {name: _made(type_, known, rng) for name, type_ in types.items()}
@@ -204,19 +206,19 @@ class Inputs:
 
 
 def read_graph(model: Path, shapes: tuple[str, ...], files: tuple[str, ...]) -> Graph:
-    """Read a model as far as it tells its sizes, or with sizes that are given or made up."""
+    """Read a model with open dims if it can be typed so, else with given or assumed sizes."""
     frontend = REGISTRY.frontend_for(model)
     if not shapes and not files:
         try:
             return frontend.read(model)
         except SizesNeededError as error:
-            loudly(f"{error} Sizes are made up.")
+            loudly(f"{error} Assuming sizes.")
     values = Inputs.of(model, shapes, files, 0).values
     return frontend.convert(model, values, Limits()).graph
 
 
 def read_open(model: Path, inputs: Inputs) -> tuple[Graph, list[Any]]:
-    """Read a model as ``fw.compile`` does, dims open, and give its inputs in their order."""
+    """Read a model with open dims, as ``fw.compile`` does, and put its inputs in order."""
     frontend = REGISTRY.frontend_for(model)
     values = dict(inputs.values)
     try:
@@ -232,7 +234,7 @@ def _named(texts: tuple[str, ...], types: Mapping[str, Type], option: str) -> di
         name, is_told, rest = text.rpartition("=")
         if not is_told or name not in types:
             raise click.UsageError(
-                f"{option} {text}: say NAME=... with one of the model's inputs: {', '.join(types)}."
+                f"{option} {text}: expected NAME=... with one of the inputs: {', '.join(types)}."
             )
         found[name] = rest
     return found
@@ -241,7 +243,7 @@ def _named(texts: tuple[str, ...], types: Mapping[str, Type], option: str) -> di
 def _shape(text: str) -> tuple[int, ...]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not all(part.isdecimal() for part in parts):
-        raise click.UsageError(f"--shape {text}: a shape is numbers such as 1,3,48,320.")
+        raise click.UsageError(f"--shape {text}: expected numbers, such as 1,3,48,320.")
     return tuple(map(int, parts))
 
 
@@ -253,19 +255,19 @@ def _loaded(text: str) -> Any:
 
 
 def _bind(name: str, type_: Type, shape: tuple[int, ...], known: dict[Symbol, int]) -> None:
-    """Learn sizes from a shape that is given."""
+    """Bind the symbols of a type to the sizes of a given shape."""
     if not isinstance(type_, TensorType) or type_.rank != len(shape):
         raise click.UsageError(f"{name} is {type_} in the model, found {list(shape)}.")
     for dim, size in zip(type_.shape, shape, strict=True):
         alone = lone_symbol(dim)
         wanted = known.setdefault(alone, size) if alone is not None else dim
         if isinstance(wanted, int) and wanted != size:
-            said = f"{dim} is {wanted}" if alone is not None else f"{wanted} is wanted"
+            said = f"{dim} is {wanted}" if alone is not None else f"expected {wanted}"
             raise click.UsageError(f"{name} is {type_}, found {list(shape)}: {said}.")
 
 
 def assume(types: Mapping[str, Type], known: dict[Symbol, int]) -> dict[str, dict[str, int]]:
-    """Make up sizes that nobody specified; gives them by input and dim."""
+    """Assume sizes for open dims; returns them by input and dim."""
     assumed: dict[str, dict[str, int]] = {}
     for name, type_ in types.items():
         for axis, dim in enumerate(type_.shape if isinstance(type_, TensorType) else ()):
@@ -284,7 +286,7 @@ def _size(type_: Type, axis: int) -> int:
 
 
 def _made(type_: Type, known: Mapping[Symbol, int], rng: np.random.Generator) -> Any:
-    """Make up elements: fractions, zeros and ones, a word."""
+    """Generate elements: fractions, zeros and ones, a word."""
     if isinstance(type_, SequenceType):
         return [_made(type_.element, known, rng)]
     if isinstance(type_, OptionalType):
@@ -308,10 +310,10 @@ def _typed(value: Any) -> str:
 def _checked(name: str, array: Any, type_: Type) -> Any:
     assert isinstance(type_, TensorType)
     if array.dtype != type_.dtype.numpy:
-        raise click.UsageError(f"{name} is {type_}, and the file holds {array.dtype}.")
+        raise click.UsageError(f"{name} is {type_}, but the file holds {array.dtype}.")
     return array
 
 
 def plain(number: float) -> float | str:
-    """Give a number as JSON can hold it."""
+    """Return a number in a form that JSON can hold."""
     return number if math.isfinite(number) else str(number)

@@ -1,4 +1,4 @@
-"""``fusewire ops``: what can be in a graph."""
+"""``fusewire ops``: every op that a graph can hold."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _SETS = {
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-@click.option("--family", help="Only the ops of one family.")
-@click.option("--lacks", is_flag=True, help="Only what ops lack of the required cases, and why.")
+@click.option("--family", help="List only this family.")
+@click.option("--lacks", is_flag=True, help="List only the required cases that ops lack, and why.")
 def command(as_json: bool, family: str | None, lacks: bool) -> None:
     """List every op by family, with its dtypes and cases."""
     if family is not None and family not in families():
-        raise click.UsageError(f"No family {family!r}. Families: {', '.join(families())}.")
+        raise click.UsageError(f"Unknown family {family!r}. Families: {', '.join(families())}.")
     rows = [op for op in all_ops().values() if family in (None, op.family)]
     if as_json:
         click.echo(json.dumps([describe(op) for op in rows], indent=1))
@@ -42,12 +42,12 @@ def command(as_json: bool, family: str | None, lacks: bool) -> None:
     console.print(f"{len(rows)} ops in {len({op.family for op in rows})} families.")
     console.print(_lacks(rows))
     console.print(
-        f"Names for sets of dtypes: {', '.join(_SETS)} (`fusewire ops --json` spells out)."
+        f"Names for sets of dtypes: {', '.join(_SETS)} (`fusewire ops --json` lists their members)."
     )
 
 
 def describe(op: Op[Any]) -> dict[str, Any]:
-    """Give all that is declared about an op, as plain data."""
+    """Describe the declaration of an op as plain data."""
     samples = op.samples()
     operands, variadic, attrs = op.parameters
     return {
@@ -67,7 +67,7 @@ def describe(op: Op[Any]) -> dict[str, Any]:
 
 
 def _dtype_names(found: tuple[DType, ...]) -> str:
-    """Name a set of dtypes in few words."""
+    """Name a set of dtypes briefly."""
     left = list(found)
     words = []
     for name, members in _SETS.items():
@@ -79,7 +79,7 @@ def _dtype_names(found: tuple[DType, ...]) -> str:
 
 def _table(rows: list[Op[Any]]) -> Table:
     table = Table(title="Ops", header_style="bold")
-    for column in ("family", "op", "kind", "samples", "dtypes", "what it does"):
+    for column in ("family", "op", "kind", "samples", "dtypes", "description"):
         table.add_column(column, justify="right" if column == "samples" else "left")
     before = ""
     for op in rows:
@@ -93,12 +93,12 @@ def _table(rows: list[Op[Any]]) -> Table:
 
 
 def _lacks(rows: list[Op[Any]]) -> Table:
-    """Group the reasons for which required cases are missing."""
+    """Group missing required cases by reason."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for op in rows:
         for case, reason in op.lacks.items():
             grouped.setdefault((case, reason), []).append(op.name)
-    table = Table(title="Cases that make no sense for an op", header_style="bold")
+    table = Table(title="Required cases that do not apply to an op", header_style="bold")
     for column in ("case", "why", "ops"):
         table.add_column(column)
     for (case, reason), names in sorted(grouped.items()):

@@ -1,6 +1,6 @@
-"""Draw a comparison as SVG: a bar for each way, whiskers where its median lies.
+"""Draw a comparison as SVG: one bar per candidate, with whiskers for its 95% interval.
 
-Nothing but text is written, and the colours are readable on light and on dark pages.
+The colours are readable on light and on dark pages.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WIDTH, _LEFT, _RIGHT, _TOP, _PITCH, _BAR = 860, 210, 200, 66, 36, 20
 _TEXT, _FAINT = "#6e7781", "#6e778140"
 _COLOURS = {"right": "#2da44e", "cannot say": "#bf8700", "not judged": "#bf8700"}
 _FAULT = "#d1464f"
-# Beyond this ratio the short bars could not be told apart.
+# Beyond this ratio short bars look alike on a linear scale.
 _LOG = 10.0
 _STYLE = (
     "text { font: 13px -apple-system, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif; "
@@ -63,7 +63,7 @@ def _subtitle(report: Row) -> str:
 
 
 def _scale(rows: Sequence[Row]) -> tuple[Callable[[float], float], float, float, bool]:
-    """Give where a time lies, the least and most that are shown, and whether it is by powers."""
+    """Return the position of a time, the least and most shown, and whether the scale is log."""
     room = _WIDTH - _LEFT - _RIGHT
     highs = [row["high"] for row in rows if row["seconds"] is not None]
     lows = [row["low"] for row in rows if row["seconds"] is not None]
@@ -71,7 +71,7 @@ def _scale(rows: Sequence[Row]) -> tuple[Callable[[float], float], float, float,
     is_log = most / least > _LOG
     if not is_log:
         return lambda x: _LEFT + room * x / most, 0.0, most, False
-    # The shortest bar keeps a fifth of a power of ten, or it would be none.
+    # Start below the least time, or the shortest bar would have no length.
     start = least / 10**0.4
     span = math.log(most / start)
     return lambda x: _LEFT + room * math.log(x / start) / span, start, most, True

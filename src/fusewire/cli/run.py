@@ -1,4 +1,4 @@
-"""``fusewire run MODEL``: run a model once more than it takes, and show what it gives."""
+"""``fusewire run MODEL``: run a model twice, and show its outputs and the time of a call."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FIGURES = ("min", "mean", "max")
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the outputs to an .npz file.",
+    help="Write the outputs to this .npz file.",
 )
 def command(
     model: Path,
@@ -47,7 +47,7 @@ def command(
     options: Options,
     output: Path | None,
 ) -> None:
-    """Run a model on inputs that are given or made up."""
+    """Run a model on given or generated inputs."""
     with failing():
         inputs = Inputs.of(model, shapes, files, options.seed)
         with warnings.catch_warnings(record=True) as caught, progress() as tell:
@@ -81,7 +81,7 @@ def command(
 
 
 def _described(name: str, value: Any) -> dict[str, Any]:
-    """Tell a tensor by its type and the range of its elements; a sequence by its length."""
+    """Describe a tensor by its type and the range of its elements, a sequence by its length."""
     if value is None or isinstance(value, list):
         kind = "none" if value is None else "sequence"
         return {"name": name, "dtype": kind, "shape": [len(value or [])], **_ranged(None)}
@@ -111,7 +111,7 @@ def _save(path: Path, outputs: dict[str, Any]) -> None:
 
 
 def _storable(array: Any) -> Any:
-    """Give what NumPy itself can hold: texts, and float32 in place of short floats."""
+    """Convert to what NumPy itself can store: text, and float32 in place of narrow floats."""
     array = np.asarray(array)
     if array.dtype == object:
         return array.astype(str)
@@ -119,7 +119,7 @@ def _storable(array: Any) -> Any:
 
 
 def _print(report: dict[str, Any]) -> None:
-    took = f"{report['seconds'] * 1e3:.3g} ms a call, the first {report['first_seconds']:.2g} s"
+    took = f"{report['seconds'] * 1e3:.3g} ms per call, first call {report['first_seconds']:.2g} s"
     title = f"{report['model']} on {report['backend']}: {took}"
     table = Table(title=title, header_style="bold")
     for column in ("", "name", "dtype", "shape", *_FIGURES):

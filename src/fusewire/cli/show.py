@@ -1,4 +1,4 @@
-"""``fusewire show MODEL``: what a model takes, gives, is made of and costs."""
+"""``fusewire show MODEL``: the inputs, outputs, ops, parameters and flops of a model."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fusewire.ir.types import TensorType
 from fusewire.rewrite.fold import flops_of
 from fusewire.rewrite.pipeline import run_pipeline
 
-# An expression of dims that is longer is not worth reading.
+# Longer dim expressions are not worth printing.
 _LONGEST = 120
 
 
 @click.command()
 @model_options
-@click.option("--raw", is_flag=True, help="As the file says it, before it is rewritten.")
+@click.option("--raw", is_flag=True, help="Show the graph as read, before rewriting.")
 def command(
     model: Path,
     shapes: tuple[str, ...],
@@ -35,7 +35,7 @@ def command(
     as_json: bool,
     raw: bool,
 ) -> None:
-    """Show inputs, outputs, ops, parameters, flops and dynamic dims of a model."""
+    """Show the inputs, outputs, ops, parameters, flops and dynamic dims of a model."""
     with failing():
         graph = read_graph(model, shapes, files)
         report = {"model": str(model), **describe(graph if raw else run_pipeline(graph).graph)}
@@ -46,7 +46,7 @@ def command(
 
 
 def describe(graph: Graph) -> dict[str, Any]:
-    """Tell all about a graph, bodies included, as plain data."""
+    """Describe a graph, bodies included, as plain data."""
     held = {v.constant.digest: v.constant for g in graph.walk() for v in g.constants if v.constant}
     known: dict[Symbol, int] = {}
     assumed = assume({v.name or "": v.type for v in graph.inputs}, known)
@@ -73,7 +73,7 @@ def describe(graph: Graph) -> dict[str, Any]:
 
 
 def _evaluated(flops: Dim, known: Mapping[Symbol, int]) -> int:
-    """Count at given sizes; what only a run can tell counts for nothing."""
+    """Evaluate at known sizes; what only a run determines counts as 0."""
     try:
         return evaluate(flops, known)
     except DimError:
@@ -85,7 +85,7 @@ def _port(name: str, value: Value) -> dict[str, Any]:
 
 
 def _dynamic(graph: Graph) -> list[dict[str, Any]]:
-    """List the dims that a call tells, with the places that do, and those that only a run tells."""
+    """List the dims that inputs determine, with their places, and those only a run determines."""
     told: dict[str, list[str]] = {}
     for value in graph.inputs:
         for axis, dim in enumerate(value.type.shape if isinstance(value.type, TensorType) else ()):
@@ -127,7 +127,7 @@ def _print(report: dict[str, Any]) -> None:
 def _told(rows: list[dict[str, Any]]) -> str:
     told = [f"{row['dim']} ({', '.join(row['told_by'])})" for row in rows if row["told_by"]]
     late = len(rows) - len(told)
-    return ", ".join([*told, *([f"{late} known once it ran"] if late else [])]) or "none"
+    return ", ".join([*told, *([f"{late} known only after the run"] if late else [])]) or "none"
 
 
 def _short(text: str) -> str:
@@ -135,7 +135,7 @@ def _short(text: str) -> str:
 
 
 def _engineering(flops: int) -> str:
-    """Give a count with three digits and a prefix."""
+    """Format a count with three digits and a prefix."""
     for factor, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if flops >= factor:
             return f"{flops / factor:.3g} {unit}"

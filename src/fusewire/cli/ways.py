@@ -1,4 +1,4 @@
-"""Tables of ways to run a model, as they were compared: for a terminal, and as Markdown."""
+"""Tables of the candidates that were compared, for a terminal and as Markdown."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-# By verdict; whatever is not here did not run.
+# By verdict; a candidate with any other status did not run.
 COLOURS = {"right": "green", "wrong": "red", "cannot say": "yellow", "not judged": "yellow"}
 _COLUMNS = (
     "engine", "median", "95% interval", "x best", "compile", "memory", "error", "verdict"
 )  # fmt: skip
 _LEFT = ("engine", "verdict")
 _UNITS = ((1.0, "s", 1.0), (1e-4, "ms", 1e3), (0.0, "us", 1e6))
-# A reason that is longer is cut; --json has all of it.
+# Longer reasons are truncated; --json has all of them.
 _LONGEST = 240
 
 Row = Mapping[str, Any]
 
 
 def digits(number: float) -> str:
-    """Give a number with three digits, or all before the point."""
+    """Format a number with three digits, or with all digits before the point."""
     if number >= 100:
         return f"{number:,.0f}"
     return f"{number:.1f}" if number >= 10 else f"{number:.2f}" if number >= 1 else f"{number:.2g}"
 
 
 def unit_of(rows: Sequence[Row]) -> tuple[str, float]:
-    """Give the unit in which the least time is easily read, and how many of it are a second."""
+    """Return the unit that suits the shortest time, and how many of it make a second."""
     least = min((row["seconds"] for row in rows if row["seconds"] is not None), default=1e-3)
     return next((name, factor) for bound, name, factor in _UNITS if least >= bound)
 
 
 def seconds(taken: float) -> str:
-    """Give a time in the unit that suits it."""
+    """Format a time in the unit that suits it."""
     name, factor = unit_of([{"seconds": taken}])
     return f"{digits(taken * factor)} {name}"
 
 
 def cells(row: Row, factor: float) -> list[str]:
-    """Give what the columns say of one way."""
+    """Return the cells of one candidate."""
     timed = row["seconds"] is not None
     memory, compiling, error = row["memory_bytes"], row["compile_seconds"], row["error"]
     return [
@@ -60,18 +60,18 @@ def cells(row: Row, factor: float) -> list[str]:
 
 
 def verdict(row: Row) -> str:
-    """Say what became of a way, in a few words."""
+    """Say in a few words what came of a candidate."""
     is_split = row["elsewhere"] and row["compile_seconds"] is not None
     return f"{row['status']}, split" if is_split else str(row["status"])
 
 
 def named(row: Row) -> str:
-    """Name a way, and say so if its device is none of silicon."""
+    """Name a candidate, and mark it if its device is emulated in software."""
     return f"{row['name']}, software" if row["is_software"] else str(row["name"])
 
 
 def table(rows: Sequence[Row], title: str) -> Table:
-    """Show ways, the chosen one marked."""
+    """Lay out candidates as a table, with the chosen one marked."""
     unit, factor = unit_of(rows)
     shown = Table(title=title, header_style="bold", title_style="bold")
     shown.add_column("")
@@ -88,12 +88,12 @@ def table(rows: Sequence[Row], title: str) -> Table:
 
 
 def title(report: Row) -> str:
-    """Say what was asked; the folder of the model is nobody's business."""
+    """Name the command and the model, without the model's folder."""
     return f"fusewire bench {Path(report['model']).name}"
 
 
 def sheet(report: Row) -> RenderableType:
-    """Show a whole report."""
+    """Lay out a whole report."""
     lines = Table.grid(padding=(0, 2))
     for name, line in remarks(report):
         lines.add_row(Text(name, "bold"), Text(line))
@@ -114,11 +114,11 @@ def markdown(report: Row) -> str:
 
 
 def remarks(report: Row) -> Iterator[tuple[str, str]]:
-    """Say what the table does not."""
+    """Yield the lines below the table."""
     rows = report["rows"]
     yield "chosen", _chosen(report)
     for note in report["notes"]:
-        # What is said of rows that are wrong stands below, with the others.
+        # Reasons of wrong rows follow below, with the others.
         if not any(note.startswith(f"{row['name']} is wrong") for row in rows):
             yield "note", note
     for row in rows:
@@ -127,10 +127,10 @@ def remarks(report: Row) -> Iterator[tuple[str, str]]:
         if row["tuned"]:
             yield "tuned", f"{row['name']}: {cuts(row)}"
     for name, why in report["missing"].items():
-        yield "not here", _cut(why if name in why else f"{name}: {why}")
-    yield "error", f"the worst error over what the model itself allows; {_judged(rows)}"
+        yield "missing", _cut(why if name in why else f"{name}: {why}")
+    yield "error", f"the worst error divided by the model's tolerance; {_judged(rows)}"
     yield "inputs", "; ".join(_input(row) for row in report["inputs"])
-    threads = report["threads"] or "each engine's own"
+    threads = report["threads"] or "engine default"
     host = report["machine"]
     yield "machine", f"{host['processor']}, {host['cores']} cores, {host['system']}"
     engines = {row["backend"]: row["version"] for row in rows}
@@ -140,7 +140,7 @@ def remarks(report: Row) -> Iterator[tuple[str, str]]:
 
 
 def cuts(row: Row) -> str:
-    """Say which kernels of a way are cut otherwise, the one that gains most first."""
+    """List the tuned kernels of a candidate, the one that gains most first."""
     others = sorted((x for x in row["tuned"] if x["is_other"]), key=lambda cut: -cut["gain"])
     first = "; ".join(f"{x['name']} {x['gain']:.2f} times as fast ({cut(x)})" for x in others[:3])
     more = f"; and {len(others) - 3} more" if len(others) > 3 else ""
@@ -148,7 +148,7 @@ def cuts(row: Row) -> str:
 
 
 def cut(found: Row) -> str:
-    """Say how a kernel is cut."""
+    """Write the configuration of a kernel."""
     pairs = (
         (name, x if isinstance(x, list | tuple) else [x]) for name, x in found["chosen"].items()
     )
@@ -159,7 +159,7 @@ def _chosen(report: Row) -> str:
     chosen = report["chosen"]
     if chosen is None:
         return "none: no engine gives a right answer"
-    noise = f"the noise is {report['noise']:.1%}: a lead within it is none"
+    noise = f"the noise is {report['noise']:.1%}; differences within it do not count"
     others = [row["ratio"] for row in report["rows"] if row["ratio"] and not row["is_chosen"]]
     lead = min(others, default=1.0)
     said = f", {lead:.2f} times as fast as the next" if lead > 1 + report["noise"] else ""
@@ -167,7 +167,7 @@ def _chosen(report: Row) -> str:
 
 
 def reason(row: Row) -> str:
-    """Say why a way was not taken, or not all of it."""
+    """Say why a candidate was not taken, or was taken only in part."""
     if row["elsewhere"]:
         split = f"{row['elsewhere']} nodes run on the reference, in {row['regions']} regions"
         return _cut(f"{split}. The first is {row['elsewhere_why']}")
@@ -175,7 +175,7 @@ def reason(row: Row) -> str:
 
 
 def _judged(rows: Sequence[Row]) -> str:
-    """Say on what answers were judged, and how much of them was not."""
+    """Say on which inputs answers were judged, and what share of elements was not."""
     found = [row for row in rows if row["judged_on"]]
     if not found:
         return "nothing was judged"
@@ -186,9 +186,9 @@ def _judged(rows: Sequence[Row]) -> str:
 
 
 def _input(row: Row) -> str:
-    made = "" if row["is_given"] else ", made up"
+    generated = "" if row["is_given"] else ", generated"
     sizes = ", ".join(f"{dim} = {size}" for dim, size in row["assumed"].items())
-    return f"{row['name']} {row['type']}{made}" + (f" ({sizes} assumed)" if sizes else "")
+    return f"{row['name']} {row['type']}{generated}" + (f" ({sizes} assumed)" if sizes else "")
 
 
 def _cut(text: str) -> str:
