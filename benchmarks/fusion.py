@@ -90,7 +90,7 @@ def pattern_graph(name: str) -> Graph:
 
 def model_graph(name: str) -> Graph:
     """Read a model of the zoo at its own sizes."""
-    from fusewire.frontends.onnx.frontend import OnnxFrontend
+    from fusewire.onnx.frontend import OnnxFrontend
 
     path, made = zoo.path(name), zoo.inputs(name)
     if not zoo.is_whole(name):

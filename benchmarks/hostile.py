@@ -9,7 +9,7 @@ Escapes: external data that is outside the model's folder, or not what it seems.
 files that ask for more than any machine has, each with its time and memory; with --apart each in a
 process of its own. Mutations: damaged files, loaded in processes that must neither die nor hang nor
 raise what is not ours; --zoo adds two seeds that benchmarks/zoo/zoo.py must have fetched. Opens:
-every file that a load opens, as strace saw it. The files are made by tests/formats. All take
+every file that a load opens, as strace saw it. The files are made by tests/onnx. All take
 --json. Exit 1 if one was not withstood.
 """
 
@@ -40,10 +40,10 @@ import numpy as np
 import onnx
 
 from fusewire.errors import FusewireError
-from fusewire.formats.onnx.reading import open_model
-from fusewire.frontends.onnx import OnnxFrontend
+from fusewire.onnx.frontend import OnnxFrontend
+from fusewire.onnx.read.reading import open_model
 from fusewire.rewrite.pipeline import run_pipeline
-from tests.formats import escapes, floods, mutations
+from tests.onnx import escapes, floods, mutations
 
 MOST_SECONDS = 2.0
 MOST_BYTES = 512 << 20

@@ -28,11 +28,11 @@ sys.path[:0] = [str(ROOT / "benchmarks" / "zoo"), str(ROOT)]
 
 from fusewire.contract.frontend import Limits  # noqa: E402
 from fusewire.errors import FormatError, FusewireError, SizesNeededError  # noqa: E402
-from fusewire.formats.onnx.saving import written_with_functions  # noqa: E402
-from fusewire.frontends.onnx import OnnxFrontend  # noqa: E402
 from fusewire.ir.graph import Graph  # noqa: E402
 from fusewire.ir.hash import structural_hash  # noqa: E402
 from fusewire.numerics.judge import judge_op  # noqa: E402
+from fusewire.onnx.frontend import OnnxFrontend  # noqa: E402
+from fusewire.onnx.saving import written_with_functions  # noqa: E402
 from fusewire.ops.interpret import interpret  # noqa: E402
 from fusewire.ops.table import all_ops  # noqa: E402
 from fusewire.testing.conformance import first_cases  # noqa: E402

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from fusewire.compiler import compile, load, run, trace
     from fusewire.contract.frontend import Limits, Spec
     from fusewire.errors import FallbackWarning, FusewireError
-    from fusewire.formats.onnx.saving import save_onnx
     from fusewire.fusing import fuse
     from fusewire.ir.graph import Graph
+    from fusewire.onnx.saving import save_onnx
     from fusewire.options import Options
     from fusewire.registry.registry import (
         Registry,
@@ -40,7 +40,7 @@ _HOMES = {
     "fuse": "fusing",
     "Program": "runtime.program",
     "Result": "runtime.program",
-    "save_onnx": "formats.onnx.saving",
+    "save_onnx": "onnx.saving",
     "Spec": "contract.frontend",
     "Limits": "contract.frontend",
     "Graph": "ir.graph",

@@ -18,10 +18,10 @@ CORE = ("numpy", "ml_dtypes")
 FOLDERS = {
     "jax": ("backends.xla",),
     "jaxlib": ("backends.xla",),
-    "onnx": ("formats.onnx", "frontends.onnx", "testing.onnx_suite"),
+    "onnx": ("onnx", "testing.onnx_suite"),
     # Protocol Buffers, which onnx brings: what parsing raises is there.
-    "google": ("formats.onnx",),
-    "onnx_ir": ("formats.onnx", "frontends.onnx"),
+    "google": ("onnx",),
+    "onnx_ir": ("onnx",),
     "onnxruntime": ("backends.onnxruntime",),
     # Its one file imports it without its telemetry.
     "openvino": ("backends.openvino.api",),

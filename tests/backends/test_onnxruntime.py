@@ -30,12 +30,12 @@ from fusewire.dtypes import (
     uint64,
 )
 from fusewire.errors import OptionsError
-from fusewire.formats.onnx.elements import NAMES
-from fusewire.formats.onnx.target import LEADS
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
+from fusewire.onnx.elements import NAMES
+from fusewire.onnx.write.target import LEADS
 from fusewire.ops.activation import relu
 from fusewire.ops.contraction import linear, matmul
 from fusewire.ops.control import cond, while_

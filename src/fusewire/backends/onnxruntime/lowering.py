@@ -12,9 +12,11 @@ from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.backends.onnxruntime.kernels import KERNELS, SINCE
 from fusewire.dtypes import DType, bfloat16, float32, float64, int32, int64
 from fusewire.errors import FormatError
-from fusewire.formats.onnx.emitter import Emitter, refusal
-from fusewire.formats.onnx.families import TABLE
-from fusewire.formats.onnx.families.pieces import (
+from fusewire.ir.graph import Graph, Node
+from fusewire.ir.types import TensorType, Type
+from fusewire.onnx.write.emitter import Emitter, refusal
+from fusewire.onnx.write.families import TABLE
+from fusewire.onnx.write.families.pieces import (
     attrs_of,
     choose,
     compare,
@@ -23,11 +25,9 @@ from fusewire.formats.onnx.families.pieces import (
     plain,
     widened,
 )
-from fusewire.formats.onnx.model import Model, Ref, Write
-from fusewire.formats.onnx.target import LEADS, Target
-from fusewire.formats.onnx.writer import Written, emit
-from fusewire.ir.graph import Graph, Node
-from fusewire.ir.types import TensorType, Type
+from fusewire.onnx.write.model import Model, Ref, Write
+from fusewire.onnx.write.target import LEADS, Target
+from fusewire.onnx.write.writer import Written, emit
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 

@@ -25,9 +25,9 @@ from fusewire.contract.backend import (
     Slot,
 )
 from fusewire.dtypes import DType
-from fusewire.formats.onnx.elements import element_of
 from fusewire.host_memory import lender
 from fusewire.ir.graph import Array
+from fusewire.onnx.elements import element_of
 
 PROVIDERS = ["CPUExecutionProvider"]
 # Errors are raised; what the engine would print about them is said there.

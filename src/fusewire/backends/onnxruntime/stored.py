@@ -80,7 +80,7 @@ def _edge(place: int, slot: Slot) -> Slot:
 
 def _read(path: Path) -> tuple[bytes, memoryview | None]:
     """Read an optimised model: a table of what will be lent, a line, and the model; its weights."""
-    from fusewire.formats.onnx.proto import parsed
+    from fusewire.onnx.write.proto import parsed
 
     model = parsed(path.read_bytes())
     found = _external(model.graph)

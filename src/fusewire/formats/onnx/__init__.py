@@ -1,1 +1,0 @@
-"""ONNX models: shared by the frontend that reads them and by all that write them."""

@@ -1,0 +1,1 @@
+"""ONNX models: read, written, and how each op is said in both directions."""

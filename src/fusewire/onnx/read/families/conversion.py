@@ -1,0 +1,91 @@
+"""Changing the dtype, by value or by bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fusewire import dtypes
+from fusewire.dtypes import DType
+from fusewire.ir.builder import constant
+from fusewire.ir.graph import Value
+from fusewire.onnx.elements import DTYPES
+from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.read.pieces import cast
+from fusewire.ops import conversion, elementwise, logic
+
+# Before opset 6 dtypes were said by name.
+_NAMES = (
+    "FLOAT", "UINT8", "INT8", "UINT16", "INT16", "INT32", "INT64", "STRING", "BOOL", "FLOAT16",
+    "DOUBLE", "UINT32", "UINT64", "COMPLEX64", "COMPLEX128",
+)  # fmt: skip
+# From which digits of a float32 on the next power of two is taken; the second where the exponent is
+# 0, whose own power is half way up.
+_RISES = {"up": (1, 0x400001), "nearest": (0x400000, 0x600000), "down": (0x800000, 0x800000)}
+
+
+def _cast(call: Call) -> Converted:
+    held = call.needed("to")
+    if isinstance(held, str):
+        if held.upper() not in _NAMES:
+            call.refuse(f"to is {held!r}, which is no dtype. Known: {', '.join(_NAMES)}.")
+        return _converted(call, call[0], DTYPES[_NAMES.index(held.upper()) + 1])
+    return _converted(call, call[0], call.dtype("to"))
+
+
+def _cast_like(call: Call) -> Converted:
+    return _converted(call, call[0], call[1].tensor.dtype)
+
+
+def _converted(call: Call, x: Value, to: DType) -> Value:
+    if x.tensor.dtype is to:
+        return x
+    if to is dtypes.float8_e8m0fnu:
+        return _to_exponent(call, x)
+    if to.is_integer and to.is_narrow and x.tensor.dtype.is_float:
+        # Upper bits are dropped, as of a wider integer.
+        x = conversion.cast(x, dtype=dtypes.int32)
+    small = to.is_float and to.bits == 8
+    return conversion.cast(x, dtype=to, saturate=small and call.flag("saturate", 1))
+
+
+def _to_exponent(call: Call, x: Value) -> Value:
+    """Round to a power of two: the exponent of a float32 is the code, 0xFF is no number."""
+    rounding = call.attr("round_mode", "up")
+    if rounding not in _RISES:
+        call.refuse(f"round_mode must be one of {', '.join(_RISES)}, found {rounding!r}.")
+    x = cast(x, dtypes.float32)
+    bits = conversion.bitcast(x, dtype=dtypes.uint32)
+    code = logic.bitwise_and(logic.shift_right(bits, 23), 0xFF)
+    rest = logic.bitwise_and(bits, 0x7FFFFF)
+    from_, small = (constant(np.uint32(n)) for n in _RISES[rounding])
+    rises = logic.greater_equal(rest, logic.where(logic.equal(code, 0), small, from_))
+    found = elementwise.add(code, cast(rises, dtypes.uint32))
+    if call.flag("saturate", 1):
+        found = elementwise.minimum(found, 0xFE)
+        wrong = logic.isnan(x)
+    else:
+        found = elementwise.minimum(found, 0xFF)
+        wrong = logic.less(elementwise.abs_(x), 2.0**-127)
+    found = logic.where(wrong, constant(np.uint32(0xFF)), found)
+    return conversion.bitcast(cast(found, dtypes.uint8), dtype=dtypes.float8_e8m0fnu)
+
+
+def _bitcast(call: Call) -> Converted:
+    x, to = call[0], call.dtype("to")
+    of = x.tensor.dtype
+    if of is to:
+        return x
+    if dtypes.bool_ in (of, to):
+        # A bool is a byte that is 0 or 1.
+        if {of, to} <= {dtypes.bool_, dtypes.int8, dtypes.uint8}:
+            return conversion.cast(x, dtype=to)
+        call.refuse(f"bits of {of} are to be read as {to}: they must have the same width.")
+    if of.bits == to.bits < 8 and of.is_integer and to.is_integer:
+        # Signed or not: what is out of range wraps around, which keeps the bits.
+        return conversion.cast(x, dtype=to)
+    return conversion.bitcast(x, dtype=to)
+
+
+TABLE: Mapping[str, Convert] = {"Cast": _cast, "CastLike": _cast_like, "BitCast": _bitcast}

@@ -1,0 +1,35 @@
+"""Losses over labelled classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.ops import loss, normalization
+
+
+def _negative_log_likelihood(call: Call) -> Converted:
+    return loss.nll_loss(
+        call[0],
+        call[1],
+        call.get(2),
+        ignore_index=call.attr("ignore_index"),
+        reduction=call.attr("reduction", "mean"),
+    )
+
+
+def _softmax_cross_entropy(call: Call) -> Converted:
+    found = loss.cross_entropy(
+        call[0],
+        call[1],
+        call.get(2),
+        ignore_index=call.attr("ignore_index"),
+        reduction=call.attr("reduction", "mean"),
+    )
+    return [found, normalization.log_softmax(call[0], axis=1) if call.wants(1) else None]
+
+
+TABLE: Mapping[str, Convert] = {
+    "NegativeLogLikelihoodLoss": _negative_log_likelihood,
+    "SoftmaxCrossEntropyLoss": _softmax_cross_entropy,
+}

@@ -1,0 +1,171 @@
+"""Spectra of signals, windows and mel weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fusewire.dtypes import float32, int64
+from fusewire.errors import TypeRuleError
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Dim, floordiv, unbacked
+from fusewire.ir.graph import Value
+from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.read.pieces import cast, chosen, counted, is_told, scalar
+from fusewire.ops import creation, dynamic, elementwise, indexing, logic, movement, spectrum
+from fusewire.ops.declare import Op
+from fusewire.ops.inference import axis_of
+from fusewire.ops.shape import dim_of
+
+
+def _only(call: Call, value: Value | None) -> Dim | None:
+    """Tell the one element of an operand, None when only the run can."""
+    found = call.dims(value)
+    return found[0] if found else None
+
+
+def _cut(x: Value, size: Value, axis: int) -> Value:
+    """Cut or pad an axis to a size that the run tells."""
+    rank = x.tensor.rank
+    change = elementwise.subtract(size, dim_of(x, axis))
+    places = constant(np.arange(2 * rank) == rank + axis)
+    sides = elementwise.multiply(cast(places, int64), change)
+    dims = tuple(unbacked() if i == axis else dim for i, dim in enumerate(x.tensor.shape))
+    return dynamic.dynamic_pad(x, sides, dims=dims)
+
+
+def _dft(call: Call) -> Converted:
+    x, size = call[0], scalar(call.get(1))
+    size = None if size is None else cast(size, int64)
+    told = call.get(2) if call.opset >= 20 else None
+    if call.opset < 20 or told is None:
+        return _along(call, x, size, call.attr("axis", 1) if call.opset < 20 else -2)
+    known = _only(call, told)
+    if isinstance(known, int):
+        return _along(call, x, size, known)
+    return _along_any(call, x, size, _number(told))
+
+
+def _along_any(call: Call, x: Value, size: Value | None, at: Value) -> Value:
+    """Transform the axis that the run tells: the first one that can be, unless it is another."""
+    operands = [x] if size is None else [x, size]
+    rank, found = x.tensor.rank, None
+    for place in range(rank - 1):
+        try:
+            this = _along(call, x, size, place)
+        except TypeRuleError:
+            # Half the spectrum of no signal: an axis of one element.
+            continue
+        if found is None:
+            found = this
+            continue
+        flag = logic.logical_or(logic.equal(at, place), logic.equal(at, place - rank))
+        found = chosen(
+            call,
+            flag,
+            [found, *operands],
+            lambda _, a, n=None, axis=place: _along(call, a, n, axis),
+        )
+    if found is None:
+        call.refuse(f"no axis of {x.type} can be transformed.")
+    return found
+
+
+def _along(call: Call, x: Value, size: Value | None, axis: int) -> Value:
+    """Transform an axis, cut or padded first where only the run tells the length."""
+    attrs = {"inverse": call.flag("inverse"), "onesided": call.flag("onesided")}
+    axis = axis_of(axis, x.tensor.rank)
+    if size is None:
+        return spectrum.dft(x, axis=axis, **attrs)
+    known = _only(call, size)
+    if known is not None:
+        found = spectrum.dft(x, length=known, axis=axis, **attrs)
+        if is_told(found, x):
+            return found
+    if attrs["inverse"] and attrs["onesided"]:
+        call.refuse(
+            "the length of a signal that is made of half its spectrum must be known before the "
+            "run. Make dft_length a constant."
+        )
+    return spectrum.dft(_cut(x, size, axis), axis=axis, **attrs)
+
+
+def _stft(call: Call) -> Converted:
+    signal, window, told = call[0], call.get(2), call.get(3)
+    if signal.tensor.rank == 2:
+        # Real signals without an axis of parts, which engines take.
+        signal = movement.expand_dims(signal, axes=(2,))
+    step, size = _only(call, call[1]), _only(call, told)
+    if told is None:
+        size = signal.tensor.shape[1] if window is None else window.tensor.shape[0]
+    # A one-sided spectrum is for real signals.
+    onesided = call.flag("onesided", 1) and signal.tensor.shape[2] == 1
+    if isinstance(step, int) and size is not None:
+        found = spectrum.stft(signal, window, frame_step=step, frame_length=size, onesided=onesided)
+        if is_told(found, signal, window):
+            return found
+    zero, one = (constant(np.int64(n)) for n in (0, 1))
+    if window is not None:
+        offsets = counted(window, 0)
+    elif told is not None:
+        offsets = creation.range_(zero, _number(told), one)
+    else:
+        offsets = counted(signal, 1)
+    room = elementwise.subtract(dim_of(signal, 1), dim_of(offsets, 0))
+    starts = creation.range_(zero, elementwise.add(room, 1), _number(call[1]))
+    places = elementwise.add(movement.expand_dims(starts, axes=(1,)), offsets)
+    framed = indexing.gather(signal, places, axis=1)
+    if window is not None:
+        framed = elementwise.multiply(framed, movement.expand_dims(window, axes=(1,)))
+    return spectrum.dft(framed, onesided=onesided)
+
+
+def _number(x: Value) -> Value:
+    found = scalar(x)
+    assert found is not None
+    return cast(found, int64)
+
+
+def _window(op: Op[Value], terms: tuple[float, ...]) -> Convert:
+    """Make the converter of a window."""
+
+    def convert(call: Call) -> Converted:
+        to, periodic = call.dtype("output_datatype", float32), call.flag("periodic", 1)
+        size = _only(call, call[0])
+        if size is not None:
+            found = op.new(size=size, periodic=periodic, dtype=to)
+            if is_told(found):
+                return found
+        wide = to if to.bits > 32 else float32
+        zero, one = (constant(np.int64(n)) for n in (0, 1))
+        places = cast(creation.range_(zero, _number(call[0]), one), wide)
+        period = cast(dim_of(places, 0), wide)
+        period = period if periodic else elementwise.subtract(period, 1.0)
+        return cast(spectrum.cosine_window(places, period, terms), to)
+
+    return convert
+
+
+def _mel_weight_matrix(call: Call) -> Converted:
+    counts = [_number(call[i]) for i in range(3)]
+    edges = [scalar(call[i]) for i in (3, 4)]
+    bins, length = (_only(call, call[i]) for i in (0, 1))
+    rows = unbacked() if length is None else floordiv(length, 2) + 1
+    return spectrum.mel_weight_matrix(
+        *counts,
+        *edges,
+        frequencies=rows,
+        columns=unbacked() if bins is None else bins,
+        dtype=call.dtype("output_datatype", float32),
+    )
+
+
+TABLE: Mapping[str, Convert] = {
+    "DFT": _dft,
+    "STFT": _stft,
+    "HannWindow": _window(spectrum.hann_window, spectrum.WINDOWS["hann"]),
+    "HammingWindow": _window(spectrum.hamming_window, spectrum.WINDOWS["hamming"]),
+    "BlackmanWindow": _window(spectrum.blackman_window, spectrum.WINDOWS["blackman"]),
+    "MelWeightMatrix": _mel_weight_matrix,
+}

@@ -1,0 +1,174 @@
+"""What a parsed model holds, counted and checked before anything is made of it.
+
+One walk over every message, never by recursion: nodes, graphs inside graphs, calls of functions,
+tensors, and the text of names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from fusewire import dtypes
+from fusewire.contract.frontend import Limits
+from fusewire.errors import BudgetError, FormatError
+from fusewire.ir.types import TensorType
+from fusewire.onnx.read.calls import Calls, Key
+from fusewire.onnx.read.shown import shown
+from fusewire.onnx.read.tensors import (
+    EXTERNAL,
+    check_data,
+    element_count,
+    name_of,
+    sparse_type,
+    type_of,
+)
+
+STANDARD = ("", "ai.onnx")
+DOMAINS = ("ai.onnx.ml", "ai.onnx.training", "com.microsoft")
+PREVIEW = "ai.onnx.preview"
+# Nodes that are a program of some engine in the form of bytes, or a call of somebody's own code.
+NATIVE = {
+    "EPContext": "it holds code that was compiled for one engine",
+    "Snpe": "it holds a model of another engine",
+    "PythonOp": "it calls Python code",
+    "PythonOpGrad": "it calls Python code",
+    "ATen": "it calls a function of PyTorch",
+}
+_LONGEST_NAME = 2**16
+_MOST_OPSETS = 1000
+# Numbers of FieldDescriptor types.
+_STRING, _MESSAGE = 9, 11
+# Strings that are no names, and may be long.
+_TEXTS = ("doc_string", "value")
+
+
+class Survey:
+    """Walks a model; afterwards ``external`` lists the tensors whose elements are elsewhere."""
+
+    def __init__(self, proto: Any, limits: Limits) -> None:
+        self._limits = limits
+        self._held = self._spread = 0
+        self.external: list[tuple[Any, TensorType]] = []
+        self._calls = Calls(_key(function, function.name) for function in proto.functions)
+        self._walk(proto)
+        self._calls.check(limits)
+
+    def _walk(self, proto: Any) -> None:
+        single = _message_class()
+        stack: list[tuple[Any, Key | None, int]] = [(proto, None, 0)]
+        while stack:
+            message, owner, depth = stack.pop()
+            kind = type(message).__name__
+            if kind == "FunctionProto":
+                owner = _key(message, message.name)
+            deeper = depth + (kind == "AttributeProto")
+            # Listing the fields of a tensor would copy its elements.
+            for field, held in message.ListFields() if kind != "TensorProto" else ():
+                if field.type == _MESSAGE:
+                    if isinstance(held, single):
+                        stack.append((held, owner, deeper))
+                    else:
+                        stack.extend([(inner, owner, deeper) for inner in held])
+                elif field.type == _STRING:
+                    _check_text(field.name, held)
+            if kind in _CHECKS:
+                _CHECKS[kind](self, message, owner, depth)
+
+    def _node(self, node: Any, owner: Key | None, depth: int) -> None:
+        key = _key(node, node.op_type)
+        if self._calls.add(owner, key, depth):
+            return
+        domain, op, _ = key
+        if not domain:
+            return
+        if op in NATIVE:
+            why = f"is refused: {NATIVE[op]}. Use the model as it was before it was prepared so"
+        elif domain not in DOMAINS and not domain.startswith(PREVIEW):
+            why = (
+                "nothing here knows, and the model has no function of that name. Export it with "
+                "standard operators, or with this one as a function of the model"
+            )
+        else:
+            return
+        raise FormatError(
+            f"The node {shown(node.name)} is {shown(op)} of {shown(domain)}, which {why}."
+        )
+
+    def _tensor(self, tensor: Any, owner: Key | None, depth: int) -> None:
+        _check_text("name", tensor.name)
+        for entry in tensor.external_data:
+            _check_text("key", entry.key)
+            _check_text("location", entry.value)
+        type_ = type_of(tensor, self._limits)
+        check_data(tensor, type_)
+        self._held += _bytes(type_)
+        if self._held > self._limits.constant_bytes:
+            raise BudgetError(
+                f"{name_of(tensor)} brings the constants to {self._held:,} bytes, and "
+                f"{self._limits.constant_bytes:,} are allowed (Limits.constant_bytes)."
+            )
+        if tensor.data_location == EXTERNAL:
+            self.external.append((tensor, type_))
+
+    def _sparse(self, sparse: Any, owner: Key | None, depth: int) -> None:
+        self._spread += _bytes(sparse_type(sparse, self._limits))
+        if self._spread > self._limits.sparse_bytes:
+            raise BudgetError(
+                f"{name_of(sparse.values)} is sparse, and would bring sparse tensors to "
+                f"{self._spread:,} bytes when dense: {self._limits.sparse_bytes:,} are allowed "
+                "(Limits.sparse_bytes)."
+            )
+
+    def _shape(self, shape: Any, owner: Key | None, depth: int) -> None:
+        known = [dim.dim_value for dim in shape.dim if dim.HasField("dim_value")]
+        # Some files mean "any size" by a negative one. What is open here counts as 1.
+        sizes = [size for size in known if size >= 0]
+        element_count(sizes + [1] * (len(shape.dim) - len(sizes)), "A declared shape", self._limits)
+
+    def _opsets(self, holder: Any, owner: Key | None, depth: int) -> None:
+        if len(holder.opset_import) > _MOST_OPSETS:
+            raise BudgetError(
+                f"The model imports {len(holder.opset_import):,} operator sets, and "
+                f"{_MOST_OPSETS:,} are allowed."
+            )
+
+
+# What is looked at more closely, by the name of the message.
+_CHECKS: dict[str, Callable[[Survey, Any, Key | None, int], None]] = {
+    "NodeProto": Survey._node,
+    "TensorProto": Survey._tensor,
+    "SparseTensorProto": Survey._sparse,
+    "TensorShapeProto": Survey._shape,
+    "ModelProto": Survey._opsets,
+    "FunctionProto": Survey._opsets,
+}
+
+
+def _message_class() -> type:
+    from google.protobuf.message import Message  # type: ignore[import-untyped] # ships no types
+
+    return Message  # type: ignore[no-any-return]
+
+
+def _key(of: Any, name: str) -> Key:
+    return "" if of.domain in STANDARD else of.domain, name, of.overload
+
+
+def _bytes(type_: TensorType) -> int:
+    # A string takes at least a reference.
+    each = 8 if type_.dtype is dtypes.string else type_.dtype.itemsize
+    return math.prod(dim for dim in type_.shape if isinstance(dim, int)) * each
+
+
+def _check_text(field: str, held: Any) -> None:
+    """See that text is text: the parser gives bytes where it is no UTF-8."""
+    for text in (held,) if type(held) in (str, bytes) else held:
+        if isinstance(text, bytes):
+            raise FormatError(f"A {field} is {shown(text)}, which is no UTF-8.")
+        if len(text) > _LONGEST_NAME and field not in _TEXTS:
+            raise FormatError(
+                f"A {field} has {len(text):,} characters ({shown(text)}): "
+                f"{_LONGEST_NAME:,} are allowed."
+            )

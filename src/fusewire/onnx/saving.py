@@ -1,0 +1,123 @@
+"""Save a graph of ours as an ONNX file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from fusewire.dtypes import int64, string
+from fusewire.ir.graph import Constant, Graph, Node
+from fusewire.onnx.write.emitter import Emitter
+from fusewire.onnx.write.families import TABLE
+from fusewire.onnx.write.local import Locals
+from fusewire.onnx.write.model import Ref, Write
+from fusewire.onnx.write.target import DEFAULT, Standard
+from fusewire.onnx.write.writer import Written, emit
+from fusewire.ops.table import get_op
+
+# A file of more than 2 GB cannot be read by protobuf: weights then lie in a file beside it.
+INSIDE_BYTES = 2**31 - 2**27
+# What is smaller stays in the model, and what is outside begins at such a place.
+SMALL_BYTES, ALIGNMENT = 1024, 4096
+
+
+def save_onnx(
+    graph: Graph,
+    path: str | os.PathLike[str],
+    opset: int = DEFAULT,
+    *,
+    inside_bytes: int = INSIDE_BYTES,
+) -> None:
+    """Write a graph to an ONNX file; a node that ONNX has no op for calls a local function.
+
+    Weights of more than ``inside_bytes`` together go to a file beside it, with ``.data`` added to
+    its name. Raises FormatError for what ONNX cannot hold, such as complex numbers.
+
+    >>> import fusewire as fw, numpy as np
+    >>> graph = fw.trace(lambda x: np.exp(x).sum(), fw.Spec(("n",), "float32"))
+    >>> fw.save_onnx(graph, "sum.onnx")
+    >>> fw.load("sum.onnx").output_names
+    ('output',)
+    """
+    path = Path(path)
+    written = written_with_functions(graph, opset)
+    outside = _outside(written, inside_bytes)
+    model = written.proto({constant.digest for constant in outside})
+    if outside:
+        places = _save_beside(outside, path.with_name(path.name + ".data"))
+        for tensor in model.graph.initializer:
+            if tensor.external_data:
+                _point(tensor, *places[tensor.external_data[0].value])
+    _replace(path, [model.SerializeToString()])
+
+
+def _check(e: Emitter, node: Node, x: Ref, condition: Ref) -> Ref:
+    """Take the only row there is, or stop the run by asking for the next one."""
+    row = e.cast(e("Not", condition), int64)
+    return e("Gather", e("Unsqueeze", x, e.integers(0)), row, axis=0)
+
+
+def _fused(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
+    """Write the nodes of the body: which of them are one kernel is no part of a model."""
+    return e.run(get_op(node.op).expansion(node), operands, inline=True)[0]
+
+
+# What a file says that engines are not asked to do: the host does it, and says more.
+SAVED: Mapping[str, Write] = {**TABLE, "check": _check, "fused": _fused}
+
+
+def written_with_functions(graph: Graph, opset: int = DEFAULT) -> Written:
+    """Write a graph so that reading it back gives the same graph."""
+    target = Standard(opset)
+    return emit(graph, target, SAVED, functions=Locals(target, SAVED))
+
+
+def _outside(written: Written, most: int) -> list[Constant]:
+    """Choose the weights that lie beside the file: none of them if all have room inside."""
+    if sum(map(_bytes, written.constants.values())) <= most:
+        return []
+    found = {c.digest: c for c in written.constants.values() if _bytes(c) >= SMALL_BYTES}
+    return [c for c in found.values() if c.type.dtype is not string and c.type.dtype.bits >= 8]
+
+
+def _bytes(constant: Constant) -> int:
+    size = constant.type.size
+    assert isinstance(size, int)
+    return size * max(constant.type.dtype.bits, 8) // 8
+
+
+def _save_beside(constants: Iterable[Constant], path: Path) -> dict[str, tuple[str, int, int]]:
+    """Write weights one after the other; gives file, offset and length by digest."""
+    places: dict[str, tuple[str, int, int]] = {}
+
+    def parts() -> Iterable[bytes]:
+        place = 0
+        for constant in constants:
+            length = _bytes(constant)
+            places[constant.digest] = (path.name, place, length)
+            yield constant.array.tobytes()
+            gap = -length % ALIGNMENT
+            yield b"\0" * gap
+            place += length + gap
+
+    _replace(path, parts())
+    return places
+
+
+def _point(tensor: Any, location: str, offset: int, length: int) -> None:
+    del tensor.external_data[:]
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
+        tensor.external_data.add(key=key, value=str(value))
+
+
+def _replace(path: Path, parts: Iterable[bytes]) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("xb") as file:
+            file.writelines(parts)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,161 @@
+"""Make a ModelProto of what was emitted. The one place of the writer that imports onnx."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Mapping
+from importlib.metadata import version
+from typing import Any
+
+from fusewire.ir.graph import Constant
+from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+from fusewire.onnx.elements import element_of
+from fusewire.onnx.write.model import Body, Function, OnnxAttr, Port, Step
+
+# Who writes, and the domain of local functions.
+PRODUCER = DOMAIN = "fusewire"
+VERSION = 1
+
+
+def model_proto(
+    body: Body,
+    constants: Mapping[str, Constant],
+    opset: int,
+    outside: Container[str] = (),
+    functions: Mapping[str, Function] | None = None,
+) -> Any:
+    """Build the model; constants whose digests are in ``outside`` are left out of it.
+
+    What is left out is an external tensor whose location is the digest: whoever loads the model
+    hands it over.
+    """
+    from onnx import ModelProto, helper
+
+    model = ModelProto(producer_name=PRODUCER, producer_version=version("fusewire"))
+    versions = [helper.make_opsetid("", opset)]
+    domains = {step.op.rpartition(":")[0] for step in _walk(body.steps)} - {""}
+    versions += [helper.make_opsetid(domain, VERSION) for domain in sorted(domains)]
+    model.ir_version = helper.find_min_ir_version_for(versions[:1])
+    model.opset_import.extend(versions)
+    for name, function in (functions or {}).items():
+        _fill_function(model.functions.add(name=name, domain=DOMAIN), function, versions[:1])
+    _fill(model.graph, body)
+    for name, constant in constants.items():
+        is_outside = constant.digest in outside
+        tensor = _external(name, constant) if is_outside else _inline(name, constant)
+        model.graph.initializer.append(tensor)
+    return model
+
+
+def parsed(data: bytes) -> Any:
+    """Read a model that we had made; what strangers made is read by ``reading``."""
+    from onnx import ModelProto
+
+    return ModelProto.FromString(data)
+
+
+def _external(name: str, constant: Constant) -> Any:
+    """Describe a tensor whose elements are elsewhere, under their digest."""
+    from onnx import TensorProto
+
+    of = constant.type.dtype
+    tensor = TensorProto(name=name, data_type=element_of(of), dims=constant.type.shape)
+    tensor.data_location = TensorProto.EXTERNAL
+    size = constant.type.size
+    assert isinstance(size, int)
+    for key, value in (("location", constant.digest), ("length", size * of.bits // 8)):
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def _inline(name: str, constant: Constant) -> Any:
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(constant.array, name)
+
+
+def _walk(steps: Iterable[Step]) -> Iterable[Step]:
+    for step in steps:
+        yield step
+        for attr in step.attrs.values():
+            if isinstance(attr, Body):
+                yield from _walk(attr.steps)
+
+
+def _fill(graph: Any, body: Body) -> None:
+    graph.name = body.name
+    graph.input.extend(_value_info(port) for port in body.inputs)
+    graph.output.extend(_value_info(port) for port in body.outputs)
+    _add_nodes(graph, body.steps)
+
+
+def _fill_function(proto: Any, function: Function, versions: Iterable[Any]) -> None:
+    """Write a body, and in the metadata what it stands for and that it was not changed since."""
+    proto.opset_import.extend(versions)
+    proto.input.extend(function.inputs)
+    proto.output.extend(function.outputs)
+    for name, constant in function.constants.items():
+        value = _attribute("value", _inline("", constant))
+        proto.node.add(op_type="Constant", output=[name], name=name, attribute=[value])
+    _add_nodes(proto, function.steps)
+    written = {f"attr.{key}": text for key, text in function.attrs.items()}
+    for key, text in {"op": function.op, **written, "body": body_digest(proto)}.items():
+        proto.metadata_props.add(key=key, value=text)
+
+
+def body_digest(function: Any) -> str:
+    """Hash what a local function does, so that a body that somebody changed is seen to be."""
+    sha = hashlib.sha256(repr((list(function.input), list(function.output))).encode())
+    for node in function.node:
+        sha.update(repr((node.domain, node.op_type, list(node.input), list(node.output))).encode())
+        for attribute in sorted(node.attribute, key=lambda a: str(a.name)):
+            sha.update(attribute.SerializeToString(deterministic=True))
+    return sha.hexdigest()
+
+
+def _add_nodes(graph: Any, steps: Iterable[Step]) -> None:
+    for step in steps:
+        domain, _, op = step.op.rpartition(":")
+        name = step.name or step.outputs[0]
+        node = graph.node.add(
+            op_type=op, domain=domain, input=step.inputs, output=step.outputs, name=name
+        )
+        for key, attr in step.attrs.items():
+            node.attribute.append(_attribute(key, attr))
+
+
+def _attribute(key: str, attr: OnnxAttr) -> Any:
+    from onnx import AttributeProto, helper
+
+    if isinstance(attr, Body):
+        found = AttributeProto(name=key, type=AttributeProto.GRAPH)
+        _fill(found.g, attr)
+        return found
+    if isinstance(attr, TensorType | SequenceType | OptionalType):
+        return helper.make_attribute(key, _type_proto(attr, False))
+    if isinstance(attr, list | tuple) and not attr:
+        return helper.make_attribute(key, attr, attr_type=AttributeProto.INTS)
+    found = helper.make_attribute(key, attr)
+    if isinstance(attr, float) and found.f != attr:
+        # ONNX keeps float32; the digits that are lost are told to whoever wants them.
+        found.doc_string = repr(attr)
+    return found
+
+
+def _value_info(port: Port) -> Any:
+    from onnx import ValueInfoProto
+
+    return ValueInfoProto(name=port.name, type=_type_proto(port.type, port.has_symbols))
+
+
+def _type_proto(type_: Type, has_symbols: bool) -> Any:
+    from onnx import helper
+
+    if isinstance(type_, SequenceType):
+        return helper.make_sequence_type_proto(_type_proto(type_.element, False))
+    if isinstance(type_, OptionalType):
+        return helper.make_optional_type_proto(_type_proto(type_.element, False))
+    assert isinstance(type_, TensorType)
+    named = str if has_symbols else lambda dim: None
+    dims = [dim if isinstance(dim, int) else named(dim) for dim in type_.shape]
+    return helper.make_tensor_type_proto(element_of(type_.dtype), dims)
