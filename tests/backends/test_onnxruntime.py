@@ -38,7 +38,7 @@ from fusewire.onnx.elements import NAMES
 from fusewire.onnx.write.target import LEADS
 from fusewire.ops.activation import relu
 from fusewire.ops.contraction import linear, matmul
-from fusewire.ops.control import cond, while_
+from fusewire.ops.control import cond, scan, while_
 from fusewire.ops.elementwise import (
     add,
     floor_divide,
@@ -50,7 +50,6 @@ from fusewire.ops.elementwise import (
 from fusewire.ops.indexing import gather, nonzero
 from fusewire.ops.interpret import graph_of as graph_of_op
 from fusewire.ops.interpret import interpret
-from fusewire.ops.iteration import scan
 from fusewire.ops.logic import less
 from fusewire.ops.movement import reshape, transpose
 from fusewire.ops.normalization import softmax

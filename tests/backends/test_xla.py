@@ -28,14 +28,13 @@ from fusewire.ir.graph import Array, Constant, Graph, Value
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import TensorType
 from fusewire.ops.contraction import matmul
-from fusewire.ops.control import cond, while_
+from fusewire.ops.control import cond, loop, scan, while_
 from fusewire.ops.conversion import cast
 from fusewire.ops.creation import range_
 from fusewire.ops.declare import Trait
 from fusewire.ops.elementwise import add, multiply, negative
 from fusewire.ops.indexing import nonzero
 from fusewire.ops.interpret import interpret
-from fusewire.ops.iteration import loop, scan
 from fusewire.ops.linalg import inverse
 from fusewire.ops.logic import less
 from fusewire.ops.normalization import softmax

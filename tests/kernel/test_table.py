@@ -16,9 +16,9 @@ from fusewire.kernel.lower.region import lower, lower_fusion
 from fusewire.kernel.lower.table import elements, expansion_refusal, refusal, wholes
 from fusewire.kernel.verify import verify_lowered
 from fusewire.ops.activation import gelu
+from fusewire.ops.control import scan
 from fusewire.ops.declare import Op
 from fusewire.ops.elementwise import add
-from fusewire.ops.iteration import scan
 from fusewire.ops.normalization import softmax
 from fusewire.ops.subgraph import subgraph
 from fusewire.ops.table import all_ops

@@ -10,10 +10,9 @@ from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import SequenceType, TensorType, Type
 from fusewire.ops.container import sequence_at, sequence_empty, sequence_insert, sequence_length
-from fusewire.ops.control import cond, while_
+from fusewire.ops.control import cond, loop, scan, while_
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.interpret import interpret
-from fusewire.ops.iteration import loop, scan
 from fusewire.ops.logic import less
 from fusewire.ops.movement import concat
 from fusewire.ops.reduction import reduce_sum

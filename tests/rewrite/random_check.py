@@ -22,11 +22,11 @@ from fusewire.ops.table import verify
 from fusewire.rewrite.cse import share
 from fusewire.rewrite.dead import drop_dead
 from fusewire.rewrite.engine import simplify
-from fusewire.rewrite.fold import Budget, Folder
+from fusewire.rewrite.fold import Budget, ConstantFolder
 from fusewire.rewrite.legalize import legalize, refuses_composites
 from fusewire.rewrite.pipeline import RULES, run_pipeline
 from fusewire.rewrite.resolve import resolve
-from fusewire.rewrite.rule import Rewritten, Table
+from fusewire.rewrite.rule import Rewritten, RuleTable
 from fusewire.rewrite.rules import TABLES
 from fusewire.rewrite.specialize import specialize
 from tests.random_graphs import Generated
@@ -35,14 +35,14 @@ from tests.rewrite.check import differences
 Rewrite = Callable[[Graph], Rewritten]
 
 
-def _by(table: Table) -> Rewrite:
+def _by(table: RuleTable) -> Rewrite:
     return lambda graph: simplify(graph, table.rules)
 
 
 REWRITES: Mapping[str, Rewrite] = {
     **{table.name: _by(table) for table in TABLES},
     "all rules": lambda graph: simplify(graph, RULES),
-    "fold": lambda graph: simplify(graph, [Folder(Budget()).rule]),
+    "fold": lambda graph: simplify(graph, [ConstantFolder(Budget()).rule]),
     "share": share,
     "dead": drop_dead,
     "resolve": resolve,

@@ -17,7 +17,7 @@ from fusewire.rewrite.engine import simplify
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import Anything, Number, call, match
 from fusewire.rewrite.pipeline import RULES
-from fusewire.rewrite.rule import Outcome, Rule, Table, on
+from fusewire.rewrite.rule import Outcome, Rule, RuleTable, on
 from tests.rewrite.check import rule_problems
 
 
@@ -159,7 +159,7 @@ def test_rule_that_gives_a_node_for_itself_is_an_error() -> None:
         simplify(Graph([x], [exp(x)]), [bad])
 
 
-_wrong = Table("wrong")
+_wrong = RuleTable("wrong")
 
 
 @_wrong.rule("plus-zero", "add", because="Looks right.", example=on(lambda x: add(x, 0), "T[n]"))

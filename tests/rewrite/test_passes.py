@@ -17,13 +17,12 @@ from fusewire.ir.parse import parse_type
 from fusewire.ir.types import TensorType
 from fusewire.ops.activation import gelu, silu
 from fusewire.ops.contraction import matmul
-from fusewire.ops.control import cond, while_
+from fusewire.ops.control import cond, scan, while_
 from fusewire.ops.creation import range_
 from fusewire.ops.dynamic import dynamic_broadcast_to, dynamic_reshape, dynamic_slice
 from fusewire.ops.elementwise import add, exp, floor_divide, multiply, negative, sqrt
 from fusewire.ops.indexing import gather, nonzero
 from fusewire.ops.interpret import interpret
-from fusewire.ops.iteration import scan
 from fusewire.ops.logic import less
 from fusewire.ops.movement import broadcast_to, concat, expand_dims, reshape, transpose
 from fusewire.ops.normalization import layer_norm
@@ -35,7 +34,7 @@ from fusewire.ops.table import get_op, verify
 from fusewire.rewrite.cse import share
 from fusewire.rewrite.dead import drop_dead
 from fusewire.rewrite.engine import simplify
-from fusewire.rewrite.fold import Budget, Folder
+from fusewire.rewrite.fold import Budget, ConstantFolder
 from fusewire.rewrite.legalize import legalize, refuses_composites
 from fusewire.rewrite.pipeline import PIPELINE, run_pipeline
 from fusewire.rewrite.resolve import resolve
@@ -55,7 +54,7 @@ def _ops(graph: Graph) -> list[str]:
 
 
 def _fold(graph: Graph, budget: Budget = Budget()) -> Rewritten:
-    return simplify(graph, [Folder(budget).rule])
+    return simplify(graph, [ConstantFolder(budget).rule])
 
 
 def _weights(*shape: int) -> Value:
@@ -71,7 +70,7 @@ def _same(before: Graph, after: Graph, *inputs: object) -> None:
 
 
 def test_folding_is_a_rule_like_any_other() -> None:
-    assert not rule_problems(Folder(Budget()).rule)
+    assert not rule_problems(ConstantFolder(Budget()).rule)
 
 
 def test_constants_are_computed_and_shared_with_the_graph() -> None:

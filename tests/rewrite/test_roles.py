@@ -7,13 +7,12 @@ from fusewire.dtypes import bool_, float32, int32, int64
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.control import cond, while_
+from fusewire.ops.control import cond, scan, while_
 from fusewire.ops.conversion import cast
 from fusewire.ops.creation import iota
 from fusewire.ops.dynamic import dynamic_reshape
 from fusewire.ops.elementwise import add, floor_divide, maximum, multiply, remainder, subtract
 from fusewire.ops.indexing import gather
-from fusewire.ops.iteration import scan
 from fusewire.ops.logic import equal, less
 from fusewire.ops.movement import concat, reshape
 from fusewire.ops.reduction import argmax, reduce_sum

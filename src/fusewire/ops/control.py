@@ -1,8 +1,9 @@
-"""Ops that run subgraphs: one of two, or one again and again. Loops that collect: iteration.py.
+"""Ops that run subgraphs: one of two, or one again and again; and a check that stops a run.
 
 Dims of outputs follow from the operands. One that only the run can tell (branches that differ, a
 carried value that grows, the number of runs of a loop) is named in ``types``, and then all are;
-``subgraph.result_types`` makes them.
+``subgraph.result_types`` makes them. ``loop`` and ``scan`` also stack what each run of their body
+adds.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from fusewire.dtypes import ALL, DType, bool_, float32, int64
-from fusewire.errors import CheckError
-from fusewire.ir.dims import symbol, unbacked
+from fusewire.errors import CheckError, TypeRuleError
+from fusewire.ir.dims import Dim, symbol, unbacked
 from fusewire.ir.graph import Array, Graph, Value
-from fusewire.ir.types import TensorType, Type
+from fusewire.ir.types import TensorType, Type, tensor_of
 from fusewire.ops.declare import EXACT, Family, Op, Trait
 from fusewire.ops.elementwise import add, multiply
-from fusewire.ops.inference import require
+from fusewire.ops.inference import require, same_dim
 from fusewire.ops.logic import less
 from fusewire.ops.movement import concat
 from fusewire.ops.sample import HostValue, Sample, draw, given, sample
@@ -39,12 +42,10 @@ Types: TypeAlias = tuple[Type, ...]
 Run: TypeAlias = Callable[[Graph, Sequence[HostValue]], list[HostValue]]
 
 
-def controlling(
-    family: Family, name: str, rule: Callable[..., Types], **fields: Any
-) -> Op[tuple[Value, ...]]:
+def _controlling(name: str, rule: Callable[..., Types], **fields: Any) -> Op[tuple[Value, ...]]:
     """Declare an op that runs subgraphs: its reference is given ``run`` to do so."""
     traits = (Trait.CONTROL, Trait.UNBACKED)
-    return family.declare(name, rule, traits=traits, tolerance=EXACT, flops=0, **fields)
+    return FAMILY.declare(name, rule, traits=traits, tolerance=EXACT, flops=0, **fields)
 
 
 def _cond_type(
@@ -90,8 +91,7 @@ def _cond_samples() -> list[Sample]:
     ]
 
 
-cond = controlling(
-    FAMILY,
+cond = _controlling(
     "cond",
     _cond_type,
     doc="Run one of two subgraphs on the operands.",
@@ -143,8 +143,7 @@ def _while_samples() -> list[Sample]:
     ]
 
 
-while_ = controlling(
-    FAMILY,
+while_ = _controlling(
     "while",
     _while_type,
     doc="Run the body on the carried values for as long as the condition gives true of them.",
@@ -178,4 +177,176 @@ check = FAMILY.declare(
         sample(draw(), given(True, bool_), message="It does not hold."),
         sample(draw(0, 2), given(True, bool_), message="It does not hold."),
     ],
+)
+
+
+def _stacked(found: Sequence[Found], length: Dim, open_: frozenset[int]) -> list[Found]:
+    """Put the axis of runs in front."""
+    for type_, _ in found:
+        require(isinstance(type_, TensorType), f"what each run adds is a tensor, found {type_}.")
+    return [
+        (tensor_of(type_).with_shape((length, *dims_of(type_))), open_ | {i + 1 for i in axes})
+        for type_, axes in found
+    ]
+
+
+def _columns(rows: Sequence[Sequence[HostValue]], count: int) -> list[HostValue]:
+    """Stack what each run added; None where there was no run, so that only the type is known."""
+    return [np.stack([row[i] for row in rows]) if rows else None for i in range(count)]
+
+
+def _loop_type(
+    trips: TensorType | None = None,
+    condition: TensorType | None = None,
+    *operands: Type,
+    body: Graph,
+    carries: int,
+    types: Types | None = None,
+) -> tuple[Type, ...]:
+    require(trips in (None, INDEX), f"trips must be {INDEX}, found {trips}.")
+    require(condition in (None, FLAG), f"the condition must be {FLAG}, found {condition}.")
+    outputs = [v.type for v in body.outputs]
+    enough = len(operands) >= carries < len(outputs) and outputs[0] == FLAG
+    require(enough, f"the body must give {FLAG}, then {carries} carried values.")
+    taken = [INDEX, FLAG, *operands]
+    found, bound, moving = carried(body, taken, 2, outputs[1 : 1 + carries])
+    added = [leaving(t, bound, moving) for t in outputs[1 + carries :]]
+    return settled(found + _stacked(added, 0, frozenset({0})), types)
+
+
+def _loop(
+    trips: Array | None,
+    condition: Array | None,
+    *operands: HostValue,
+    body: Graph,
+    carries: int,
+    types: Any,
+    run: Run,
+) -> tuple[HostValue, ...]:
+    values, rest = list(operands[:carries]), operands[carries:]
+    going = np.array(True) if condition is None else condition
+    added: list[list[HostValue]] = []
+    while going and (trips is None or len(added) < trips):
+        flag, *outputs = run(body, [np.array(len(added)), going, *values, *rest])
+        values = outputs[:carries]
+        added.append(outputs[carries:])
+        going = going if condition is None else flag
+    return (*values, *_columns(added, len(body.outputs) - 1 - carries))
+
+
+def _loop_samples() -> list[Sample]:
+    vector = TensorType(float32, (2,))
+    types = (INDEX, FLAG, vector)
+    doubled = subgraph(lambda i, go, x: [less(i, 2), add(x, x), multiply(x, 3.0)], *types)
+    told: Types = (vector, TensorType(float32, (unbacked("runs"), 2)))
+    # Each run makes x longer by two: a symbol of the body names its length.
+    moving = TensorType(float32, (symbol("n"),))
+    grown = subgraph(lambda i, go, x, y: [go, concat(x, y, axis=0)], INDEX, FLAG, moving, vector)
+    longer: Types = (TensorType(float32, (unbacked("length"),)),)
+    x = draw(2, dtype_=float32)
+    attrs: dict[str, Any] = {"body": doubled, "carries": 1, "types": told}
+    return [
+        sample(given(5, int64), given(True, bool_), x, **attrs, only=(int64,)),
+        sample(given(5, int64), None, x, **attrs, only=(int64,)),
+        sample(given(0, int64), None, x, **attrs, only=(int64,)),
+        sample(None, given(True), x, **attrs, only=(bool_,)),
+        sample(
+            given(3, int64),
+            None,
+            draw(0, dtype_=float32),
+            x,
+            body=grown,
+            carries=1,
+            types=longer,
+            only=(int64,),
+        ),
+    ]
+
+
+loop = _controlling(
+    "loop",
+    _loop_type,
+    doc="Run body(index, condition, *carried, *rest) -> condition, *carried, *added; stack added.",
+    reference=_loop,
+    dtypes=(int64, bool_),
+    samples=_loop_samples,
+)
+
+
+def _scan_type(
+    *operands: Type,
+    body: Graph,
+    carries: int,
+    scans: int,
+    reverse: bool = False,
+    length: Dim | None = None,
+    types: Types | None = None,
+) -> tuple[Type, ...]:
+    enough = len(operands) >= carries + scans and len(body.outputs) >= carries
+    require(enough, f"{carries} carried values and {scans} to scan are needed.")
+    rows: list[Type] = []
+    for x in operands[carries : carries + scans]:
+        if not isinstance(x, TensorType) or x.rank == 0:
+            raise TypeRuleError(f"what is scanned needs a first axis, found {x}.")
+        length = x.shape[0] if length is None else same_dim(length, x.shape[0], "lengths")
+        rows.append(x.with_shape(x.shape[1:]))
+    if length is None:
+        raise TypeRuleError("with nothing to scan, the length is needed.")
+    taken = [*operands[:carries], *rows, *operands[carries + scans :]]
+    outputs = [v.type for v in body.outputs]
+    found, bound, _ = carried(body, taken, 0, outputs[:carries], moves=False)
+    added = [leaving(t, bound) for t in outputs[carries:]]
+    return settled(found + _stacked(added, length, frozenset()), types)
+
+
+def _scan(
+    *operands: HostValue,
+    body: Graph,
+    carries: int,
+    scans: int,
+    reverse: bool,
+    length: int | None,
+    types: Any,
+    run: Run,
+) -> tuple[HostValue, ...]:
+    values, rest = list(operands[:carries]), operands[carries + scans :]
+    xs = operands[carries : carries + scans]
+    steps = range(len(xs[0]) if xs else length or 0)
+    added: list[list[HostValue]] = []
+    for step in reversed(steps) if reverse else steps:
+        # The ellipsis keeps an element of a vector an array, whatever its dtype.
+        outputs = run(body, [*values, *(x[step, ...] for x in xs), *rest])
+        values = outputs[:carries]
+        added.append(outputs[carries:])
+    rows = added[::-1] if reverse else added
+    return (*values, *_columns(rows, len(body.outputs) - carries))
+
+
+def _scan_samples() -> list[Sample]:
+    def last(of: DType, length: int, *shape: int, reverse: bool = False) -> Sample:
+        row = TensorType(of, shape)
+        body = subgraph(lambda x, y: [y, x], row, row)
+        attrs: dict[str, Any] = {"body": body, "carries": 1, "scans": 1, "reverse": reverse}
+        return sample(draw(*shape), draw(length, *shape), **attrs, only=(of,))
+
+    row = TensorType(float32, (2,))
+    sums = subgraph(lambda x, y, z: [add(multiply(x, z), y), x], row, row, TensorType(float32, ()))
+    power = subgraph(lambda x: [add(x, x)], row)
+    x = draw(2)
+    return [
+        *(last(of, 3, 2) for of in ALL),
+        last(float32, 4, reverse=True),
+        last(float32, 0, 2),
+        sample(x, draw(3, 2), given(0.5), body=sums, carries=1, scans=1, only=(float32,)),
+        sample(x, body=power, carries=1, scans=0, length=3, only=(float32,)),
+    ]
+
+
+scan = _controlling(
+    "scan",
+    _scan_type,
+    doc="Run body(*carried, *rows, *rest) -> *carried, *added over the rows of what is scanned.",
+    reference=_scan,
+    dtypes=ALL,
+    samples=_scan_samples,
 )

@@ -22,7 +22,7 @@ PLACES = Tolerance("scaled", 64.0)
 
 
 @dataclass(frozen=True)
-class Axis:
+class ResizedAxis:
     """One axis to resize; ``width`` is its output size before it was cut to a whole number."""
 
     size: int
@@ -41,23 +41,23 @@ class Axis:
         return whole and (self.start, self.end) == (0.0, 1.0)
 
 
-def _half_pixel(axis: Axis, at: Array) -> Array:
+def _half_pixel(axis: ResizedAxis, at: Array) -> Array:
     return (at + 0.5) / axis.scale - 0.5
 
 
-def _crop(axis: Axis, at: Array) -> Array:
+def _crop(axis: ResizedAxis, at: Array) -> Array:
     last = axis.size - 1
     if axis.width == 1:
         return np.full_like(at, 0.5 * (axis.start + axis.end) * last)
     return axis.start * last + at * (axis.end - axis.start) * last / (axis.width - 1)
 
 
-def _symmetric(axis: Axis, at: Array) -> Array:
+def _symmetric(axis: ResizedAxis, at: Array) -> Array:
     return axis.size / 2 * (1 - axis.count / axis.width) + (at + 0.5) / axis.scale - 0.5
 
 
 # How the place of an output element becomes a place in the operand.
-COORDINATES: dict[str, Callable[[Axis, Array], Array]] = {
+COORDINATES: dict[str, Callable[[ResizedAxis, Array], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _symmetric,
     "pytorch_half_pixel": lambda axis, at: _half_pixel(axis, at) if axis.width > 1 else at * 0.0,
@@ -91,7 +91,7 @@ def linear_weight(distance: Array, a: float = 0.0) -> Array:
 
 
 def taps_of(
-    axis: Axis, at: Array, mode: str, cubic_a: float, antialias: bool, exclude_outside: bool
+    axis: ResizedAxis, at: Array, mode: str, cubic_a: float, antialias: bool, exclude_outside: bool
 ) -> tuple[Array, Array]:
     """Find for each place the elements that count, and their weights: two [count, taps]."""
     weigh, reach = (cubic_weight, 2) if mode == "cubic" else (linear_weight, 1)
@@ -174,7 +174,7 @@ def resize_array(
     outside = np.zeros((), np.bool_)
     for i, (length, count) in enumerate(zip(x.shape, sizes, strict=True)):
         scale = count / max(length, 1) if scales is None else float(scales[i])
-        axis = Axis(length, count, scale, float(bounds[i]), float(bounds[x.ndim + i]))
+        axis = ResizedAxis(length, count, scale, float(bounds[i]), float(bounds[x.ndim + i]))
         if axis.is_same or x.size == 0:
             x = x if axis.is_same else np.zeros((*x.shape[:i], count, *x.shape[i + 1 :]), x.dtype)
             continue

@@ -22,7 +22,7 @@ FAMILIES = (
     "movement", "slicing", "creation", "indexing", "scatter", "layout", "shape", "dynamic",
     "sorting", "resampling", "image", "detection",
     "activation", "normalization", "channels", "transformer", "loss", "recurrent",
-    "control", "iteration", "bundle", "container", "strings",
+    "control", "bundle", "container", "strings",
 )  # fmt: skip
 
 

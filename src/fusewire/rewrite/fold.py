@@ -49,7 +49,7 @@ class Budget:
     node_growth: int = 2**16
 
 
-class Folder:
+class ConstantFolder:
     """Folds until its budget is spent."""
 
     def __init__(self, budget: Budget) -> None:

@@ -110,7 +110,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallPattern:
     """A node of an op over patterns; both orders are tried of an op whose operands may swap."""
 
     op: str
@@ -118,14 +118,14 @@ class Call:
     attrs: Mapping[str, Attr] = field(default_factory=dict)
 
 
-Pattern: TypeAlias = Anything | Number | Call
+Pattern: TypeAlias = Anything | Number | CallPattern
 Found: TypeAlias = dict[str, Any]
 
 
-def call(op: str, *operands: Pattern | float, **attrs: Attr) -> Call:
+def call(op: str, *operands: Pattern | float, **attrs: Attr) -> CallPattern:
     """Write a pattern as it reads: ``call("multiply", x, call("sigmoid", x))``."""
     parts = (Number(value=o) if isinstance(o, int | float) else o for o in operands)
-    return Call(op, tuple(parts), attrs)
+    return CallPattern(op, tuple(parts), attrs)
 
 
 def match(pattern: Pattern, value: Value | None) -> Found | None:

@@ -10,7 +10,7 @@ from fusewire.ir.graph import Graph
 from fusewire.rewrite.cse import share
 from fusewire.rewrite.dead import drop_dead
 from fusewire.rewrite.engine import simplify
-from fusewire.rewrite.fold import Budget, Folder
+from fusewire.rewrite.fold import Budget, ConstantFolder
 from fusewire.rewrite.resolve import resolve
 from fusewire.rewrite.rule import Log, Rewritten, Rule
 from fusewire.rewrite.rules import TABLES
@@ -22,7 +22,7 @@ class Pass:
 
     name: str
     because: str
-    run: Callable[[Graph, Folder], Rewritten]
+    run: Callable[[Graph, ConstantFolder], Rewritten]
 
 
 RULES: Sequence[Rule] = [rule for table in TABLES for rule in table.rules]
@@ -59,10 +59,10 @@ def run_pipeline(graph: Graph, budget: Budget = Budget(), rounds: int = ROUNDS) 
     The report's ``refused`` are those of the last round: of nodes that are still there.
     """
     with collection_paused():
-        return _rewritten(graph, Folder(budget), rounds)
+        return _rewritten(graph, ConstantFolder(budget), rounds)
 
 
-def _rewritten(graph: Graph, folder: Folder, rounds: int) -> Rewritten:
+def _rewritten(graph: Graph, folder: ConstantFolder, rounds: int) -> Rewritten:
     log = Log()
     for _ in range(rounds):
         before, last = graph, Log()

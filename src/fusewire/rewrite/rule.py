@@ -78,7 +78,7 @@ class Rule:
         return self.when is None or self.when(get_op(op))
 
 
-class Table:
+class RuleTable:
     """The rules of one module, in the order in which they are tried."""
 
     def __init__(self, name: str) -> None:
@@ -113,7 +113,7 @@ class Fired:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RuleRefusal:
     """A rule that looked right left a node alone, and why."""
 
     rule: str
@@ -126,7 +126,7 @@ class Report:
     """What a rewrite did and what it refused to do."""
 
     fired: tuple[Fired, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[RuleRefusal, ...] = ()
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
@@ -149,13 +149,13 @@ class Log:
     """Collects a report."""
 
     _fired: Counter[tuple[str, str]] = field(default_factory=Counter)
-    _refused: dict[Refused, None] = field(default_factory=dict)
+    _refused: dict[RuleRefusal, None] = field(default_factory=dict)
 
     def fired(self, rule: str, node: Node | str, count: int = 1) -> None:
         self._fired[rule, node if isinstance(node, str) else label(node)] += count
 
     def refused(self, rule: str, node: Node, reason: str) -> None:
-        self._refused[Refused(rule, label(node), reason)] = None
+        self._refused[RuleRefusal(rule, label(node), reason)] = None
 
     def add(self, report: Report) -> None:
         for item in report.fired:

@@ -12,7 +12,7 @@ from fusewire.kernel.index import Held, Index, at
 from fusewire.kernel.lower.body import Body, Element
 from fusewire.kernel.lower.scope import Indices
 from fusewire.kernel.lower.shapes import shape_of
-from fusewire.ops.resampling import COORDINATES, ROUNDINGS, Axis, taps_of
+from fusewire.ops.resampling import COORDINATES, ROUNDINGS, ResizedAxis, taps_of
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def _taps(node: Node, axis: int) -> _Taps | None:
         given = scales[axis]
         assert isinstance(given, float | int)
         scale = float(given)
-    found = Axis(size, count, scale)
+    found = ResizedAxis(size, count, scale)
     if found.is_same:
         return None
     places = COORDINATES[str(node.attrs["coordinates"])](found, np.arange(count, dtype=np.float64))

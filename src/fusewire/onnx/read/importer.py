@@ -32,7 +32,7 @@ from fusewire.onnx.read.reading import Opened
 from fusewire.onnx.read.scope import Body, Scope
 from fusewire.onnx.read.types import input_type
 from fusewire.rewrite.facts import Facts
-from fusewire.rewrite.fold import Budget, Folder
+from fusewire.rewrite.fold import Budget, ConstantFolder
 
 # A constant larger than this is not computed while importing: the pipeline may do it later.
 _FOLDED_ELEMENTS = 4096
@@ -47,7 +47,7 @@ class Importer:
         self.limits = limits
         self.facts = Facts(Graph((), ()))
         self.carriers: dict[Symbol, Value] = {}
-        self._folder = Folder(Budget())
+        self._folder = ConstantFolder(Budget())
         self._functions = {
             (_domain(f.domain), f.name, f.overload): f for f in opened.proto.functions
         }

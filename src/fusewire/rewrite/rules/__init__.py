@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusewire.rewrite.rule import Table
+from fusewire.rewrite.rule import RuleTable
 from fusewire.rewrite.rules import (
     algebra,
     casts,
@@ -17,7 +17,7 @@ from fusewire.rewrite.rules import (
     slicing,
 )
 
-TABLES: tuple[Table, ...] = (
+TABLES: tuple[RuleTable, ...] = (
     shapes.TABLE, algebra.TABLE, signs.TABLE, choice.TABLE, casts.TABLE, reductions.TABLE,
     movement.TABLE, slicing.TABLE, raise_activation.TABLE, raise_normalization.TABLE,
     raise_attention.TABLE,

@@ -33,9 +33,9 @@ from fusewire.ops.logic import bitwise_and, bitwise_or, bitwise_xor
 from fusewire.ops.movement import broadcast_to
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_number, maker, shaped, splat
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 
-TABLE = Table("algebra")
+TABLE = RuleTable("algebra")
 SIGN_OF_ZERO = "x {} is not x where x is -0.0: the sum is 0.0."
 
 

@@ -11,9 +11,9 @@ from fusewire.ir.graph import Node
 from fusewire.ops.conversion import bitcast, cast
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 
-TABLE = Table("casts")
+TABLE = RuleTable("casts")
 # ml_dtypes ships this without types.
 _finfo: Any = ml_dtypes.finfo
 

@@ -15,10 +15,10 @@ from fusewire.ops.logic import clip, equal, logical_and, logical_not, logical_or
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_number, maker, shaped, splat
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.rules.algebra import full_like
 
-TABLE = Table("choice")
+TABLE = RuleTable("choice")
 _OPPOSITE = {
     "equal": "not_equal",
     "not_equal": "equal",

@@ -16,9 +16,9 @@ from fusewire.ops.movement import broadcast_to, expand_dims, reshape, transpose
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 
-TABLE = Table("movement")
+TABLE = RuleTable("movement")
 # Families of which an elementwise op broadcasts its operands, as NumPy does.
 _BROADCASTING = ("elementwise", "logic", "conversion", "activation")
 SPELLINGS = ("expand_dims", "squeeze", "full")

@@ -16,9 +16,9 @@ from fusewire.ops.elementwise import add, divide, erf, multiply
 from fusewire.ops.logic import clip
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_private, maker, splat
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 
-TABLE = Table("raise_activation")
+TABLE = RuleTable("raise_activation")
 SHARED = "a result on the way is used elsewhere, so both would have to be computed."
 QUICK = 1.702
 # Coefficients by the power of x.

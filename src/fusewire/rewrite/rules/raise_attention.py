@@ -19,10 +19,10 @@ from fusewire.ops.slicing import slice_axis
 from fusewire.ops.transformer import attention, rotary
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_private, maker, splat
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.rules.raise_activation import SHARED
 
-TABLE = Table("raise_attention")
+TABLE = RuleTable("raise_attention")
 # Ops that give finite numbers of finite ones, overflow aside.
 _KEEP_FINITE = (
     "add", "subtract", "multiply", "negative", "where", "reshape", "broadcast_to", "transpose",

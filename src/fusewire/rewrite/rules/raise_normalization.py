@@ -23,10 +23,10 @@ from fusewire.ops.reduction import reduce_max, reduce_mean, reduce_sum
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import is_number, is_private, maker, splat
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.rules.raise_activation import SHARED
 
-TABLE = Table("raise_normalization")
+TABLE = RuleTable("raise_normalization")
 
 
 def _reduced(value: Value | None, op: str, of: Value) -> tuple[int, ...] | None:

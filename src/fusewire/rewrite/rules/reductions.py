@@ -10,10 +10,10 @@ from fusewire.ops.reduction import argmax, reduce_max, reduce_prod
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.rules.algebra import full_like
 
-TABLE = Table("reductions")
+TABLE = RuleTable("reductions")
 _KEEPING = ("reduce_max", "reduce_min", "reduce_prod", "reduce_any", "reduce_all", "reduce_sum")
 
 

@@ -27,10 +27,10 @@ from fusewire.ops.subgraph import bound_by
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import MOST_ELEMENTS
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 from fusewire.rewrite.specialize import infer_again
 
-TABLE = Table("shapes")
+TABLE = RuleTable("shapes")
 _LONGER = (symbol("n"), 3, 1)
 
 

@@ -22,9 +22,9 @@ from fusewire.ops.logic import bitwise_not, logical_not
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 
-TABLE = Table("signs")
+TABLE = RuleTable("signs")
 
 
 def _pair(name: str, outer: Op[Value], inner: Op[Value], because: str, types: str) -> None:

@@ -13,9 +13,9 @@ from fusewire.ops.movement import broadcast_to, concat, tile
 from fusewire.ops.slicing import flip, pad, slice_, slice_axis, split
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.pattern import maker
-from fusewire.rewrite.rule import Outcome, Table, on
+from fusewire.rewrite.rule import Outcome, RuleTable, on
 
-TABLE = Table("slicing")
+TABLE = RuleTable("slicing")
 _MOST_PARTS = 256
 Bounds = Sequence[tuple[Dim, Dim, int]]
 

@@ -17,7 +17,7 @@ from fusewire.backends.openvino.lowering.entry import (
 )
 from fusewire.backends.openvino.lowering.movement import as_numbers, attr
 from fusewire.ir.graph import Array, Node
-from fusewire.ops.resampling import COORDINATES, ROUNDINGS, Axis, taps_of
+from fusewire.ops.resampling import COORDINATES, ROUNDINGS, ResizedAxis, taps_of
 
 _NEAREST = {
     "half_down": "round_prefer_floor",
@@ -33,7 +33,7 @@ _PLACES = {
 _FACTORS = tuple(2**n for n in range(8))
 
 
-def _axes(node: Node) -> list[Axis] | None:
+def _axes(node: Node) -> list[ResizedAxis] | None:
     """List the axes with all that is known of them, or None where the run has to tell."""
     x, scales, sizes = node.operands[0].tensor, attr(node, "scales"), node.outputs[0].tensor.shape
     if not x.is_static or not all(isinstance(dim, int) for dim in sizes):
@@ -43,7 +43,7 @@ def _axes(node: Node) -> list[Axis] | None:
         assert isinstance(size, int), "checked above"
         assert isinstance(count, int), "checked above"
         scale = count / max(size, 1) if scales is None else float(scales[place])
-        found.append(Axis(size, count, scale))
+        found.append(ResizedAxis(size, count, scale))
     return found
 
 
@@ -80,7 +80,7 @@ def _native(s: Any, node: Node, x: Ov) -> Ov:
     )
 
 
-def _resized(node: Node, x: Ov, place: int, axis: Axis) -> Ov:
+def _resized(node: Node, x: Ov, place: int, axis: ResizedAxis) -> Ov:
     """Resize one axis by places and weights that are known."""
     at = COORDINATES[attr(node, "coordinates")](axis, np.arange(axis.count, dtype=np.float64))
     if attr(node, "mode") == "nearest":

@@ -12,7 +12,7 @@ import numpy as np
 from fusewire.backends.xla.lowering.signature import Lower, places, shape_of, with_attrs
 from fusewire.backends.xla.storage import Traced
 from fusewire.ir.graph import Node
-from fusewire.ops.resampling import COORDINATES, ROUNDINGS, Axis
+from fusewire.ops.resampling import COORDINATES, ROUNDINGS, ResizedAxis
 
 _ROUNDINGS = {
     "half_down": lambda at: jnp.ceil(at - 0.5),
@@ -33,7 +33,7 @@ def _weight(distance: Traced, a: float | None) -> Traced:
     return jnp.where(d <= 1, near, jnp.where(d < 2, far, 0.0))
 
 
-def _crop(axis: Axis, at: Traced, start: Traced, end: Traced) -> Traced:
+def _crop(axis: ResizedAxis, at: Traced, start: Traced, end: Traced) -> Traced:
     last = axis.size - 1
     if axis.width == 1:
         return jnp.broadcast_to(0.5 * (start + end) * last, at.shape)
@@ -41,7 +41,7 @@ def _crop(axis: Axis, at: Traced, start: Traced, end: Traced) -> Traced:
 
 
 def _taps(
-    axis: Axis, at: Traced, cubic_a: float | None, antialias: bool, exclude_outside: bool
+    axis: ResizedAxis, at: Traced, cubic_a: float | None, antialias: bool, exclude_outside: bool
 ) -> tuple[Traced, Traced]:
     """Find for each place the elements that count, and their weights: two [count, taps]."""
     stretch = min(axis.scale, 1.0) if antialias else 1.0
@@ -76,7 +76,7 @@ def resize(
     outside = jnp.zeros((), np.bool_)
     for i, (size, count) in enumerate(zip(x.shape, sizes, strict=True)):
         scale = count / max(size, 1) if scales is None else float(scales[i])
-        axis = Axis(size, count, scale)
+        axis = ResizedAxis(size, count, scale)
         if x.size == 0 or (axis.is_same and not crops):
             x = x if axis.is_same else jnp.zeros((*x.shape[:i], count, *x.shape[i + 1 :]), x.dtype)
             continue

@@ -18,7 +18,7 @@ from fusewire.onnx.read.families.control import controlled
 from fusewire.onnx.read.pieces import scalar
 from fusewire.onnx.read.scope import Body, Scope
 from fusewire.onnx.read.types import UNKNOWN, any_size, is_unknown, type_of
-from fusewire.ops import container, iteration
+from fusewire.ops import container, control
 from fusewire.ops.declare import Op
 from fusewire.ops.subgraph import FLAG, INDEX, alike, result_types
 
@@ -91,7 +91,7 @@ def _sequence_map(call: Call) -> Converted:
     body = Body("map", [place, going, *carried], [going, *added], nodes)
     trips = container.sequence_length(call[0])
     return controlled(
-        call, iteration.loop, [trips, None], starts, {"body": body}, carries=len(starts)
+        call, control.loop, [trips, None], starts, {"body": body}, carries=len(starts)
     )
 
 

@@ -18,7 +18,7 @@ from fusewire.onnx.read.call import Call, Convert, Converted
 from fusewire.onnx.read.pieces import scalar
 from fusewire.onnx.read.scope import Body, Scope
 from fusewire.onnx.read.types import is_unknown
-from fusewire.ops import container, control, creation, iteration, logic, movement
+from fusewire.ops import container, control, creation, logic, movement
 from fusewire.ops.declare import Op
 from fusewire.ops.subgraph import FLAG, INDEX, alike, dims_of, result_types, with_shape
 
@@ -184,7 +184,7 @@ def _loop(call: Call) -> Converted:
         for v, inner in zip(values, body.inputs[2:], strict=True)
     ]
     bounds = _checked_empty([trips, condition], values, starts)
-    found = controlled(call, iteration.loop, bounds, starts, {"body": body}, carries=len(values))
+    found = controlled(call, control.loop, bounds, starts, {"body": body}, carries=len(values))
     if starts == values:
         return found
     runs = _runs(trips, condition)

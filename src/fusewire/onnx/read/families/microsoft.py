@@ -14,9 +14,8 @@ from fusewire.onnx.read.pieces import cast
 from fusewire.ops import activation, contraction, movement, normalization, pooling, quantization
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.quantized import matmul_integer
-from fusewire.ops.recurrent import lstm_cell, lstm_functions
+from fusewire.ops.recurrent import Prepared, biases, lstm_cell, lstm_functions, part, run_rows
 from fusewire.ops.slicing import split
-from fusewire.ops.time_loop import Prepared, biases, part, run_rows
 
 
 def _fast_gelu(call: Call) -> Converted:

@@ -9,7 +9,7 @@ from fusewire.ir.graph import Value
 from fusewire.onnx.read.call import Call, Convert, Converted
 from fusewire.ops import movement, recurrent
 from fusewire.ops.declare import Op
-from fusewire.ops.time_loop import DIRECTIONS
+from fusewire.ops.recurrent import DIRECTIONS
 
 Layer: TypeAlias = Op[tuple[Value, ...]]
 # Our name, and how many of alpha and beta it takes with what they are when not given.

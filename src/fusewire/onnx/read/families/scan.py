@@ -8,7 +8,7 @@ from fusewire.ir.graph import Value, order
 from fusewire.onnx.read.call import Call, Convert, Converted
 from fusewire.onnx.read.families.control import controlled, settled_body
 from fusewire.onnx.read.scope import Body, Scope
-from fusewire.ops import iteration, movement, slicing
+from fusewire.ops import control, movement, slicing
 
 
 def _scan(call: Call) -> Converted:
@@ -45,7 +45,7 @@ def _batched(call: Call) -> Converted:
     outputs = call.importer.settle(_scanned(call, given, carries), inner, call.label)
     body = Body("batch", rows, outputs, [node for node in order(outputs) if node in inner.nodes])
     return controlled(
-        call, iteration.scan, [], operands, {"body": body}, carries=0, scans=len(operands)
+        call, control.scan, [], operands, {"body": body}, carries=0, scans=len(operands)
     )
 
 
@@ -55,7 +55,7 @@ def _scanned(call: Call, operands: Sequence[Value], carries: int) -> list[Value]
     body = settled_body(call, [], [v.type for v in operands[:carries]], taken, 0)
     scans = len(operands) - carries
     return list(
-        controlled(call, iteration.scan, [], operands, {"body": body}, carries=carries, scans=scans)
+        controlled(call, control.scan, [], operands, {"body": body}, carries=carries, scans=scans)
     )
 
 

@@ -16,9 +16,9 @@ from fusewire.ir.graph import Node, Value
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.families.pieces import attrs_of, has_kernel, number, operand, spelled
 from fusewire.onnx.write.model import Ref, Write
+from fusewire.ops.control import scan
 from fusewire.ops.elementwise import add, exp, log1p, maximum, minimum, subtract
 from fusewire.ops.inference import axes_of, axis_of
-from fusewire.ops.iteration import scan
 from fusewire.ops.logic import equal, where
 from fusewire.ops.movement import broadcast_to, transpose
 from fusewire.ops.subgraph import subgraph

@@ -21,7 +21,7 @@ from fusewire.onnx.write.families.pieces import attrs_of, has_kernel, indices, o
 from fusewire.onnx.write.model import Ref
 from fusewire.ops.resampling import COORDINATES as PLACES
 from fusewire.ops.resampling import ROUNDINGS as ROUND
-from fusewire.ops.resampling import Axis, resize_array
+from fusewire.ops.resampling import ResizedAxis, resize_array
 
 COORDINATES = {
     "half_pixel": "half_pixel",
@@ -130,7 +130,7 @@ def _jumps(node: Node) -> bool:
         return True
     for dim, made, scale in _axes(node).values():
         wide, narrow = (
-            round_(place(Axis(dim, made, float(of(scale))), np.arange(made, dtype=of)))
+            round_(place(ResizedAxis(dim, made, float(of(scale))), np.arange(made, dtype=of)))
             for of in (np.float64, np.float32)
         )
         if (wide != narrow).any():
