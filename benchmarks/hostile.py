@@ -41,7 +41,7 @@ import onnx
 
 from fusewire.errors import FusewireError
 from fusewire.onnx.frontend import OnnxFrontend
-from fusewire.onnx.read.reading import open_model
+from fusewire.onnx.read.model_file import open_model
 from fusewire.rewrite.pipeline import run_pipeline
 from tests.onnx import escapes, floods, mutations
 

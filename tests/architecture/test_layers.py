@@ -141,7 +141,7 @@ def test_the_public_face_imports_lazily() -> None:
         ("frontends/planted.py", "from fusewire.frontends import trace"),
         ("onnx/planted/reader.py", "from fusewire.backends.reference import info"),
         ("cli/planted.py", "from fusewire.backends.reference import info"),
-        ("runtime/planted.py", "from fusewire.onnx.read import reading"),
+        ("runtime/planted.py", "from fusewire.onnx.read import model_file"),
         ("planted.py", "from fusewire.ir import graph"),
         ("runtime/planted.py", "from fusewire import Program"),
     ],

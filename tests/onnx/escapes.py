@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from fusewire.onnx.read.reading import Opened, open_model
+from fusewire.onnx.read.model_file import Opened, open_model
 
 SECRET = np.arange(1, 5, dtype=np.float32).tobytes()
 HONEST = np.zeros(4, np.float32).tobytes()

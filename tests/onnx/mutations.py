@@ -167,7 +167,7 @@ def _changed(part: Part, sources: Sequence[bytes], rng: random.Random) -> Part:
 class Part:
     """A field of a message, as Protocol Buffers write it; messages are taken apart."""
 
-    def __init__(self, number: int, form: int, kind: wire.Kind | None, data: bytes) -> None:
+    def __init__(self, number: int, form: int, kind: wire.MessageKind | None, data: bytes) -> None:
         self.number, self.form, self._data = number, form, data
         self.parts: list[Part] = []
         if kind is not None:

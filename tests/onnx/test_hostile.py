@@ -24,8 +24,8 @@ from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError, FusewireError, SourceError
 from fusewire.onnx.elements import DTYPES
 from fusewire.onnx.read import wire
-from fusewire.onnx.read.external import Folder, open_in_steps
-from fusewire.onnx.read.reading import Opened, open_model
+from fusewire.onnx.read.external import ModelFolder, open_in_steps
+from fusewire.onnx.read.model_file import Opened, open_model
 from tests.onnx import escapes, floods
 from tests.onnx.escapes import HONEST, Box, at
 
@@ -52,7 +52,7 @@ def test_nothing_escapes_where_the_kernel_does_not_help(name: str, tmp_path: Pat
     if not isinstance(location, str) or name == "model has a zero byte":
         return
     with pytest.raises(FormatError):
-        Folder(box.folder, open_in_steps).open(location)
+        ModelFolder(box.folder, open_in_steps).open(location)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_honest_external_data_is_read(
     opened = _stored(box, escapes.model(at(location, *entries)))
     (read,) = escapes.read_all(opened)
     np.testing.assert_array_equal(read, values)
-    descriptor, _ = Folder(box.folder, open_in_steps).open(location)
+    descriptor, _ = ModelFolder(box.folder, open_in_steps).open(location)
     os.close(descriptor)
 
 

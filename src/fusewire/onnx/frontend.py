@@ -16,9 +16,9 @@ from fusewire.ir.dims import symbols, unbacked
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import SequenceType, TensorType, Type
 from fusewire.onnx.read.importer import Importer
-from fusewire.onnx.read.own import Own
-from fusewire.onnx.read.reading import Opened, open_model
-from fusewire.onnx.read.types import input_type
+from fusewire.onnx.read.model_file import Opened, open_model
+from fusewire.onnx.read.own_files import Own
+from fusewire.onnx.types import input_type
 from fusewire.ops.subgraph import dims_of, with_shape
 from fusewire.ops.table import verify
 

@@ -11,10 +11,10 @@ from fusewire.dtypes import int64, string
 from fusewire.ir.graph import Constant, Graph, Node
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.families import TABLE
-from fusewire.onnx.write.local import Locals
+from fusewire.onnx.write.local_functions import Locals
 from fusewire.onnx.write.model import Ref, Write
 from fusewire.onnx.write.target import DEFAULT, Standard
-from fusewire.onnx.write.writer import Written, emit
+from fusewire.onnx.write.writer import WrittenModel, emit
 from fusewire.ops.table import get_op
 
 # A file of more than 2 GB cannot be read by protobuf: weights then lie in a file beside it.
@@ -68,13 +68,13 @@ def _fused(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
 SAVED: Mapping[str, Write] = {**TABLE, "check": _check, "fused": _fused}
 
 
-def written_with_functions(graph: Graph, opset: int = DEFAULT) -> Written:
+def written_with_functions(graph: Graph, opset: int = DEFAULT) -> WrittenModel:
     """Write a graph so that reading it back gives the same graph."""
     target = Standard(opset)
     return emit(graph, target, SAVED, functions=Locals(target, SAVED))
 
 
-def _outside(written: Written, most: int) -> list[Constant]:
+def _outside(written: WrittenModel, most: int) -> list[Constant]:
     """Choose the weights that lie beside the file: none of them if all have room inside."""
     if sum(map(_bytes, written.constants.values())) <= most:
         return []

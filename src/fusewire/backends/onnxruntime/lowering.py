@@ -14,9 +14,7 @@ from fusewire.dtypes import DType, bfloat16, float32, float64, int32, int64
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import TensorType, Type
-from fusewire.onnx.write.emitter import Emitter, refusal
-from fusewire.onnx.write.families import TABLE
-from fusewire.onnx.write.families.pieces import (
+from fusewire.onnx.ops.writing import (
     attrs_of,
     choose,
     compare,
@@ -25,9 +23,11 @@ from fusewire.onnx.write.families.pieces import (
     plain,
     widened,
 )
+from fusewire.onnx.write.emitter import Emitter, refusal
+from fusewire.onnx.write.families import TABLE
 from fusewire.onnx.write.model import Model, Ref, Write
-from fusewire.onnx.write.target import LEADS, Target
-from fusewire.onnx.write.writer import Written, emit
+from fusewire.onnx.write.target import LEADS, OnnxTarget
+from fusewire.onnx.write.writer import WrittenModel, emit
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 
@@ -138,7 +138,7 @@ DISTRUSTED = {
 
 
 @final
-class Runtime(Target):
+class Runtime(OnnxTarget):
     """The CPU kernels of ONNX Runtime."""
 
     def __init__(self, opset: int) -> None:
@@ -188,7 +188,7 @@ def _foreign(type_: Type) -> str | None:
     return None
 
 
-def lower(region: Graph) -> Written:
+def lower(region: Graph) -> WrittenModel:
     """Write a region for the lowest opset that has all it needs.
 
     Inputs and outputs are named by their places: names of values need not differ.

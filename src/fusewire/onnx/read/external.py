@@ -108,7 +108,7 @@ class State(NamedTuple):
         return State(found.st_dev, found.st_ino, found.st_size, *times)
 
 
-class Folder:
+class ModelFolder:
     """The folder of a model, held open so that it stays the same one."""
 
     def __init__(self, path: str | os.PathLike[str], opener: Opener = open_beneath) -> None:
@@ -175,7 +175,7 @@ def _changed(location: str) -> FormatError:
 class Span:
     """Bytes of a file beneath a folder, and what the file was when they were checked."""
 
-    folder: Folder
+    folder: ModelFolder
     location: str
     offset: int
     length: int
@@ -190,7 +190,7 @@ class Span:
         return np.frombuffer(made, np.uint8)
 
 
-def span_of(folder: Folder, entries: Any, needed: int) -> Span:
+def span_of(folder: ModelFolder, entries: Any, needed: int) -> Span:
     """Check the ``external_data`` of a tensor that needs so many bytes."""
     keys = [entry.key for entry in entries]
     given = {entry.key: entry.value for entry in entries}
@@ -223,7 +223,7 @@ def _number(given: dict[str, str], key: str, default: int | None) -> int | None:
     return int(text)
 
 
-def digest_of(folder: Folder, location: str, state: State) -> bytes:
+def digest_of(folder: ModelFolder, location: str, state: State) -> bytes:
     """Hash a whole file of external data."""
     sha = hashlib.sha256()
     with folder.reopened(location, state) as descriptor:

@@ -23,14 +23,13 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Symbol, lone_symbol
 from fusewire.ir.graph import Graph, Node, Value, order
 from fusewire.ir.types import TensorType, Type, tensor_of
-from fusewire.onnx.read.attributes import read_attributes
-from fusewire.onnx.read.call import Call, Converted
+from fusewire.onnx.read.call import Converted, OnnxCall, read_attributes
 from fusewire.onnx.read.families import TABLE
-from fusewire.onnx.read.functions import standard_function
-from fusewire.onnx.read.own import Own
-from fusewire.onnx.read.reading import Opened
-from fusewire.onnx.read.scope import Body, Scope
-from fusewire.onnx.read.types import input_type
+from fusewire.onnx.read.model_file import Opened
+from fusewire.onnx.read.own_files import Own
+from fusewire.onnx.read.scope import ImportedBody, ImportScope
+from fusewire.onnx.read.standard_functions import standard_function
+from fusewire.onnx.types import input_type
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.fold import Budget, ConstantFolder
 
@@ -59,7 +58,7 @@ class Importer:
     def model(self, types: Mapping[str, Type]) -> Graph:
         """Import the main graph; ``types`` of inputs go before what the file says of them."""
         proto = self.opened.proto.graph
-        scope = Scope()
+        scope = ImportScope()
         held = {t.name for t in proto.initializer}
         held |= {t.values.name for t in proto.sparse_initializer}
         inputs = []
@@ -73,7 +72,7 @@ class Importer:
         names = [info.name for info in proto.output]
         return Graph(inputs, outputs, name=_word(proto.name), output_names=names)
 
-    def run(self, proto: Any, scope: Scope) -> list[Value]:
+    def run(self, proto: Any, scope: ImportScope) -> list[Value]:
         """Import the nodes of a graph whose inputs are bound, and give its outputs."""
         for tensor in proto.initializer:
             scope.values[tensor.name] = constant(self.opened.constant(tensor), tensor.name)
@@ -92,9 +91,9 @@ class Importer:
         self,
         proto: Any,
         inputs: Sequence[Value],
-        scope: Scope,
+        scope: ImportScope,
         finish: Callable[[list[Value]], list[Value]] = list,
-    ) -> Body:
+    ) -> ImportedBody:
         """Import a subgraph over inputs of its own; it sees the names around it.
 
         ``finish`` may put further nodes behind its outputs.
@@ -104,18 +103,24 @@ class Importer:
                 f"The body {proto.name!r} takes {len(proto.input)} values and is given "
                 f"{len(inputs)}."
             )
-        inner = Scope(scope)
+        inner = scope.inner()
         for info, value in zip(proto.input, inputs, strict=True):
             self.know(value)
             inner.values[info.name] = value
         outputs = self.settle(finish(self.run(proto, inner)), inner, proto.name)
-        made = [node for node in order(outputs) if node in inner.nodes]
-        return Body(_word(proto.name), inputs, outputs, made)
+        return self.collected(_word(proto.name), inputs, outputs, inner)
+
+    def collected(
+        self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], scope: ImportScope
+    ) -> ImportedBody:
+        """Make a body of the nodes of a scope that lead to its outputs."""
+        nodes = [node for node in order(outputs) if node in scope.nodes]
+        return ImportedBody(name, inputs, outputs, nodes)
 
     def _nodes(
         self,
         nodes: Sequence[Any],
-        scope: Scope,
+        scope: ImportScope,
         given: Mapping[str, Any],
         opsets: Mapping[str, int],
         depth: int,
@@ -153,14 +158,14 @@ class Importer:
     def _node(
         self,
         node: Any,
-        scope: Scope,
+        scope: ImportScope,
         given: Mapping[str, Any],
         opsets: Mapping[str, int],
         depth: int,
     ) -> None:
         domain = _domain(node.domain)
         attrs = read_attributes(node.attribute, given)
-        call = Call(self, scope, node, opsets.get(domain, 1), attrs)
+        call = OnnxCall(self, scope, node, opsets.get(domain, 1), attrs)
         function = self._functions.get((domain, node.op_type, node.overload))
         convert = TABLE.get(f"{domain}:{node.op_type}" if domain else node.op_type)
         found: Converted | None = None
@@ -179,14 +184,14 @@ class Importer:
             )
         self._bind(call, self._inlined(function, call, depth), scope)
 
-    def _inlined(self, function: Any, call: Call, depth: int) -> list[Value | None]:
+    def _inlined(self, function: Any, call: OnnxCall, depth: int) -> list[Value | None]:
         """Write a function out in place of the call."""
         if depth >= self.limits.depth:
             raise BudgetError(
                 f"Functions in {self.opened.source} call each other more than "
                 f"{self.limits.depth} deep. Raise Limits.depth if you trust it."
             )
-        inner = Scope(None)
+        inner = ImportScope(None)
         inner.nodes = call.scope.nodes
         for name, value in zip(function.input, call.inputs, strict=False):
             if value is not None:
@@ -198,7 +203,7 @@ class Importer:
         self._nodes(nodes, inner, attrs, opsets, depth + 1)
         return [inner.values.get(name) for name in function.output]
 
-    def _bind(self, call: Call, found: Converted, scope: Scope) -> None:
+    def _bind(self, call: OnnxCall, found: Converted, scope: ImportScope) -> None:
         outputs = [found] if isinstance(found, Value) else list(found)
         kept = [v for v in outputs if v is not None]
         for type_ in [v.type for v in kept]:
@@ -213,7 +218,7 @@ class Importer:
                 call.refuse(f"output {position} ({name}) is not made by this importer.")
             scope.values[name] = settled[value]
 
-    def settle(self, outputs: Sequence[Value], scope: Scope, label: str) -> list[Value]:
+    def settle(self, outputs: Sequence[Value], scope: ImportScope, label: str) -> list[Value]:
         """Note new nodes: name them, learn what they tell, and compute small constants."""
         stand: dict[Value, Value] = {}
         for made in order(outputs, self._seen):
@@ -262,7 +267,7 @@ class _SizesExplained(SizesNeededError, _Explained):
     pass
 
 
-def _without_absent(node: Any, function: Any, scope: Scope) -> Any:
+def _without_absent(node: Any, function: Any, scope: ImportScope) -> Any:
     absent = {name for name in function.input if name not in scope.values}
     if not absent.intersection(node.input):
         return node

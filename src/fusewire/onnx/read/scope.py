@@ -7,22 +7,27 @@ from dataclasses import dataclass, field
 
 from fusewire.errors import FormatError
 from fusewire.ir.builder import inline
-from fusewire.ir.dims import Sym, Symbol, lone_symbol, symbols
-from fusewire.ir.graph import Attr, Graph, Node, Value
-from fusewire.ir.types import OptionalType, SequenceType, TensorType, type_symbols
+from fusewire.ir.dims import Symbol, lone_symbol
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.types import TensorType, type_symbols
+from fusewire.onnx.notes import attr_symbols
 
 
 @dataclass
-class Scope:
+class ImportScope:
     """What the names of a graph stand for; a body sees the names around it, a function does not."""
 
-    outer: Scope | None = None
+    outer: ImportScope | None = None
     values: dict[str, Value] = field(default_factory=dict)
     nodes: dict[Node, None] = field(default_factory=dict)
 
+    def inner(self) -> ImportScope:
+        """Begin the scope of a body."""
+        return ImportScope(self)
+
     def find(self, name: str) -> Value:
         """Look a name up from the inside out."""
-        scope: Scope | None = self
+        scope: ImportScope | None = self
         while scope is not None:
             found = scope.values.get(name)
             if found is not None:
@@ -35,7 +40,7 @@ class Scope:
 
 
 @dataclass(frozen=True)
-class Body:
+class ImportedBody:
     """An imported subgraph: its own inputs, what it gives, its nodes."""
 
     name: str
@@ -61,7 +66,7 @@ class Body:
             for type_ in node.types:
                 yield from type_symbols(type_)
             for attr in node.attrs.values():
-                yield from _attr_symbols(attr)
+                yield from attr_symbols(attr)
         for value in (*self.inputs, *outer):
             yield from type_symbols(value.type)
 
@@ -81,13 +86,3 @@ def _lone(values: Iterable[Value]) -> Iterator[Symbol]:
                 alone = lone_symbol(dim)
                 if alone is not None:
                     yield alone
-
-
-def _attr_symbols(attr: Attr) -> Iterator[Symbol]:
-    if isinstance(attr, tuple):
-        for item in attr:
-            yield from _attr_symbols(item)
-    elif isinstance(attr, Sym):
-        yield from symbols(attr)
-    elif isinstance(attr, TensorType | SequenceType | OptionalType):
-        yield from type_symbols(attr)

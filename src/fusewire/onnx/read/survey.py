@@ -6,15 +6,16 @@ tensors, and the text of names.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 from fusewire import dtypes
 from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError
 from fusewire.ir.types import TensorType
-from fusewire.onnx.read.calls import Calls, Key
 from fusewire.onnx.read.shown import shown
 from fusewire.onnx.read.tensors import (
     EXTERNAL,
@@ -51,13 +52,13 @@ class Survey:
         self._limits = limits
         self._held = self._spread = 0
         self.external: list[tuple[Any, TensorType]] = []
-        self._calls = Calls(_key(function, function.name) for function in proto.functions)
+        self._calls = FunctionCalls(_key(function, function.name) for function in proto.functions)
         self._walk(proto)
         self._calls.check(limits)
 
     def _walk(self, proto: Any) -> None:
         single = _message_class()
-        stack: list[tuple[Any, Key | None, int]] = [(proto, None, 0)]
+        stack: list[tuple[Any, FunctionKey | None, int]] = [(proto, None, 0)]
         while stack:
             message, owner, depth = stack.pop()
             kind = type(message).__name__
@@ -76,7 +77,7 @@ class Survey:
             if kind in _CHECKS:
                 _CHECKS[kind](self, message, owner, depth)
 
-    def _node(self, node: Any, owner: Key | None, depth: int) -> None:
+    def _node(self, node: Any, owner: FunctionKey | None, depth: int) -> None:
         key = _key(node, node.op_type)
         if self._calls.add(owner, key, depth):
             return
@@ -96,7 +97,7 @@ class Survey:
             f"The node {shown(node.name)} is {shown(op)} of {shown(domain)}, which {why}."
         )
 
-    def _tensor(self, tensor: Any, owner: Key | None, depth: int) -> None:
+    def _tensor(self, tensor: Any, owner: FunctionKey | None, depth: int) -> None:
         _check_text("name", tensor.name)
         for entry in tensor.external_data:
             _check_text("key", entry.key)
@@ -112,7 +113,7 @@ class Survey:
         if tensor.data_location == EXTERNAL:
             self.external.append((tensor, type_))
 
-    def _sparse(self, sparse: Any, owner: Key | None, depth: int) -> None:
+    def _sparse(self, sparse: Any, owner: FunctionKey | None, depth: int) -> None:
         self._spread += _bytes(sparse_type(sparse, self._limits))
         if self._spread > self._limits.sparse_bytes:
             raise BudgetError(
@@ -121,13 +122,13 @@ class Survey:
                 "(Limits.sparse_bytes)."
             )
 
-    def _shape(self, shape: Any, owner: Key | None, depth: int) -> None:
+    def _shape(self, shape: Any, owner: FunctionKey | None, depth: int) -> None:
         known = [dim.dim_value for dim in shape.dim if dim.HasField("dim_value")]
         # Some files mean "any size" by a negative one. What is open here counts as 1.
         sizes = [size for size in known if size >= 0]
         element_count(sizes + [1] * (len(shape.dim) - len(sizes)), "A declared shape", self._limits)
 
-    def _opsets(self, holder: Any, owner: Key | None, depth: int) -> None:
+    def _opsets(self, holder: Any, owner: FunctionKey | None, depth: int) -> None:
         if len(holder.opset_import) > _MOST_OPSETS:
             raise BudgetError(
                 f"The model imports {len(holder.opset_import):,} operator sets, and "
@@ -136,7 +137,7 @@ class Survey:
 
 
 # What is looked at more closely, by the name of the message.
-_CHECKS: dict[str, Callable[[Survey, Any, Key | None, int], None]] = {
+_CHECKS: dict[str, Callable[[Survey, Any, FunctionKey | None, int], None]] = {
     "NodeProto": Survey._node,
     "TensorProto": Survey._tensor,
     "SparseTensorProto": Survey._sparse,
@@ -152,7 +153,7 @@ def _message_class() -> type:
     return Message  # type: ignore[no-any-return]
 
 
-def _key(of: Any, name: str) -> Key:
+def _key(of: Any, name: str) -> FunctionKey:
     return "" if of.domain in STANDARD else of.domain, name, of.overload
 
 
@@ -172,3 +173,91 @@ def _check_text(field: str, held: Any) -> None:
                 f"A {field} has {len(text):,} characters ({shown(text)}): "
                 f"{_LONGEST_NAME:,} are allowed."
             )
+
+
+# Domain, name and overload: what a node calls, and what a function is. The main graph has None.
+FunctionKey: TypeAlias = tuple[str, str, str]
+
+
+@dataclasses.dataclass
+class _Body:
+    """Nodes, the depth of graphs inside, and calls: how many, and from how deep inside."""
+
+    nodes: int = 0
+    depth: int = 0
+    calls: Counter[FunctionKey] = dataclasses.field(default_factory=Counter)
+    deepest: dict[FunctionKey, int] = dataclasses.field(default_factory=dict)
+
+
+class FunctionCalls:
+    """Counts nodes by the function that they are in, as if functions stood where they are called.
+
+    Twenty functions that call each other ten times stand for more nodes than any memory holds, and
+    a function that calls itself for infinitely many. Both are counted without being made.
+    """
+
+    def __init__(self, functions: Iterable[FunctionKey]) -> None:
+        self._bodies: dict[FunctionKey | None, _Body] = {None: _Body()}
+        for key in functions:
+            if key in self._bodies:
+                raise FormatError(f"The model has two functions called {_named(key)}. Rename one.")
+            self._bodies[key] = _Body()
+
+    def add(self, owner: FunctionKey | None, key: FunctionKey, depth: int) -> bool:
+        """Count a node, and tell whether it calls a function of the model."""
+        body = self._bodies[owner]
+        body.nodes += 1
+        body.depth = max(body.depth, depth)
+        if key not in self._bodies:
+            return False
+        body.calls[key] += 1
+        body.deepest[key] = max(depth, body.deepest.get(key, 0))
+        return True
+
+    def check(self, limits: Limits) -> None:
+        """Refuse functions that call themselves, and a main graph beyond the limits."""
+        nodes: dict[FunctionKey | None, int] = {}
+        depths: dict[FunctionKey | None, int] = {}
+        for key in self._ordered():
+            body = self._bodies[key]
+            called = sum(times * nodes[callee] for callee, times in body.calls.items())
+            # No larger than it takes to refuse it: the count itself could fill the memory.
+            nodes[key] = min(body.nodes + called, limits.nodes + 1)
+            inner = (deep + 1 + depths[callee] for callee, deep in body.deepest.items())
+            depths[key] = max(body.depth, max(inner, default=0))
+        if nodes[None] > limits.nodes:
+            raise BudgetError(
+                f"The model has more than {limits.nodes:,} nodes when its functions are put where "
+                "they are called, which is what Limits.nodes allows."
+            )
+        if depths[None] > limits.depth:
+            raise BudgetError(
+                f"The model has graphs and calls of functions inside each other {depths[None]:,} "
+                f"deep, and {limits.depth} are allowed (Limits.depth)."
+            )
+
+    def _ordered(self) -> list[FunctionKey | None]:
+        """List functions and the main graph, each after what it calls."""
+        done: dict[FunctionKey | None, None] = {}
+        begun: dict[FunctionKey | None, Iterator[FunctionKey]] = {}
+        for root in self._bodies:
+            stack = [] if root in done else [root]
+            while stack:
+                key = stack[-1]
+                rest = begun.setdefault(key, iter(self._bodies[key].calls))
+                callee = next((k for k in rest if k not in done), None)
+                if callee is None:
+                    done[key] = None
+                    stack.pop()
+                elif callee in begun:
+                    raise FormatError(
+                        f"The function {_named(callee)} calls itself, alone or through others, so "
+                        "that the model has no end. Write it as a Loop or a Scan."
+                    )
+                else:
+                    stack.append(callee)
+        return list(done)
+
+
+def _named(key: FunctionKey) -> str:
+    return shown(":".join(part for part in key if part))

@@ -28,22 +28,22 @@ _NODE, _GRAPH = "onnx.NodeProto", "onnx.GraphProto"
 
 
 @dataclass(frozen=True)
-class Kind:
+class MessageKind:
     """A kind of message: its size in memory, and what its fields hold."""
 
     name: str
     size: int
     is_node: bool
     growth: dict[int, int]
-    children: dict[int, Kind]
+    children: dict[int, MessageKind]
 
 
 @cache
-def model_kind() -> Kind:
+def model_kind() -> MessageKind:
     """Read ONNX's own description of its messages."""
     from onnx import ModelProto
 
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, MessageKind] = {}
     stack: list[Any] = [ModelProto.DESCRIPTOR]
     inner: dict[str, dict[int, str]] = {}
     while stack:
@@ -52,7 +52,9 @@ def model_kind() -> Kind:
             continue
         size = 16 + sum(16 if f.type in _TEXTS else 8 for f in found.fields)
         growth = {f.number: _GROWTH[f.type] for f in found.fields if f.type in _GROWTH}
-        kinds[found.full_name] = Kind(found.full_name, size, found.full_name == _NODE, growth, {})
+        kinds[found.full_name] = MessageKind(
+            found.full_name, size, found.full_name == _NODE, growth, {}
+        )
         held = {f.number: f.message_type for f in found.fields if f.type == _MESSAGE}
         inner[found.full_name] = {number: kind.full_name for number, kind in held.items()}
         stack.extend(held.values())
@@ -86,7 +88,7 @@ class _Tally:
         self._data, self._allowed, self._limits = data, allowed, limits
         self._cost = self._nodes = 0
 
-    def message(self, at: int, end: int, kind: Kind) -> list[tuple[int, int, Kind]]:
+    def message(self, at: int, end: int, kind: MessageKind) -> list[tuple[int, int, MessageKind]]:
         """Count the fields of a message, and give the place and kind of those that are messages.
 
         The same steps as in ``fields``, written out: this runs for every field of a large file.

@@ -11,7 +11,7 @@ from fusewire.dtypes import DType
 from fusewire.ir.dims import Sym
 from fusewire.ir.graph import Constant, Value
 from fusewire.ir.types import Type
-from fusewire.onnx.write.target import Target
+from fusewire.onnx.write.target import OnnxTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +32,22 @@ class Port:
 
 
 @dataclass
-class Body:
+class OnnxBody:
     """A graph inside a node, or the outermost."""
 
     name: str
     inputs: list[Port]
     outputs: list[Port]
-    steps: list[Step]
+    steps: list[OnnxStep]
 
 
 OnnxAttr: TypeAlias = (
-    "int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | Type | Body"
+    "int | float | str | Sequence[int] | Sequence[float] | Sequence[str] | Type | OnnxBody"
 )
 
 
 @dataclass(slots=True)
-class Step:
+class OnnxStep:
     """A node of the model; an absent input or output has no name.
 
     One that only computes a size says so: whoever reads the model finds that out by itself.
@@ -62,14 +62,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Function:
+class LocalFunction:
     """A local function, and which op of ours it stands for, with attributes as we print them."""
 
     op: str
     attrs: Mapping[str, str]
     inputs: Sequence[str]
     outputs: Sequence[str]
-    steps: Sequence[Step]
+    steps: Sequence[OnnxStep]
     constants: Mapping[str, Constant] = field(repr=False)
 
 
@@ -86,7 +86,7 @@ class Model:
     inside tells. ``kept`` are constants that go by names of their own.
     """
 
-    target: Target
+    target: OnnxTarget
     table: Mapping[str, Write]
     expands: bool = False
     call: Callable[..., Sequence[Ref] | None] | None = None

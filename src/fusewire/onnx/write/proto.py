@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Iterable, Mapping
 from importlib.metadata import version
 from typing import Any
 
 from fusewire.ir.graph import Constant
-from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+from fusewire.ir.types import OptionalType, SequenceType, TensorType
 from fusewire.onnx.elements import element_of
-from fusewire.onnx.write.model import Body, Function, OnnxAttr, Port, Step
-
-# Who writes, and the domain of local functions.
-PRODUCER = DOMAIN = "fusewire"
-VERSION = 1
+from fusewire.onnx.notes import DOMAIN, PRODUCER, VERSION, body_digest
+from fusewire.onnx.types import type_proto
+from fusewire.onnx.write.model import LocalFunction, OnnxAttr, OnnxBody, OnnxStep, Port
 
 
 def model_proto(
-    body: Body,
+    body: OnnxBody,
     constants: Mapping[str, Constant],
     opset: int,
     outside: Container[str] = (),
-    functions: Mapping[str, Function] | None = None,
+    functions: Mapping[str, LocalFunction] | None = None,
 ) -> Any:
     """Build the model; constants whose digests are in ``outside`` are left out of it.
 
@@ -74,22 +71,22 @@ def _inline(name: str, constant: Constant) -> Any:
     return numpy_helper.from_array(constant.array, name)
 
 
-def _walk(steps: Iterable[Step]) -> Iterable[Step]:
+def _walk(steps: Iterable[OnnxStep]) -> Iterable[OnnxStep]:
     for step in steps:
         yield step
         for attr in step.attrs.values():
-            if isinstance(attr, Body):
+            if isinstance(attr, OnnxBody):
                 yield from _walk(attr.steps)
 
 
-def _fill(graph: Any, body: Body) -> None:
+def _fill(graph: Any, body: OnnxBody) -> None:
     graph.name = body.name
     graph.input.extend(_value_info(port) for port in body.inputs)
     graph.output.extend(_value_info(port) for port in body.outputs)
     _add_nodes(graph, body.steps)
 
 
-def _fill_function(proto: Any, function: Function, versions: Iterable[Any]) -> None:
+def _fill_function(proto: Any, function: LocalFunction, versions: Iterable[Any]) -> None:
     """Write a body, and in the metadata what it stands for and that it was not changed since."""
     proto.opset_import.extend(versions)
     proto.input.extend(function.inputs)
@@ -103,17 +100,7 @@ def _fill_function(proto: Any, function: Function, versions: Iterable[Any]) -> N
         proto.metadata_props.add(key=key, value=text)
 
 
-def body_digest(function: Any) -> str:
-    """Hash what a local function does, so that a body that somebody changed is seen to be."""
-    sha = hashlib.sha256(repr((list(function.input), list(function.output))).encode())
-    for node in function.node:
-        sha.update(repr((node.domain, node.op_type, list(node.input), list(node.output))).encode())
-        for attribute in sorted(node.attribute, key=lambda a: str(a.name)):
-            sha.update(attribute.SerializeToString(deterministic=True))
-    return sha.hexdigest()
-
-
-def _add_nodes(graph: Any, steps: Iterable[Step]) -> None:
+def _add_nodes(graph: Any, steps: Iterable[OnnxStep]) -> None:
     for step in steps:
         domain, _, op = step.op.rpartition(":")
         name = step.name or step.outputs[0]
@@ -127,12 +114,12 @@ def _add_nodes(graph: Any, steps: Iterable[Step]) -> None:
 def _attribute(key: str, attr: OnnxAttr) -> Any:
     from onnx import AttributeProto, helper
 
-    if isinstance(attr, Body):
+    if isinstance(attr, OnnxBody):
         found = AttributeProto(name=key, type=AttributeProto.GRAPH)
         _fill(found.g, attr)
         return found
     if isinstance(attr, TensorType | SequenceType | OptionalType):
-        return helper.make_attribute(key, _type_proto(attr, False))
+        return helper.make_attribute(key, type_proto(attr, False))
     if isinstance(attr, list | tuple) and not attr:
         return helper.make_attribute(key, attr, attr_type=AttributeProto.INTS)
     found = helper.make_attribute(key, attr)
@@ -145,17 +132,4 @@ def _attribute(key: str, attr: OnnxAttr) -> Any:
 def _value_info(port: Port) -> Any:
     from onnx import ValueInfoProto
 
-    return ValueInfoProto(name=port.name, type=_type_proto(port.type, port.has_symbols))
-
-
-def _type_proto(type_: Type, has_symbols: bool) -> Any:
-    from onnx import helper
-
-    if isinstance(type_, SequenceType):
-        return helper.make_sequence_type_proto(_type_proto(type_.element, False))
-    if isinstance(type_, OptionalType):
-        return helper.make_optional_type_proto(_type_proto(type_.element, False))
-    assert isinstance(type_, TensorType)
-    named = str if has_symbols else lambda dim: None
-    dims = [dim if isinstance(dim, int) else named(dim) for dim in type_.shape]
-    return helper.make_tensor_type_proto(element_of(type_.dtype), dims)
+    return ValueInfoProto(name=port.name, type=type_proto(port.type, port.has_symbols))

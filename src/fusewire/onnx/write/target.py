@@ -42,7 +42,7 @@ _MODULAR = {"Where", "Pad", "CumSum", "CumProd", "ReduceSum", "ReduceProd", "Tri
 COMPARING = {"MaxPool", "TopK", "ReduceMax", "ReduceMin", "ArgMax", "ArgMin", "Unique"}
 
 
-class Target(abc.ABC):
+class OnnxTarget(abc.ABC):
     """An opset, and who will read the model."""
 
     @property
@@ -85,7 +85,7 @@ class Target(abc.ABC):
 
 
 @final
-class Standard(Target):
+class Standard(OnnxTarget):
     """ONNX as its specification has it; asking imports onnx."""
 
     def __init__(self, opset: int = DEFAULT, *, is_cautious: bool = False) -> None:

@@ -14,31 +14,30 @@ from fusewire.errors import FormatError
 from fusewire.ir.graph import Constant, Graph
 from fusewire.ir.types import tensor_of
 from fusewire.onnx.elements import element_of
-from fusewire.onnx.write.emitter import Emitter, refusal
+from fusewire.onnx.write.emitter import Emitter, name_outputs, refusal
 from fusewire.onnx.write.families import TABLE
-from fusewire.onnx.write.local import Locals
-from fusewire.onnx.write.model import Body, Function, Model, Port, Ref, Write
-from fusewire.onnx.write.naming import name_outputs
+from fusewire.onnx.write.local_functions import Locals
+from fusewire.onnx.write.model import LocalFunction, Model, OnnxBody, Port, Ref, Write
 from fusewire.onnx.write.proto import model_proto
-from fusewire.onnx.write.target import DEFAULT, Standard, Target
+from fusewire.onnx.write.target import DEFAULT, OnnxTarget, Standard
 from fusewire.rewrite.legalize import legalize
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenModel:
     """A model as it was emitted, and the constants that it uses, by the names it gives them."""
 
-    body: Body
+    body: OnnxBody
     constants: Mapping[str, Constant]
     opset: int
-    functions: Mapping[str, Function] = field(default_factory=dict)
+    functions: Mapping[str, LocalFunction] = field(default_factory=dict)
 
     def proto(self, outside: Container[str] = ()) -> Any:
         """Make a ModelProto; constants of these digests stay outside of it."""
         return model_proto(self.body, self.constants, self.opset, outside, self.functions)
 
 
-def write(graph: Graph, opset: int = DEFAULT, *, is_cautious: bool = False) -> Written:
+def write(graph: Graph, opset: int = DEFAULT, *, is_cautious: bool = False) -> WrittenModel:
     """Write any graph by the specification; FormatError names what ONNX cannot hold.
 
     A cautious model holds only what engines agree about.
@@ -50,11 +49,11 @@ def write(graph: Graph, opset: int = DEFAULT, *, is_cautious: bool = False) -> W
 
 def emit(
     graph: Graph,
-    target: Target,
+    target: OnnxTarget,
     table: Mapping[str, Write] = TABLE,
     names: tuple[Sequence[str], Sequence[str]] | None = None,
     functions: Locals | None = None,
-) -> Written:
+) -> WrittenModel:
     """Emit a graph, every node of which the target takes as it is, or ``functions`` can call.
 
     ``names`` are for inputs and outputs, where those of the graph will not do. With functions, the
@@ -77,14 +76,14 @@ def emit(
     made = (v for node in graph.nodes for v in node.outputs)
     kept = {v: v.name for v in made if v.name is not None and functions is not None}
     name_outputs(emitter, [emitter.ref(v) for v in graph.outputs], outputs, kept)
-    body = Body(
+    body = OnnxBody(
         graph.name,
         [Port(name, v.type) for name, v in zip(inputs, graph.inputs, strict=True)],
         [Port(name, v.type) for name, v in zip(outputs, graph.outputs, strict=True)],
         emitter.steps,
     )
     found = {} if functions is None else functions.functions
-    return Written(body, model.constants, target.opset, found)
+    return WrittenModel(body, model.constants, target.opset, found)
 
 
 def _require_different(graph: Graph, inputs: Sequence[str], outputs: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusewire.onnx.read.call import Convert
+from fusewire.onnx.read.call import Read
 from fusewire.onnx.read.families import (
     activation,
     container,
@@ -42,6 +42,6 @@ _MODULES = (
     reduction, contraction, image, patches, loss, spectrum, random, container, strings, learning,
     training, microsoft,
 )  # fmt: skip
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     name: convert for module in _MODULES for name, convert in module.TABLE.items()
 }

@@ -8,25 +8,25 @@ from typing import Any
 from fusewire.dtypes import float64
 from fusewire.ir.dims import size
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast
+from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import activation, movement, normalization
 from fusewire.ops.declare import Op
 from fusewire.ops.inference import axis_of
 
 
-def _plain(op: Op[Any], **attrs: tuple[str, float]) -> Convert:
+def _plain(op: Op[Any], **attrs: tuple[str, float]) -> Read:
     """Take one operand; ``attrs`` give for ours ONNX's attribute and its default."""
     return lambda call: op(
         call[0], **{ours: call.attr(name, default) for ours, (name, default) in attrs.items()}
     )
 
 
-def _alpha(op: Op[Any], default: float) -> Convert:
+def _alpha(op: Op[Any], default: float) -> Read:
     return _plain(op, alpha=("alpha", default))
 
 
-def _selu(call: Call) -> Converted:
+def _selu(call: OnnxCall) -> Converted:
     # What was rounded to five digits at first has the digits of float32 since.
     alpha, gamma = (
         (1.6732, 1.0507) if call.opset < 6 else (1.67326319217681884, 1.05070102214813232)
@@ -36,14 +36,14 @@ def _selu(call: Call) -> Converted:
     )
 
 
-def _gelu(call: Call) -> Converted:
+def _gelu(call: OnnxCall) -> Converted:
     approximate = call.attr("approximate", "none")
     if approximate not in ("none", "tanh"):
         call.refuse(f"approximate must be none or tanh, found {approximate!r}.")
     return activation.gelu(call[0], approximate=approximate == "tanh")
 
 
-def _prelu(call: Call) -> Converted:
+def _prelu(call: OnnxCall) -> Converted:
     x, slope = call[0], call[1]
     rank = x.tensor.rank
     if call.opset < 7 and slope.tensor.rank == 1 and rank > 2:
@@ -52,7 +52,7 @@ def _prelu(call: Call) -> Converted:
     return activation.prelu(x, slope)
 
 
-def _shrink(call: Call) -> Converted:
+def _shrink(call: OnnxCall) -> Converted:
     x = call[0]
     limit, bias = call.attr("lambd", 0.5), call.attr("bias", 0.0)
     of = x.tensor.dtype
@@ -62,10 +62,10 @@ def _shrink(call: Call) -> Converted:
     return cast(activation.shrink(cast(x, float64), limit=limit, bias=bias), of)
 
 
-def _along(op: Op[Value]) -> Convert:
+def _along(op: Op[Value]) -> Read:
     """Normalize along an axis; before opset 13, along all axes from one on taken together."""
 
-    def convert(call: Call) -> Converted:
+    def convert(call: OnnxCall) -> Converted:
         x = call[0]
         if call.opset >= 13:
             return op(x, axis=call.attr("axis", -1))
@@ -80,7 +80,7 @@ def _along(op: Op[Value]) -> Convert:
     return convert
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "Relu": _plain(activation.relu),
     "Sigmoid": _plain(activation.sigmoid),
     "Softplus": _plain(activation.softplus),

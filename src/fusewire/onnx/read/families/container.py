@@ -10,14 +10,13 @@ import numpy as np
 from fusewire.dtypes import DType, float32
 from fusewire.errors import FormatError, SizesNeededError, TypeRuleError
 from fusewire.ir.builder import constant
-from fusewire.ir.graph import Value, order
+from fusewire.ir.graph import Value
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.onnx.elements import DTYPES
-from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.ops.reading import scalar
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.onnx.read.families.control import controlled
-from fusewire.onnx.read.pieces import scalar
-from fusewire.onnx.read.scope import Body, Scope
-from fusewire.onnx.read.types import UNKNOWN, any_size, is_unknown, type_of
+from fusewire.onnx.types import UNKNOWN, any_size, is_unknown, type_of
 from fusewire.ops import container, control
 from fusewire.ops.declare import Op
 from fusewire.ops.subgraph import FLAG, INDEX, alike, result_types
@@ -39,7 +38,7 @@ def _held(op: Op[Any], operands: Sequence[Value | None], **attrs: Any) -> Value:
         return op.make(operands, attrs).outputs[0]
 
 
-def _sequence_insert(call: Call) -> Converted:
+def _sequence_insert(call: OnnxCall) -> Converted:
     held, x, place = call[0], call[1], scalar(call.get(2))
     # What a loop carries may be declared with another rank: it is empty, and the loop checks that.
     is_carried = held.node is None and call.scope.outer is not None
@@ -48,7 +47,7 @@ def _sequence_insert(call: Call) -> Converted:
     return _held(container.sequence_insert, [held, x, place])
 
 
-def _split_to_sequence(call: Call) -> Converted:
+def _split_to_sequence(call: OnnxCall) -> Converted:
     keepdims = call.flag("keepdims", 1)
     return _held(
         container.split_to_sequence,
@@ -58,7 +57,7 @@ def _split_to_sequence(call: Call) -> Converted:
     )
 
 
-def _concat_from_sequence(call: Call) -> Converted:
+def _concat_from_sequence(call: OnnxCall) -> Converted:
     return _held(
         container.concat_from_sequence,
         [call[0]],
@@ -67,9 +66,9 @@ def _concat_from_sequence(call: Call) -> Converted:
     )
 
 
-def _sequence_map(call: Call) -> Converted:
+def _sequence_map(call: OnnxCall) -> Converted:
     """Run the body on the elements at each place, and collect what it gives."""
-    proto, inner = call.needed("body"), Scope(call.scope)
+    proto, inner = call.needed("body"), call.scope.inner()
     place, going = Value(INDEX, "place"), Value(FLAG, "going")
     taken = [
         _held(container.sequence_at, [v, place]) if isinstance(v.type, SequenceType) else v
@@ -87,15 +86,14 @@ def _sequence_map(call: Call) -> Converted:
         _held(container.sequence_insert, [held, v]) for held, v in zip(carried, made, strict=True)
     ]
     added = call.importer.settle(added, inner, call.label)
-    nodes = [node for node in order(added) if node in inner.nodes]
-    body = Body("map", [place, going, *carried], [going, *added], nodes)
+    body = call.importer.collected("map", [place, going, *carried], [going, *added], inner)
     trips = container.sequence_length(call[0])
     return controlled(
         call, control.loop, [trips, None], starts, {"body": body}, carries=len(starts)
     )
 
 
-def _optional(call: Call) -> Converted:
+def _optional(call: OnnxCall) -> Converted:
     held = call.get(0)
     if held is not None:
         return container.optional_of(held)
@@ -110,19 +108,19 @@ def _declared(proto: Any) -> Type:
         return TensorType(DTYPES[proto.tensor_type.elem_type], (UNKNOWN,))
 
 
-def _optional_has(call: Call) -> Converted:
+def _optional_has(call: OnnxCall) -> Converted:
     held = call.get(0)
     if held is None or not isinstance(held.type, OptionalType):
         return constant(np.array(held is not None))
     return container.optional_has(held)
 
 
-def _optional_get(call: Call) -> Converted:
+def _optional_get(call: OnnxCall) -> Converted:
     held = call[0]
     return container.optional_get(held) if isinstance(held.type, OptionalType) else held
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "SequenceConstruct": lambda call: _held(container.sequence_construct, call.rest),
     "SequenceEmpty": lambda call: _empty(call.dtype("dtype", float32)),
     "SequenceAt": lambda call: _held(container.sequence_at, [call[0], scalar(call[1])]),

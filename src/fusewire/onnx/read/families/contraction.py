@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from fusewire import dtypes
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast
+from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import contraction, elementwise, equation, linalg, movement
 from fusewire.ops.inference import broadcast_shapes
 
 
-def _gemm(call: Call) -> Converted:
+def _gemm(call: OnnxCall) -> Converted:
     a, b, c = call[0], call[1], call.get(2)
     if a.tensor.rank != 2 or b.tensor.rank != 2:
         call.refuse(f"it multiplies matrices, found {a.type} and {b.type}. Use MatMul.")
@@ -47,7 +47,7 @@ def _product(
     return elementwise.add(found, c if beta == 1.0 else elementwise.multiply(c, beta))
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "MatMul": lambda call: contraction.matmul(call[0], call[1]),
     "Gemm": _gemm,
     "Einsum": lambda call: equation.einsum(*call.rest, equation=call.needed("equation")),

@@ -14,16 +14,16 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, lone_symbol, symbol, symbols, unbacked
 from fusewire.ir.graph import Value
 from fusewire.ir.types import SequenceType, TensorType, Type
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import scalar
-from fusewire.onnx.read.scope import Body, Scope
-from fusewire.onnx.read.types import is_unknown
+from fusewire.onnx.ops.reading import scalar
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
+from fusewire.onnx.read.scope import ImportedBody
+from fusewire.onnx.types import is_unknown
 from fusewire.ops import container, control, creation, logic, movement
 from fusewire.ops.declare import Op
 from fusewire.ops.subgraph import FLAG, INDEX, alike, dims_of, result_types, with_shape
 
 
-def _if(call: Call) -> Converted:
+def _if(call: OnnxCall) -> Converted:
     known = call.ints(call[0])
     if known is not None and len(known) == 1:
         return _inlined(call, "then_branch" if known[0] else "else_branch")
@@ -44,7 +44,7 @@ def _if(call: Call) -> Converted:
     return controlled(call, control.cond, [scalar(call[0])], [], {"then": left, "otherwise": right})
 
 
-def _branch(call: Call, name: str) -> Body | FormatError:
+def _branch(call: OnnxCall, name: str) -> ImportedBody | FormatError:
     """Import a branch, or say why it cannot be run with these sizes."""
     try:
         return call.importer.body(call.needed(name), (), call.scope)
@@ -54,7 +54,7 @@ def _branch(call: Call, name: str) -> Body | FormatError:
         return error
 
 
-def _only(call: Call, name: str, error: FormatError) -> Sequence[Value]:
+def _only(call: OnnxCall, name: str, error: FormatError) -> Sequence[Value]:
     """Take the branch that can be run, and stop the run if it was not its turn.
 
     Files hold branches for other sizes than these. Without a choice in it, the branch is one piece
@@ -69,7 +69,7 @@ def _only(call: Call, name: str, error: FormatError) -> Sequence[Value]:
     return [control.check(value, is_due, message=message) for value in found]
 
 
-def _common(call: Call, left: Body, right: Body) -> list[Type]:
+def _common(call: OnnxCall, left: ImportedBody, right: ImportedBody) -> list[Type]:
     """Find types for the outputs of two branches: of one element, the one with more axes."""
     types = []
     for position, (a, b) in enumerate(zip(left.outputs, right.outputs, strict=False)):
@@ -99,19 +99,19 @@ def _reshaped(outputs: list[Value], types: Sequence[Type]) -> list[Value]:
     return found
 
 
-def _inlined(call: Call, name: str) -> Sequence[Value]:
+def _inlined(call: OnnxCall, name: str) -> Sequence[Value]:
     """Import a branch in the place of the node."""
-    inner = Scope(call.scope)
+    inner = call.scope.inner()
     inner.nodes = call.scope.nodes
     return call.importer.run(call.needed(name), inner)
 
 
 def controlled(
-    call: Call,
+    call: OnnxCall,
     op: Op[Any],
     before: Sequence[Value | None],
     operands: Sequence[Value],
-    bodies: Mapping[str, Body],
+    bodies: Mapping[str, ImportedBody],
     **attrs: Any,
 ) -> Sequence[Value]:
     """Close bodies over what they use, and make the node."""
@@ -128,8 +128,12 @@ def controlled(
 
 
 def settled_body(
-    call: Call, before: Sequence[Type], carried: Sequence[Type], after: Sequence[Type], flags: int
-) -> Body:
+    call: OnnxCall,
+    before: Sequence[Type],
+    carried: Sequence[Type],
+    after: Sequence[Type],
+    flags: int,
+) -> ImportedBody:
     """Import a loop's body; a carried dim that a run changes is named by a symbol of the body."""
     types = list(carried)
     while True:
@@ -149,13 +153,13 @@ def settled_body(
         types = wider
 
 
-def _unused(body: Body, positions: Iterable[int]) -> list[bool]:
+def _unused(body: ImportedBody, positions: Iterable[int]) -> list[bool]:
     """Tell which inputs a body has no use for."""
     used = {v for node in body.nodes for v in node.operands} | set(body.outputs)
     return [body.inputs[position] not in used for position in positions]
 
 
-def _wider(call: Call, before: Type, made: Type) -> Type:
+def _wider(call: OnnxCall, before: Type, made: Type) -> Type:
     if not alike(before, made):
         raise SizesNeededError(f"a carried value is {before} and becomes {made} in a run.")
     dims: list[Dim] = []
@@ -175,7 +179,7 @@ def _is_own(dim: Dim) -> bool:
     return alone is not None and alone.name.startswith("carried")
 
 
-def _loop(call: Call) -> Converted:
+def _loop(call: OnnxCall) -> Converted:
     trips, condition = scalar(call.get(0)), scalar(call.get(1))
     values = [call[i] for i in range(2, len(call.inputs))]
     body = settled_body(call, [INDEX, FLAG], [v.type for v in values], [], 1)
@@ -212,7 +216,7 @@ def _checked_empty(
     return found
 
 
-def _placeholder(call: Call, inner: Value) -> Value:
+def _placeholder(call: OnnxCall, inner: Value) -> Value:
     """Start a carried value of another rank, which no run of the body reads."""
     if isinstance(inner.type, SequenceType):
         return container.sequence_empty.new(element=inner.type.element)
@@ -237,4 +241,4 @@ def _checked_rank(made: Value, start: Value, runs: Value) -> Value:
     return control.check(made, runs, message=message)
 
 
-TABLE: Mapping[str, Convert] = {"If": _if, "Loop": _loop}
+TABLE: Mapping[str, Read] = {"If": _if, "Loop": _loop}

@@ -11,8 +11,8 @@ from fusewire.dtypes import DType
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Value
 from fusewire.onnx.elements import DTYPES
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast
+from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import conversion, elementwise, logic
 
 # Before opset 6 dtypes were said by name.
@@ -25,7 +25,7 @@ _NAMES = (
 _RISES = {"up": (1, 0x400001), "nearest": (0x400000, 0x600000), "down": (0x800000, 0x800000)}
 
 
-def _cast(call: Call) -> Converted:
+def _cast(call: OnnxCall) -> Converted:
     held = call.needed("to")
     if isinstance(held, str):
         if held.upper() not in _NAMES:
@@ -34,11 +34,11 @@ def _cast(call: Call) -> Converted:
     return _converted(call, call[0], call.dtype("to"))
 
 
-def _cast_like(call: Call) -> Converted:
+def _cast_like(call: OnnxCall) -> Converted:
     return _converted(call, call[0], call[1].tensor.dtype)
 
 
-def _converted(call: Call, x: Value, to: DType) -> Value:
+def _converted(call: OnnxCall, x: Value, to: DType) -> Value:
     if x.tensor.dtype is to:
         return x
     if to is dtypes.float8_e8m0fnu:
@@ -50,7 +50,7 @@ def _converted(call: Call, x: Value, to: DType) -> Value:
     return conversion.cast(x, dtype=to, saturate=small and call.flag("saturate", 1))
 
 
-def _to_exponent(call: Call, x: Value) -> Value:
+def _to_exponent(call: OnnxCall, x: Value) -> Value:
     """Round to a power of two: the exponent of a float32 is the code, 0xFF is no number."""
     rounding = call.attr("round_mode", "up")
     if rounding not in _RISES:
@@ -72,7 +72,7 @@ def _to_exponent(call: Call, x: Value) -> Value:
     return conversion.bitcast(cast(found, dtypes.uint8), dtype=dtypes.float8_e8m0fnu)
 
 
-def _bitcast(call: Call) -> Converted:
+def _bitcast(call: OnnxCall) -> Converted:
     x, to = call[0], call.dtype("to")
     of = x.tensor.dtype
     if of is to:
@@ -88,4 +88,4 @@ def _bitcast(call: Call) -> Converted:
     return conversion.bitcast(x, dtype=to)
 
 
-TABLE: Mapping[str, Convert] = {"Cast": _cast, "CastLike": _cast_like, "BitCast": _bitcast}
+TABLE: Mapping[str, Read] = {"Cast": _cast, "CastLike": _cast_like, "BitCast": _bitcast}

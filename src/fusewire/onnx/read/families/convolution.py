@@ -8,7 +8,7 @@ from typing import Any
 from fusewire.errors import SizesNeededError
 from fusewire.ir.dims import Dim, symbols
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.onnx.read.families.windows import (
     kernel,
     listed,
@@ -22,19 +22,19 @@ from fusewire.ops.declare import Op
 
 
 def window_of(
-    call: Call, x: Value, w: Value, fill: Value | None = None
+    call: OnnxCall, x: Value, w: Value, fill: Value | None = None
 ) -> tuple[Value, dict[str, Any]]:
     """Give x, padded if that cannot be said by numbers, and how filters slide over it."""
     at = sliding(call, x.tensor.shape[2:], kernel(call, w))
     return at.around(x, fill), {**at.attrs, "groups": call.attr("group", 1)}
 
 
-def _conv(call: Call) -> Value:
+def _conv(call: OnnxCall) -> Value:
     x, attrs = window_of(call, call[0], call[1])
     return convolution.conv(x, call[1], call.get(2), **attrs)
 
 
-def _conv_transpose(call: Call) -> Converted:
+def _conv_transpose(call: OnnxCall) -> Converted:
     x, w = call[0], call[1]
     sizes = kernel(call, w)
     rank = len(sizes)
@@ -73,7 +73,7 @@ def _conv_transpose(call: Call) -> Converted:
     )
 
 
-def _deform_conv(call: Call) -> Converted:
+def _deform_conv(call: OnnxCall) -> Converted:
     x, w = call[0], call[1]
     rank = x.tensor.rank - 2
     return patches.deformable_conv(
@@ -101,7 +101,7 @@ _ENDINGS: Mapping[str, tuple[Op[Value], tuple[str, ...]]] = {
 }
 
 
-def _fused_conv(call: Call) -> Converted:
+def _fused_conv(call: OnnxCall) -> Converted:
     """Expand a convolution, a sum and an activation."""
     y = _conv(call)
     added = call.get(3)
@@ -118,7 +118,7 @@ def _fused_conv(call: Call) -> Converted:
     return op(y, **dict(zip(names, numbers, strict=False)))
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "DeformConv": _deform_conv,

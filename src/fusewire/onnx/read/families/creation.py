@@ -12,8 +12,8 @@ from fusewire import dtypes
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import unbacked
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast, is_told, known_dims, named, scalar, with_sizes
+from fusewire.onnx.ops.reading import cast, is_told, known_dims, named, scalar, with_sizes
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import creation, dynamic, elementwise, indexing, layout, logic, movement
 from fusewire.ops.inference import axis_of
 from fusewire.ops.shape import shape_of
@@ -29,7 +29,7 @@ _FORMS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 
-def _constant(call: Call) -> Converted:
+def _constant(call: OnnxCall) -> Converted:
     given = [name for name in ("value", "sparse_value", *_FORMS) if name in call.attrs]
     if len(given) != 1:
         found = ", ".join(given) or "none"
@@ -42,7 +42,7 @@ def _constant(call: Call) -> Converted:
     return constant(_FORMS[name](call.attr(name)))
 
 
-def _constant_of_shape(call: Call) -> Converted:
+def _constant_of_shape(call: OnnxCall) -> Converted:
     value = call.tensor("value") if "value" in call.attrs else constant(np.zeros(1, np.float32))
     (one,) = call.settled(scalar(value) or value)
     shape = call[0]
@@ -50,7 +50,7 @@ def _constant_of_shape(call: Call) -> Converted:
     return with_sizes(call, dynamic.dynamic_full, [one, shape], dims)
 
 
-def _range(call: Call) -> Converted:
+def _range(call: OnnxCall) -> Converted:
     bounds = call.settled(*(scalar(x) or x for x in call.rest))
     of = bounds[0].tensor.dtype
     if not (of.is_float and of.bits == 16):
@@ -59,7 +59,7 @@ def _range(call: Call) -> Converted:
     return cast(_counted(call, *call.settled(*(cast(x, dtypes.float32) for x in bounds))), of)
 
 
-def _counted(call: Call, *bounds: Value) -> Value:
+def _counted(call: OnnxCall, *bounds: Value) -> Value:
     known = [call.array(bound) for bound in bounds]
     start, limit, delta = (None if x is None else x.item() for x in known)
     if delta == 0:
@@ -74,7 +74,7 @@ def _counted(call: Call, *bounds: Value) -> Value:
     )[0]
 
 
-def _eye_like(call: Call) -> Converted:
+def _eye_like(call: OnnxCall) -> Converted:
     x, offset = call[0], call.attr("k", 0)
     of = call.dtype(default=x.tensor.dtype)
     if x.tensor.rank != 2:
@@ -88,7 +88,7 @@ def _eye_like(call: Call) -> Converted:
     return layout.tril(layout.triu(ones, offset=offset), offset=offset)
 
 
-def _one_hot(call: Call) -> Converted:
+def _one_hot(call: OnnxCall) -> Converted:
     indices, values = cast(call[0], dtypes.int64), call[2]
     depth = cast(scalar(call[1]) or call[1], dtypes.int64)
     (depth,) = call.settled(depth)
@@ -113,7 +113,7 @@ def _one_hot(call: Call) -> Converted:
     return logic.where(held, on, off)
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "Constant": _constant,
     "ConstantOfShape": _constant_of_shape,
     "Range": _range,

@@ -11,18 +11,18 @@ import numpy as np
 from fusewire import dtypes
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast, scalar
+from fusewire.onnx.ops.reading import cast, scalar
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import elementwise, logic, movement
 from fusewire.ops.declare import Op
 
 
-def same(op: Op[Any]) -> Convert:
+def same(op: Op[Any]) -> Read:
     """Take the operands in their order."""
     return lambda call: op(*call.rest)
 
 
-def aligned(call: Call) -> tuple[Value, Value]:
+def aligned(call: OnnxCall) -> tuple[Value, Value]:
     """Give two operands that broadcast, also as ONNX did before opset 7.
 
     Then the second had to say so, and could begin at an axis of the first that is not the last.
@@ -39,22 +39,22 @@ def aligned(call: Call) -> tuple[Value, Value]:
     return x, y
 
 
-def binary(op: Op[Any]) -> Convert:
+def binary(op: Op[Any]) -> Read:
     return lambda call: op(*aligned(call))
 
 
-def _divide(call: Call) -> Converted:
+def _divide(call: OnnxCall) -> Converted:
     x, y = aligned(call)
     # Integers are divided as C does.
     op = elementwise.divide if x.tensor.dtype.is_float else elementwise.truncate_divide
     return op(x, y)
 
 
-def _mod(call: Call) -> Converted:
+def _mod(call: OnnxCall) -> Converted:
     return (elementwise.fmod if call.flag("fmod") else elementwise.remainder)(call[0], call[1])
 
 
-def _power(call: Call) -> Converted:
+def _power(call: OnnxCall) -> Converted:
     x, y = aligned(call)
     of = x.tensor.dtype
     if y.tensor.dtype is of:
@@ -67,21 +67,21 @@ def _power(call: Call) -> Converted:
     return elementwise.power(x, cast(y, of))
 
 
-def folded(op: Op[Any]) -> Convert:
+def folded(op: Op[Any]) -> Read:
     """Combine any number of operands from the left."""
     return lambda call: reduce(op, call.rest)
 
 
-def _mean(call: Call) -> Converted:
+def _mean(call: OnnxCall) -> Converted:
     total = reduce(elementwise.add, call.rest)
     return elementwise.divide(total, float(len(call.inputs)))
 
 
-def _identity(call: Call) -> Converted:
+def _identity(call: OnnxCall) -> Converted:
     return call[0]
 
 
-def _clip(call: Call) -> Converted:
+def _clip(call: OnnxCall) -> Converted:
     x = call[0]
     if call.opset < 11:
         held = [call.attr(name) for name in ("min", "max")]
@@ -91,7 +91,7 @@ def _clip(call: Call) -> Converted:
     return x if bounds == [None, None] else logic.clip(x, *bounds)
 
 
-def _shift(call: Call) -> Converted:
+def _shift(call: OnnxCall) -> Converted:
     direction = call.needed("direction")
     if direction not in ("LEFT", "RIGHT"):
         call.refuse(f"direction must be LEFT or RIGHT, found {direction!r}.")
@@ -104,7 +104,7 @@ def _shift(call: Call) -> Converted:
     return logic.shift_right(x, y)
 
 
-def _isinf(call: Call) -> Converted:
+def _isinf(call: OnnxCall) -> Converted:
     x = call[0]
     negative, positive = (call.flag(f"detect_{side}", 1) for side in ("negative", "positive"))
     found = logic.isinf(x)
@@ -162,7 +162,7 @@ _BINARY = {
     "BitwiseOr": logic.bitwise_or,
     "BitwiseXor": logic.bitwise_xor,
 }
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     **{name: same(op) for name, op in _UNARY.items()},
     **{name: binary(op) for name, op in _BINARY.items()},
     "Div": _divide,

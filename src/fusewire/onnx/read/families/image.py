@@ -10,8 +10,8 @@ from fusewire.dtypes import int64
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import unbacked
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast, counted, is_told, length, scalar
+from fusewire.onnx.ops.reading import cast, counted, is_told, length, scalar
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import (
     contraction,
     cumulative,
@@ -39,7 +39,7 @@ MODES = {
 }
 
 
-def _grid_sample(call: Call) -> Converted:
+def _grid_sample(call: OnnxCall) -> Converted:
     mode = call.attr("mode", "linear")
     if mode not in MODES:
         call.refuse(f"mode is one of {', '.join(MODES)}; found {mode!r}.")
@@ -52,7 +52,7 @@ def _grid_sample(call: Call) -> Converted:
     )
 
 
-def _affine_grid(call: Call) -> Converted:
+def _affine_grid(call: OnnxCall) -> Converted:
     theta, asked, aligned = call[0], call[1], call.flag("align_corners")
     known = call.dims(asked)
     if known is not None:
@@ -76,14 +76,14 @@ def _affine_grid(call: Call) -> Converted:
     return movement.transpose(moved, perm=(rank, *range(rank), rank + 1))
 
 
-def _non_max_suppression(call: Call) -> Converted:
+def _non_max_suppression(call: OnnxCall) -> Converted:
     limits = [scalar(call.get(position)) for position in (2, 3, 4)]
     return detection.non_max_suppression(
         call[0], call[1], *limits, center=call.flag("center_point_box")
     )
 
 
-def _roi_align(call: Call) -> Converted:
+def _roi_align(call: OnnxCall) -> Converted:
     mode = {"avg": "average", "max": "max"}.get(call.attr("mode", "avg"))
     if mode is None:
         call.refuse(f"mode is avg or max, found {call.attr('mode')!r}.")
@@ -102,7 +102,7 @@ def _roi_align(call: Call) -> Converted:
     )
 
 
-def _max_roi_pool(call: Call) -> Converted:
+def _max_roi_pool(call: OnnxCall) -> Converted:
     """Take the largest in parts of boxes: one axis after the other, by masks."""
     x, rois = call[0], call[1]
     of = x.tensor.dtype
@@ -140,7 +140,7 @@ def _inside(places: Value, start: Value, end: Value, count: int) -> Value:
     return logic.logical_and(logic.greater_equal(places, first), logic.less(places, last))
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "GridSample": _grid_sample,
     "AffineGrid": _affine_grid,
     "NonMaxSuppression": _non_max_suppression,

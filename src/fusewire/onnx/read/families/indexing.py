@@ -11,8 +11,8 @@ from fusewire import dtypes
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Shape, unbacked
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast, scalar, with_sizes
+from fusewire.onnx.ops.reading import cast, scalar, with_sizes
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import indexing, scatter, sorting
 from fusewire.ops.declare import Op
 from fusewire.ops.inference import axis_of
@@ -20,13 +20,13 @@ from fusewire.ops.inference import axis_of
 _REDUCTIONS = {"none": "set", "add": "add", "mul": "multiply", "max": "max", "min": "min"}
 
 
-def _along(op: Op[Any]) -> Convert:
+def _along(op: Op[Any]) -> Read:
     """Take two operands and an axis."""
     return lambda call: op(call[0], call[1], axis=call.attr("axis", 0))
 
 
-def _scatter(op: Op[Value], attrs: Callable[[Call], Mapping[str, Any]]) -> Convert:
-    def convert(call: Call) -> Converted:
+def _scatter(op: Op[Value], attrs: Callable[[OnnxCall], Mapping[str, Any]]) -> Read:
+    def convert(call: OnnxCall) -> Converted:
         said = call.attr("reduction", "none")
         if said not in _REDUCTIONS:
             call.refuse(f"reduction must be one of {', '.join(_REDUCTIONS)}, found {said!r}.")
@@ -38,7 +38,7 @@ def _scatter(op: Op[Value], attrs: Callable[[Call], Mapping[str, Any]]) -> Conve
 _SCATTER = _scatter(scatter.scatter_elements, lambda call: {"axis": call.attr("axis", 0)})
 
 
-def _tensor_scatter(call: Call) -> Converted:
+def _tensor_scatter(call: OnnxCall) -> Converted:
     mode = call.attr("mode", "linear")
     if mode not in ("linear", "circular"):
         call.refuse(f"mode must be linear or circular, found {mode!r}.")
@@ -47,7 +47,7 @@ def _tensor_scatter(call: Call) -> Converted:
     )
 
 
-def _top_k(call: Call) -> Converted:
+def _top_k(call: OnnxCall) -> Converted:
     x = call[0]
     if call.opset < 10:
         k = constant(np.int64(call.needed("k")))
@@ -66,13 +66,13 @@ def _top_k(call: Call) -> Converted:
     )
 
 
-def _reverse_sequence(call: Call) -> Converted:
+def _reverse_sequence(call: OnnxCall) -> Converted:
     return indexing.reverse_sequence(
         call[0], call[1], batch_axis=call.attr("batch_axis", 1), time_axis=call.attr("time_axis", 0)
     )
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "Gather": _along(indexing.gather),
     "GatherElements": _along(indexing.gather_elements),
     "GatherND": lambda call: indexing.gather_nd(

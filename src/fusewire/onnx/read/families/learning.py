@@ -11,8 +11,8 @@ from fusewire.dtypes import int32
 from fusewire.errors import FormatError
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Array, Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast
+from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import (
     activation,
     creation,
@@ -33,7 +33,7 @@ _KINDS: Mapping[str, tuple[type[Any], Any]] = {
 }
 
 
-def _listed(call: Call, stem: str) -> tuple[Array, str]:
+def _listed(call: OnnxCall, stem: str) -> tuple[Array, str]:
     """Read keys or values from the one attribute that has them, and tell which."""
     held = call.attr(f"{stem}_tensor")
     if held is not None:
@@ -44,7 +44,7 @@ def _listed(call: Call, stem: str) -> tuple[Array, str]:
     return np.array(call.attr(f"{stem}_{kind}"), _KINDS[kind][0]), kind
 
 
-def _default(call: Call, kind: str, values: Array) -> Any:
+def _default(call: OnnxCall, kind: str, values: Array) -> Any:
     if kind != "tensor":
         return call.attr(f"default_{kind[:-1]}", _KINDS[kind][1])
     held = call.attr("default_tensor")
@@ -54,7 +54,7 @@ def _default(call: Call, kind: str, values: Array) -> Any:
     return text.get(values.dtype.kind, -0.0)
 
 
-def _label_encoder(call: Call) -> Converted:
+def _label_encoder(call: OnnxCall) -> Converted:
     if call.opset >= 2:
         (keys, _), (values, kind) = _listed(call, "keys"), _listed(call, "values")
         return _looked_up(call[0], keys, values, _default(call, kind, values))
@@ -81,14 +81,14 @@ def _looked_up(x: Value, keys: Array, values: Array, default: Any) -> Value:
     return indexing.gather(constant(values), place, axis=0)
 
 
-def _features(call: Call) -> Converted:
+def _features(call: OnnxCall) -> Converted:
     x, places = call[0], call[1]
     flat = movement.reshape(places, shape=(places.tensor.size,))
     found = indexing.gather(x, flat, axis=x.tensor.rank - 1)
     return found if x.tensor.rank > 1 else movement.expand_dims(found, axes=(0,))
 
 
-def _binarizer(call: Call) -> Converted:
+def _binarizer(call: OnnxCall) -> Converted:
     above = logic.greater(call[0], call.attr("threshold", 0.0))
     return cast(above, call[0].tensor.dtype)
 
@@ -108,7 +108,7 @@ _MEMBER = 6
 class _Forest:
     """Trees as arrays over nodes; a leaf is a node that leads to itself."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: OnnxCall) -> None:
         def ints(name: str) -> Array:
             return np.array(call.needed(name), np.int64)
 
@@ -182,7 +182,7 @@ class _Forest:
         return logic.where(holds, at(self.then), at(self.otherwise))
 
 
-def _tree_ensemble(call: Call) -> Converted:
+def _tree_ensemble(call: OnnxCall) -> Converted:
     x, forest = call[0], _Forest(call)
     rows = x.tensor.shape[0]
     nodes = movement.broadcast_to(constant(forest.roots), shape=(rows, len(forest.roots)))
@@ -204,7 +204,7 @@ def _tree_ensemble(call: Call) -> Converted:
     return found
 
 
-def _aggregated(call: Call, weights: Value, own: Value, trees: int) -> Value:
+def _aggregated(call: OnnxCall, weights: Value, own: Value, trees: int) -> Value:
     """Combine what the trees say for each target."""
     how = call.attr("aggregate_function", 1)
     if how in (0, 1):
@@ -215,7 +215,7 @@ def _aggregated(call: Call, weights: Value, own: Value, trees: int) -> Value:
     return logic.where(reduction.reduce_any(own, axes=(1,)), found, 0.0)
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "ai.onnx.ml:LabelEncoder": _label_encoder,
     "ai.onnx.ml:ArrayFeatureExtractor": _features,
     "ai.onnx.ml:Binarizer": _binarizer,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import loss, normalization
 
 
-def _negative_log_likelihood(call: Call) -> Converted:
+def _negative_log_likelihood(call: OnnxCall) -> Converted:
     return loss.nll_loss(
         call[0],
         call[1],
@@ -18,7 +18,7 @@ def _negative_log_likelihood(call: Call) -> Converted:
     )
 
 
-def _softmax_cross_entropy(call: Call) -> Converted:
+def _softmax_cross_entropy(call: OnnxCall) -> Converted:
     found = loss.cross_entropy(
         call[0],
         call[1],
@@ -29,7 +29,7 @@ def _softmax_cross_entropy(call: Call) -> Converted:
     return [found, normalization.log_softmax(call[0], axis=1) if call.wants(1) else None]
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "NegativeLogLikelihoodLoss": _negative_log_likelihood,
     "SoftmaxCrossEntropyLoss": _softmax_cross_entropy,
 }

@@ -7,10 +7,10 @@ from typing import Any
 
 from fusewire.dtypes import DType
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.onnx.read.families.quantization import single
 from fusewire.onnx.read.families.recurrent import settings
-from fusewire.onnx.read.pieces import cast
 from fusewire.ops import activation, contraction, movement, normalization, pooling, quantization
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.quantized import matmul_integer
@@ -18,12 +18,12 @@ from fusewire.ops.recurrent import Prepared, biases, lstm_cell, lstm_functions, 
 from fusewire.ops.slicing import split
 
 
-def _fast_gelu(call: Call) -> Converted:
+def _fast_gelu(call: OnnxCall) -> Converted:
     bias = call.get(1)
     return activation.gelu(call[0] if bias is None else add(call[0], bias), approximate=True)
 
 
-def _fused_matmul(call: Call) -> Converted:
+def _fused_matmul(call: OnnxCall) -> Converted:
     if call.flag("transBatchA") or call.flag("transBatchB"):
         call.refuse("transBatchA and transBatchB are not known. Write a Transpose before.")
     sides = enumerate(("transA", "transB"))
@@ -38,7 +38,7 @@ def _turned(x: Value) -> Value:
     return x if rank < 2 else movement.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
-def _skip_layer_norm(call: Call) -> Converted:
+def _skip_layer_norm(call: OnnxCall) -> Converted:
     return _skipped(
         call,
         call.get(4),
@@ -46,14 +46,14 @@ def _skip_layer_norm(call: Call) -> Converted:
     )
 
 
-def _skip_rms_norm(call: Call) -> Converted:
+def _skip_rms_norm(call: OnnxCall) -> Converted:
     return _skipped(
         call, call.get(3), lambda x, epsilon: normalization.rms_norm(x, call[2], epsilon=epsilon)
     )
 
 
 def _skipped(
-    call: Call, bias: Value | None, norm: Callable[[Value, float], Value]
+    call: OnnxCall, bias: Value | None, norm: Callable[[Value, float], Value]
 ) -> Sequence[Value | None]:
     """Normalize a sum, which is given as well; statistics in between are not."""
     total = add(call[0], call[1])
@@ -71,27 +71,27 @@ def _product(x: Value, codes: Value, scale: Value, zero: Value | None) -> Value:
     return _scaled(matmul_integer(own, codes, own_zero, zero), own_scale, scale)
 
 
-def _dynamic_matmul(call: Call) -> Converted:
+def _dynamic_matmul(call: OnnxCall) -> Converted:
     zero, bias = call.get(3), call.get(4)
     found = _product(call[0], call[1], single(call[2]), None if zero is None else single(zero))
     return found if bias is None else add(found, bias)
 
 
-def _matmul_to_float(call: Call) -> Converted:
+def _matmul_to_float(call: OnnxCall) -> Converted:
     zeros = [None if (zero := call.get(i)) is None else single(zero) for i in (4, 5)]
     total = matmul_integer(call[0], call[1], *zeros)
     found, bias = _scaled(total, single(call[2]), single(call[3])), call.get(6)
     return found if bias is None else add(found, bias)
 
 
-def _weights(call: Call, position: int, scales: int, index: int) -> list[Value]:
+def _weights(call: OnnxCall, position: int, scales: int, index: int) -> list[Value]:
     """Take a direction's codes [inputs, gates], their scale and their zero point."""
     codes, scale, zero = call[position], call[scales], call[scales + 1]
     own = [part(codes, index, *codes.tensor.shape[1:])]
     return own + [single(part(v, index, *(v.tensor.shape[1:] or (1,)))) for v in (scale, zero)]
 
 
-def _dynamic_lstm(call: Call) -> Converted:
+def _dynamic_lstm(call: OnnxCall) -> Converted:
     """Expand a layer whose weights are codes: x, and h at each step, are brought to codes too.
 
     This is what ONNX Runtime computes with one thread; with more it cuts batches apart first.
@@ -118,10 +118,10 @@ def _dynamic_lstm(call: Call) -> Converted:
     return run_rows(rows, lengths, [h0, c0], hidden, attrs["direction"], prepare)
 
 
-def _qlinear(op: Callable[..., Value], operands: int, **names: Any) -> Convert:
+def _qlinear(op: Callable[..., Value], operands: int, **names: Any) -> Read:
     """Make the converter of an op on codes: each operand has a scale and a zero point."""
 
-    def convert(call: Call) -> Converted:
+    def convert(call: OnnxCall) -> Converted:
         given = [
             quantization.dequantize(call[i], single(call[i + 1]), _zero(call, i + 2))
             for i in range(0, 3 * operands, 3)
@@ -132,19 +132,19 @@ def _qlinear(op: Callable[..., Value], operands: int, **names: Any) -> Convert:
     return convert
 
 
-def _zero(call: Call, position: int) -> Value | None:
+def _zero(call: OnnxCall, position: int) -> Value | None:
     found = call.get(position)
     return None if found is None else single(found)
 
 
-def _encoded(call: Call, y: Value, position: int, like: DType) -> Value:
+def _encoded(call: OnnxCall, y: Value, position: int, like: DType) -> Value:
     """Bring numbers to codes by the scale at a place, and the zero point behind it."""
     zero = _zero(call, position + 1)
     to = like if zero is None else zero.tensor.dtype
     return quantization.quantize(y, single(call[position]), zero, dtype=to)
 
 
-def _qlinear_concat(call: Call) -> Converted:
+def _qlinear_concat(call: OnnxCall) -> Converted:
     parts = [
         quantization.dequantize(call[i], single(call[i + 1]), _zero(call, i + 2))
         for i in range(2, len(call.inputs), 3)
@@ -153,14 +153,14 @@ def _qlinear_concat(call: Call) -> Converted:
     return _encoded(call, joined, 0, call[2].tensor.dtype)
 
 
-def _qlinear_global_average_pool(call: Call) -> Converted:
+def _qlinear_global_average_pool(call: OnnxCall) -> Converted:
     if call.flag("channels_last"):
         call.refuse("channels_last is not known. Export the model with channels first.")
     numbers = quantization.dequantize(call[0], single(call[1]), _zero(call, 2))
     return _encoded(call, pooling.global_average_pool(numbers), 3, call[0].tensor.dtype)
 
 
-_OPS: Mapping[str, Convert] = {
+_OPS: Mapping[str, Read] = {
     "Gelu": lambda call: activation.gelu(call[0]),
     "BiasGelu": lambda call: activation.gelu(add(call[0], call[1])),
     "FastGelu": _fast_gelu,
@@ -178,4 +178,4 @@ _OPS: Mapping[str, Convert] = {
     "QLinearConcat": _qlinear_concat,
     "QLinearGlobalAveragePool": _qlinear_global_average_pool,
 }
-TABLE: Mapping[str, Convert] = {f"com.microsoft:{name}": convert for name, convert in _OPS.items()}
+TABLE: Mapping[str, Read] = {f"com.microsoft:{name}": convert for name, convert in _OPS.items()}

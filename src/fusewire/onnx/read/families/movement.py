@@ -13,8 +13,7 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, floordiv, is_at_most, size
 from fusewire.ir.graph import Value
 from fusewire.ir.types import type_symbols
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import (
+from fusewire.onnx.ops.reading import (
     cast,
     is_told,
     known_dims,
@@ -23,6 +22,7 @@ from fusewire.onnx.read.pieces import (
     scalar,
     with_sizes,
 )
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import (
     control,
     dynamic,
@@ -41,7 +41,7 @@ from fusewire.ops.shape import shape_of, size_of
 from fusewire.ops.slicing import slice_axis
 
 
-def listed(call: Call, attribute: str, position: int, moved: int) -> Value | None:
+def listed(call: OnnxCall, attribute: str, position: int, moved: int) -> Value | None:
     """Give a list of ints that was an attribute before an opset, and is an operand since."""
     if call.opset >= moved:
         found = call.get(position)
@@ -52,7 +52,7 @@ def listed(call: Call, attribute: str, position: int, moved: int) -> Value | Non
     return None if held is None else constant(np.array(held, np.int64))
 
 
-def _reshape(call: Call) -> Converted:
+def _reshape(call: OnnxCall) -> Converted:
     x = call[0]
     shape = listed(call, "shape", 1, 5) or call[1]
     wanted = known_dims(call, shape, "the shape")
@@ -86,19 +86,19 @@ def _zeros_copied(x: Value, shape: Value, count: int) -> Value:
     return logic.where(logic.equal(shape, 0), sizes, shape)
 
 
-def _transpose(call: Call) -> Converted:
+def _transpose(call: OnnxCall) -> Converted:
     rank = call[0].tensor.rank
     return movement.transpose(call[0], perm=call.attr("perm") or tuple(range(rank))[::-1])
 
 
-def _flatten(call: Call) -> Converted:
+def _flatten(call: OnnxCall) -> Converted:
     x, axis = call[0], call.attr("axis", 1)
     shape = x.tensor.shape
     axis = axis + len(shape) if axis < 0 else axis
     return movement.reshape(x, shape=(size(shape[:axis]), size(shape[axis:])))
 
 
-def _squeeze(call: Call) -> Converted:
+def _squeeze(call: OnnxCall) -> Converted:
     x, axes = call[0], listed(call, "axes", 1, 13)
     if axes is None:
         return _squeezed(x)
@@ -126,7 +126,7 @@ def _squeezed(x: Value) -> Value:
     return movement.squeeze(control.check(x, logic.equal(ones, len(gone)), message=said), axes=gone)
 
 
-def without_axes(call: Call, x: Value, axes: Value) -> Value:
+def without_axes(call: OnnxCall, x: Value, axes: Value) -> Value:
     """Drop axes of size 1 that the run tells."""
     left = x.tensor.rank - length(axes, "the list of axes")
     places = _others(x.tensor.rank, axes, left)
@@ -141,7 +141,7 @@ def _others(rank: int, axes: Value, count: int) -> Value:
     return movement.reshape(indexing.nonzero(mask, count=count), shape=(count,))
 
 
-def _unsqueeze(call: Call) -> Converted:
+def _unsqueeze(call: OnnxCall) -> Converted:
     x, axes = call[0], listed(call, "axes", 1, 13) or call[1]
     known = call.ints(axes)
     if known is not None:
@@ -153,7 +153,7 @@ def _unsqueeze(call: Call) -> Converted:
     return dynamic.dynamic_reshape(x, shape, dims=named([None] * rank))
 
 
-def _expand(call: Call) -> Converted:
+def _expand(call: OnnxCall) -> Converted:
     x, shape = call[0], call[1]
     wanted = known_dims(call, shape, "the shape")
     rank = max(x.tensor.rank, len(wanted))
@@ -172,7 +172,7 @@ def _expand(call: Call) -> Converted:
     return with_sizes(call, dynamic.dynamic_broadcast_to, [x, shape], named(dims))
 
 
-def _tile(call: Call) -> Converted:
+def _tile(call: OnnxCall) -> Converted:
     x, repeats = call[0], call[1]
     if call.opset < 6:
         # A number of tiles and one axis, as tensors of the dtype of x.
@@ -189,13 +189,13 @@ def _tile(call: Call) -> Converted:
     return with_sizes(call, dynamic.dynamic_tile, [x, repeats], named(dims))
 
 
-def _concat(call: Call) -> Converted:
+def _concat(call: OnnxCall) -> Converted:
     if len(call.inputs) == 1:
         return call[0]
     return movement.concat(*call.rest, axis=call.attr("axis", 1))
 
 
-def _shape(call: Call) -> Converted:
+def _shape(call: OnnxCall) -> Converted:
     x = call[0]
     start, end = call.attr("start", 0), call.attr("end")
     found = shape_of(x)
@@ -204,13 +204,13 @@ def _shape(call: Call) -> Converted:
     return slice_axis(found, 0, slice(start, end))
 
 
-def _blocks(op: Op[Any]) -> Convert:
+def _blocks(op: Op[Any]) -> Read:
     return lambda call: op(
         call[0], block=call.needed("blocksize"), mode=call.attr("mode", "DCR").lower()
     )
 
 
-def _trilu(call: Call) -> Converted:
+def _trilu(call: OnnxCall) -> Converted:
     x, upper = call[0], call.flag("upper", 1)
     if x.tensor.rank < 2:
         call.refuse(f"a triangle is part of a matrix, found {x.type}.")
@@ -229,7 +229,7 @@ def _places(x: Value, axis: int) -> Value:
     return iota.new(shape=(rows, 1) if axis == -2 else (1, columns), axis=axis)
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "Reshape": _reshape,
     "Transpose": _transpose,
     "Flatten": _flatten,

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from fusewire.dtypes import DType, float32
 from fusewire.ir.dims import floordiv
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast
+from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import channels, elementwise, movement, normalization, reduction
 from fusewire.ops.inference import axis_of
 
@@ -17,7 +17,7 @@ def _widest(*values: Value) -> DType:
     return max((v.tensor.dtype for v in values), key=lambda of: of.bits)
 
 
-def _batch_norm(call: Call) -> Converted:
+def _batch_norm(call: OnnxCall) -> Converted:
     given = [call[i] for i in range(5)]
     of, wide = given[0].tensor.dtype, _widest(*given)
     # From opset 15 on the vectors may be of other dtypes than x.
@@ -37,7 +37,7 @@ def _batch_norm(call: Call) -> Converted:
     return cast(channels.batch_norm(x, scale, bias, mean, variance, epsilon=epsilon), of)
 
 
-def _moved(call: Call, old: Sequence[Value], now: Sequence[Value]) -> list[Value]:
+def _moved(call: OnnxCall, old: Sequence[Value], now: Sequence[Value]) -> list[Value]:
     """Move running statistics towards those of the batch."""
     momentum = call.attr("momentum", 0.9)
     return [
@@ -48,12 +48,12 @@ def _moved(call: Call, old: Sequence[Value], now: Sequence[Value]) -> list[Value
     ]
 
 
-def _instance_norm(call: Call) -> Converted:
+def _instance_norm(call: OnnxCall) -> Converted:
     epsilon = call.attr("epsilon", 1e-5)
     return channels.instance_norm(call[0], call[1], call[2], epsilon=epsilon)
 
 
-def _group_norm(call: Call) -> Converted:
+def _group_norm(call: OnnxCall) -> Converted:
     x, scale, bias = call[0], call[1], call[2]
     groups = call.needed("num_groups")
     if call.opset < 21:
@@ -63,7 +63,7 @@ def _group_norm(call: Call) -> Converted:
     return channels.group_norm(x, scale, bias, groups=groups, epsilon=call.attr("epsilon", 1e-5))
 
 
-def _layer_norm(call: Call) -> Converted:
+def _layer_norm(call: OnnxCall) -> Converted:
     x, scale, bias = call[0], call[1], call.get(2)
     axis, epsilon = call.attr("axis", -1), call.attr("epsilon", 1e-5)
     y = normalization.layer_norm(x, scale, bias, axis=axis, epsilon=epsilon)
@@ -79,7 +79,7 @@ def _layer_norm(call: Call) -> Converted:
     return [y, cast(mean, stash), cast(inverse, stash)]
 
 
-def _rms_norm(call: Call) -> Converted:
+def _rms_norm(call: OnnxCall) -> Converted:
     x, scale = call[0], call[1]
     wide = _widest(x, scale)
     axis, epsilon = call.attr("axis", -1), call.attr("epsilon", 1e-5)
@@ -87,16 +87,16 @@ def _rms_norm(call: Call) -> Converted:
     return cast(y, scale.tensor.dtype)
 
 
-def _lp_norm(call: Call) -> Converted:
+def _lp_norm(call: OnnxCall) -> Converted:
     return normalization.lp_normalize(call[0], axis=call.attr("axis", -1), p=call.attr("p", 2))
 
 
-def _mean_variance_norm(call: Call) -> Converted:
+def _mean_variance_norm(call: OnnxCall) -> Converted:
     axes = tuple(call.attr("axes", (0, 2, 3)))
     return normalization.mean_variance_norm(call[0], axes=axes)
 
 
-def _local_response_norm(call: Call) -> Converted:
+def _local_response_norm(call: OnnxCall) -> Converted:
     return channels.local_response_norm(
         call[0],
         window=call.needed("size"),
@@ -106,7 +106,7 @@ def _local_response_norm(call: Call) -> Converted:
     )
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "BatchNormalization": _batch_norm,
     "InstanceNormalization": _instance_norm,
     "GroupNormalization": _group_norm,

@@ -10,20 +10,20 @@ from fusewire.dtypes import int64
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import unbacked
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.families.windows import Sliding, listed, pairs
-from fusewire.onnx.read.pieces import cast, counted, is_told, length
+from fusewire.onnx.ops.reading import cast, counted, is_told, length
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
+from fusewire.onnx.read.families.windows import WindowAttrs, listed, pairs
 from fusewire.ops import dynamic, logic, movement, patches, reduction, scatter
 from fusewire.ops.elementwise import add, floor_divide, multiply, remainder, subtract
 from fusewire.ops.shape import shape_of
 from fusewire.ops.slicing import slice_axis
 
 
-def _col2im(call: Call) -> Converted:
+def _col2im(call: OnnxCall) -> Converted:
     x, asked, block = call[0], call[1], call[2]
     rank = length(asked, "image_shape")
     strides, dilations = (listed(call, name, rank, 1) for name in ("strides", "dilations"))
-    at = Sliding(strides, dilations, pairs(call, rank))
+    at = WindowAttrs(strides, dilations, pairs(call, rank))
     spatial, window = call.dims(asked), call.ints(block)
     if spatial is not None and window is not None:
         found = patches.fold(x, spatial=spatial, window=window, **at.attrs)
@@ -36,7 +36,7 @@ def _element(vector: Value, axis: int) -> Value:
     return movement.reshape(slice_axis(vector, 0, np.s_[axis : axis + 1]), shape=())
 
 
-def _placed(x: Value, asked: Value, block: Value, at: Sliding) -> Value:
+def _placed(x: Value, asked: Value, block: Value, at: WindowAttrs) -> Value:
     """Add each element up at its place in the image."""
     batch, rows, columns = x.tensor.shape
     cells, total = reduction.reduce_prod(block), reduction.reduce_prod(asked)
@@ -66,7 +66,7 @@ def _column(x: Value) -> Value:
     return movement.expand_dims(counted(x, 1), axes=(1,))
 
 
-def _targets(x: Value, asked: Value, block: Value, at: Sliding) -> tuple[Value, Value]:
+def _targets(x: Value, asked: Value, block: Value, at: WindowAttrs) -> tuple[Value, Value]:
     """Find for each row and column where it belongs in a plane, and whether that is inside."""
     offset, place = remainder(_column(x), reduction.reduce_prod(block)), counted(x, 2)
     index: Value | None = None
@@ -90,4 +90,4 @@ def _targets(x: Value, asked: Value, block: Value, at: Sliding) -> tuple[Value, 
     return index, inside
 
 
-TABLE: Mapping[str, Convert] = {"Col2Im": _col2im}
+TABLE: Mapping[str, Read] = {"Col2Im": _col2im}

@@ -9,8 +9,8 @@ import numpy as np
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import unbacked
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.families.windows import Sliding, listed, pairs, sliding
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
+from fusewire.onnx.read.families.windows import WindowAttrs, listed, pairs, sliding
 from fusewire.ops import (
     creation,
     dynamic,
@@ -23,7 +23,7 @@ from fusewire.ops import (
 from fusewire.ops.shape import shape_of
 
 
-def _window(call: Call) -> tuple[tuple[int, ...], Sliding]:
+def _window(call: OnnxCall) -> tuple[tuple[int, ...], WindowAttrs]:
     sizes = tuple(int(n) for n in call.needed("kernel_shape"))
     return sizes, sliding(call, call[0].tensor.shape[2:], sizes)
 
@@ -33,7 +33,7 @@ def _lowest(x: Value) -> Value:
     return constant(np.array(-np.inf if of.is_float else of.range[0], of.numpy))
 
 
-def _max_pool(call: Call) -> Converted:
+def _max_pool(call: OnnxCall) -> Converted:
     sizes, at = _window(call)
     attrs = {"window": sizes, "ceil": call.flag("ceil_mode"), **at.attrs}
     if not call.wants(1):
@@ -47,7 +47,7 @@ def _max_pool(call: Call) -> Converted:
     return pooling.max_pool_with_indices(call[0], column_major=column_major, **attrs)
 
 
-def _average_pool(call: Call) -> Converted:
+def _average_pool(call: OnnxCall) -> Converted:
     x, (sizes, at) = call[0], _window(call)
     counted = call.flag("count_include_pad")
     attrs = {"window": sizes, "ceil": call.flag("ceil_mode"), **at.attrs}
@@ -59,13 +59,13 @@ def _average_pool(call: Call) -> Converted:
     return elementwise.divide(total, count)
 
 
-def _lp_pool(call: Call) -> Converted:
+def _lp_pool(call: OnnxCall) -> Converted:
     sizes, at = _window(call)
     attrs = {"window": sizes, "ceil": call.flag("ceil_mode"), **at.attrs}
     return pooling.lp_pool(at.around(call[0]), p=float(call.attr("p", 2)), **attrs)
 
 
-def _global_lp_pool(call: Call) -> Converted:
+def _global_lp_pool(call: OnnxCall) -> Converted:
     x, p = call[0], float(call.attr("p", 2))
     axes = tuple(range(2, x.tensor.rank))
     if p in (1.0, 2.0):
@@ -75,7 +75,7 @@ def _global_lp_pool(call: Call) -> Converted:
     return elementwise.power(reduction.reduce_sum(powers, axes=axes, keepdims=True), 1.0 / p)
 
 
-def _max_unpool(call: Call) -> Converted:
+def _max_unpool(call: OnnxCall) -> Converted:
     x, indices = call[0], call[1]
     sizes = [int(n) for n in call.needed("kernel_shape")]
     rank = len(sizes)
@@ -96,7 +96,7 @@ def _max_unpool(call: Call) -> Converted:
     return dynamic.dynamic_pad(y, sides, dims=tuple(unbacked() for _ in shape))
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "LpPool": _lp_pool,

@@ -7,9 +7,9 @@ from typing import Any
 
 from fusewire.dtypes import DType, float32, int32, uint8
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.onnx.read.families.convolution import window_of
-from fusewire.onnx.read.pieces import cast
 from fusewire.ops import conversion, elementwise, movement, quantization, quantized
 
 
@@ -18,7 +18,7 @@ def single(x: Value) -> Value:
     return movement.reshape(x, shape=()) if x.tensor.shape == (1,) else x
 
 
-def _zero(call: Call, position: int, of: DType) -> Value | None:
+def _zero(call: OnnxCall, position: int, of: DType) -> Value | None:
     """Give a zero point, unless it is 0 for codes that are floats."""
     zero = call.get(position)
     if zero is None or of.is_integer:
@@ -27,7 +27,7 @@ def _zero(call: Call, position: int, of: DType) -> Value | None:
     return None if known is not None and not known.astype("float32").any() else single(zero)
 
 
-def _place(call: Call, x: Value, scale: Value) -> dict[str, Any]:
+def _place(call: OnnxCall, x: Value, scale: Value) -> dict[str, Any]:
     """Tell what each scale is for: the tensor, an index of an axis, or a block of an axis."""
     if scale.tensor.rank == 0:
         return {"axis": None, "block": None}
@@ -35,7 +35,7 @@ def _place(call: Call, x: Value, scale: Value) -> dict[str, Any]:
     return {"axis": axis, "block": call.attr("block_size", 0) or None}
 
 
-def _quantize(call: Call) -> Converted:
+def _quantize(call: OnnxCall) -> Converted:
     x, scale = call[0], single(call[1])
     zero = call.get(2)
     of = call.dtype("output_dtype", uint8) if call.attr("output_dtype") else uint8
@@ -58,7 +58,7 @@ def _quantize(call: Call) -> Converted:
     return conversion.cast(found, dtype=of, saturate=call.flag("saturate", 1))
 
 
-def _dequantize(call: Call) -> Converted:
+def _dequantize(call: OnnxCall) -> Converted:
     x, scale = call[0], single(call[1])
     to = scale.tensor.dtype
     to = float32 if to.is_narrow else to
@@ -72,7 +72,7 @@ def _dequantize(call: Call) -> Converted:
     return elementwise.multiply(elementwise.subtract(cast(x, to), moved), spread)
 
 
-def _dynamic_quantize(call: Call) -> Converted:
+def _dynamic_quantize(call: OnnxCall) -> Converted:
     return quantization.dynamic_quantize(call[0])
 
 
@@ -80,28 +80,28 @@ def _optional(x: Value | None) -> Value | None:
     return None if x is None else single(x)
 
 
-def _matmul_integer(call: Call) -> Converted:
+def _matmul_integer(call: OnnxCall) -> Converted:
     zeros = [_optional(call.get(i)) for i in (2, 3)]
     return quantized.matmul_integer(call[0], call[1], *zeros)
 
 
-def _conv_integer(call: Call) -> Converted:
+def _conv_integer(call: OnnxCall) -> Converted:
     x_zero, w_zero = (_optional(call.get(i)) for i in (2, 3))
     x, attrs = window_of(call, call[0], call[1], x_zero)
     return quantized.conv_integer(x, call[1], x_zero, w_zero, **attrs)
 
 
-def _qlinear_matmul(call: Call) -> Converted:
+def _qlinear_matmul(call: OnnxCall) -> Converted:
     return quantized.qlinear_matmul(*(single(x) for x in call.rest))
 
 
-def _qlinear_conv(call: Call) -> Converted:
+def _qlinear_conv(call: OnnxCall) -> Converted:
     x, x_scale, x_zero, w, *rest = (single(call[i]) for i in range(8))
     x, attrs = window_of(call, x, w, x_zero)
     return quantized.qlinear_conv(x, x_scale, x_zero, w, *rest, call.get(8), **attrs)
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "QuantizeLinear": _quantize,
     "DequantizeLinear": _dequantize,
     "com.microsoft:QuantizeLinear": _quantize,

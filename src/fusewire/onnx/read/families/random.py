@@ -13,14 +13,14 @@ import numpy as np
 from fusewire.dtypes import bool_, float32, int32
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast, scalar
+from fusewire.onnx.ops.reading import cast, scalar
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import creation, draws, elementwise, logic, random
 
 _DEFAULT_SEED = 0x66757365
 
 
-def _key(call: Call) -> Value:
+def _key(call: OnnxCall) -> Value:
     seed = call.attr("seed")
     if seed is None:
         words = (_DEFAULT_SEED, zlib.crc32(call.importer.fresh("key").encode()))
@@ -29,7 +29,7 @@ def _key(call: Call) -> Value:
     return constant(np.array(words, np.uint32))
 
 
-def _uniform(call: Call) -> Converted:
+def _uniform(call: OnnxCall) -> Converted:
     return random.random_uniform(
         _key(call),
         shape=tuple(call.needed("shape")),
@@ -39,7 +39,7 @@ def _uniform(call: Call) -> Converted:
     )
 
 
-def _normal(call: Call) -> Converted:
+def _normal(call: OnnxCall) -> Converted:
     return random.random_normal(
         _key(call),
         shape=tuple(call.needed("shape")),
@@ -49,7 +49,7 @@ def _normal(call: Call) -> Converted:
     )
 
 
-def _uniform_like(call: Call) -> Converted:
+def _uniform_like(call: OnnxCall) -> Converted:
     return draws.random_uniform_like(
         call[0],
         _key(call),
@@ -59,7 +59,7 @@ def _uniform_like(call: Call) -> Converted:
     )
 
 
-def _normal_like(call: Call) -> Converted:
+def _normal_like(call: OnnxCall) -> Converted:
     return draws.random_normal_like(
         call[0],
         _key(call),
@@ -69,17 +69,17 @@ def _normal_like(call: Call) -> Converted:
     )
 
 
-def _bernoulli(call: Call) -> Converted:
+def _bernoulli(call: OnnxCall) -> Converted:
     found = draws.bernoulli(call[0], _key(call))
     return cast(found, call.dtype("dtype", call[0].tensor.dtype))
 
 
-def _multinomial(call: Call) -> Converted:
+def _multinomial(call: OnnxCall) -> Converted:
     found = draws.multinomial(call[0], _key(call), samples=call.attr("sample_size", 1))
     return cast(found, call.dtype("dtype", int32))
 
 
-def _dropout(call: Call) -> Converted:
+def _dropout(call: OnnxCall) -> Converted:
     x, training = call[0], scalar(call.get(2)) if call.opset >= 12 else None
     known = call.ints(training)
     if training is None or (known is not None and not known[0]):
@@ -96,7 +96,7 @@ def _dropout(call: Call) -> Converted:
     return [logic.where(training, dropped, x), mask]
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "RandomUniform": _uniform,
     "RandomNormal": _normal,
     "RandomUniformLike": _uniform_like,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import movement, recurrent
 from fusewire.ops.declare import Op
 from fusewire.ops.recurrent import DIRECTIONS
@@ -28,7 +28,7 @@ ACTIVATIONS: Mapping[str, tuple[str, tuple[float, ...]]] = {
 }
 
 
-def activations(call: Call, default: Sequence[str]) -> tuple[Any, ...]:
+def activations(call: OnnxCall, default: Sequence[str]) -> tuple[Any, ...]:
     """Spell activations; alphas and betas are listed for those that take some, in order."""
     alphas, betas = (list(call.attr(f"activation_{n}", ())) for n in ("alpha", "beta"))
     found = []
@@ -42,7 +42,7 @@ def activations(call: Call, default: Sequence[str]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def direction(call: Call) -> str:
+def direction(call: OnnxCall) -> str:
     """Read the direction."""
     found: str = call.attr("direction", "forward").lower()
     if found not in DIRECTIONS:
@@ -50,7 +50,7 @@ def direction(call: Call) -> str:
     return found
 
 
-def settings(call: Call, default: Sequence[str]) -> dict[str, Any]:
+def settings(call: OnnxCall, default: Sequence[str]) -> dict[str, Any]:
     """Read the attributes that all layers share."""
     told = direction(call)
     # Files list activations of the other direction as well when there is none.
@@ -67,7 +67,7 @@ def _swapped(x: Value | None, *perm: int) -> Value | None:
 
 
 def run(
-    call: Call,
+    call: OnnxCall,
     op: Op[tuple[Value, ...]],
     operands: Sequence[Value | None],
     states: int,
@@ -87,10 +87,10 @@ def run(
 
 def _layer(
     op: Op[tuple[Value, ...]], default: str, operands: int, states: int, *flags: str
-) -> Convert:
+) -> Read:
     """Make the converter of a layer; before opset 14 there was no layout."""
 
-    def convert(call: Call) -> Converted:
+    def convert(call: OnnxCall) -> Converted:
         given = [call.get(i) for i in range(operands)]
         attrs = settings(call, default.split()) | {flag: call.flag(flag) for flag in flags}
         return run(call, op, given, states, **attrs)
@@ -98,7 +98,7 @@ def _layer(
     return convert
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "RNN": _layer(recurrent.rnn, "tanh", 6, 1),
     "LSTM": _layer(recurrent.lstm, "sigmoid tanh tanh", 8, 2, "input_forget"),
     "GRU": _layer(recurrent.gru, "sigmoid tanh", 6, 1, "linear_before_reset"),

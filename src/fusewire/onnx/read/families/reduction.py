@@ -8,9 +8,9 @@ from typing import Any
 
 from fusewire import dtypes
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.ops.reading import by_axis, cast, chosen, length, scalar
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.onnx.read.families.movement import listed, without_axes
-from fusewire.onnx.read.pieces import by_axis, cast, chosen, length, scalar
 from fusewire.ops import cumulative, elementwise, logic, reduction
 from fusewire.ops.declare import Op
 
@@ -30,7 +30,7 @@ class _Reduction:
     as_floats: bool = False
     moved: int = 18
 
-    def __call__(self, call: Call) -> Converted:
+    def __call__(self, call: OnnxCall) -> Converted:
         x, axes = call[0], listed(call, "axes", 1, self.moved)
         of, keepdims = x.tensor.dtype, call.flag("keepdims", 1)
         wide = cast(x, dtypes.float64) if self.as_floats and of.is_integer else x
@@ -42,7 +42,7 @@ class _Reduction:
             return _whole_mean(x, known, keepdims)
         return cast(self.whole(wide, axes=known, keepdims=keepdims), of)
 
-    def _one_by_one(self, call: Call, x: Value, axes: Value, keepdims: bool) -> Value:
+    def _one_by_one(self, call: OnnxCall, x: Value, axes: Value, keepdims: bool) -> Value:
         """Reduce over axes that the run tells: over each of all axes, if it is among them."""
         rank = x.tensor.rank
         found = x if self.before is None else self.before(x)
@@ -67,7 +67,7 @@ def _whole_mean(x: Value, axes: tuple[int, ...] | None, keepdims: bool) -> Value
     return cast(elementwise.truncate_divide(total, terms), x.tensor.dtype)
 
 
-def _position(op: Op[Any]) -> Convert:
+def _position(op: Op[Any]) -> Read:
     return lambda call: op(
         call[0],
         axis=call.attr("axis", 0),
@@ -76,8 +76,8 @@ def _position(op: Op[Any]) -> Convert:
     )
 
 
-def _running(op: Op[Value]) -> Convert:
-    def convert(call: Call) -> Converted:
+def _running(op: Op[Value]) -> Read:
+    def convert(call: OnnxCall) -> Converted:
         flags = {name: call.flag(name) for name in ("exclusive", "reverse")}
         if call[1].tensor.size != 1:
             call.refuse(f"the axis must be one number, found {call[1].type}.")
@@ -90,7 +90,7 @@ def _running(op: Op[Value]) -> Convert:
     return convert
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "ReduceSum": _Reduction(reduction.reduce_sum, reduction.reduce_sum, moved=13),
     "ReduceProd": _Reduction(reduction.reduce_prod, reduction.reduce_prod),
     "ReduceMax": _Reduction(reduction.reduce_max, reduction.reduce_max),

@@ -12,8 +12,8 @@ from fusewire.dtypes import float32, int64
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, floordiv
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast, is_told, named, with_sizes
+from fusewire.onnx.ops.reading import cast, is_told, named, with_sizes
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import elementwise, movement, reduction, resampling
 from fusewire.ops.shape import shape_of
 from fusewire.ops.slicing import slice_axis
@@ -39,14 +39,14 @@ _HALF_FURTHER = {"floor": "half_up", "round_prefer_floor": "ceil"}
 _EXACT = 256
 
 
-def _chosen(call: Call, name: str, default: str, table: Mapping[str, str]) -> str:
+def _chosen(call: OnnxCall, name: str, default: str, table: Mapping[str, str]) -> str:
     found = call.attr(name, default)
     if found not in table:
         call.refuse(f"{name} is one of {', '.join(table)}; found {found!r}.")
     return table[found]
 
 
-def _settings(call: Call) -> dict[str, Any]:
+def _settings(call: OnnxCall) -> dict[str, Any]:
     """Read what resizing needs beside sizes; before opset 11 there was only the mode."""
     mode = _chosen(call, "mode", "nearest", MODES)
     if call.opset < 11 or call.op == "Upsample":
@@ -67,7 +67,7 @@ def _settings(call: Call) -> dict[str, Any]:
     }
 
 
-def _given(call: Call, position: int) -> Value | None:
+def _given(call: OnnxCall, position: int) -> Value | None:
     """Give an operand, unless it is absent or empty, which means the same."""
     found = call.get(position)
     return None if found is None or found.tensor.size == 0 else found
@@ -118,7 +118,7 @@ def _by_scales(x: Value, roi: Value | None, scales: Sequence[float], **attrs: An
     return found if is_told(found, x, roi) else None
 
 
-def _resized(call: Call, x: Value, roi: Value | None, scales: Value, **attrs: Any) -> Value:
+def _resized(call: OnnxCall, x: Value, roi: Value | None, scales: Value, **attrs: Any) -> Value:
     """Resize by scales, which may be known or not."""
     known = call.array(scales)
     if known is not None:
@@ -132,19 +132,19 @@ def _resized(call: Call, x: Value, roi: Value | None, scales: Value, **attrs: An
     )[0]
 
 
-def _axes(call: Call, x: Value) -> list[int]:
+def _axes(call: OnnxCall, x: Value) -> list[int]:
     rank = x.tensor.rank
     return [axis % rank for axis in call.attr("axes", range(rank))]
 
 
-def _open(x: Value, call: Call) -> tuple[Dim, ...]:
+def _open(x: Value, call: OnnxCall) -> tuple[Dim, ...]:
     """Name the sizes of axes that are resized."""
     axes = _axes(call, x)
     return named([None if i in axes else dim for i, dim in enumerate(x.tensor.shape)])
 
 
 def _to_sizes(
-    call: Call, x: Value, roi: Value | None, sizes: Value, axes: Sequence[int], **attrs: Any
+    call: OnnxCall, x: Value, roi: Value | None, sizes: Value, axes: Sequence[int], **attrs: Any
 ) -> Value:
     """Resize to sizes, or as near as keeps the ratio of the axes."""
     policy = call.attr("keep_aspect_ratio_policy", "stretch")
@@ -173,7 +173,7 @@ def _to_sizes(
     )[0]
 
 
-def _resize(call: Call) -> Converted:
+def _resize(call: OnnxCall) -> Converted:
     x, attrs = call[0], _settings(call)
     of = x.tensor.dtype
     computes = attrs["mode"] != "nearest" and not of.is_float
@@ -194,7 +194,7 @@ def _resize(call: Call) -> Converted:
     return cast(_to_sizes(call, x, roi, sizes, axes, **attrs), of)
 
 
-def _before_11(call: Call, x: Value, scales: Value, **attrs: Any) -> Value:
+def _before_11(call: OnnxCall, x: Value, scales: Value, **attrs: Any) -> Value:
     """Resize as engines do where no standard says how: shrinking looks up, growing looks down."""
     known = call.array(scales)
     if attrs["mode"] != "nearest" or (known is not None and (known >= 1.0).all()):
@@ -206,7 +206,7 @@ def _before_11(call: Call, x: Value, scales: Value, **attrs: Any) -> Value:
     return _resized(call, x, None, grown, **attrs)
 
 
-def _upsample(call: Call) -> Converted:
+def _upsample(call: OnnxCall) -> Converted:
     x, attrs = call[0], _settings(call)
     if call.opset >= 9:
         scales = call[1]
@@ -218,4 +218,4 @@ def _upsample(call: Call) -> Converted:
     return _resized(call, x, None, scales, **attrs)
 
 
-TABLE: Mapping[str, Convert] = {"Resize": _resize, "Upsample": _upsample}
+TABLE: Mapping[str, Read] = {"Resize": _resize, "Upsample": _upsample}

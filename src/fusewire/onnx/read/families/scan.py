@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fusewire.ir.graph import Value, order
-from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.ir.graph import Value
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.onnx.read.families.control import controlled, settled_body
-from fusewire.onnx.read.scope import Body, Scope
 from fusewire.ops import control, movement, slicing
 
 
-def _scan(call: Call) -> Converted:
+def _scan(call: OnnxCall) -> Converted:
     if call.opset < 9:
         return _batched(call)
     operands = list(call.rest)
@@ -30,7 +29,7 @@ def _scan(call: Call) -> Converted:
     return found
 
 
-def _batched(call: Call) -> Converted:
+def _batched(call: OnnxCall) -> Converted:
     """Scan the second axis, for each element of the first."""
     if call.get(0) is not None:
         call.refuse("sequence_lens of opset 8 are not read. Convert the model to opset 9.")
@@ -41,15 +40,15 @@ def _batched(call: Call) -> Converted:
     given = list(rows)
     for i, direction in enumerate(call.attr("directions", (0,) * scans), carries):
         given[i] = _moved(given[i], 0, 0, reverse=bool(direction))
-    inner = Scope(call.scope)
+    inner = call.scope.inner()
     outputs = call.importer.settle(_scanned(call, given, carries), inner, call.label)
-    body = Body("batch", rows, outputs, [node for node in order(outputs) if node in inner.nodes])
+    body = call.importer.collected("batch", rows, outputs, inner)
     return controlled(
         call, control.scan, [], operands, {"body": body}, carries=0, scans=len(operands)
     )
 
 
-def _scanned(call: Call, operands: Sequence[Value], carries: int) -> list[Value]:
+def _scanned(call: OnnxCall, operands: Sequence[Value], carries: int) -> list[Value]:
     """Make the node that scans the first axis."""
     taken = [v.tensor.with_shape(v.tensor.shape[1:]) for v in operands[carries:]]
     body = settled_body(call, [], [v.type for v in operands[:carries]], taken, 0)
@@ -72,4 +71,4 @@ def _moved(x: Value, source: int, target: int, *, reverse: bool) -> Value:
     return movement.transpose(x, perm=tuple(perm))
 
 
-TABLE: Mapping[str, Convert] = {"Scan": _scan}
+TABLE: Mapping[str, Read] = {"Scan": _scan}

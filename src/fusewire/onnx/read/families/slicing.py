@@ -11,9 +11,9 @@ from fusewire import dtypes
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, ceildiv, floordiv
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
+from fusewire.onnx.ops.reading import cast, known_dims, length, named, scalar, with_sizes
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.onnx.read.families.movement import listed
-from fusewire.onnx.read.pieces import cast, known_dims, length, named, scalar, with_sizes
 from fusewire.ops import cumulative, dynamic, elementwise, indexing, movement, scatter, slicing
 from fusewire.ops.inference import axes_of, axis_of
 from fusewire.ops.shape import shape_of
@@ -22,7 +22,7 @@ _LAST = 2**63 - 1
 _MODES = ("constant", "reflect", "edge", "wrap")
 
 
-def _slice(call: Call) -> Converted:
+def _slice(call: OnnxCall) -> Converted:
     x, rank = call[0], call[0].tensor.rank
     starts, ends = (listed(call, name, i, 10) for i, name in enumerate(("starts", "ends"), 1))
     axes, steps = listed(call, "axes", 3, 10), call.get(4)
@@ -46,7 +46,7 @@ def _spread(values: Value, axes: Value, rank: int, rest: int) -> Value:
     return scatter.scatter_elements(every, axes, cast(values, dtypes.int64), axis=0)
 
 
-def _pad(call: Call) -> Converted:
+def _pad(call: OnnxCall) -> Converted:
     x, rank = call[0], call[0].tensor.rank
     mode = call.attr("mode", "constant")
     if mode not in _MODES:
@@ -64,14 +64,14 @@ def _pad(call: Call) -> Converted:
     return padded(call, x, pads, value, mode)
 
 
-def _border(call: Call) -> Value | None:
+def _border(call: OnnxCall) -> Value | None:
     if call.opset >= 11:
         return scalar(call.get(2))
     return constant(np.array(call.attr("value", 0.0), call[0].tensor.dtype.numpy))
 
 
 def padded(
-    call: Call, x: Value, pads: Value, value: Value | None = None, mode: str = "constant"
+    call: OnnxCall, x: Value, pads: Value, value: Value | None = None, mode: str = "constant"
 ) -> Converted:
     """Pad by a list that may be known, in part or not at all, before the run."""
     rank = x.tensor.rank
@@ -84,7 +84,7 @@ def padded(
     return with_sizes(call, dynamic.dynamic_pad, [x, pads, value], named(dims), mode=mode)
 
 
-def _center_crop_pad(call: Call) -> Converted:
+def _center_crop_pad(call: OnnxCall) -> Converted:
     x, rank = call[0], call[0].tensor.rank
     axes = [axis_of(axis, rank) for axis in call.attr("axes", range(rank))]
     places = constant(np.array(axes, np.int64))
@@ -103,7 +103,7 @@ def _center_crop_pad(call: Call) -> Converted:
     return with_sizes(call, dynamic.dynamic_pad, [x, pads, None], dims)
 
 
-def _split(call: Call) -> Converted:
+def _split(call: OnnxCall) -> Converted:
     x = call[0]
     axis = axis_of(call.attr("axis", 0), x.tensor.rank)
     sizes = listed(call, "split", 1, 13) or call.get(1)
@@ -123,7 +123,7 @@ def _split(call: Call) -> Converted:
     return parts
 
 
-def _parts(call: Call, dim: Dim) -> Sequence[Dim]:
+def _parts(call: OnnxCall, dim: Dim) -> Sequence[Dim]:
     """Cut a size into equal parts; the last may be smaller where the number of them is said."""
     count = call.attr("num_outputs", len(call.outputs))
     if count != len(call.outputs):
@@ -139,7 +139,7 @@ def _parts(call: Call, dim: Dim) -> Sequence[Dim]:
     return [*([each] * (count - 1)), dim - each * (count - 1)]
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "Slice": _slice,
     "Pad": _pad,
     "CenterCropPad": _center_crop_pad,

@@ -11,15 +11,15 @@ from fusewire.errors import TypeRuleError
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, floordiv, unbacked
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast, chosen, counted, is_told, scalar
+from fusewire.onnx.ops.reading import cast, chosen, counted, is_told, scalar
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import creation, dynamic, elementwise, indexing, logic, movement, spectrum
 from fusewire.ops.declare import Op
 from fusewire.ops.inference import axis_of
 from fusewire.ops.shape import dim_of
 
 
-def _only(call: Call, value: Value | None) -> Dim | None:
+def _only(call: OnnxCall, value: Value | None) -> Dim | None:
     """Tell the one element of an operand, None when only the run can."""
     found = call.dims(value)
     return found[0] if found else None
@@ -35,7 +35,7 @@ def _cut(x: Value, size: Value, axis: int) -> Value:
     return dynamic.dynamic_pad(x, sides, dims=dims)
 
 
-def _dft(call: Call) -> Converted:
+def _dft(call: OnnxCall) -> Converted:
     x, size = call[0], scalar(call.get(1))
     size = None if size is None else cast(size, int64)
     told = call.get(2) if call.opset >= 20 else None
@@ -47,7 +47,7 @@ def _dft(call: Call) -> Converted:
     return _along_any(call, x, size, _number(told))
 
 
-def _along_any(call: Call, x: Value, size: Value | None, at: Value) -> Value:
+def _along_any(call: OnnxCall, x: Value, size: Value | None, at: Value) -> Value:
     """Transform the axis that the run tells: the first one that can be, unless it is another."""
     operands = [x] if size is None else [x, size]
     rank, found = x.tensor.rank, None
@@ -72,7 +72,7 @@ def _along_any(call: Call, x: Value, size: Value | None, at: Value) -> Value:
     return found
 
 
-def _along(call: Call, x: Value, size: Value | None, axis: int) -> Value:
+def _along(call: OnnxCall, x: Value, size: Value | None, axis: int) -> Value:
     """Transform an axis, cut or padded first where only the run tells the length."""
     attrs = {"inverse": call.flag("inverse"), "onesided": call.flag("onesided")}
     axis = axis_of(axis, x.tensor.rank)
@@ -91,7 +91,7 @@ def _along(call: Call, x: Value, size: Value | None, axis: int) -> Value:
     return spectrum.dft(_cut(x, size, axis), axis=axis, **attrs)
 
 
-def _stft(call: Call) -> Converted:
+def _stft(call: OnnxCall) -> Converted:
     signal, window, told = call[0], call.get(2), call.get(3)
     if signal.tensor.rank == 2:
         # Real signals without an axis of parts, which engines take.
@@ -127,10 +127,10 @@ def _number(x: Value) -> Value:
     return cast(found, int64)
 
 
-def _window(op: Op[Value], terms: tuple[float, ...]) -> Convert:
+def _window(op: Op[Value], terms: tuple[float, ...]) -> Read:
     """Make the converter of a window."""
 
-    def convert(call: Call) -> Converted:
+    def convert(call: OnnxCall) -> Converted:
         to, periodic = call.dtype("output_datatype", float32), call.flag("periodic", 1)
         size = _only(call, call[0])
         if size is not None:
@@ -147,7 +147,7 @@ def _window(op: Op[Value], terms: tuple[float, ...]) -> Convert:
     return convert
 
 
-def _mel_weight_matrix(call: Call) -> Converted:
+def _mel_weight_matrix(call: OnnxCall) -> Converted:
     counts = [_number(call[i]) for i in range(3)]
     edges = [scalar(call[i]) for i in (3, 4)]
     bins, length = (_only(call, call[i]) for i in (0, 1))
@@ -161,7 +161,7 @@ def _mel_weight_matrix(call: Call) -> Converted:
     )
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "DFT": _dft,
     "STFT": _stft,
     "HannWindow": _window(spectrum.hann_window, spectrum.WINDOWS["hann"]),

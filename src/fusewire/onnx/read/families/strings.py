@@ -12,8 +12,8 @@ from fusewire.dtypes import float32
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import dim_max
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast
+from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import elementwise, indexing, logic, movement, reduction, strings
 from fusewire.ops.slicing import slice_
 
@@ -21,14 +21,14 @@ from fusewire.ops.slicing import slice_
 _MOST_SKIPS, _MOST_PLACES = 1000, 2**24
 
 
-def _split(call: Call) -> Converted:
+def _split(call: OnnxCall) -> Converted:
     most = call.attr("maxsplit")
     return strings.string_split(
         call[0], delimiter=call.attr("delimiter") or None, most=-1 if most is None else most
     )
 
 
-def _normalize(call: Call) -> Converted:
+def _normalize(call: OnnxCall) -> Converted:
     return strings.string_normalize(
         call[0],
         case=call.attr("case_change_action", "NONE").lower(),
@@ -37,11 +37,11 @@ def _normalize(call: Call) -> Converted:
     )
 
 
-def _match(call: Call) -> Converted:
+def _match(call: OnnxCall) -> Converted:
     return strings.regex_full_match(call[0], pattern=call.needed("pattern"))
 
 
-def _tf_idf(call: Call) -> Converted:
+def _tf_idf(call: OnnxCall) -> Converted:
     """Count runs of items, which may skip some in between, and weigh the counts."""
     x, mode = call[0], call.needed("mode")
     indexes = np.array(call.needed("ngram_indexes"), np.int64)
@@ -75,7 +75,7 @@ def _tf_idf(call: Call) -> Converted:
     )
 
 
-def _pools(call: Call) -> list[np.ndarray[Any, Any]]:
+def _pools(call: OnnxCall) -> list[np.ndarray[Any, Any]]:
     """Give the known runs of one item, of two, and so on."""
     words = call.attr("pool_strings")
     held = np.array(call.needed("pool_int64s")) if words is None else np.array(words, object)
@@ -104,7 +104,7 @@ def _found(x: Value, pool: np.ndarray[Any, Any], size: int, step: int) -> Value:
     return reduction.reduce_sum(cast(equal, float32), axes=(rank - 1,))
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "StringConcat": lambda call: strings.string_concat(call[0], call[1]),
     "StringSplit": _split,
     "StringNormalizer": _normalize,

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast, scalar
+from fusewire.onnx.ops.reading import cast, scalar
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import logic
 from fusewire.ops.elementwise import add, divide, multiply, power, sqrt, square, subtract
 
 # Makes the new x and its new states of the rate, the count of steps, x, its gradient, its states.
-Step = Callable[[Call, Value, Value, Sequence[Value]], list[Value]]
+_Update = Callable[[OnnxCall, Value, Value, Sequence[Value]], list[Value]]
 
 
-def _regularized(call: Call, x: Value, gradient: Value) -> Value:
+def _regularized(call: OnnxCall, x: Value, gradient: Value) -> Value:
     factor = call.attr("norm_coefficient", 0.0)
     return add(multiply(x, factor), gradient)
 
 
-def _adagrad(call: Call, rate: Value, count: Value, of: Sequence[Value]) -> list[Value]:
+def _adagrad(call: OnnxCall, rate: Value, count: Value, of: Sequence[Value]) -> list[Value]:
     x, gradient, squares = of
     rate = divide(rate, add(multiply(count, call.attr("decay_factor", 0.0)), 1.0))
     slope = _regularized(call, x, gradient)
@@ -28,7 +28,7 @@ def _adagrad(call: Call, rate: Value, count: Value, of: Sequence[Value]) -> list
     return [subtract(x, divide(multiply(rate, slope), root)), squares]
 
 
-def _adam(call: Call, rate: Value, count: Value, of: Sequence[Value]) -> list[Value]:
+def _adam(call: OnnxCall, rate: Value, count: Value, of: Sequence[Value]) -> list[Value]:
     x, gradient, mean, squares = of
     alpha, beta = call.attr("alpha", 0.9), call.attr("beta", 0.999)
     slope = _regularized(call, x, gradient)
@@ -46,7 +46,7 @@ def _constant(like: Value, number: float) -> Value:
     return add(multiply(like, 0.0), number)
 
 
-def _momentum(call: Call, rate: Value, count: Value, of: Sequence[Value]) -> list[Value]:
+def _momentum(call: OnnxCall, rate: Value, count: Value, of: Sequence[Value]) -> list[Value]:
     x, gradient, speed = of
     alpha, mode = call.needed("alpha"), call.needed("mode")
     slope = _regularized(call, x, gradient)
@@ -56,10 +56,10 @@ def _momentum(call: Call, rate: Value, count: Value, of: Sequence[Value]) -> lis
     return [subtract(x, multiply(way, rate)), speed]
 
 
-def _optimizer(step: Step, states: int) -> Convert:
+def _optimizer(step: _Update, states: int) -> Read:
     """Make the converter of an optimizer that keeps so many states beside x and its gradient."""
 
-    def convert(call: Call) -> Converted:
+    def convert(call: OnnxCall) -> Converted:
         rate, count, *rest = call.rest
         tensors = len(rest) // (states + 2)
         made = []
@@ -72,7 +72,7 @@ def _optimizer(step: Step, states: int) -> Convert:
     return convert
 
 
-TABLE: Mapping[str, Convert] = {
+TABLE: Mapping[str, Read] = {
     "ai.onnx.preview.training:Adagrad": _optimizer(_adagrad, 1),
     "ai.onnx.preview.training:Adam": _optimizer(_adam, 2),
     "ai.onnx.preview.training:Momentum": _optimizer(_momentum, 1),

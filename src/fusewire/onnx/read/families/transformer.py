@@ -12,8 +12,8 @@ from fusewire.dtypes import DType, bool_, int64
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, floordiv, is_equal
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call, Convert, Converted
-from fusewire.onnx.read.pieces import cast, counted
+from fusewire.onnx.ops.reading import cast, counted
+from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import elementwise, indexing, logic, movement, slicing, transformer
 from fusewire.ops.shape import dim_of
 
@@ -65,7 +65,7 @@ def _combined(mask: Value | None, seen: Value) -> Value:
     return logic.where(seen, mask, -math.inf)
 
 
-def _attention(call: Call) -> Converted:
+def _attention(call: OnnxCall) -> Converted:
     q, k, v = call[0], call[1], call[2]
     is_flat = q.tensor.rank == 3
     if is_flat:
@@ -89,7 +89,7 @@ def _attention(call: Call) -> Converted:
     return [y, k, v, _shown(call, q, k, mask, attrs) if call.wants(3) else None]
 
 
-def _settings(call: Call, offset: Dim) -> dict[str, Any]:
+def _settings(call: OnnxCall, offset: Dim) -> dict[str, Any]:
     windows = (call.attr(f"{side}_window_size", -1) for side in ("left", "right"))
     left, right = (None if size < 0 else size for size in windows)
     precision: DType | None = None
@@ -106,7 +106,7 @@ def _settings(call: Call, offset: Dim) -> dict[str, Any]:
     }
 
 
-def _shown(call: Call, q: Value, k: Value, mask: Value | None, attrs: dict[str, Any]) -> Value:
+def _shown(call: OnnxCall, q: Value, k: Value, mask: Value | None, attrs: dict[str, Any]) -> Value:
     """Give what attention computes on its way, for files that want to see it."""
     mode = call.attr("qk_matmul_output_mode", 0)
     if mode not in range(4):
@@ -114,7 +114,7 @@ def _shown(call: Call, q: Value, k: Value, mask: Value | None, attrs: dict[str, 
     return transformer.attention_stages(q, k, mask, **attrs)[mode]
 
 
-def _rotary(call: Call) -> Converted:
+def _rotary(call: OnnxCall) -> Converted:
     x, cos, sin, places = call[0], call[1], call[2], call.get(3)
     if places is not None:
         cos, sin = (indexing.gather(table, places, axis=0) for table in (cos, sin))
@@ -136,4 +136,4 @@ def _rotary(call: Call) -> Converted:
     return movement.reshape(y, shape=x.tensor.shape) if x.tensor.rank == 3 else y
 
 
-TABLE: Mapping[str, Convert] = {"Attention": _attention, "RotaryEmbedding": _rotary}
+TABLE: Mapping[str, Read] = {"Attention": _attention, "RotaryEmbedding": _rotary}

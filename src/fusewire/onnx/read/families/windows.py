@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 from fusewire.ir.dims import Dim, ceildiv, dim_max, floordiv
 from fusewire.ir.graph import Value
-from fusewire.onnx.read.call import Call
+from fusewire.onnx.read.call import OnnxCall
 from fusewire.ops import slicing
 
 Sides = tuple[tuple[Dim, Dim], ...]
 
 
-class Sliding(NamedTuple):
+class WindowAttrs(NamedTuple):
     """Attributes of a window over spatial axes; a side of the padding may be a size."""
 
     strides: tuple[int, ...]
@@ -39,7 +39,7 @@ class Sliding(NamedTuple):
         return slicing.pad(x, fill, padding=((0, 0), (0, 0), *self.padding))
 
 
-def listed(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
+def listed(call: OnnxCall, name: str, rank: int, default: int) -> tuple[int, ...]:
     """Read an attribute that has one number an axis."""
     found = tuple(call.attr(name) or (default,) * rank)
     if len(found) != rank:
@@ -47,32 +47,32 @@ def listed(call: Call, name: str, rank: int, default: int) -> tuple[int, ...]:
     return found
 
 
-def pairs(call: Call, rank: int) -> tuple[tuple[int, int], ...]:
+def pairs(call: OnnxCall, rank: int) -> tuple[tuple[int, int], ...]:
     """Read ``pads``: all that is put before the axes, then all that is put after them."""
     pads = listed(call, "pads", 2 * rank, 0)
     return tuple(zip(pads[:rank], pads[rank:], strict=True))
 
 
-def sliding(call: Call, spatial: Sequence[Dim], sizes: Sequence[Dim]) -> Sliding:
+def sliding(call: OnnxCall, spatial: Sequence[Dim], sizes: Sequence[Dim]) -> WindowAttrs:
     """Read how a window of these sizes slides over these axes."""
     rank = len(sizes)
     strides = listed(call, "strides", rank, 1)
     dilations = listed(call, "dilations", rank, 1)
     mode = call.attr("auto_pad", "NOTSET")
     if mode in ("NOTSET", ""):
-        return Sliding(strides, dilations, pairs(call, rank))
+        return WindowAttrs(strides, dilations, pairs(call, rank))
     if mode == "VALID":
-        return Sliding(strides, dilations, ((0, 0),) * rank)
+        return WindowAttrs(strides, dilations, ((0, 0),) * rank)
     require_same(call, mode)
     padding: list[tuple[Dim, Dim]] = []
     for dim, size, stride, dilation in zip(spatial, sizes, strides, dilations, strict=True):
         # As many places as strides fit, so that with stride 1 the size stays.
         missing = (ceildiv(dim, stride) - 1) * stride + (size - 1) * dilation + 1 - dim
         padding.append(shared(dim_max(missing, 0), mode))
-    return Sliding(strides, dilations, tuple(padding))
+    return WindowAttrs(strides, dilations, tuple(padding))
 
 
-def require_same(call: Call, mode: str) -> None:
+def require_same(call: OnnxCall, mode: str) -> None:
     """Refuse an auto_pad that ONNX does not have."""
     if mode not in ("SAME_UPPER", "SAME_LOWER"):
         call.refuse(f"auto_pad is NOTSET, VALID, SAME_UPPER or SAME_LOWER, found {mode!r}.")
@@ -84,7 +84,7 @@ def shared(total: Dim, mode: str) -> tuple[Dim, Dim]:
     return (less, total - less) if mode == "SAME_UPPER" else (total - less, less)
 
 
-def kernel(call: Call, w: Value) -> tuple[Dim, ...]:
+def kernel(call: OnnxCall, w: Value) -> tuple[Dim, ...]:
     """Give the size of a window, which filters tell."""
     found, sizes = call.attr("kernel_shape"), w.tensor.shape[2:]
     if found is not None and len(found) != len(sizes):

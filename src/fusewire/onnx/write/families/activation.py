@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import operand, plain, with_attrs
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import operand, plain, with_attrs
 from fusewire.onnx.write.model import Ref
 
 

@@ -6,8 +6,7 @@ import math
 
 from fusewire.dtypes import bool_
 from fusewire.ir.graph import Node
-from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import (
+from fusewire.onnx.ops.writing import (
     choose,
     compare,
     larger,
@@ -16,6 +15,7 @@ from fusewire.onnx.write.families.pieces import (
     plain,
     smaller,
 )
+from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.model import Ref
 
 

@@ -11,8 +11,7 @@ from fusewire.dtypes import DType, bool_, uint64
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
 from fusewire.onnx.elements import element_of
-from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import (
+from fusewire.onnx.ops.writing import (
     attrs_of,
     choose,
     compare,
@@ -20,6 +19,7 @@ from fusewire.onnx.write.families.pieces import (
     number,
     plain,
 )
+from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.model import Ref, Write
 
 _UNSIGNED = {d.bits: d for d in dtypes.UNSIGNED}

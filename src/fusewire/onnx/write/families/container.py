@@ -8,8 +8,8 @@ from fusewire.dtypes import int64
 from fusewire.ir.graph import Node
 from fusewire.ir.types import tensor_of
 from fusewire.onnx.elements import element_of
+from fusewire.onnx.ops.writing import attrs_of, indices
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import attrs_of, indices
 from fusewire.onnx.write.model import OnnxAttr, Ref, Write
 
 

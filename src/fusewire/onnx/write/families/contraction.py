@@ -7,8 +7,8 @@ from typing import TypeAlias
 from fusewire.errors import FormatError
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import attrs_of, number, operand, plain
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import attrs_of, number, operand, plain
 from fusewire.onnx.write.model import Ref
 from fusewire.ops.inference import axis_of
 

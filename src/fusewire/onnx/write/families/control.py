@@ -10,9 +10,9 @@ import numpy as np
 from fusewire.dtypes import bool_, int64
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType, tensor_of
+from fusewire.onnx.ops.writing import attrs_of, either, operand
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import attrs_of, either, operand
-from fusewire.onnx.write.model import Body, Port, Ref, Step
+from fusewire.onnx.write.model import OnnxBody, OnnxStep, Port, Ref
 
 _FLAG, _INDEX = TensorType(bool_, ()), TensorType(int64, ())
 
@@ -36,7 +36,7 @@ def cond(e: Emitter, node: Node, predicate: Ref, *operands: Ref) -> list[Ref]:
         graph = node.attrs[ours]
         assert isinstance(graph, Graph)
         outputs, steps = e.run(graph, operands)
-        branches[theirs] = Body(graph.name, [], _ports(outputs, graph.outputs), steps)
+        branches[theirs] = OnnxBody(graph.name, [], _ports(outputs, graph.outputs), steps)
     return e.raw("If", [predicate], _made(node), branches)
 
 
@@ -59,11 +59,11 @@ def while_(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
 
 
 def _loop_body(
-    e: Emitter, name: str, goes: Ref, inputs: list[Port], outputs: list[Port], steps: list[Step]
-) -> Body:
+    e: Emitter, name: str, goes: Ref, inputs: list[Port], outputs: list[Port], steps: list[OnnxStep]
+) -> OnnxBody:
     """Make the body of a Loop that reads neither its index nor its condition."""
     index, going = Port(e.model.fresh("index"), _INDEX), Port(e.model.fresh("going"), _FLAG)
-    return Body(name, [index, going, *inputs], [Port(goes.name, _FLAG), *outputs], steps)
+    return OnnxBody(name, [index, going, *inputs], [Port(goes.name, _FLAG), *outputs], steps)
 
 
 def loop(
@@ -76,13 +76,13 @@ def loop(
     held = _inputs(e, body.inputs[: 2 + carries])
     outputs, steps = e.run(body, [*held, *operands[carries:]])
     if condition is None and e.target.is_cautious:
-        steps.append(Step("Identity", [held[1].name], [e.model.fresh("going")], {}))
+        steps.append(OnnxStep("Identity", [held[1].name], [e.model.fresh("going")], {}))
         outputs[0] = Ref(steps[-1].outputs[0], bool_)
     ports = _ports(held, body.inputs[: 2 + carries]), _ports(outputs, body.outputs)
     if condition is None and e.target.is_cautious:
         condition = e.constant(np.array(True))
     start = [trips, condition, *operands[:carries]]
-    return e.raw("Loop", start, _made(node), {"body": Body(body.name, *ports, steps)})
+    return e.raw("Loop", start, _made(node), {"body": OnnxBody(body.name, *ports, steps)})
 
 
 def scan(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
@@ -122,7 +122,7 @@ def _scanned(e: Emitter, node: Node, operands: Sequence[Ref]) -> list[Ref]:
         operands[:taken],
         _made(node),
         {
-            "body": Body(body.name, *ports, steps),
+            "body": OnnxBody(body.name, *ports, steps),
             "num_scan_inputs": scans,
             "scan_input_directions": [flag] * scans,
             "scan_output_directions": [flag] * added if added else None,
@@ -142,7 +142,7 @@ def _repeat(e: Emitter, node: Node, carried: Sequence[Ref], rest: Sequence[Ref])
     graph, goes = attrs["body"], e.constant(np.array(True))
     held = _inputs(e, graph.inputs[: len(carried)])
     outputs, steps = e.run(graph, [*held, *rest])
-    steps.append(Step("Identity", [goes.name], [e.model.fresh("going")], {}))
+    steps.append(OnnxStep("Identity", [goes.name], [e.model.fresh("going")], {}))
     again = Ref(steps[-1].outputs[0], bool_)
     ports = _ports(held, graph.inputs[: len(carried)]), _ports(outputs, graph.outputs)
     body = _loop_body(e, graph.name, again, *ports, steps)

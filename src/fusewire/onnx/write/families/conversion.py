@@ -8,8 +8,8 @@ from fusewire.dtypes import DType, bool_, dtype, float32, float64, string
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
 from fusewire.onnx.elements import element_of
+from fusewire.onnx.ops.writing import attrs_of, choose, compare, number
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import attrs_of, choose, compare, number
 from fusewire.onnx.write.model import Ref
 
 

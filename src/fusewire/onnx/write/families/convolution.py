@@ -7,8 +7,8 @@ from typing import Any
 
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import attrs_of, has_kernel, operand
 from fusewire.onnx.write.emitter import Emitter, is_nothing
-from fusewire.onnx.write.families.pieces import attrs_of, has_kernel, operand
 from fusewire.onnx.write.families.windows import conv_by_windows
 from fusewire.onnx.write.model import Ref
 

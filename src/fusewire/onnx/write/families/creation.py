@@ -7,8 +7,8 @@ import numpy as np
 from fusewire.dtypes import dtype, float32, int64
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import attrs_of
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import attrs_of
 from fusewire.onnx.write.model import Ref
 from fusewire.ops.inference import axis_of
 

@@ -6,8 +6,7 @@ import math
 
 from fusewire.dtypes import bool_, float32, float64
 from fusewire.ir.graph import Node
-from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import (
+from fusewire.onnx.ops.writing import (
     choose,
     compare,
     has_kernel,
@@ -15,6 +14,7 @@ from fusewire.onnx.write.families.pieces import (
     plain,
     widened,
 )
+from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.model import Ref, Write
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fusewire.dtypes import float32, int64
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import attrs_of, indices
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.families.convolution import require_filled
-from fusewire.onnx.write.families.pieces import attrs_of, indices
 from fusewire.onnx.write.model import Ref
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from fusewire.dtypes import bool_, float32, int32, int64
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import attrs_of, indices, operand
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import attrs_of, indices, operand
 from fusewire.onnx.write.model import Ref
 from fusewire.ops.inference import axis_of
 

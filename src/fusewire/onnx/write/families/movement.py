@@ -5,8 +5,8 @@ from __future__ import annotations
 from fusewire.dtypes import int64
 from fusewire.ir.dims import Dim, Shape, floordiv, size
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import attrs_of, indices, operand, spelled
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import attrs_of, indices, operand, spelled
 from fusewire.onnx.write.model import Ref
 
 

@@ -8,9 +8,9 @@ import numpy as np
 
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import attrs_of, operand, spelled, with_attrs
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.families.convolution import require_filled
-from fusewire.onnx.write.families.pieces import attrs_of, operand, spelled, with_attrs
 from fusewire.onnx.write.model import Ref
 from fusewire.ops.inference import axis_of
 

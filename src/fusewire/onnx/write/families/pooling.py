@@ -9,9 +9,9 @@ from fusewire.dtypes import int64
 from fusewire.errors import FormatError
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import attrs_of, has_kernel, number, operand
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.families.convolution import cropped, require_filled, sliding
-from fusewire.onnx.write.families.pieces import attrs_of, has_kernel, number, operand
 from fusewire.onnx.write.families.windows import pool_by_windows
 from fusewire.onnx.write.model import Ref
 

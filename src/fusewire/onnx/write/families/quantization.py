@@ -11,9 +11,9 @@ from fusewire.errors import FormatError
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
 from fusewire.onnx.elements import element_of
+from fusewire.onnx.ops.writing import attrs_of, operand, spelled
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.families.convolution import require_filled, sliding
-from fusewire.onnx.write.families.pieces import attrs_of, operand, spelled
 from fusewire.onnx.write.model import Ref
 
 

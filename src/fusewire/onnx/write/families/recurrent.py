@@ -10,9 +10,9 @@ import numpy as np
 from fusewire.dtypes import bool_, int32
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import attrs_of, either, operand
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.families.convolution import require_filled
-from fusewire.onnx.write.families.pieces import attrs_of, either, operand
 from fusewire.onnx.write.model import Ref, Write
 from fusewire.ops.table import get_op
 

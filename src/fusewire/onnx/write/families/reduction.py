@@ -13,8 +13,8 @@ from fusewire.dtypes import DType, bool_, int32, int64
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, size
 from fusewire.ir.graph import Node, Value
+from fusewire.onnx.ops.writing import attrs_of, has_kernel, number, operand, spelled
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import attrs_of, has_kernel, number, operand, spelled
 from fusewire.onnx.write.model import Ref, Write
 from fusewire.ops.control import scan
 from fusewire.ops.elementwise import add, exp, log1p, maximum, minimum, subtract

@@ -15,9 +15,9 @@ from fusewire.dtypes import float32
 from fusewire.errors import FormatError
 from fusewire.ir.dims import Dim, Shape, floordiv
 from fusewire.ir.graph import Array, Node
+from fusewire.onnx.ops.writing import attrs_of, has_kernel, indices, operand
 from fusewire.onnx.write.emitter import Emitter, is_nothing
 from fusewire.onnx.write.families.convolution import require_filled
-from fusewire.onnx.write.families.pieces import attrs_of, has_kernel, indices, operand
 from fusewire.onnx.write.model import Ref
 from fusewire.ops.resampling import COORDINATES as PLACES
 from fusewire.ops.resampling import ROUNDINGS as ROUND

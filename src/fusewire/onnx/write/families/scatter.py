@@ -6,8 +6,8 @@ from typing import Any
 
 from fusewire.dtypes import float32
 from fusewire.ir.graph import Node
+from fusewire.onnx.ops.writing import indices, larger, operand, smaller, widened
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import indices, larger, operand, smaller, widened
 from fusewire.onnx.write.model import Ref
 
 _REDUCTIONS = {"set": "none", "add": "add", "multiply": "mul", "max": "max", "min": "min"}

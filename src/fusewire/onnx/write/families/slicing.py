@@ -7,8 +7,7 @@ from typing import Any
 from fusewire.errors import FormatError
 from fusewire.ir.dims import Dim, Shape, lower_bound
 from fusewire.ir.graph import Node
-from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import (
+from fusewire.onnx.ops.writing import (
     attrs_of,
     choose,
     compare,
@@ -17,6 +16,7 @@ from fusewire.onnx.write.families.pieces import (
     operand,
     static_sizes,
 )
+from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.model import Ref
 from fusewire.ops.inference import axes_of
 from fusewire.ops.slicing import pad_positions

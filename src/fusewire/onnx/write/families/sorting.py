@@ -8,8 +8,7 @@ from fusewire.dtypes import bool_, int64, uint8
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
-from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import (
+from fusewire.onnx.ops.writing import (
     attrs_of,
     choose,
     indices,
@@ -17,6 +16,7 @@ from fusewire.onnx.write.families.pieces import (
     operand,
     spelled,
 )
+from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.model import Ref
 from fusewire.ops.control import while_
 from fusewire.ops.elementwise import add, minimum, subtract, truncate_divide

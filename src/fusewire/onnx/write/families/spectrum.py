@@ -8,9 +8,9 @@ from fusewire.dtypes import dtype, float32, float64, int64
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
 from fusewire.onnx.elements import element_of
+from fusewire.onnx.ops.writing import attrs_of, operand, spelled
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.families.convolution import require_filled
-from fusewire.onnx.write.families.pieces import attrs_of, operand, spelled
 from fusewire.onnx.write.model import Ref, Write
 from fusewire.ops.inference import axis_of
 

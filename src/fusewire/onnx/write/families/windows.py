@@ -13,8 +13,8 @@ import numpy as np
 from fusewire.errors import FormatError
 from fusewire.ir.dims import Dim, floordiv, size
 from fusewire.ir.graph import Array, Node, Value
+from fusewire.onnx.ops.writing import attrs_of, operand
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families.pieces import attrs_of, operand
 from fusewire.onnx.write.model import Ref
 from fusewire.ops.contraction import matmul
 from fusewire.ops.elementwise import add, divide

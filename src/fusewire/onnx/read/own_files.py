@@ -16,9 +16,8 @@ from fusewire.ir.dims import Dim, Symbol, unbacked
 from fusewire.ir.graph import Attr, Value
 from fusewire.ir.parse import parse_attr, parse_dim
 from fusewire.ir.types import Type, substitute_type, type_symbols
-from fusewire.onnx.read.call import Call
-from fusewire.onnx.write.local import OPERAND, attr_symbols
-from fusewire.onnx.write.proto import DOMAIN, PRODUCER, VERSION, body_digest
+from fusewire.onnx.notes import DOMAIN, OPERAND, PRODUCER, VERSION, attr_symbols, body_digest
+from fusewire.onnx.read.call import OnnxCall
 from fusewire.ops.table import all_ops
 
 
@@ -40,7 +39,7 @@ class Own:
         except ParseError:
             return type_
 
-    def outputs(self, call: Call, function: Any) -> Sequence[Value] | None:
+    def outputs(self, call: OnnxCall, function: Any) -> Sequence[Value] | None:
         """Make the node that a function stands for; None when it is to be read as written."""
         notes = self._believed(function) if call.opset == VERSION else None
         if notes is None:
@@ -73,7 +72,7 @@ class Own:
         return bind_attr(attr, {**sizes, **self._told})
 
 
-def _arguments(call: Call, function: Any) -> tuple[list[Value | None], dict[Symbol, Dim]]:
+def _arguments(call: OnnxCall, function: Any) -> tuple[list[Value | None], dict[Symbol, Dim]]:
     """Tell operands from sizes by the names of the function's inputs."""
     operands: dict[int, Value | None] = {}
     sizes: dict[Symbol, Dim] = {}

@@ -13,7 +13,7 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, Shape, lone_symbol, symbol, symbols, unbacked
 from fusewire.ir.graph import Graph, Value, order, uses
 from fusewire.ir.types import TensorType
-from fusewire.onnx.read.call import Call
+from fusewire.onnx.read.call import OnnxCall
 from fusewire.ops import control, conversion, creation, logic, movement
 from fusewire.ops.declare import Op
 from fusewire.ops.shape import dim_of
@@ -52,7 +52,9 @@ def length(value: Value, what: str) -> int:
     return found
 
 
-def known_dims(call: Call, value: Value, what: str, steps: int = _STEPS_BACK) -> list[Dim | None]:
+def known_dims(
+    call: OnnxCall, value: Value, what: str, steps: int = _STEPS_BACK
+) -> list[Dim | None]:
     """Tell the elements of a list one by one, None where only the run can."""
     found = call.dims(value)
     if found is not None:
@@ -82,7 +84,7 @@ def _dims(shape: Shape) -> Mapping[str, Any]:
 
 
 def with_sizes(
-    call: Call,
+    call: OnnxCall,
     op: Op[Any],
     operands: Sequence[Value | None],
     shape: Shape,
@@ -103,7 +105,11 @@ def with_sizes(
 
 
 def chosen(
-    call: Call, flag: Value, operands: Sequence[Value], then: Callable[..., Value], default: int = 0
+    call: OnnxCall,
+    flag: Value,
+    operands: Sequence[Value],
+    then: Callable[..., Value],
+    default: int = 0,
 ) -> Value:
     """Apply a function where a flag holds, else give one of the operands."""
     # Sizes that are computed get names in the branches, so that those need nothing around them.
@@ -140,7 +146,7 @@ def _taking(body: Graph, kept: Sequence[int]) -> Graph:
     return Graph(inputs, body.outputs, name=body.name, output_names=body.output_names)
 
 
-def _renamed(call: Call, type_: TensorType, names: dict[Dim, Dim]) -> TensorType:
+def _renamed(call: OnnxCall, type_: TensorType, names: dict[Dim, Dim]) -> TensorType:
     dims: list[Dim] = []
     for dim in type_.shape:
         if not isinstance(dim, int) and lone_symbol(dim) is None and dim not in names:
@@ -149,7 +155,7 @@ def _renamed(call: Call, type_: TensorType, names: dict[Dim, Dim]) -> TensorType
     return type_.with_shape(tuple(dims))
 
 
-def by_axis(call: Call, axis: Value, x: Value, along: Callable[[Value, int], Value]) -> Value:
+def by_axis(call: OnnxCall, axis: Value, x: Value, along: Callable[[Value, int], Value]) -> Value:
     """Apply what keeps the type of x along the axis that a scalar tells when the model runs."""
     rank, found = x.tensor.rank, x
     for place in range(rank):

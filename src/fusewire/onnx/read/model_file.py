@@ -20,7 +20,7 @@ from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError, FusewireError, SourceError
 from fusewire.ir.graph import Array, Constant
 from fusewire.ir.types import TensorType
-from fusewire.onnx.read.external import FLAGS, Folder, State, digest_of, read_at, span_of
+from fusewire.onnx.read.external import FLAGS, ModelFolder, State, digest_of, read_at, span_of
 from fusewire.onnx.read.shown import shown
 from fusewire.onnx.read.straighten import check, straighten
 from fusewire.onnx.read.survey import Survey
@@ -48,7 +48,7 @@ class Opened:
     source: str
     limits: Limits
     file_digest: str
-    folder: Folder | None = None
+    folder: ModelFolder | None = None
     # What the files of external data were when they were checked.
     states: Mapping[str, State] = field(default_factory=dict)
 
@@ -81,7 +81,7 @@ class Opened:
         return Constant(type_, lambda: dense(sparse, type_, load))
 
     @property
-    def _beneath(self) -> Folder:
+    def _beneath(self) -> ModelFolder:
         if self.folder is None:
             raise FormatError(
                 "The model has external data, and was given without the folder that holds it. "
@@ -110,7 +110,7 @@ def _open(name: str, data: bytes | bytearray, home: Path | None, limits: Limits)
     proto = _parse(data)
     del data
     survey = Survey(proto, limits)
-    folder = None if home is None or not survey.external else Folder(home)
+    folder = None if home is None or not survey.external else ModelFolder(home)
     states: dict[str, State] = {}
     opened = Opened(proto, name, limits, digest, folder, states)
     for tensor, type_ in survey.external:

@@ -7,27 +7,25 @@ notes the op's attributes, so that our own reader brings the very op back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewire.dtypes import bool_, int64
 from fusewire.errors import FormatError
 from fusewire.ir.builder import bind_attr
-from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, symbol, symbols
-from fusewire.ir.graph import Attr, Graph, Node
+from fusewire.ir.dims import Dim, Sym, Symbol, lone_symbol, symbol
+from fusewire.ir.graph import Graph, Node
 from fusewire.ir.text import format_attr
-from fusewire.ir.types import OptionalType, SequenceType, TensorType, tensor_of, type_symbols
+from fusewire.ir.types import tensor_of
 from fusewire.onnx.elements import element_of
-from fusewire.onnx.write.emitter import Emitter, is_nothing, tried
-from fusewire.onnx.write.model import Function, Model, Ref, Step, Write
-from fusewire.onnx.write.naming import name_outputs
-from fusewire.onnx.write.proto import DOMAIN
-from fusewire.onnx.write.target import Target
+from fusewire.onnx.notes import DOMAIN, OPERAND, SIZE, attr_symbols
+from fusewire.onnx.write.emitter import Emitter, is_nothing, name_outputs, tried
+from fusewire.onnx.write.model import LocalFunction, Model, OnnxStep, Ref, Write
+from fusewire.onnx.write.target import OnnxTarget
 from fusewire.ops.declare import Trait
 from fusewire.ops.slicing import normalize_slice
 from fusewire.ops.table import get_op
 
-OPERAND, SIZE = "operand", "size"
 # ONNX ops that say several ops of ours, and those that a reader takes them for.
 MEANT = {
     "Abs": {"abs"}, "Cast": {"cast"}, "Einsum": {"einsum"}, "Gather": {"gather"}, "Gemm": {"gemm"},
@@ -40,8 +38,8 @@ MEANT = {
 class Locals:
     """The local functions of one model; calls with the same body and attributes share one."""
 
-    def __init__(self, target: Target, table: Mapping[str, Write]) -> None:
-        self.functions: dict[str, Function] = {}
+    def __init__(self, target: OnnxTarget, table: Mapping[str, Write]) -> None:
+        self.functions: dict[str, LocalFunction] = {}
         self._model = Model(target, table)
         self._known: dict[str, str] = {}
         self._counts: dict[str, int] = {}
@@ -67,7 +65,7 @@ class Locals:
         steps = [step for step in emitter.steps if not step.is_size]
         return len(steps) == 1 and _reads_back(node, steps[0], emitter.model)
 
-    def _name(self, function: Function) -> str:
+    def _name(self, function: LocalFunction) -> str:
         """Find the function, or add it under a name that is free."""
         key = repr(function)
         if key not in self._known:
@@ -77,7 +75,7 @@ class Locals:
         return self._known[key]
 
 
-def _reads_back(node: Node, step: Step, model: Model) -> bool:
+def _reads_back(node: Node, step: OnnxStep, model: Model) -> bool:
     """Tell whether what a step says is taken for the node by whoever reads it."""
     if node.op not in MEANT.get(step.op, {node.op}):
         return False
@@ -140,7 +138,7 @@ class _Draft:
         named = (s for attr in self._node.attrs.values() for s in attr_symbols(attr))
         return list(dict.fromkeys((*self._asked, *named)))
 
-    def function(self, told: Sequence[Symbol]) -> Function:
+    def function(self, told: Sequence[Symbol]) -> LocalFunction:
         """Close the function over operands and sizes; sizes not told are the node's own to tell."""
         if untold := [s.key for s in self._asked if s not in told]:
             raise FormatError(f"{self._node!r} needs the size {untold[0]}, and nothing tells it.")
@@ -150,7 +148,7 @@ class _Draft:
         attrs = {key: format_attr(bind_attr(a, stand)) for key, a in self._node.attrs.items()}
         inputs = [*self._inputs, *map(str, stand.values())]
         steps = self._emitter.steps
-        return Function(self._node.op, attrs, inputs, outputs, steps, self._model.constants)
+        return LocalFunction(self._node.op, attrs, inputs, outputs, steps, self._model.constants)
 
 
 def _told(emitter: Emitter, wanted: Symbol) -> Ref | None:
@@ -159,14 +157,3 @@ def _told(emitter: Emitter, wanted: Symbol) -> Ref | None:
         return emitter.size(Sym({((wanted, 1),): 1}))
     except FormatError:
         return None
-
-
-def attr_symbols(attr: Attr) -> Iterator[Symbol]:
-    """Yield the symbols that an attribute mentions, also in types."""
-    if isinstance(attr, tuple):
-        for item in attr:
-            yield from attr_symbols(item)
-    elif isinstance(attr, Sym):
-        yield from symbols(attr)
-    elif isinstance(attr, TensorType | SequenceType | OptionalType):
-        yield from type_symbols(attr)

@@ -1,4 +1,4 @@
-"""Types as ONNX files say them."""
+"""Types as ONNX models say them, read and written. Dtypes by their numbers are in ``elements``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from fusewire.errors import FormatError, SizesNeededError
 from fusewire.ir.dims import Dim, symbol, unbacked
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, tensor_of
-from fusewire.onnx.elements import DTYPES
+from fusewire.onnx.elements import DTYPES, element_of
 from fusewire.ops.subgraph import dims_of, with_shape
 
 # A sequence that starts without elements has no rank in ONNX: the first element gives it one.
@@ -60,3 +60,17 @@ def _dim(dim: Any, name: str | None, axis: int) -> Dim:
     if dim.dim_param and any(c.isalpha() for c in dim.dim_param):
         return symbol(dim.dim_param)
     return symbol(f"{name}_{axis}")
+
+
+def type_proto(type_: Type, has_symbols: bool) -> Any:
+    """Say a type as ONNX does; dims without symbols stay open."""
+    from onnx import helper
+
+    if isinstance(type_, SequenceType):
+        return helper.make_sequence_type_proto(type_proto(type_.element, False))
+    if isinstance(type_, OptionalType):
+        return helper.make_optional_type_proto(type_proto(type_.element, False))
+    assert isinstance(type_, TensorType)
+    named = str if has_symbols else lambda dim: None
+    dims = [dim if isinstance(dim, int) else named(dim) for dim in type_.shape]
+    return helper.make_tensor_type_proto(element_of(type_.dtype), dims)

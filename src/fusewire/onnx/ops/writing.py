@@ -12,8 +12,8 @@ from fusewire.errors import FormatError
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import tensor_of
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.model import Body, OnnxAttr, Port, Ref, Write
-from fusewire.onnx.write.target import Target
+from fusewire.onnx.write.model import OnnxAttr, OnnxBody, Port, Ref, Write
+from fusewire.onnx.write.target import OnnxTarget
 from fusewire.ops.inference import axis_of
 
 
@@ -54,7 +54,7 @@ def choose(e: Emitter, condition: Ref, x: Ref, y: Ref) -> Ref:
     return e("Where", condition, x, y, of=x.dtype)
 
 
-def has_kernel(target: Target, op: str, x: Ref) -> bool:
+def has_kernel(target: OnnxTarget, op: str, x: Ref) -> bool:
     """Tell whether an op takes a dtype, as it is or widened."""
     try:
         target.work(op, x.dtype)
@@ -132,5 +132,5 @@ def either(
         found = [inner.give(x) for x in write(inner)]
         ends = zip(found, node.outputs, strict=True)
         ports = [Port(ref.name, value.type, False) for ref, value in ends]
-        branches[name] = Body(node.op, [], ports, inner.steps)
+        branches[name] = OnnxBody(node.op, [], ports, inner.steps)
     return e.raw("If", [condition], [tensor_of(t).dtype for t in node.types], branches)

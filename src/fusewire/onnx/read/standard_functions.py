@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusewire.errors import FormatError
-from fusewire.ir.types import OptionalType, TensorType, Type
-from fusewire.onnx.elements import element_of
-from fusewire.onnx.read.call import Call
+from fusewire.onnx.read.call import OnnxCall
+from fusewire.onnx.types import type_proto
 
 
-def standard_function(call: Call, domain: str) -> Any:
+def standard_function(call: OnnxCall, domain: str) -> Any:
     """Give the FunctionProto of an op for these operands, or None when ONNX has none."""
     import onnx
 
@@ -22,7 +20,9 @@ def standard_function(call: Call, domain: str) -> Any:
         return _with_defaults(schema.function_body, schema)
     if not schema.has_context_dependent_function:
         return None
-    types = [_type_proto(v.type).SerializeToString() if v is not None else b"" for v in call.inputs]
+    types = [
+        type_proto(v.type, False).SerializeToString() if v is not None else b"" for v in call.inputs
+    ]
     held = schema.get_context_dependent_function(_spelled_out(call).SerializeToString(), types)
     function = onnx.FunctionProto()
     function.ParseFromString(held)
@@ -38,7 +38,7 @@ def _with_defaults(function: Any, schema: Any) -> Any:
     return function
 
 
-def _spelled_out(call: Call) -> Any:
+def _spelled_out(call: OnnxCall) -> Any:
     """Give the node with the values of attributes that it takes from a function around it."""
     import onnx
 
@@ -53,17 +53,3 @@ def _spelled_out(call: Call) -> Any:
     node.attribute.extend(kept)
     node.attribute.extend(onnx.helper.make_attribute(name, call.attrs[name]) for name in given)
     return node
-
-
-def _type_proto(type_: Type) -> Any:
-    import onnx
-
-    if isinstance(type_, TensorType):
-        dims = [dim if isinstance(dim, int) else None for dim in type_.shape]
-        return onnx.helper.make_tensor_type_proto(element_of(type_.dtype), dims)
-    inner = _type_proto(type_.element)
-    if isinstance(type_, OptionalType):
-        return onnx.helper.make_optional_type_proto(inner)
-    if inner is None:
-        raise FormatError(f"ONNX has no type for {type_}.")
-    return onnx.helper.make_sequence_type_proto(inner)
