@@ -50,12 +50,7 @@ class OddExecutable(Executable):
     def is_reentrant(self) -> bool:
         return _raises() if self._kind == "turn" else True
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         found = self._inner.run(inputs)
         if self._kind == "writes":
             for value in inputs:
@@ -78,6 +73,12 @@ EXCHANGES: dict[str, Callable[[], Any]] = {
     "exchange_raises": _raises,
     "exchange_is_none": lambda: None,
 }
+# Written for other versions of the contract; nothing else is odd about them.
+DATED: dict[str, Callable[[], Any]] = {
+    "for_1_0": lambda: _info(api=(1, 0)),
+    "for_2_9": lambda: _info(api=(2, 9)),
+    "for_3_0": lambda: _info(api=(3, 0)),
+}
 KINDS = (*INFOS, *EXCHANGES, "load_is_none_in_the_parent", "turn", "writes")
 
 
@@ -91,7 +92,7 @@ class OddBackend(Backend):
 
     @property
     def info(self) -> BackendInfo:
-        info: BackendInfo = INFOS.get(self._kind, lambda: _info())()
+        info: BackendInfo = {**INFOS, **DATED}.get(self._kind, lambda: _info())()
         return info
 
     @property
@@ -121,6 +122,6 @@ class OddBackend(Backend):
 
 def __getattr__(name: str) -> Callable[[], OddBackend]:
     """Make each kind a reference: ``tests.odd:writes``; ``plain`` has no oddity."""
-    if name not in (*KINDS, "plain"):
+    if name not in (*KINDS, *DATED, "plain"):
         raise AttributeError(name)
     return lambda: OddBackend(name)

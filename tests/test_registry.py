@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.contract.backend import Backend
+from fusewire.contract.backend import API, Backend
 from fusewire.errors import RegistryError, SourceError
 from fusewire.registry.plugins import Plugins
 from fusewire.registry.registry import REGISTRY, Registry
@@ -47,6 +47,26 @@ def test_plugin_that_does_not_work_is_listed_and_stops_nobody(reference: str, sa
     assert problem is not None
     assert says in problem
     assert [backend.info.name for backend in plugins.working()] == ["reference"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("for_1_0", "was written for version 1.0 of the backend contract; this is version 2.0. In"),
+        ("for_3_0", "was written for version 3.0 of the backend contract; this is version 2.0. Up"),
+    ],
+)
+def test_plugin_of_another_contract_is_refused(kind: str, says: str) -> None:
+    plugins = _plugins(dated=f"tests.odd:{kind}", good=GOOD)
+    problem = plugins.problem("dated")
+    assert problem is not None
+    assert says in problem
+    assert [backend.info.name for backend in plugins.working()] == ["reference"]
+
+
+def test_plugin_of_this_contract_is_taken_whatever_its_minor_version() -> None:
+    assert API[0] == 2
+    assert _plugins(dated="tests.odd:for_2_9").get("dated").info.api == (2, 9)
 
 
 def test_name_is_taken_once() -> None:

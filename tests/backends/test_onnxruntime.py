@@ -232,15 +232,6 @@ def test_names_need_not_differ() -> None:
     assert (total[0], product[0]) == (7.0, 12.0)
 
 
-def test_outputs_are_written_where_they_are_wanted() -> None:
-    x = value(float32, 3)
-    executable = build(BACKEND, graph_of([x], add(x, x)), CPU)
-    target = np.zeros(3, np.float32)
-    (found,) = executable.run([np.ones(3, np.float32)], [target]).wait()
-    assert found is target
-    assert target.tolist() == [2.0, 2.0, 2.0]
-
-
 @pytest.mark.parametrize("of", [bfloat16, float8_e4m3fn])
 @pytest.mark.parametrize("shape", [(), (2, 3), (0, 3)])
 def test_dtypes_that_numpy_lacks_cross_by_their_bits(of: DType, shape: tuple[int, ...]) -> None:

@@ -50,15 +50,10 @@ SHAPES = st.lists(DIMS, max_size=4).map(tuple)
 PLACES = st.lists(st.integers(), max_size=4).map(tuple)
 SLOTS = st.builds(
     Slot,
-    role=st.sampled_from(["input", "weight", "state", "output"]),
+    role=st.sampled_from(["input", "weight", "output"]),
     name=st.text(),
     dtype=st.sampled_from(dtypes.ALL),
     dims=SHAPES,
-    strides=st.none() | SHAPES,
-    alignment=st.integers(),
-    memory=st.text(),
-    alias_of=st.none() | st.integers(),
-    donated=st.booleans(),
     digest=st.none() | st.text(),
 )
 VALUES = st.one_of(
@@ -77,10 +72,7 @@ VALUES = st.one_of(
     st.builds(
         Offer,
         PLACES,
-        st.sampled_from(["native", "expanded"]),
         st.sampled_from(["static", "bounded", "dynamic"]),
-        st.booleans(),
-        st.none() | NUMBERS,
     ),
     st.builds(Refusal, PLACES, st.text(), st.text(), st.text()),
     st.builds(

@@ -14,16 +14,16 @@ from typing import Any, Literal, TypeAlias, final
 
 from fusewire.dtypes import DType
 from fusewire.errors import OptionsError
-from fusewire.ir.dims import Dim, Shape
+from fusewire.ir.dims import Shape
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType
 from fusewire.ops.sample import HostValue
 
-API = (1, 0)
+API = (2, 0)
 
 Form = Literal["native", "expanded"]
 Shapes = Literal["static", "bounded", "dynamic"]
-Role = Literal["input", "weight", "state", "output"]
+Role = Literal["input", "weight", "output"]
 Fact: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[int, ...]"
 
 
@@ -80,10 +80,7 @@ class Offer:
     """Nodes, by their place in the graph, that a backend would run together."""
 
     nodes: tuple[int, ...]
-    form: Form = "native"
     shapes: Shapes = "static"
-    deterministic: bool = True
-    estimate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -104,11 +101,6 @@ class Slot:
     name: str
     dtype: DType
     dims: Shape
-    strides: tuple[Dim, ...] | None = None
-    alignment: int = 1
-    memory: str = "host"
-    alias_of: int | None = None
-    donated: bool = False
     digest: str | None = None
 
 
@@ -202,13 +194,8 @@ class Executable(abc.ABC):
         """Whether several threads may run it at once; otherwise the core takes turns."""
 
     @abc.abstractmethod
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
-        """Start a run; outputs are fresh and the caller's unless given."""
+    def run(self, inputs: Sequence[Held]) -> Event:
+        """Start a run; outputs are fresh and the caller's."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing that outlives them
         """Let go of what it holds."""

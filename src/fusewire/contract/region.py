@@ -39,7 +39,6 @@ def claim_by_table(
     graph: Graph,
     refuses: Callable[[Node], str | None],
     shapes: Shapes = "static",
-    deterministic: bool = True,
 ) -> list[Offer | Refusal]:
     """Offer every node that ``refuses(node)`` gives None for, and refuse the rest with reasons."""
     kept: list[int] = []
@@ -52,7 +51,7 @@ def claim_by_table(
             refused.append(Refusal((place,), "unsupported", reason))
     offers: list[Offer | Refusal] = []
     if kept:
-        offers.append(Offer(tuple(kept), "native", shapes, deterministic))
+        offers.append(Offer(tuple(kept), shapes))
     return offers + refused
 
 

@@ -20,7 +20,6 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Form,
     Offer,
     Refusal,
     Role,
@@ -289,10 +288,7 @@ RECORDS: dict[type, dict[str, Written]] = {
     Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT},
     Offer: {
         "nodes": _many(WHOLE),
-        "form": _word_of(Form),
         "shapes": _word_of(Shapes),
-        "deterministic": FLAG,
-        "estimate": _or_none(NUMBER),
     },
     Refusal: {"nodes": _many(WHOLE), "code": TEXT, "reason": TEXT, "suggestion": TEXT},
     Slot: {
@@ -300,11 +296,6 @@ RECORDS: dict[type, dict[str, Written]] = {
         "name": TEXT,
         "dtype": DTYPE,
         "dims": DIMS,
-        "strides": _or_none(DIMS),
-        "alignment": WHOLE,
-        "memory": TEXT,
-        "alias_of": _or_none(WHOLE),
-        "donated": FLAG,
         "digest": _or_none(TEXT),
     },
     Artifact: {

@@ -143,10 +143,6 @@ def artifact_problem(artifact: Artifact, region: Graph) -> str | None:
             problem = "a weight has a digest, and nothing else does"
         elif slot.digest is not None and slot.digest not in known:
             problem = f"the region has no constant {slot.digest[:12]}"
-        elif slot.alias_of is not None and not 0 <= slot.alias_of < len(artifact.slots):
-            problem = f"there is no slot {slot.alias_of}"
-        elif slot.alignment < 1 or (slot.strides and len(slot.strides) != len(slot.dims)):
-            problem = f"alignment {slot.alignment}, strides {slot.strides}"
         if problem:
             return f"slot {place} ({slot.role} {slot.name}): {problem}"
     found = [_edge(slot) for slot in artifact.slots if slot.role in ("input", "output")]

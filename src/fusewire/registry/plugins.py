@@ -136,11 +136,17 @@ class Plugins(Generic[Kind]):
                 f"not a {self._kind.__name__}: docs/add-a-backend.md says what one must be."
             )
         if info is not None and info.api[0] != API[0]:
-            raise RegistryError(
-                f"{point.name!r} speaks version {info.api} of the contract, this is {API}. "
-                "Install the release of it that fits."
-            )
+            raise RegistryError(_other_contract(point.name, info.api))
         return made
+
+
+def _other_contract(name: str, api: tuple[int, int]) -> str:
+    is_older = api < API
+    fix = f"Install a newer release of {name!r}" if is_older else "Upgrade Fusewire"
+    return (
+        f"{name!r} was written for version {api[0]}.{api[1]} of the backend contract; "
+        f"this is version {API[0]}.{API[1]}. {fix}."
+    )
 
 
 def _info(made: object) -> BackendInfo | None:

@@ -47,12 +47,7 @@ class PlanRunner(Executable):
         """Every run has its own values; executables that cannot take turns by themselves do."""
         return True
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Run the steps in order, to the end."""
         return Done(self.call(inputs))
 

@@ -141,12 +141,7 @@ class ChaosExecutable(Executable):
         """Faults know no turns."""
         return True
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Run node by node; garbage is of another dtype, an alias is an input."""
         fault = self._chaos.strikes(self._phase)
         is_early = (self._phase, self._chaos.phase) == ("run", "rerun")

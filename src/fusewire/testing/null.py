@@ -56,12 +56,7 @@ class NullExecutable(Executable):
         """There is nothing to share."""
         return True
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Give zeros; a size that no input tells is 0."""
         if self._makers is not None:
             return Done([make() for make in self._makers])

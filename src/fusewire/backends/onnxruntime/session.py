@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
-from fusewire.backends.onnxruntime.copies import done, input_names, output_names
+from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.contract.backend import (
     Artifact,
     Done,
@@ -59,15 +59,9 @@ class PlainSession(Executable):
         """Sessions may be run by several threads at once."""
         return True
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Run to the end."""
-        found = self._run(self._outputs, dict(zip(self._inputs, inputs, strict=True)), None)
-        return Done(found) if outputs is None else done(found, outputs)
+        return Done(self._run(self._outputs, dict(zip(self._inputs, inputs, strict=True)), None))
 
 
 @final
@@ -97,12 +91,7 @@ class BoundSession(Executable):
             binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         return binding._iobinding, taken, made
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Run to the end."""
         try:
             bound = self._free.pop()
@@ -112,9 +101,9 @@ class BoundSession(Executable):
         for place, target in enumerate(taken):
             target[...] = inputs[place]
         self._run(binding, None)
-        found: list[Held] = [x.copy() for x in made]
+        outputs: list[Held] = [x.copy() for x in made]
         self._free.append(bound)
-        return Done(found) if outputs is None else done(found, outputs)
+        return Done(outputs)
 
 
 @final
@@ -134,17 +123,11 @@ class TypedSession(Executable):
         """Sessions may be run by several threads at once."""
         return True
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Run to the end."""
         feed = {name: lent(x, of) for (name, of), x in zip(self._inputs, inputs, strict=True)}
-        found = self._run(feed, self._outputs, None)
-        arrays: list[Held] = [_taken(x, of) for x, of in zip(found, self._made, strict=True)]
-        return done(arrays, outputs)
+        values = self._run(feed, self._outputs, None)
+        return Done([_taken(x, of) for x, of in zip(values, self._made, strict=True)])
 
 
 def lent(array: Any, of: DType) -> Any:

@@ -66,26 +66,15 @@ class OpenvinoExecutable(Executable):
     def _request(self) -> _Bound | _Request:
         return self._kind(self._compiled.create_infer_request(), self._inputs, self._outputs)
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Run to the end."""
         try:
             request = self._free.pop()
         except IndexError:
             request = self._request()
-        found = request.run(inputs, outputs)
+        outputs = request.run(inputs)
         self._free.append(request)
-        if outputs is None:
-            return Done(found)
-        for target, value in zip(outputs, found, strict=True):
-            assert isinstance(target, np.ndarray), "outputs are written into host arrays"
-            if target is not value:
-                target[...] = value
-        return Done(list(outputs))
+        return Done(outputs)
 
     def close(self) -> None:
         """Let go of the requests."""
@@ -116,7 +105,7 @@ class _Bound:
             request.set_output_tensor(place, _tensor(edge.storage, array))
             self._made.append((array, edge.show))
 
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Copy in, infer, copy out."""
         for place, (target, show) in enumerate(self._taken):
             target[...] = inputs[place] if show is None else show(inputs[place])
@@ -137,10 +126,10 @@ class _Request:
         # Which outputs are large, as far as is known: those get memory of their own.
         self._large = [edge.bytes > SMALL for edge in outputs]
 
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Bind what is new, infer, and take the outputs."""
         self._take(inputs)
-        fresh = self._fresh(inputs, outputs) if True in self._large else {}
+        fresh = self._fresh(inputs) if True in self._large else {}
         values = self._request.infer(share_outputs=True).values()
         found = [self._taken(place, value, fresh.get(place)) for place, value in enumerate(values)]
         for place, value in enumerate(found):
@@ -166,7 +155,7 @@ class _Request:
         self._request.set_input_tensor(place, _tensor(edge.storage, x))
         self._bound[place], self._shapes[place] = x, x.shape
 
-    def _fresh(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> dict[int, Any]:
+    def _fresh(self, inputs: Sequence[Any]) -> dict[int, Any]:
         """Bind memory that will be the caller's: an array, or a tensor where the run sizes it.
 
         The engine holds it until the next run: what it writes to is in no other hand.
@@ -182,9 +171,7 @@ class _Request:
                     getattr(openvino.Type, edge.storage.edge), shape
                 )
             else:
-                given = None if outputs is None else outputs[place]
-                is_given = edge.show is None and _takes(given, shape, edge, inputs)
-                found[place] = given if is_given else aligned_empty(shape, edge.storage.carrier)
+                found[place] = aligned_empty(shape, edge.storage.carrier)
                 tensor = _tensor(edge.storage, found[place])
             self._request.set_output_tensor(place, tensor)
         return found
@@ -239,12 +226,9 @@ class _Placed(_Request):
         # Where the last run wrote: mostly that is free again, and bound already.
         self._starts = [0] * len(outputs)
 
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Bind what is new, and infer."""
         starts = self._starts
-        if outputs is not None:
-            starts[:] = [0] * len(starts)
-            return super().run(inputs, outputs)
         self._take(inputs)
         found = []
         for place, make in enumerate(self._makers):
@@ -256,15 +240,6 @@ class _Placed(_Request):
             found.append(array)
         self._infer(share_outputs=True)
         return found
-
-
-def _takes(given: Any, shape: tuple[int, ...], edge: Edge, inputs: Sequence[Any]) -> bool:
-    """Tell whether the engine can write into an array that was given; it must not read it too."""
-    if not isinstance(given, np.ndarray):
-        return False
-    is_same = given.shape == shape and given.dtype == edge.storage.carrier
-    is_plain = given.flags.c_contiguous and given.flags.writeable
-    return is_same and is_plain and not any(np.may_share_memory(given, x) for x in inputs)
 
 
 def _tensor(storage: Storage, array: Array) -> Any:

@@ -154,25 +154,15 @@ class Interpreted(Executable):
         """Scratch memory is of one run at a time."""
         return False
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Send inputs, wait for outputs."""
         if self._client.generation != self._generation:
             self._generation = self._load()
         given = [_checked(x, slot) for x, slot in zip(inputs, self._inputs, strict=True)]
         frame = self._client.ask({"kind": "run", "held": self._held}, given, "a region")
         made: list[Held] = []
-        for place, (slot, blob) in enumerate(zip(self._outputs, frame.blobs, strict=True)):
-            found = blob.view(slot.dtype.numpy).reshape([int(str(d)) for d in slot.dims])
-            target = None if outputs is None else outputs[place]
-            if isinstance(target, np.ndarray):
-                target[...] = found
-                found = target
-            made.append(found)
+        for slot, blob in zip(self._outputs, frame.blobs, strict=True):
+            made.append(blob.view(slot.dtype.numpy).reshape([int(str(d)) for d in slot.dims]))
         return Done(made)
 
     def close(self) -> None:

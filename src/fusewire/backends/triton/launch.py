@@ -215,12 +215,7 @@ class Launched(Executable):
         """Memory is of one run at a time."""
         return False
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Copy inputs to the device, launch all kernels in its queue, and copy outputs back."""
         self._driver.use(self._number)
         memories = self._program.memories
@@ -240,10 +235,7 @@ class Launched(Executable):
                 found = made[m.place]
                 assert isinstance(found, np.ndarray)
                 self._driver.fetch(found, self._memory[name])
-        for target, found in zip(outputs or (), made, strict=False):
-            if isinstance(target, np.ndarray):
-                target[...] = found
-        return Done(made if outputs is None else list(outputs))
+        return Done(made)
 
     def _launch(
         self, place: int, memories: Sequence[str], steps: Sequence[int], programs: int

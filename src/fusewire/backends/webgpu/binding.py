@@ -50,9 +50,8 @@ class Binding:
         self,
         given: Sequence[WebGpuBuffer],
         made: Sequence[WebGpuBuffer],
-        copies: Sequence[tuple[WebGpuBuffer, WebGpuBuffer]],
     ) -> None:
-        """Hand a run to the queue: kernels, then copies of outputs."""
+        """Hand a run to the queue."""
         groups = self._bound(self._places(given, made))
         if self._program.mode == "debug":
             # Scratch memory is shared, and between kernels another run would come in.
@@ -61,9 +60,6 @@ class Binding:
             groups = []
         encoder = self.context.gpu.create_command_encoder()
         self._record(encoder, groups)
-        for source, target in copies:
-            size = -(-target.size // 4) * 4
-            encoder.copy_buffer_to_buffer(source.gpu, 0, target.gpu, 0, size)
         self.context.queue.submit([encoder.finish()])
 
     def close(self) -> None:

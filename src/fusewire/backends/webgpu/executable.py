@@ -22,28 +22,22 @@ from fusewire.ir.types import TensorType
 
 @final
 class WebGpuEvent(Event):
-    """Work that was submitted; outputs given as host arrays are filled when it is waited for."""
+    """Work that was submitted."""
 
-    __slots__ = ("_context", "_made", "_targets")
+    __slots__ = ("_context", "_made")
 
-    def __init__(
-        self, context: Context, made: list[WebGpuBuffer], targets: Sequence[Held] | None
-    ) -> None:
+    def __init__(self, context: Context, made: list[WebGpuBuffer]) -> None:
         self._context = context
         self._made = made
-        self._targets = targets
 
     @property
     def outputs(self) -> list[Held]:
         """Buffers of the device: whoever reads them, or runs on them, comes after in its queue."""
-        return list(self._made if self._targets is None else self._targets)
+        return list(self._made)
 
     def wait(self) -> list[Held]:
         """Block until the device is done."""
         self._context.wait()
-        for buffer, target in zip(self._made, self._targets or (), strict=False):
-            if isinstance(target, np.ndarray):
-                target[...] = buffer.read()
         return self.outputs
 
 
@@ -73,16 +67,11 @@ class WebGpuExecutable(Executable, Clocked):
         """Runs join one queue, each as a whole, so scratch memory is never in two at once."""
         return True
 
-    def run(
-        self,
-        inputs: Sequence[Held],
-        outputs: Sequence[Held] | None = None,
-        stream: object | None = None,
-    ) -> Event:
+    def run(self, inputs: Sequence[Held]) -> Event:
         """Submit the kernels; ``inputs`` are host arrays, or buffers of this device."""
         binding = self._binding
         try:
-            return self._submit(binding, inputs, outputs)
+            return self._submit(binding, inputs)
         except wgpu.GPUError as error:
             if not is_loss(error):
                 raise
@@ -90,21 +79,14 @@ class WebGpuExecutable(Executable, Clocked):
         with self._lock:
             if self._binding is binding:
                 self._binding = Binding(self._renew(binding.context), self._program, self._weights)
-        return self._submit(self._binding, inputs, outputs)
+        return self._submit(self._binding, inputs)
 
-    def _submit(
-        self, binding: Binding, inputs: Sequence[Held], outputs: Sequence[Held] | None
-    ) -> Event:
+    def _submit(self, binding: Binding, inputs: Sequence[Held]) -> Event:
         context = binding.context
         given = [self._accept(context, x, t) for x, t in zip(inputs, self._inputs, strict=True)]
-        made = self._targets(context, given, outputs)
-        copies = [
-            (buffer, wanted)
-            for buffer, wanted in zip(made, outputs or (), strict=False)
-            if isinstance(wanted, WebGpuBuffer) and wanted is not buffer and wanted.gpu is not None
-        ]
-        binding.submit(given, made, copies)
-        return WebGpuEvent(context, made, outputs)
+        made = [WebGpuBuffer(context, type_) for type_ in self._outputs]
+        binding.submit(given, made)
+        return WebGpuEvent(context, made)
 
     @property
     def kernel_seconds(self) -> list[float]:
@@ -140,17 +122,3 @@ class WebGpuExecutable(Executable, Clocked):
                 f"An input is {type_}, found {array.dtype}{list(array.shape)}."
             )
         return context.upload(array, type_)
-
-    def _targets(
-        self, context: Context, given: Sequence[WebGpuBuffer], outputs: Sequence[Held] | None
-    ) -> list[WebGpuBuffer]:
-        """Take the buffers that were given for outputs; make others, also for one read as input."""
-        wanted: Sequence[Held] = [None] * len(self._outputs) if outputs is None else outputs
-        read = {id(buffer) for buffer in given}
-        made = []
-        for target, type_ in zip(wanted, self._outputs, strict=True):
-            if isinstance(target, WebGpuBuffer) and id(target) not in read:
-                made.append(self._accept(context, target, type_))
-            else:
-                made.append(WebGpuBuffer(context, type_))
-        return made

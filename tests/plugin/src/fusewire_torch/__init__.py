@@ -46,7 +46,7 @@ class Eager(Executable):
         self.torch, self.graph = torch, graph
         self.held = {v: torch.tensor(v.constant.array) for v in graph.constants}
 
-    def run(self, inputs: Any, outputs: Any = None, stream: Any = None) -> Done:
+    def run(self, inputs: Any) -> Done:
         given = [self.torch.from_numpy(x.copy()) for x in inputs]
         values = self.held | dict(zip(self.graph.inputs, given, strict=True))
         for node in self.graph.nodes:
@@ -57,7 +57,7 @@ class Eager(Executable):
 
 @final
 class TorchBackend(Backend):
-    info = BackendInfo("torch-eager", version("torch"), "PyTorch, eager.", "an example")
+    info = BackendInfo("torch-eager", version("torch"), "PyTorch, eager.", "an example", (2, 0))
     gaps = ()
     exchange = Exchange()
     lowerings = TABLE  # extensions may add to it
