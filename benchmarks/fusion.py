@@ -24,8 +24,8 @@ import numpy as np
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.fusion.fusion import Fusion
-from fusewire.fusion.group import Growing
+from fusewire.fusion.grouping import Fusion
+from fusewire.fusion.growth import Growing
 from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph
 from fusewire.rewrite.pipeline import run_pipeline

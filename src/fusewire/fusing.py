@@ -19,10 +19,9 @@ from fusewire.contract.region import first_device
 from fusewire.contract.tuning import Tuner
 from fusewire.dtypes import ALL, DType, float32
 from fusewire.errors import RefusedError, RegistryError
-from fusewire.fusion.cost import Limits
-from fusewire.fusion.fusion import Fusion, Group
-from fusewire.fusion.fusion import fuse as grouped
-from fusewire.fusion.graph import body_of
+from fusewire.fusion.cost import KernelLimits
+from fusewire.fusion.grouping import Fusion, Group, body_of
+from fusewire.fusion.grouping import fuse as grouped
 from fusewire.fusion.patterns import PATTERNS, Pattern
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
@@ -229,7 +228,7 @@ class NoFusion(FusionBackend):
         return FusionCapabilities((), ALL, False, False, False, False)
 
     def fuse(self, graph: Graph) -> Fusion:
-        return grouped(graph, limits=Limits(nodes=1))
+        return grouped(graph, limits=KernelLimits(nodes=1))
 
     def compile(self, operation: FusedOperation) -> CompiledKernel:
         raise RefusedError("Fusion of type none compiles nothing. Choose a backend.")

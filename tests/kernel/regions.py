@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusewire.fusion.fusion import Fusion, fuse
+from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Graph, Node
 from fusewire.kernel.form import Lowered
 from fusewire.kernel.interpret import interpret

@@ -9,7 +9,7 @@ import pytest
 import fusewire as fw
 from fusewire import ops
 from fusewire.errors import RefusedError
-from fusewire.fusion.fusion import fuse
+from fusewire.fusion.grouping import fuse
 from fusewire.ir.graph import Graph
 from fusewire.kernel.analysis import contraction_of, shape_of, walk
 from fusewire.kernel.form import Fold, Kernel, Load, Loop, Lowered, Repeat, Store

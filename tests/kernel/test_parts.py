@@ -6,7 +6,7 @@ import numpy as np
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.fusion.fusion import Fusion, fuse
+from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Graph
 from fusewire.kernel.lower.region import lower_fusion
 from fusewire.kernel.parts import Part, key_of, parts_of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fusewire.dtypes import float32
-from fusewire.fusion.fusion import fuse
+from fusewire.fusion.grouping import fuse
 from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType

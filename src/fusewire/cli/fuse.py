@@ -14,7 +14,7 @@ from rich.table import Table
 from fusewire.cli.model import Inputs, failing, model_options
 from fusewire.contract.frontend import Limits
 from fusewire.fusing import fuse
-from fusewire.fusion.fusion import Fusion, Group
+from fusewire.fusion.grouping import Fusion, Group
 from fusewire.registry.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 

@@ -38,8 +38,8 @@ def bytes_and_launches(work: Work) -> float:
 
 
 @dataclass(frozen=True)
-class Limits:
-    """What one kernel can hold."""
+class KernelLimits:
+    """What one kernel may hold at most."""
 
     nodes: int = 64
     buffers: int = 8

@@ -23,14 +23,14 @@ MOST_FOLDED = 1 << 14
 
 
 @dataclass(frozen=True)
-class Expanded:
+class ExpandedGraph:
     """A graph in ops that are taken, and of each of its nodes the one that it was made for."""
 
     graph: Graph
     origin: Mapping[Node, Node]
 
 
-def expand(graph: Graph, refuses: Refuses) -> Expanded:
+def expand(graph: Graph, refuses: Refuses) -> ExpandedGraph:
     """Replace refused composites by their expansions until none is left, in subgraphs too."""
     return _Expansion(refuses).run(graph)
 
@@ -41,7 +41,7 @@ class _Expansion:
         self._origin: dict[Node, Node] = {}
         self._made: dict[Hashable, Node] = {}
 
-    def run(self, graph: Graph) -> Expanded:
+    def run(self, graph: Graph) -> ExpandedGraph:
         new: dict[Value, Value] = {}
         for node in graph.nodes:
             self._made.clear()
@@ -51,7 +51,7 @@ class _Expansion:
         found = Graph(
             graph.inputs, outputs, nodes, name=graph.name, output_names=graph.output_names
         )
-        return Expanded(found, {node: self._origin[node] for node in nodes})
+        return ExpandedGraph(found, {node: self._origin[node] for node in nodes})
 
     def _needed(self, outputs: Sequence[Value]) -> list[Node]:
         """List what outputs need of what was made; a graph may be a part of a larger one."""

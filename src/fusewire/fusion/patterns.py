@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from fusewire.fusion.group import Growing
+from fusewire.fusion.growth import Growing
 from fusewire.fusion.kinds import Kind
 from fusewire.ir.graph import Node
 

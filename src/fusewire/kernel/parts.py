@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fusewire.errors import RefusedError
-from fusewire.fusion.fusion import Fusion
-from fusewire.fusion.graph import body_of
+from fusewire.fusion.grouping import Fusion, body_of
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import structural_hash
 from fusewire.kernel.form import Kernel, Repeat

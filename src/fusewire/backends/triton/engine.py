@@ -34,7 +34,7 @@ from fusewire.contract.region import CrossCompiler, build, claim_by_table, edge_
 from fusewire.contract.tuning import Estimate, Estimator, Piece, Tuner
 from fusewire.dtypes import float32
 from fusewire.errors import FusewireError
-from fusewire.fusion.fusion import Fusion, fuse
+from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.lower.region import lower_fusion

@@ -35,7 +35,7 @@ from fusewire.contract.region import build, claim_by_table, edge_slots, weight_s
 from fusewire.contract.tuning import Piece, Tuner
 from fusewire.dtypes import float32
 from fusewire.errors import EngineOutOfMemory, OptionsError, RegistryError
-from fusewire.fusion.fusion import Fusion, fuse
+from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.lower.region import lower_fusion

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fusewire.errors import RefusedError
-from fusewire.fusion.fusion import Fusion, fuse
+from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.ir.graph import Graph, Value
 from fusewire.kernel.form import Lowered

@@ -13,8 +13,8 @@ from fusewire import ops
 from fusewire.contract.backend import Device
 from fusewire.errors import GraphError, RefusedError, RegistryError
 from fusewire.fusing import FusedOperation, FusionBackends, NoFusion
-from fusewire.fusion.cost import Limits, Work
-from fusewire.fusion.fusion import Fusion, fuse
+from fusewire.fusion.cost import KernelLimits, Work
+from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.fusion.kinds import Kind, kind_of
 from fusewire.fusion.patterns import PATTERNS
 from fusewire.ir.graph import Graph, Node, Value
@@ -210,21 +210,23 @@ def test_limits_hold() -> None:
             x = x * 2 + 1
         return x
 
-    small = fused(chain, (8,), limits=Limits(nodes=8))
+    small = fused(chain, (8,), limits=KernelLimits(nodes=8))
     assert max(len(group.nodes) for group in small.groups) == 8
-    found = fused(lambda *xs: sum(xs[1:], xs[0]), *[(4,)] * 12, limits=Limits(buffers=5))
+    found = fused(lambda *xs: sum(xs[1:], xs[0]), *[(4,)] * 12, limits=KernelLimits(buffers=5))
     assert all(len(g.reads) + len(g.outputs) <= 5 for g in found.groups)
     assert "5 buffers at most" in reasons(found)
 
 
 def test_a_row_of_attention_that_does_not_fit_is_three_kernels() -> None:
     shapes = ((1, 2, 8, 4),) * 3
-    found = fused(lambda q, k, v: ops.attention(q, k, v), *shapes, limits=Limits(local_bytes=16))
+    found = fused(
+        lambda q, k, v: ops.attention(q, k, v), *shapes, limits=KernelLimits(local_bytes=16)
+    )
     assert patterns(found) == ["linear + activation", "reduction + elementwise", "single"]
 
 
 def test_a_long_row_is_not_left_to_one_group_of_invocations() -> None:
-    found = fused(lambda x: ops.softmax(x), (3, 9), limits=Limits(row=8))
+    found = fused(lambda x: ops.softmax(x), (3, 9), limits=KernelLimits(row=8))
     assert len(found.groups) > 1
     assert "too long" in reasons(found)
 

@@ -1,27 +1,36 @@
 """Which nodes become one kernel: groups as data, with every fusion that was refused and why.
 
-Composites that are refused come expanded, and groups grow over what is left. What is legal is
-decided in ``fusion_group``, what pays by a cost function (``fusion_cost``). Nothing here knows how
-a kernel is written; ``fusewire.kernel`` makes one for each group.
+Composites that are refused are expanded first, and groups grow over what is left: ``growth``
+decides what is legal, a function of ``cost`` what pays. Nothing here knows how a kernel is written;
+``fusewire.kernel`` makes one for each group.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from fusewire.errors import GraphError
-from fusewire.fusion.cost import Cost, Limits, Work, bytes_and_launches
-from fusewire.fusion.graph import body_of, joined
-from fusewire.fusion.group import Growing, elements, is_static, reads_of, size_of, source
-from fusewire.fusion.grow import Growth, Unfused, ordered
+from fusewire.fusion.cost import Cost, KernelLimits, Work, bytes_and_launches
+from fusewire.fusion.growth import (
+    Growing,
+    Growth,
+    Unfused,
+    elements,
+    is_static,
+    ordered,
+    reads_of,
+    size_of,
+    source,
+)
 from fusewire.fusion.kinds import Kind, kind_of, unshaped
 from fusewire.fusion.origins import expand
 from fusewire.fusion.patterns import PATTERNS, pattern_of
-from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.graph import Graph, Node, Value, order
 from fusewire.ir.types import TensorType
+from fusewire.ops.bundle import fused
 from fusewire.rewrite.legalize import Refuses, refuses_composites
 
 
@@ -97,7 +106,7 @@ def fuse(
     refuses: Refuses = refuses_composites,
     *,
     cost: Cost = bytes_and_launches,
-    limits: Limits = Limits(),
+    limits: KernelLimits = KernelLimits(),
     apart: Callable[[Graph], Mapping[Node, str]] | None = None,
 ) -> Fusion:
     """Find the groups of a graph; GraphError where it has values that are no tensors.
@@ -160,7 +169,9 @@ def _group(group: Growing, graph: Graph, origin: Mapping[Node, Node]) -> Group:
     )
 
 
-def _attentions(graph: Graph, origin: Mapping[Node, Node], limits: Limits) -> dict[Node, Growing]:
+def _attentions(
+    graph: Graph, origin: Mapping[Node, Node], limits: KernelLimits
+) -> dict[Node, Growing]:
     """Make one group of all that an attention expands to, where a row of it fits."""
     parts: dict[Node, list[Node]] = {}
     for node in graph.nodes:
@@ -174,7 +185,7 @@ def _attentions(graph: Graph, origin: Mapping[Node, Node], limits: Limits) -> di
     return found
 
 
-def _attention(nodes: list[Node], limits: Limits) -> Growing | None:
+def _attention(nodes: list[Node], limits: KernelLimits) -> Growing | None:
     products = [node for node in nodes if kind_of(node) is Kind.CONTRACT]
     if len(products) != 2 or len(nodes) > limits.nodes or not all(map(is_static, nodes)):
         return None
@@ -193,3 +204,51 @@ def _attention(nodes: list[Node], limits: Limits) -> Growing | None:
     for node in nodes:
         group.reads.update((v, n) for v, n in reads_of(node).items() if v not in made)
     return group if len(group.reads) + 1 <= limits.buffers else None
+
+
+def joined(graph: Graph, groups: Iterable[Group]) -> Graph:
+    """Make the graph of groups; views between them stay nodes, a group of one node stays itself."""
+    new: dict[Value, Value] = {}
+    done: set[Node] = set()
+
+    def copy(nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            inputs = [None if v is None else new.get(v, v) for v in node.inputs]
+            same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
+            made = node if same else node.copy(inputs)
+            new.update(zip(node.outputs, made.outputs, strict=True))
+            done.add(node)
+
+    for group in groups:
+        if len(group.nodes) < 2:
+            copy(order(group.outputs, done))
+            continue
+        body, _ = body_of(group)
+        operands = [v for v in group.reads if v.constant is None]
+        copy(order(operands, done))
+        node = fused.make(
+            [new.get(v, v) for v in operands], {"body": body, "pattern": group.pattern}
+        )
+        new.update(zip(group.outputs, node.outputs, strict=True))
+        done.update(group.nodes)
+    copy(order(graph.outputs, done))
+    outputs = [new.get(v, v) for v in graph.outputs]
+    return Graph(graph.inputs, outputs, name=graph.name, output_names=graph.output_names)
+
+
+def body_of(group: Group) -> tuple[Graph, tuple[Value, ...]]:
+    """Give what a group computes as a graph over what it reads, and what it keeps rows of.
+
+    Constants stay in it.
+    """
+    operands = [v for v in group.reads if v.constant is None]
+    inputs = [Value(v.type, f"input{i}") for i, v in enumerate(operands)]
+    new = dict(zip(operands, inputs, strict=True))
+    stops = {v.node for v in operands if v.node is not None}
+    for node in order(group.outputs, stops):
+        copy = node.copy([None if v is None else new.get(v, v) for v in node.inputs])
+        new.update(zip(node.outputs, copy.outputs, strict=True))
+    outputs = [new[v] for v in group.outputs]
+    names = [f"output{i}" for i in range(len(outputs))]
+    made = Graph(inputs, outputs, name=group.pattern, output_names=names)
+    return made, tuple(new[v] for v in group.kept)
