@@ -1,18 +1,25 @@
-"""How many cases of ONNX's backend test suite pass, where, and why not the rest?
+"""How many cases of ONNX's backend test suite pass, where, and why do the others fail?
 
     python benchmarks/onnx_suite.py [SIDE ...] [-k REGEX] [--slice 1/8] [--again failed|all]
-    python benchmarks/onnx_suite.py --page
+    python benchmarks/onnx_suite.py --record
 
 Runs every backend, without fallback and with it, ONNX Runtime bare, and onnx's own evaluator.
-Outcomes are kept in build/onnx_suite.json, so that a run goes on where another ended; ``--page``
-writes docs/conformance.md, and the failures that the tests allow, from what is kept.
+Outcomes are kept in build/onnx_suite.json, so that a run continues where another ended.
+``--record`` copies every side that ran all cases, with its date and commit, into
+benchmarks/results/onnx_suite.json; other sides keep their earlier result. It then writes
+benchmarks/results/onnx_suite.md and the failures that the tests allow. docs/generate.py shows the
+counts in docs/conformance.md.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import re
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +28,35 @@ sys.path.insert(0, str(ROOT))
 
 from fusewire.testing.onnx_suite.__main__ import arguments, main  # noqa: E402
 from fusewire.testing.onnx_suite.crew import Outcome  # noqa: E402
-from fusewire.testing.onnx_suite.record import COLUMNS, Record, exclusions, grouped  # noqa: E402
+from fusewire.testing.onnx_suite.record import Record, exclusions, grouped  # noqa: E402
 
-DATE = "2026-11-15"
-RESULTS = ROOT / "build" / "onnx_suite.json"
-PAGE = ROOT / "docs" / "conformance.md"
+OUTCOMES = ROOT / "build" / "onnx_suite.json"
+RESULTS = ROOT / "benchmarks" / "results" / "onnx_suite.json"
+PAGE = RESULTS.with_suffix(".md")
 FAILURES = ROOT / "tests" / "conformance" / "onnx_failures.txt"
-ENGINES = ("onnxruntime", "xla", "openvino", "webgpu")
+ENGINES = ("onnxruntime", "xla", "openvino", "webgpu", "triton")
 BARE = {
     "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",
     "benchmarks.onnx_sides:evaluator": "onnx's ReferenceEvaluator",
 }
+BARE_ENGINES = {"benchmarks.onnx_sides:onnxruntime": "onnxruntime"}
 OURS = ("reference", *(name for e in ENGINES for name in (e, f"{e}+reference")))
-PACKAGES = ("numpy", "ml_dtypes", "onnx", "onnxruntime", "jax", "openvino", "wgpu")
-# These give softmax logits of 1e9 to 1e31 that are equal but for rounding: where an engine sums two
-# channels in another order, or computes one twice, the answer is another one, by chance.
+# What a side's outcomes depend on, beside onnx and numpy.
+PACKAGES = {
+    "onnxruntime": "onnxruntime",
+    "xla": "jax",
+    "openvino": "openvino",
+    "webgpu": "wgpu",
+    "triton": "triton",
+}
+Results = dict[str, Any]
+# These give softmax logits of 1e9 to 1e31 that are equal but for rounding: an engine that sums two
+# channels in another order, or computes one twice, gives another answer, by chance.
 UNSTABLE = tuple(
     f"Real/test_{name}"
     for name in ("bvlc_alexnet", "inception_v1", "resnet50", "squeezenet", "vgg19", "zfnet512")
 )
-# What is behind a wrong answer, or an answer that nobody can give.
+# Known causes of a wrong answer, or of an answer that nobody can give.
 NOTES = {
     r"loop16_seq_none": "The runner of onnx takes the length of a tensor without axes, and raises "
     "whatever it is given; the elements of the sequence have different ranks",
@@ -55,113 +71,162 @@ NOTES = {
     "|".join(UNSTABLE): "Logits of 1e9 to 1e31, equal but for rounding: chance decides",
 }
 INTRODUCTION = """\
-# Conformance: the backend test suite of ONNX
+# The backend test suite of ONNX: what passes, and why the rest fails
 
-Written by `python benchmarks/onnx_suite.py --page`; not edited. {date}, {versions}, Linux x86_64.
-
-The suite has {total:,} cases. Models, data, comparison and tolerances are those of onnx's package;
-that the lengths of sequences must be equal too is ours. A case passes, fails, is excluded for a
-reason that is given below, or was not run; a case that a backend does not take has failed.
-
-Without fallback, every node that works on model data runs on the named engine. What the host does
-there, driving control flow and computing sizes of tensors, is counted: *with host* are the cases
-among the passed that need it. With fallback, the reference runs the nodes that the engine refuses.
+Written by `python benchmarks/onnx_suite.py --record`; not edited. docs/conformance.md explains the
+columns. Linux x86_64.
 """
 HEADER = (
-    "| Runs on | Fallback | Passed | Failed | of these refused | Excluded | Not run | With host |"
+    "| Runs on | Fallback | Passed | Failed | Refused | Excluded | With host | Recorded |",
+    "|---|---|---:|---:|---:|---:|---:|---|",
 )
 
 
-def table(record: Record) -> str:
-    """Show the columns of every side."""
-    rows = [HEADER, "|---|---|---:|---:|---:|---:|---:|---:|"]
-    for side in (*OURS, *BARE):
-        counts = record.counts(side)
-        name, _, fallback = BARE.get(side, side).partition("+")
-        found = record.sides.get(side, {}).values()
-        refused = sum(o.status == "refused" for o in found)
-        host = sum(o.elsewhere > 0 for o in found) if side in OURS and not fallback else ""
-        passed, failed, excluded, left = (f"{counts[column]:,}" for column in COLUMNS)
-        behind = fallback or ("" if side in BARE else "none")
-        rows.append(
-            f"| {name} | {behind} | {passed} | {failed} | {refused or ''} | {excluded} | {left} | "
-            f"{host} |"
-        )
-    return "\n".join(rows)
+def stamp(side: str) -> dict[str, Any]:
+    """Say when and at which commit a side ran, with which versions."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    name = BARE_ENGINES.get(side, side.partition("+")[0])
+    packages = ("onnx", "numpy", *([PACKAGES[name]] if name in PACKAGES else []))
+    return {
+        "date": dt.date.today().isoformat(),
+        "commit": commit,
+        "versions": {package: version(package) for package in packages},
+    }
+
+
+def summary(record: Record, side: str) -> Results:
+    """Reduce the outcomes of a side to counts and groups of failures."""
+    outcomes = record.sides[side].values()
+    is_alone = side in OURS and "+" not in side
+    return {
+        **record.runs[side],
+        "counts": record.counts(side),
+        "refused": sum(outcome.status == "refused" for outcome in outcomes),
+        "host": sum(outcome.elsewhere > 0 for outcome in outcomes) if is_alone else None,
+        "groups": groups(record, side),
+    }
+
+
+def groups(record: Record, side: str) -> list[Results]:
+    """Group failures by reason; cases are named in full where the answer was wrong or none came."""
+    problems = record.problems(side)
+    reasons = explained(side, problems) if side in OURS else grouped(side, problems)
+    return [
+        {
+            "reason": reason.rstrip("."),
+            "count": len(cases),
+            "cases": cases[:3] if problems[cases[0]].status == "refused" else cases,
+        }
+        for reason, cases in reasons.items()
+    ]
 
 
 def explained(side: str, problems: Mapping[str, Outcome]) -> dict[str, list[str]]:
-    """Group failures by what is known to be behind them, else by what was said."""
-    found: dict[str, list[str]] = {}
+    """Group failures by their known cause, else by what was said."""
+    causes: dict[str, list[str]] = {}
     rest = dict(problems)
     for pattern, why in NOTES.items():
         cases = [x for x, o in rest.items() if o.status == "failed" and re.search(pattern, x)]
         if cases:
-            found[why] = cases
+            causes[why] = cases
             rest = {case: outcome for case, outcome in rest.items() if case not in cases}
-    return found | grouped(side, rest)
+    return causes | grouped(side, rest)
 
 
-def groups(record: Record, side: str) -> list[str]:
-    """List failures by reason; cases are named in full where the answer was wrong or none came."""
-    problems = record.problems(side)
-    reasons = explained(side, problems) if side in OURS else grouped(side, problems)
-    rows = []
-    for reason, cases in reasons.items():
-        is_refusal = problems[cases[0]].status == "refused"
-        shown = cases[:3] if is_refusal else cases
-        more = f", and {len(cases) - len(shown)} more" if len(cases) > len(shown) else ""
-        names = ", ".join(f"`{case}`" for case in shown)
-        said = reason.replace("|", "\\|").replace("<", "&lt;").rstrip(".")
-        rows.append(f"- {len(cases)}: {said}. {names}{more}")
-    return rows
-
-
-def page(record: Record) -> str:
-    """Write the whole page."""
-    versions = ", ".join(f"{name} {version}" for name, version in record.versions.items())
-    parts = [
-        INTRODUCTION.format(date=DATE, versions=versions, total=len(record.cases)),
-        table(record),
-        f"\n## Excluded: {len(exclusions())}\n",
-        *(f"- `{case}`: {reason}" for case, reason in exclusions().items()),
-        "\nComparisons with others run these too.\n",
-        f"Of the 9 real models {len(UNSTABLE)} compare logits that are equal but for "
-        "rounding (1e9 to 1e31, before a softmax): whether an engine passes those is chance.",
-    ]
-    for side in (*OURS, *BARE):
+def table(results: Results) -> Iterator[str]:
+    """Show the counts of every recorded side."""
+    yield from HEADER
+    for side, result in results["sides"].items():
         name, _, fallback = BARE.get(side, side).partition("+")
-        title = f"{name}, with fallback" if fallback else name
-        parts += [f"\n## Failures: {title}\n", *(groups(record, side) or ["None."])]
-    return "\n".join(parts) + "\n"
+        counts = result["counts"]
+        versions = ", ".join(f"{package} {text}" for package, text in result["versions"].items())
+        cells = [
+            name,
+            fallback or ("" if side in BARE else "none"),
+            f"{counts['passed']:,}",
+            f"{counts['failed']:,}",
+            f"{result['refused']:,}" if result["refused"] else "",
+            str(counts["excluded"]),
+            "" if result["host"] is None else str(result["host"]),
+            f"{result['date']} at {result['commit']}, {versions}",
+        ]
+        yield f"| {' | '.join(cells)} |"
 
 
-def failures(record: Record) -> str:
-    """List the failures that are no refusals, for the tests."""
-    lines = ["# Cases that fail, by side; written by benchmarks/onnx_suite.py --page."]
+def page(results: Results) -> Iterator[str]:
+    """Write the counts, the exclusions and the failures by reason."""
+    yield INTRODUCTION
+    yield from table(results)
+    yield f"\n## Excluded: {len(exclusions())}\n"
+    yield from (f"- `{case}`: {reason}" for case, reason in exclusions().items())
+    yield "\nComparisons with others run these too.\n"
+    yield (
+        f"Of the 9 real models {len(UNSTABLE)} compare logits that are equal but for "
+        "rounding (1e9 to 1e31, before a softmax): whether an engine passes those is chance."
+    )
+    for side, result in results["sides"].items():
+        name, _, fallback = BARE.get(side, side).partition("+")
+        yield f"\n## Failures: {name}{', with fallback' if fallback else ''}\n"
+        yield from ([_listed(group) for group in result["groups"]] or ["None."])
+
+
+def _listed(group: Results) -> str:
+    left = group["count"] - len(group["cases"])
+    more = f", and {left} more" if left else ""
+    names = ", ".join(f"`{case}`" for case in group["cases"])
+    reason = group["reason"].replace("|", "\\|").replace("<", "&lt;")
+    return f"- {group['count']}: {reason}. {names}{more}"
+
+
+def failures(record: Record, complete: list[str]) -> str:
+    """List the failures that are not refusals, for the tests; sides that did not run stay."""
+    _, *known = FAILURES.read_text(encoding="utf-8").splitlines()
+    lines = ["# Cases that fail, by side; written by benchmarks/onnx_suite.py --record."]
     for side in OURS:
-        found = record.problems(side).items()
-        failed = {case for case, o in found if o.status == "failed"}
+        if side not in complete:
+            lines += [line for line in known if line.split()[0] == side]
+            continue
+        outcomes = record.problems(side).items()
+        failed = {case for case, outcome in outcomes if outcome.status == "failed"}
         failed |= set(UNSTABLE if side != "reference" else ())
         lines += [f"{side} {case}" for case in sorted(failed)]
     return "\n".join(lines) + "\n"
 
 
+def write(record: Record) -> None:
+    """Update the recorded results by the sides that ran all cases, and what follows from them."""
+    results: Results = json.loads(RESULTS.read_text(encoding="utf-8"))
+    complete = [side for side in record.sides if record.counts(side)["not run"] == 0]
+    results["cases"] = len(record.cases) or results["cases"]
+    sides = results["sides"] | {side: summary(record, side) for side in complete}
+    results["sides"] = {side: sides[side] for side in (*OURS, *BARE) if side in sides}
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text("\n".join(page(results)) + "\n", encoding="utf-8")
+    FAILURES.write_text(failures(record, complete), encoding="utf-8")
+
+
 def run() -> int:
-    """Run sides, or write the page."""
+    """Run sides, or record what was kept."""
     parser: Any = arguments()
     parser.description = __doc__
-    parser.add_argument("--page", action="store_true", help="write the page and run nothing")
-    parser.set_defaults(results=RESULTS)
+    parser.add_argument("--record", action="store_true", help="record outcomes and run nothing")
+    parser.set_defaults(results=OUTCOMES)
     given = parser.parse_args()
-    given.sides = given.sides or ([] if given.page else [*OURS, *BARE])
+    given.sides = given.sides or ([] if given.record else [*OURS, *BARE])
     given.results.parent.mkdir(exist_ok=True)
     status = main(given) if given.sides else 0
-    if given.page:
-        record = Record(given.results)
-        record.note(PACKAGES)
-        PAGE.write_text(page(record), encoding="utf-8")
-        FAILURES.write_text(failures(record), encoding="utf-8")
+    record = Record(given.results)
+    if given.sides:
+        record.runs |= {side: stamp(side) for side in given.sides}
+        record.save()
+    if given.record:
+        write(record)
     return status
 
 

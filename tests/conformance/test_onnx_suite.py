@@ -1,6 +1,6 @@
 """The backend test suite of ONNX: all of it on the reference and ONNX Runtime, an eighth elsewhere.
 
-What may fail stands in onnx_failures.txt, which `benchmarks/onnx_suite.py --page` writes.
+What may fail stands in onnx_failures.txt, which `benchmarks/onnx_suite.py --record` writes.
 """
 
 from __future__ import annotations

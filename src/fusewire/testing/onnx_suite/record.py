@@ -1,15 +1,15 @@
-"""What was found, kept in a file, so that a run can go on where another ended."""
+"""Outcomes of the suite, kept in a file so that a run continues where another ended."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import astuple
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from fusewire.testing.onnx_suite.crew import Outcome
 
@@ -24,35 +24,31 @@ def exclusions() -> dict[str, str]:
 
 
 class Record:
-    """Outcomes by side and case."""
+    """Outcomes by side and case; ``runs`` holds whatever a caller notes about a side's run."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self.cases: list[str] = []
         self.sides: dict[str, dict[str, Outcome]] = {}
-        self.versions: dict[str, str] = {}
+        self.runs: dict[str, dict[str, Any]] = {}
         if path is not None and path.exists():
-            held = json.loads(path.read_text(encoding="utf-8"))
-            self.cases, self.versions = held["cases"], held["versions"]
-            for side, found in held["sides"].items():
-                self.sides[side] = {case: Outcome(*row) for case, row in found.items()}
+            content = json.loads(path.read_text(encoding="utf-8"))
+            self.cases, self.runs = content["cases"], content["runs"]
+            for side, outcomes in content["sides"].items():
+                self.sides[side] = {case: Outcome(*row) for case, row in outcomes.items()}
 
     def save(self) -> None:
-        """Write the file, all of it or nothing."""
+        """Write the file atomically."""
         if self._path is None:
             return
         sides = {
             side: {case: astuple(outcome) for case, outcome in sorted(found.items())}
             for side, found in sorted(self.sides.items())
         }
-        held = {"versions": self.versions, "cases": self.cases, "sides": sides}
+        content = {"runs": self.runs, "cases": self.cases, "sides": sides}
         new = self._path.with_suffix(".new")
-        new.write_text(json.dumps(held, indent=0) + "\n", encoding="utf-8")
+        new.write_text(json.dumps(content, indent=0) + "\n", encoding="utf-8")
         new.replace(self._path)
-
-    def note(self, packages: Iterable[str]) -> None:
-        """Note the versions that outcomes are about."""
-        self.versions |= {package: version(package) for package in packages}
 
     def counts(self, side: str) -> dict[str, int]:
         """Count the four columns; they add up to all cases."""
