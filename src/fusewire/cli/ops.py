@@ -66,7 +66,7 @@ def describe(op: Op[Any]) -> dict[str, Any]:
     }
 
 
-def _dtype_names(found: tuple[DType, ...]) -> str:
+def dtype_names(found: tuple[DType, ...]) -> str:
     """Name a set of dtypes briefly."""
     left = list(found)
     words = []
@@ -87,7 +87,7 @@ def _table(rows: list[Op[Any]]) -> Table:
         if before and op.family != before:
             table.add_section()
         shown = op.family if op.family != before else ""
-        table.add_row(shown, op.name, kind, str(len(op.samples())), _dtype_names(op.dtypes), op.doc)
+        table.add_row(shown, op.name, kind, str(len(op.samples())), dtype_names(op.dtypes), op.doc)
         before = op.family
     return table
 

@@ -12,7 +12,7 @@ WHEELS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime
 INFO = BackendInfo(
     name="onnxruntime",
     version=installed(*WHEELS),
-    description="ONNX Runtime on the CPU: compiled once for any size of input.",
+    description="ONNX Runtime on the CPU; compiled once for any input size.",
     vendor="Microsoft",
     extra="onnxruntime",
 )

@@ -7,7 +7,7 @@ from fusewire.process.wheels import installed
 INFO = BackendInfo(
     name="openvino",
     version=installed("openvino") or "none",
-    description="OpenVINO's CPU plugin, through nodes of its own opset.",
+    description="OpenVINO on the CPU; compiled once for any input size.",
     vendor="Intel",
     extra="openvino",
 )

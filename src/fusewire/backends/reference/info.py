@@ -9,7 +9,7 @@ from fusewire.contract.backend import BackendInfo
 INFO = BackendInfo(
     name="reference",
     version=np.__version__,
-    description="NumPy, node by node: what every op means.",
+    description="NumPy, op by op; it defines what every op means.",
     vendor="Fusewire",
     priority=-100,
     trusted=True,

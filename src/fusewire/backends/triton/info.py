@@ -17,7 +17,7 @@ def _installed() -> str:
 INFO = BackendInfo(
     name="triton",
     version=_installed(),
-    description="Kernels of our own in Triton, for NVIDIA and AMD GPUs.",
+    description="Our own fused kernels in Triton, for NVIDIA and AMD GPUs.",
     vendor="Fusewire",
     extra="triton",
     # Where there is no GPU it interprets, which is slower than the reference.

@@ -17,7 +17,7 @@ def _installed() -> str:
 INFO = BackendInfo(
     name="webgpu",
     version=_installed(),
-    description="Kernels of our own in WGSL, on Vulkan, Metal and D3D12 through wgpu.",
+    description="Our own fused kernels in WGSL, on Vulkan, Metal and Direct3D 12.",
     vendor="Fusewire",
     extra="webgpu",
     metadata={"engine": "https://github.com/pygfx/wgpu-py"},

@@ -8,7 +8,7 @@ from fusewire.process.wheels import installed
 INFO = BackendInfo(
     name="xla",
     version=installed("jax") or "none",
-    description="XLA through jax: a region becomes one program, compiled for its shapes.",
+    description="XLA through JAX, on the CPU; compiled for each input size.",
     vendor="OpenXLA",
     extra="xla",
     metadata={"jaxlib": installed("jaxlib") or "none"},

@@ -1,0 +1,301 @@
+"""Write the parts of README.md and docs/*.md that follow from the code and from recorded results.
+
+    python docs/generate.py           write them
+    python docs/generate.py --check   exit 1 and name what is stale, write nothing
+
+A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. Its sources are
+the entry points, the declarations of ops, ``proven.json`` beside each backend, the command line
+itself, pyproject.toml and benchmarks/results/onnx_suite.json. tests/docs/test_generated.py fails
+when a part is stale.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fusewire.cli import COMMANDS, main
+from fusewire.cli.ops import dtype_names
+from fusewire.contract.backend import BackendInfo
+from fusewire.ops.table import all_ops
+from fusewire.registry.capability import FLAGS, Record, record_of
+from fusewire.registry.registry import REGISTRY
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
+ONNX_SUITE = ROOT / "benchmarks" / "results" / "onnx_suite.json"
+# Backends of this repository; whatever else is installed does not belong in its pages.
+OURS = "fusewire.backends."
+# What an extra brings that is not a backend's.
+FOR_SOURCES = {"onnx": "ONNX files as sources, and `fw.save_onnx`"}
+BARE = {
+    "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",
+    "benchmarks.onnx_sides:evaluator": "onnx's ReferenceEvaluator",
+}
+WIDTH = 100
+PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+def ours() -> list[str]:
+    """Name the backends whose entry points are in this repository."""
+    plugins = map(REGISTRY.backends.describe, REGISTRY.backends.names())
+    return [plugin.name for plugin in plugins if plugin.reference.startswith(OURS)]
+
+
+def info_of(name: str) -> BackendInfo:
+    """Return what a backend says about itself; no engine is imported for it."""
+    return REGISTRY.backends.get(name).info
+
+
+def records() -> dict[str, Record]:
+    """Read what each backend proved."""
+    plugins = {name: REGISTRY.backends.describe(name) for name in ours()}
+    read = {name: record_of(name, plugin.reference) for name, plugin in plugins.items()}
+    return {name: record for name, record in read.items() if record is not None}
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], right: str = "") -> Iterator[str]:
+    """Lay out a Markdown table; the columns named in ``right`` are aligned to the right."""
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'|'.join('---:' if name in right.split(',') else '---' for name in head)}|"
+    for row in rows:
+        yield f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |"
+
+
+def extras() -> Iterator[str]:
+    """Tabulate the extras of pyproject.toml that users install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    brings = {info_of(name).extra: info_of(name).description for name in ours()} | FOR_SOURCES
+    yield from table(
+        ("Extra", "Brings", "Packages"),
+        [
+            (f"`{extra}`", brings[extra], ", ".join(f"`{_package(text)}`" for text in packages))
+            for extra, packages in project["optional-dependencies"].items()
+            if extra != "dev"
+        ],
+    )
+
+
+def _package(requirement: str) -> str:
+    return requirement.partition(";")[0].strip()
+
+
+def commands() -> Iterator[str]:
+    """Tabulate the commands with what they do."""
+    rows = [(f"`{_usage(name)}`", summary) for name, summary in COMMANDS.items()]
+    yield from table(("Command", "Does"), rows)
+
+
+def _command(name: str) -> click.Command:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None, name
+    return command
+
+
+def _usage(name: str) -> str:
+    command = _command(name)
+    if isinstance(command, click.Group):
+        return f"fusewire {name} {'|'.join(command.commands)}"
+    arguments = [x.make_metavar(click.Context(command)) for x in _arguments(command)]
+    return " ".join(["fusewire", name, *arguments])
+
+
+def _arguments(command: click.Command) -> list[click.Argument]:
+    return [x for x in command.params if isinstance(x, click.Argument)]
+
+
+def command_pages() -> Iterator[str]:
+    """Show the help of every command and subcommand."""
+    for name in COMMANDS:
+        command = _command(name)
+        yield f"## fusewire {name}\n"
+        yield from _help(command, f"fusewire {name}")
+        for sub in command.commands.values() if isinstance(command, click.Group) else ():
+            yield from _help(sub, f"fusewire {name} {sub.name}")
+
+
+def _help(command: click.Command, path: str) -> Iterator[str]:
+    context = click.Context(command, info_name=path, max_content_width=WIDTH, terminal_width=WIDTH)
+    yield f"```text\n{command.get_help(context)}\n```\n"
+
+
+def status() -> Iterator[str]:
+    """Tabulate what each backend proved, and how many cases of ONNX's suite it passes."""
+    suite = json.loads(ONNX_SUITE.read_text(encoding="utf-8"))
+    proven = records()
+    rows = []
+    for name in ours():
+        info, record = info_of(name), proven.get(name)
+        rows.append(
+            (
+                f"`{name}`",
+                info.description,
+                _proven(record),
+                _passed(suite, name),
+                _passed(suite, f"{name}+reference"),
+            )
+        )
+    head = ("Backend", "What it is", "Ops proven", "ONNX suite", "with fallback")
+    yield from table(head, rows, "Ops proven,ONNX suite,with fallback")
+
+
+def _proven(record: Record | None) -> str:
+    if record is None:
+        return "not recorded"
+    counts = record.families().values()
+    return f"{sum(n for n, _ in counts)} of {sum(of for _, of in counts)}"
+
+
+def _passed(suite: Mapping[str, Any], side: str) -> str:
+    result = suite["sides"].get(side)
+    if result is None:
+        return "" if side.startswith("reference+") else "not run"
+    return f"{result['counts']['passed']:,} of {suite['cases']:,}"
+
+
+def backends() -> Iterator[str]:
+    """Tabulate the conformance run that is recorded beside each backend."""
+    rows = []
+    for name, record in records().items():
+        of = sum(count for _, count in record.families().values())
+        taken = list(record.ops.values())
+        proven, partial = taken.count("proven"), taken.count("partial")
+        refused = of - len(taken)  # Or declared after the run.
+        gaps = len(taken) - proven - partial
+        run = f"{record.date}, {record.version}, {record.device}"
+        rows.append((f"`{name}`", proven, f"{proven / of:.0%}", partial, refused, gaps, run))
+    head = ("Backend", "Proven", "Share", "In part", "Refused or newer", "Gaps", "Recorded")
+    yield from table(head, rows, ",".join(head[1:6]))
+
+
+def families() -> Iterator[str]:
+    """Tabulate proven ops by family and backend."""
+    counts = {name: record.families() for name, record in records().items()}
+    names = dict.fromkeys(family for found in counts.values() for family in found)
+    rows = []
+    for family in names:
+        of = max(found[family][1] for found in counts.values())
+        rows.append((family, of, *(found[family][0] for found in counts.values())))
+    head = ("Family", "Ops", *(f"`{name}`" for name in counts))
+    yield from table(head, rows, ",".join(head[1:]))
+
+
+def capabilities() -> Iterator[str]:
+    """Tabulate the capabilities that each backend holds."""
+    held = {name: REGISTRY.capabilities(name) for name in ours()}
+    rows = [(flag, *("yes" if held[n][flag].is_held else "" for n in held)) for flag in FLAGS]
+    yield from table(("Capability", *(f"`{name}`" for name in held)), rows)
+
+
+def onnx_suite() -> Iterator[str]:
+    """Tabulate the recorded runs of ONNX's backend test suite, with their date and commit."""
+    suite = json.loads(ONNX_SUITE.read_text(encoding="utf-8"))
+    rows: list[tuple[object, ...]] = []
+    for side, result in suite["sides"].items():
+        name, _, fallback = BARE.get(side, side).partition("+")
+        counts = result["counts"]
+        rows.append(
+            (
+                name if side in BARE else f"`{name}`",
+                fallback or ("" if side in BARE else "none"),
+                f"{counts['passed']:,}",
+                f"{counts['failed']:,}",
+                result["refused"] or "",
+                counts["excluded"],
+                "" if result["host"] is None else result["host"],
+                f"{result['date']} at {result['commit']}",
+            )
+        )
+    rows += [
+        (f"`{name}`", "", *["not run"] * 2, *[""] * 4)
+        for name in ours()
+        if name not in suite["sides"]
+    ]
+    head = (
+        "Runs on",
+        "Fallback",
+        "Passed",
+        "Failed",
+        "Refused",
+        "Excluded",
+        "With host",
+        "Recorded",
+    )
+    yield f"The suite has {suite['cases']:,} cases.\n"
+    yield from table(head, rows, ",".join(head[2:7]))
+
+
+def ops() -> Iterator[str]:
+    """List every op by family, with the backends that proved it."""
+    proven = {name: record.ops for name, record in records().items()}
+    ops = list(all_ops().values())
+    for family in dict.fromkeys(op.family for op in ops):
+        own = [op for op in ops if op.family == family]
+        yield f"## {family}\n"
+        rows = []
+        for op in own:
+            names = [name for name in proven if proven[name].get(op.name) == "proven"]
+            kind = "composite" if op.is_composite else "primitive"
+            on = "all" if len(names) == len(proven) else ", ".join(names)
+            rows.append((f"`{op.name}`", kind, op.doc, dtype_names(op.dtypes), on))
+        yield from table(("Op", "Kind", "Description", "Dtypes", "Proven on"), rows)
+        yield ""
+
+
+PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
+    "extras": extras,
+    "commands": commands,
+    "command-pages": command_pages,
+    "status": status,
+    "backends": backends,
+    "families": families,
+    "capabilities": capabilities,
+    "onnx-suite": onnx_suite,
+    "ops": ops,
+}
+
+
+def generated(text: str) -> str:
+    """Write the generated parts of a page anew; ValueError for a part that nothing generates."""
+
+    def part(found: re.Match[str]) -> str:
+        if found["name"] not in PARTS:
+            raise ValueError(f"{found['name']!r} is not a part; parts: {', '.join(PARTS)}")
+        lines = "\n".join(PARTS[found["name"]]()).rstrip("\n")
+        return f"{found[1]}\n{lines}\n\n"
+
+    return PART.sub(part, text)
+
+
+def stale(root: Path, pages: Sequence[str] = PAGES) -> dict[str, list[str]]:
+    """Map pages to the lines that the generator would add or remove."""
+    found = {}
+    for name in pages:
+        text = (root / name).read_text(encoding="utf-8")
+        if (wanted := generated(text)) != text:
+            ours, theirs = wanted.splitlines(), text.splitlines()
+            found[name] = [f"- {line}" for line in theirs if line not in ours]
+            found[name] += [f"+ {line}" for line in ours if line not in theirs]
+    return found
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Write what is stale, or name it."""
+    is_check = "--check" in arguments
+    for name, lines in stale(ROOT).items():
+        print(name, *lines, sep="\n")
+        if not is_check:
+            path = ROOT / name
+            path.write_text(generated(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return int(is_check and bool(stale(ROOT)))
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:]))
