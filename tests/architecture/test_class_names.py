@@ -16,16 +16,10 @@ BACKENDS = f"{PACKAGE}.backends"
 # Names that are still used twice. The list only shrinks: remove a name once its clash is gone.
 KNOWN = frozenset(
     {
-        "Axis",
         "Body",
         "Buffer",
-        "Call",
         "Entry",
-        "Expanded",
-        "Folder",
         "Index",
-        "Kind",
-        "Limits",
         "Maker",
         "Memory",
         "Noise",
@@ -34,17 +28,12 @@ KNOWN = frozenset(
         "Place",
         "Pool",
         "Record",
-        "Refused",
         "Runner",
         "Scope",
-        "Sizes",
-        "Sliding",
         "Source",
         "Step",
         "Store",
-        "Table",
         "Verdict",
-        "Written",
     }
 )
 
