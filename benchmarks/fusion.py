@@ -26,8 +26,9 @@ import fusewire as fw
 from fusewire import ops
 from fusewire.fusion.grouping import Fusion
 from fusewire.fusion.growth import Growing
-from fusewire.fusion.kinds import Kind, kind_of
+from fusewire.fusion.kinds import kind_of
 from fusewire.ir.graph import Graph
+from fusewire.ops.declare import Kind
 from fusewire.rewrite.pipeline import run_pipeline
 
 # The list of models and what fetches them.

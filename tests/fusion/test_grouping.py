@@ -15,11 +15,12 @@ from fusewire.errors import GraphError, RefusedError, RegistryError
 from fusewire.fusing import FusedOperation, FusionBackends, NoFusion
 from fusewire.fusion.cost import KernelLimits, Work
 from fusewire.fusion.grouping import Fusion, fuse
-from fusewire.fusion.kinds import Kind, kind_of
+from fusewire.fusion.kinds import kind_of
 from fusewire.fusion.patterns import PATTERNS
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import SequenceType, TensorType
 from fusewire.numerics.judge import judge_op
+from fusewire.ops.declare import Kind
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
 from fusewire.registry.registry import REGISTRY

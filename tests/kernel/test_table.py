@@ -8,7 +8,7 @@ import pytest
 
 from fusewire.dtypes import float32
 from fusewire.fusion.grouping import fuse
-from fusewire.fusion.kinds import Kind, kind_of
+from fusewire.fusion.kinds import kind_of
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.interpret import interpret
@@ -17,7 +17,7 @@ from fusewire.kernel.lower.table import elements, expansion_refusal, refusal, wh
 from fusewire.kernel.verify import verify_lowered
 from fusewire.ops.activation import gelu
 from fusewire.ops.control import scan
-from fusewire.ops.declare import Op
+from fusewire.ops.declare import Kind, Op
 from fusewire.ops.elementwise import add
 from fusewire.ops.normalization import softmax
 from fusewire.ops.subgraph import subgraph

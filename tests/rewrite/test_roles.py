@@ -13,13 +13,14 @@ from fusewire.ops.creation import iota
 from fusewire.ops.dynamic import dynamic_reshape
 from fusewire.ops.elementwise import add, floor_divide, maximum, multiply, remainder, subtract
 from fusewire.ops.indexing import gather
-from fusewire.ops.logic import equal, less
+from fusewire.ops.logic import clip, equal, less
 from fusewire.ops.movement import concat, reshape
+from fusewire.ops.ranges import MOST, Range
 from fusewire.ops.reduction import argmax, reduce_sum
 from fusewire.ops.shape import shape_of
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.subgraph import FLAG, INDEX, subgraph
-from fusewire.rewrite.ranges import MOST, Range, ranges
+from fusewire.rewrite.ranges import ranges
 from fusewire.rewrite.roles import roles
 
 N = symbol("n")
@@ -169,3 +170,15 @@ def test_what_enters_can_be_taken_to_be_small() -> None:
     made = add(multiply(x, 2), 1)
     found = ranges(Graph([x], [made]), Range(0, 100))
     assert found[made] == Range(1, 201)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, None, Range(0, 50)), (None, 3, Range(-50, 3)), (0, 3, Range(0, 3))],
+)
+def test_clip_with_one_bound_limits_one_side(
+    low: int | None, high: int | None, expected: Range
+) -> None:
+    x = value("x", 4)
+    limited = clip(x, low, high)
+    assert ranges(Graph([x], [limited]), Range(-50, 50))[limited] == expected

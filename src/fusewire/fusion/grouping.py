@@ -25,12 +25,13 @@ from fusewire.fusion.growth import (
     size_of,
     source,
 )
-from fusewire.fusion.kinds import Kind, kind_of, unshaped
+from fusewire.fusion.kinds import kind_of, unshaped
 from fusewire.fusion.origins import expand
 from fusewire.fusion.patterns import PATTERNS, pattern_of
 from fusewire.ir.graph import Graph, Node, Value, order
 from fusewire.ir.types import TensorType
 from fusewire.ops.bundle import fused
+from fusewire.ops.declare import Kind
 from fusewire.rewrite.legalize import Refuses, refuses_composites
 
 

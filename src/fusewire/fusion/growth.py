@@ -13,9 +13,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fusewire.fusion.cost import Cost, KernelLimits, Work
-from fusewire.fusion.kinds import LIGHT, READS_ONCE, SLOW, Kind, kind_of
+from fusewire.fusion.kinds import kind_of
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops.declare import CostClass, Kind, Trait
+from fusewire.ops.table import get_op
 
 # A factor of a product is read from memory for every tile of the result.
 TILES = 4
@@ -69,7 +71,7 @@ def reads_of(node: Node) -> dict[Value, int]:
 
 def flops_of(node: Node, points: int) -> int:
     """Count cheap operations for so many elements."""
-    return points * (16 if node.op in SLOW else 1)
+    return points * (16 if get_op(node.op).cost is CostClass.SLOW else 1)
 
 
 def fold_of(node: Node) -> tuple[object, object]:
@@ -180,12 +182,14 @@ class Growing:
 
     def _user_refusal(self, node: Node, kind: Kind, user: Node) -> str | None:
         used = self.nodes[user]
-        if used is Kind.WHOLE and not (user.op in READS_ONCE and kind is Kind.MAP):
+        computes = get_op(user.op).is_(Trait.READS_ONCE) and kind is Kind.MAP
+        if used is Kind.WHOLE and not computes:
             return f"{user.op} has kernels of its own, which read what is stored"
         if used in (Kind.CONTRACT, Kind.WINDOW) or user in self.factors:
             if kind is not Kind.MAP:
                 return f"{user.op} uses each element many times, so it is computed once before"
-            if node.op not in LIGHT or (used is Kind.WINDOW and node.op != "pad"):
+            light = get_op(node.op).cost is CostClass.LIGHT
+            if not light or (used is Kind.WINDOW and node.op != "pad"):
                 return f"{user.op} would compute {node.op} many times for each element"
         return None
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fusewire.fusion.growth import Growing
-from fusewire.fusion.kinds import Kind
 from fusewire.ir.graph import Node
+from fusewire.ops.declare import Kind
 
 Strategy = Literal["points", "rows", "tiles", "serial", "copy"]
 

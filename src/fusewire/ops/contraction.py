@@ -11,7 +11,7 @@ from fusewire.dtypes import FLOATS, NUMERIC
 from fusewire.ir.dims import Dim, Shape, size
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import LINEAR, Family, Trait, ulps
+from fusewire.ops.declare import LINEAR, Family, Kind, Trait, ulps
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.inference import (
     axis_of,
@@ -108,6 +108,7 @@ dot_general = FAMILY.declare(
     traits=(Trait.CONTRACTION, Trait.LINEAR),
     tolerance=LINEAR,
     flops=_dot_general_flops,
+    kind=Kind.CONTRACT,
     samples=_dot_general_samples,
 )
 
@@ -147,6 +148,7 @@ matmul = FAMILY.declare(
     traits=(Trait.CONTRACTION, Trait.LINEAR),
     tolerance=LINEAR,
     flops=_matmul_flops,
+    kind=Kind.CONTRACT,
     samples=matmul_samples,
     lacks={"scalar": NEEDS_MATRIX},
 )

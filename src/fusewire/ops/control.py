@@ -18,7 +18,7 @@ from fusewire.errors import CheckError, TypeRuleError
 from fusewire.ir.dims import Dim, symbol, unbacked
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType, Type, tensor_of
-from fusewire.ops.declare import EXACT, Family, Op, Trait
+from fusewire.ops.declare import EXACT, BodyLayout, Family, Op, Trait
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.inference import require, same_dim
 from fusewire.ops.logic import less
@@ -97,6 +97,7 @@ cond = _controlling(
     doc="Run one of two subgraphs on the operands.",
     reference=_cond,
     dtypes=(bool_,),
+    layout=BodyLayout(fixed=1),
     samples=_cond_samples,
 )
 
@@ -149,6 +150,7 @@ while_ = _controlling(
     doc="Run the body on the carried values for as long as the condition gives true of them.",
     reference=_while,
     dtypes=ALL,
+    layout=BodyLayout(),
     samples=_while_samples,
 )
 
@@ -269,6 +271,7 @@ loop = _controlling(
     doc="Run body(index, condition, *carried, *rest) -> condition, *carried, *added; stack added.",
     reference=_loop,
     dtypes=(int64, bool_),
+    layout=BodyLayout(fixed=2, leading=(INDEX, FLAG), flags=1),
     samples=_loop_samples,
 )
 
@@ -348,5 +351,6 @@ scan = _controlling(
     doc="Run body(*carried, *rows, *rest) -> *carried, *added over the rows of what is scanned.",
     reference=_scan,
     dtypes=ALL,
+    layout=BodyLayout(),
     samples=_scan_samples,
 )

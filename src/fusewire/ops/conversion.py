@@ -25,7 +25,8 @@ from fusewire.dtypes import (
 )
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import Family, Trait
+from fusewire.ops import ranges, symbolic
+from fusewire.ops.declare import CostClass, Family, Trait
 from fusewire.ops.inference import require
 from fusewire.ops.sample import Sample, draw, given, sample
 
@@ -112,7 +113,10 @@ cast = FAMILY.declare(
     ),
     reference=_cast,
     dtypes=(*STORED, string),
-    traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS),
+    traits=(Trait.ELEMENTWISE, Trait.DISCONTINUOUS, Trait.COUNTING),
+    cost=CostClass.LIGHT,
+    value_range=ranges.converted,
+    symbolic=symbolic.cast,
     samples=_cast_samples,
     flops=1,
 )

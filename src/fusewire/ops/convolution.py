@@ -12,7 +12,7 @@ from fusewire.ir.dims import Dim, floordiv, size
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.contraction import exact_matmul
-from fusewire.ops.declare import LINEAR, Family, Trait
+from fusewire.ops.declare import LINEAR, NEEDS_ROOM, Family, Kind, Trait
 from fusewire.ops.inference import require, require_dims, same_dtype, within
 from fusewire.ops.movement import reshape, transpose
 from fusewire.ops.sample import Sample, draw, sample
@@ -144,6 +144,8 @@ conv = FAMILY.declare(
     traits=(Trait.CONTRACTION, Trait.LINEAR),
     tolerance=LINEAR,
     flops=_conv_flops,
+    kind=Kind.CONTRACT,
+    not_folded=NEEDS_ROOM,
     samples=conv_samples,
     lacks={"scalar": NEEDS_SPATIAL},
 )

@@ -11,8 +11,9 @@ from fusewire.dtypes import FLOATS, NUMERIC, REAL, DType, bool_, float32, int64
 from fusewire.ir.dims import Dim, Shape
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops import ranges, symbolic
 from fusewire.ops.conversion import cast
-from fusewire.ops.declare import FRESH, Family, Trait, ulps
+from fusewire.ops.declare import FRESH, Family, Kind, Trait, ulps
 from fusewire.ops.elementwise import add, divide, maximum, multiply, subtract
 from fusewire.ops.inference import axis_of, require, same_dtype
 from fusewire.ops.logic import equal
@@ -44,6 +45,8 @@ iota = FAMILY.declare(
     dtypes=REAL,
     flops=0,
     lacks=NO_OPERANDS,
+    kind=Kind.FREE,
+    value_range=ranges.counted,
     samples=lambda: [
         sample(shape=(2, 5), axis=1),
         sample(shape=(3, 2), axis=-2, dtype="float16"),
@@ -120,6 +123,7 @@ arange = FAMILY.declare(
     ),
     dtypes=REAL,
     lacks=NO_OPERANDS,
+    value_range=ranges.counted,
     samples=lambda: [
         sample(count=5),
         sample(count=4, start=3, step=-2, dtype="int8"),
@@ -182,11 +186,13 @@ range_ = FAMILY.declare(
     doc="Count from start up or down to, not including, stop.",
     reference=_range,
     dtypes=REAL,
-    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
+    traits=(Trait.UNBACKED, Trait.DISCONTINUOUS, Trait.COUNTING),
     tolerance=ulps(2),
     flops=2,
     index_operands=("start", "stop", "step"),
     lacks={"empty": "its operands are scalars", "broadcast": "its operands are scalars"},
+    value_range=ranges.between,
+    symbolic=symbolic.range_,
     samples=lambda: [
         sample(given(1), given(9), given(3)),
         sample(given(9), given(0), given(-4), only=REAL[:8]),

@@ -11,6 +11,7 @@ from fusewire.dtypes import FLOATS, NUMERIC, REAL, DType
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.ops import ranges
 from fusewire.ops.declare import EXACT, LINEAR, Family, Op, Tolerance, Trait, ulps
 from fusewire.ops.inference import axis_of
 from fusewire.ops.reduction import limit
@@ -69,6 +70,7 @@ def _declare(
     dtypes: tuple[DType, ...] = REAL,
     tolerance: Tolerance = EXACT,
     traits: tuple[Trait, ...] = (),
+    value_range: ranges.ValueRange | None = None,
 ) -> Op[Value]:
     return FAMILY.declare(
         name,
@@ -77,7 +79,8 @@ def _declare(
         reference=_running(step, start),
         dtypes=dtypes,
         tolerance=tolerance,
-        traits=traits,
+        traits=(*traits, Trait.READS_ONCE),
+        value_range=value_range,
         samples=_samples,
         flops=_terms,
         lacks={"scalar": "a scalar has no axis to run along"},
@@ -92,12 +95,25 @@ cumsum = _declare(
     NUMERIC,
     LINEAR,
     (Trait.LINEAR,),
+    value_range=ranges.totals,
 )
 cumprod = _declare(
     "cumprod", np.multiply, lambda x: 1, "Multiply what came before.", NUMERIC, LINEAR
 )
-cummax = _declare("cummax", np.maximum, lambda x: limit(x, False), "Take the largest so far.")
-cummin = _declare("cummin", np.minimum, lambda x: limit(x, True), "Take the smallest so far.")
+cummax = _declare(
+    "cummax",
+    np.maximum,
+    lambda x: limit(x, False),
+    "Take the largest so far.",
+    value_range=ranges.extremes,
+)
+cummin = _declare(
+    "cummin",
+    np.minimum,
+    lambda x: limit(x, True),
+    "Take the smallest so far.",
+    value_range=ranges.extremes,
+)
 cumlogsumexp = _declare(
     "cumlogsumexp",
     np.logaddexp,

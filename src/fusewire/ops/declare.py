@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeAlias, TypeVar, cast, overload
@@ -20,7 +20,9 @@ from fusewire.ir.dims import Dim, unbacked
 from fusewire.ir.graph import Attr, Graph, Node, Value
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, impossible, tensor_of
 from fusewire.ops.operand import Operand, Traced, as_values, canonical
+from fusewire.ops.ranges import ValueRange
 from fusewire.ops.sample import Sample
+from fusewire.ops.symbolic import Symbolic
 
 R = TypeVar("R")
 
@@ -40,6 +42,57 @@ class Trait(enum.Enum):
     UNBACKED = "an output's shape depends on the values of operands"
     COMMUTATIVE = "its two operands may be swapped"
     LINEAR = "linear in each operand: an error bound follows from the operands' magnitudes"
+    COUNTING = "integers of integers: what it makes of sizes and places may be one again"
+    SHAPE = "looks at the shape of its operand alone"
+    READS_ONCE = "its own kernel reads each element of an operand once, so may compute it there"
+
+
+class Kind(enum.Enum):
+    """How an element is computed: what an op is to fusion."""
+
+    FREE = "another index of the operand, or a number that the index gives"
+    MAP = "of a few elements"
+    FOLD = "of all elements along some axes, each of them once"
+    WINDOW = "of the elements of a window, which windows beside it share"
+    CONTRACT = "of products, each factor of which is used many times"
+    WHOLE = "by kernels of its own"
+
+
+class CostClass(enum.Enum):
+    """How long one element takes."""
+
+    LIGHT = "so short that a product may compute it anew for each use of a factor"
+    USUAL = "about as long as an addition"
+    SLOW = "many times as long as an addition"
+
+
+# Elementwise ops with so many are slow.
+SLOW_FLOPS = 8
+
+
+@dataclass(frozen=True)
+class BodyLayout:
+    """How operands and outputs of a control op line up with those of its subgraphs.
+
+    The first ``fixed`` operands stay with the op, which gives each subgraph inputs of the types
+    ``leading`` instead. The first ``flags`` outputs of the body are not outputs of the op.
+    """
+
+    fixed: int = 0
+    leading: tuple[Type, ...] = ()
+    flags: int = 0
+
+    @property
+    def skipped(self) -> int:
+        """How far an operand is behind the input of a subgraph that it becomes."""
+        return self.fixed - len(self.leading)
+
+    def carries(self, node: Node) -> int:
+        """Count the operands that each run of the body makes anew."""
+        if "carries" not in node.attrs:
+            return 0
+        count = node.attrs["carries"]
+        return count if isinstance(count, int) else len(node.inputs)
 
 
 @dataclass(frozen=True)
@@ -57,6 +110,8 @@ class Tolerance:
     ulps: float = 0.0
 
 
+# Why engines run some ops even on constants.
+NEEDS_ROOM = "inside, it may need far more than its operands and outputs have."
 EXACT = Tolerance("exact")
 SPREAD = Tolerance("spread", 8.0)
 LINEAR = Tolerance("linear", 4.0)
@@ -85,21 +140,32 @@ Flops: TypeAlias = "int | Callable[[Sequence[Type | None], Sequence[Type], Mappi
 
 @dataclass(frozen=True, eq=False)
 class Op(Generic[R]):
-    """A declared op; call it on values to make a node, on arrays to run the reference."""
+    """A declared op; call it on values to make a node, on arrays to run the reference.
+
+    ``kind`` and ``cost`` are for fusion. ``not_folded`` says why engines run it even on constants.
+    ``value_range`` bounds the integers it makes, and ``symbolic`` is what it means on sizes.
+    ``layout`` is for ops that run subgraphs.
+    """
 
     name: str
     family: str
-    doc: str
     rule: Rule
-    reference: Callable[..., Any] | None
-    expand: Callable[..., Any] | None
+    doc: str
     samples: Callable[[], Sequence[Sample]]
     dtypes: tuple[DType, ...]
     traits: frozenset[Trait]
     tolerance: Tolerance
-    flops: Flops | None
-    index_operands: tuple[str, ...]
     lacks: Mapping[str, str]
+    kind: Kind | Callable[[Mapping[str, Attr]], Kind]
+    cost: CostClass
+    reference: Callable[..., Any] | None = None
+    expand: Callable[..., Any] | None = None
+    flops: Flops | None = None
+    index_operands: tuple[str, ...] = ()
+    not_folded: str | None = None
+    value_range: ValueRange | None = None
+    symbolic: Symbolic | None = None
+    layout: BodyLayout | None = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"
@@ -126,6 +192,10 @@ class Op(Generic[R]):
     @property
     def is_composite(self) -> bool:
         return self.expand is not None
+
+    def kind_of(self, attrs: Mapping[str, Attr]) -> Kind:
+        """Tell the kind of a node with these attributes."""
+        return self.kind(attrs) if callable(self.kind) else self.kind
 
     def is_(self, *traits: Trait) -> bool:
         """Tell whether the op has all of these traits."""
@@ -263,49 +333,34 @@ class Family:
     ) -> Op[Value]: ...
 
     def declare(self, name: str, rule: Rule, **fields: Any) -> Op[Any]:
-        """Declare an op; ``fields`` are the parameters of ``_declared``."""
-        op = _declared(name, self.name, rule, **fields)
+        """Declare an op; ``fields`` are those of ``Op``, some of which follow from others."""
+        op: Op[Any] = Op(name, self.name, rule, **_completed(name, rule, fields))
         assert name not in self.ops, f"the op {name} is declared twice in {self.name}"
         self.ops[name] = op
         return op
 
 
-def _declared(
-    name: str,
-    family: str,
-    rule: Rule,
-    *,
-    doc: str,
-    samples: Callable[[], Sequence[Sample]],
-    dtypes: Iterable[DType],
-    reference: Callable[..., Any] | None = None,
-    expand: Callable[..., Any] | None = None,
-    traits: Iterable[Trait] = (),
-    tolerance: Tolerance | None = None,
-    flops: Flops | None = None,
-    index_operands: Sequence[str] = (),
-    lacks: Mapping[str, str] | None = None,
-) -> Op[Any]:
-    assert (reference is None) != (expand is None), f"{name} needs a reference or an expansion"
-    if tolerance is None:
-        tolerance = SPREAD if expand is not None else EXACT
-    missing = dict(lacks or {})
+def _completed(name: str, rule: Rule, fields: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what follows: tolerance, kind and cost, and that one operand has no broadcast.
+
+    A field of None is left open, as by helpers that pass on what they were not given.
+    """
+    fields = {key: value for key, value in fields.items() if value is not None}
+    is_composite = "expand" in fields
+    assert ("reference" in fields) != is_composite, f"{name} needs a reference or an expansion"
+    traits = frozenset(fields.get("traits", ()))
+    is_map = Trait.ELEMENTWISE in traits and not is_composite
+    flops = fields.get("flops")
+    is_slow = is_map and isinstance(flops, int) and flops >= SLOW_FLOPS
+    lacks = dict(fields.get("lacks", {}))
     parameters = inspect.signature(rule).parameters.values()
     operands = [p for p in parameters if p.kind is not p.KEYWORD_ONLY]
     if len(operands) == 1 and operands[0].kind is not operands[0].VAR_POSITIONAL:
-        missing.setdefault("broadcast", ONE_OPERAND)
-    return Op(
-        name,
-        family,
-        doc,
-        rule,
-        reference,
-        expand,
-        samples,
-        tuple(dtypes),
-        frozenset(traits),
-        tolerance,
-        flops,
-        tuple(index_operands),
-        missing,
-    )
+        lacks.setdefault("broadcast", ONE_OPERAND)
+    defaults = {
+        "tolerance": SPREAD if is_composite else EXACT,
+        "kind": Kind.MAP if is_map else Kind.WHOLE,
+        "cost": CostClass.SLOW if is_slow else CostClass.USUAL,
+    }
+    given = {"dtypes": tuple(fields["dtypes"]), "traits": traits, "lacks": lacks}
+    return defaults | fields | given

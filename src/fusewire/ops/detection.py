@@ -10,7 +10,8 @@ from fusewire.dtypes import FLOATS, INTEGERS, int64
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import FRESH, Family, Trait
+from fusewire.ops import ranges
+from fusewire.ops.declare import FRESH, NEEDS_ROOM, Family, Trait
 from fusewire.ops.inference import fits, require, require_dims, same_dtype
 from fusewire.ops.resampling import PLACES
 from fusewire.ops.sample import draw, given, sample
@@ -107,6 +108,7 @@ roi_align = FAMILY.declare(
     flops=64,
     index_operands=("batches",),
     lacks={"scalar": "an image has axes"},
+    not_folded=NEEDS_ROOM,
     samples=lambda: [
         *(
             sample(
@@ -193,6 +195,7 @@ non_max_suppression = FAMILY.declare(
     flops=64,
     index_operands=("most",),
     lacks={"scalar": "boxes have axes"},
+    value_range=ranges.places,
     samples=lambda: [
         sample(given(_CORNERS), given(_SCORES), given(2, "int64"), given(0.5, "float32")),
         sample(

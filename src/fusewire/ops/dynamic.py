@@ -17,6 +17,7 @@ from fusewire.dtypes import INTEGERS
 from fusewire.ir.dims import Dim, Shape, ceildiv, dim_max, unbacked
 from fusewire.ir.graph import Array, Node, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops import ranges
 from fusewire.ops.creation import full, iota
 from fusewire.ops.declare import Family, Op, Trait
 from fusewire.ops.elementwise import add, multiply
@@ -204,6 +205,7 @@ dynamic_pad = _declare(
     reference=lambda x, padding, value, mode, dims: pad_array(
         x, value, _pairs(padding.tolist()), mode
     ),
+    value_range=ranges.padded,
     samples=lambda: [
         sample(draw(2, 3), given([1, 0, 0, 2], "int64"), given(1), dims=(ROWS, 5)),
         sample(draw(3, 3), given([2, -1, 0, 1], "int64"), mode="reflect", dims=(5, 3)),

@@ -23,8 +23,8 @@ from fusewire.dtypes import (
 )
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops import special
-from fusewire.ops.declare import EXACT, Family, Op, Tolerance, Trait, ulps
+from fusewire.ops import ranges, special, symbolic
+from fusewire.ops.declare import EXACT, CostClass, Family, Op, Tolerance, Trait, ulps
 from fusewire.ops.inference import broadcast_types
 from fusewire.ops.sample import Sample, draw, given, sample
 
@@ -94,6 +94,7 @@ def _unary(
     flops: int = 1,
     traits: tuple[Trait, ...] = (),
     rule: Callable[[TensorType], TensorType] = unary_type,
+    **facts: Any,
 ) -> Op[Value]:
     drawn = samples or unary_samples()
     extremes = [sample(_EXTREMES, only=FLOATS)] if set(FLOATS) <= set(dtypes) else []
@@ -107,6 +108,7 @@ def _unary(
         tolerance=tolerance,
         flops=flops,
         samples=lambda: [*drawn(), *extremes],
+        **facts,
     )
 
 
@@ -119,6 +121,7 @@ def _binary(
     traits: tuple[Trait, ...] = (),
     samples: Samples | None = None,
     flops: int = 1,
+    **facts: Any,
 ) -> Op[Value]:
     return FAMILY.declare(
         name,
@@ -130,6 +133,7 @@ def _binary(
         tolerance=tolerance,
         flops=flops,
         samples=samples or binary_samples(),
+        **facts,
     )
 
 
@@ -163,16 +167,45 @@ def _abs_type(x: TensorType) -> TensorType:
     return _real_type(x) if x.dtype.is_complex else x
 
 
-add = _binary("add", np.add, "Add.", NUMERIC, ONE_ULP, SWAPS)
-subtract = _binary("subtract", np.subtract, "Subtract the second operand.", NUMERIC, ONE_ULP)
+add = _binary(
+    "add",
+    np.add,
+    "Add.",
+    NUMERIC,
+    ONE_ULP,
+    (*SWAPS, Trait.COUNTING),
+    cost=CostClass.LIGHT,
+    value_range=ranges.sums,
+    symbolic=symbolic.add,
+)
+subtract = _binary(
+    "subtract",
+    np.subtract,
+    "Subtract the second operand.",
+    NUMERIC,
+    ONE_ULP,
+    traits=(Trait.COUNTING,),
+    cost=CostClass.LIGHT,
+    value_range=ranges.differences,
+    symbolic=symbolic.subtract,
+)
 multiply = _binary(
-    "multiply", np.multiply, "Multiply.", NUMERIC, ONE_ULP, (Trait.COMMUTATIVE, Trait.LINEAR)
+    "multiply",
+    np.multiply,
+    "Multiply.",
+    NUMERIC,
+    ONE_ULP,
+    (Trait.COMMUTATIVE, Trait.LINEAR, Trait.COUNTING),
+    cost=CostClass.LIGHT,
+    value_range=ranges.products,
+    symbolic=symbolic.multiply,
 )
 divide = _binary(
     "divide",
     np.divide,
     "Divide by the second operand.",
     INEXACT,
+    cost=CostClass.LIGHT,
     samples=binary_samples(right_low=0.5),
 )
 floor_divide = _binary(
@@ -181,8 +214,11 @@ floor_divide = _binary(
     "Divide and round down; an integer by 0 gives 0.",
     REAL,
     EXACT,
-    JUMPS,
+    (*JUMPS, Trait.COUNTING),
     _quotients,
+    cost=CostClass.SLOW,
+    value_range=ranges.quotients,
+    symbolic=symbolic.floor_divide,
 )
 truncate_divide = _binary(
     "truncate_divide",
@@ -190,8 +226,10 @@ truncate_divide = _binary(
     "Divide integers and round toward 0; by 0 gives 0.",
     INTEGERS,
     EXACT,
-    (),
+    (Trait.COUNTING,),
     lambda: _quotients()[:-1],
+    value_range=ranges.quotients,
+    symbolic=symbolic.truncate_divide,
 )
 remainder = _binary(
     "remainder",
@@ -199,8 +237,11 @@ remainder = _binary(
     "Give the rest of floor_divide, signed as the divisor; of integers by 0, 0.",
     REAL,
     ONE_ULP,
-    JUMPS,
+    (*JUMPS, Trait.COUNTING),
     _quotients,
+    cost=CostClass.SLOW,
+    value_range=ranges.rests,
+    symbolic=symbolic.remainder,
 )
 fmod = _binary(
     "fmod",
@@ -208,11 +249,32 @@ fmod = _binary(
     "Give the rest of truncate_divide, signed as the dividend; of integers by 0, 0.",
     REAL,
     EXACT,
-    JUMPS,
+    (*JUMPS, Trait.COUNTING),
     _quotients,
+    cost=CostClass.SLOW,
+    value_range=ranges.rests,
+    symbolic=symbolic.fmod,
 )
-maximum = _binary("maximum", np.maximum, "Take the larger; NaN if either is.", REAL, EXACT, SWAPS)
-minimum = _binary("minimum", np.minimum, "Take the smaller; NaN if either is.", REAL, EXACT, SWAPS)
+maximum = _binary(
+    "maximum",
+    np.maximum,
+    "Take the larger; NaN if either is.",
+    REAL,
+    EXACT,
+    (*SWAPS, Trait.COUNTING),
+    value_range=ranges.larger,
+    symbolic=symbolic.maximum,
+)
+minimum = _binary(
+    "minimum",
+    np.minimum,
+    "Take the smaller; NaN if either is.",
+    REAL,
+    EXACT,
+    (*SWAPS, Trait.COUNTING),
+    value_range=ranges.smaller,
+    symbolic=symbolic.minimum,
+)
 power = _binary(
     "power",
     _power,
@@ -236,9 +298,35 @@ nextafter = _binary(
     (Trait.BITS,),
 )
 
-negative = _unary("negative", np.negative, "Change the sign.", INEXACT + SIGNED, EXACT)
-sign = _unary("sign", np.sign, "Give -1, 0 or 1; NaN of NaN.", REAL, EXACT, traits=JUMPS)
-square = _unary("square", np.square, "Multiply by itself.", NUMERIC, ONE_ULP)
+negative = _unary(
+    "negative",
+    np.negative,
+    "Change the sign.",
+    INEXACT + SIGNED,
+    EXACT,
+    traits=(Trait.COUNTING,),
+    cost=CostClass.LIGHT,
+    value_range=ranges.opposites,
+    symbolic=symbolic.negative,
+)
+sign = _unary(
+    "sign",
+    np.sign,
+    "Give -1, 0 or 1; NaN of NaN.",
+    REAL,
+    EXACT,
+    traits=(*JUMPS, Trait.COUNTING),
+    value_range=ranges.signs,
+)
+square = _unary(
+    "square",
+    np.square,
+    "Multiply by itself.",
+    NUMERIC,
+    ONE_ULP,
+    traits=(Trait.COUNTING,),
+    value_range=ranges.squares,
+)
 reciprocal = _unary(
     "reciprocal", np.reciprocal, "Divide one by each element.", INEXACT, samples=unary_samples(0.5)
 )
@@ -304,6 +392,9 @@ abs_ = _unary(
     "Drop the sign; of complex numbers, take the real distance from 0.",
     NUMERIC,
     rule=_abs_type,
+    traits=(Trait.COUNTING,),
+    value_range=ranges.magnitudes,
+    symbolic=symbolic.magnitude,
 )
 real = _unary("real", np.real, "Take real parts.", COMPLEX, EXACT, rule=_real_type)
 imag = _unary("imag", np.imag, "Take imaginary parts.", COMPLEX, EXACT, rule=_real_type)

@@ -11,7 +11,7 @@ from fusewire.dtypes import COMPLEX, STORED, complex64, complex128, float32, flo
 from fusewire.ir.dims import Dim, floordiv, size
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import EXACT, SCALED, Family, Op, Trait
+from fusewire.ops.declare import EXACT, SCALED, Family, Kind, Op, Trait
 from fusewire.ops.inference import axes_of, axis_of, require, within
 from fusewire.ops.movement import concat
 from fusewire.ops.sample import Sample, draw, sample
@@ -71,6 +71,7 @@ def _transform(name: str, rule: Any, doc: str, dtypes: Any) -> Op[Value]:
         dtypes=dtypes,
         tolerance=SCALED,
         flops=_flops,
+        kind=Kind.WINDOW,
         samples=_samples,
         lacks={"scalar": NEEDS_AXIS},
     )

@@ -8,9 +8,10 @@ from fusewire.dtypes import INTEGERS, STORED, bool_, int64
 from fusewire.ir.dims import Dim, size
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops import ranges
 from fusewire.ops.conversion import cast
 from fusewire.ops.creation import iota
-from fusewire.ops.declare import FRESH, Family, Trait
+from fusewire.ops.declare import FRESH, Family, Kind, Trait
 from fusewire.ops.elementwise import add, negative, subtract
 from fusewire.ops.inference import axis_of, fits, require, require_dims
 from fusewire.ops.logic import equal, less, logical_or, where
@@ -42,6 +43,7 @@ gather = movement(
     reference=lambda x, indices, axis: np.take(x, indices.astype(np.int64), axis),
     index_operands=INDICES,
     lacks={"scalar": "a scalar has no axis to index"},
+    kind=Kind.MAP,
     samples=lambda: [
         sample(draw(4, 3), given([[0, -1], [3, 2]], "int64"), axis=0),
         sample(draw(4, 3), given(1, "int32"), axis=-1),
@@ -85,6 +87,7 @@ gather_elements = movement(
     reference=lambda x, indices, axis: x[along_axis(indices, axis)],
     index_operands=INDICES,
     lacks={"scalar": "a scalar has no axis to index"},
+    kind=Kind.MAP,
     samples=lambda: [
         sample(draw(4, 3), given([[0, -1], [3, 2]], "int64"), axis=0),
         sample(draw(2, 3), given([[2], [-3]], "int32"), axis=-1),
@@ -119,6 +122,7 @@ gather_nd = movement(
     doc="Take what the last axis of the indices names, place by place, after shared batch axes.",
     reference=_gather_nd,
     index_operands=INDICES,
+    kind=Kind.MAP,
     samples=lambda: [
         sample(draw(2, 3, 4), given([[0, -1], [1, 2]], "int64")),
         sample(draw(2, 3, 4), given([[[0], [2]], [[1], [-1]]], "int64"), batch_dims=1),
@@ -217,6 +221,7 @@ nonzero = FAMILY.declare(
     dtypes=STORED,
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
     flops=1,
+    value_range=ranges.places,
     samples=lambda: [
         sample(given([[0, 1, 0], [1, 0, 1]])),
         sample(given(1)),

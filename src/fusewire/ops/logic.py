@@ -22,7 +22,8 @@ from fusewire.dtypes import (
 from fusewire.errors import TypeRuleError
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import Family, Op, Trait
+from fusewire.ops import ranges, symbolic
+from fusewire.ops.declare import CostClass, Family, Op, Trait
 from fusewire.ops.elementwise import (
     Samples,
     binary_samples,
@@ -34,6 +35,7 @@ from fusewire.ops.elementwise import (
 )
 from fusewire.ops.inference import broadcast_shapes, broadcast_types
 from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.symbolic import Symbolic
 
 FAMILY = Family("logic")
 
@@ -48,6 +50,7 @@ def _compare(
     doc: str,
     dtypes: tuple[DType, ...] = (bool_, *REAL),
     *traits: Trait,
+    symbolic: Symbolic,
 ) -> Op[Value]:
     return FAMILY.declare(
         name,
@@ -66,20 +69,49 @@ def _compare(
                 only=FLOATS,
             ),
         ],
+        symbolic=symbolic,
     )
 
 
 equal = _compare(
-    "equal", np.equal, "Tell where operands are equal.", (*STORED, string), Trait.COMMUTATIVE
+    "equal",
+    np.equal,
+    "Tell where operands are equal.",
+    (*STORED, string),
+    Trait.COMMUTATIVE,
+    symbolic=symbolic.equal,
 )
 not_equal = _compare(
-    "not_equal", np.not_equal, "Tell where operands differ.", (*STORED, string), Trait.COMMUTATIVE
+    "not_equal",
+    np.not_equal,
+    "Tell where operands differ.",
+    (*STORED, string),
+    Trait.COMMUTATIVE,
+    symbolic=symbolic.not_equal,
 )
-less = _compare("less", np.less, "Tell where the first operand is smaller.")
-less_equal = _compare("less_equal", np.less_equal, "Tell where the first operand is not larger.")
-greater = _compare("greater", np.greater, "Tell where the first operand is larger.")
+less = _compare(
+    "less",
+    np.less,
+    "Tell where the first operand is smaller.",
+    symbolic=symbolic.less,
+)
+less_equal = _compare(
+    "less_equal",
+    np.less_equal,
+    "Tell where the first operand is not larger.",
+    symbolic=symbolic.less_equal,
+)
+greater = _compare(
+    "greater",
+    np.greater,
+    "Tell where the first operand is larger.",
+    symbolic=symbolic.greater,
+)
 greater_equal = _compare(
-    "greater_equal", np.greater_equal, "Tell where the first operand is not smaller."
+    "greater_equal",
+    np.greater_equal,
+    "Tell where the first operand is not smaller.",
+    symbolic=symbolic.greater_equal,
 )
 
 
@@ -120,6 +152,7 @@ def _declare(
     rule: Callable[..., TensorType] = binary_type,
     samples: Samples | None = None,
     traits: tuple[Trait, ...] = (Trait.COMMUTATIVE,),
+    **facts: Any,
 ) -> Op[Value]:
     return FAMILY.declare(
         name,
@@ -130,17 +163,35 @@ def _declare(
         flops=1,
         traits=(Trait.ELEMENTWISE, *traits),
         samples=samples or binary_samples(),
+        **facts,
     )
 
 
-logical_and = _declare("logical_and", np.logical_and, "Tell where both hold.")
-logical_or = _declare("logical_or", np.logical_or, "Tell where either holds.")
-logical_xor = _declare("logical_xor", np.logical_xor, "Tell where exactly one holds.")
+logical_and = _declare(
+    "logical_and",
+    np.logical_and,
+    "Tell where both hold.",
+    cost=CostClass.LIGHT,
+    symbolic=symbolic.logical_and,
+)
+logical_or = _declare(
+    "logical_or",
+    np.logical_or,
+    "Tell where either holds.",
+    symbolic=symbolic.logical_or,
+)
+logical_xor = _declare(
+    "logical_xor",
+    np.logical_xor,
+    "Tell where exactly one holds.",
+    symbolic=symbolic.logical_xor,
+)
 logical_not = _declare(
     "logical_not",
     np.logical_not,
     "Tell where it does not hold.",
     rule=unary_type,
+    symbolic=symbolic.logical_not,
     samples=unary_samples(),
     traits=(),
 )
@@ -200,8 +251,11 @@ where = FAMILY.declare(
     doc="Take elements of x where the condition holds, of y elsewhere.",
     reference=np.where,
     dtypes=(bool_,),
-    traits=(Trait.ELEMENTWISE,),
+    traits=(Trait.ELEMENTWISE, Trait.COUNTING),
     flops=1,
+    cost=CostClass.LIGHT,
+    symbolic=symbolic.where,
+    value_range=ranges.chosen,
     samples=lambda: [
         *(
             sample(draw(3, 1), draw(4, dtype_=d), draw(3, 4, dtype_=d))
@@ -232,7 +286,8 @@ clip = FAMILY.declare(
     doc="Limit to low..high; high wins where low is above it.",
     expand=_clip,
     dtypes=REAL,
-    traits=(Trait.ELEMENTWISE,),
+    traits=(Trait.ELEMENTWISE, Trait.COUNTING),
+    value_range=ranges.limited,
     samples=lambda: [
         sample(draw(3, 4), given(0), given(1)),
         sample(draw(3, 4), None, given(1)),

@@ -14,7 +14,7 @@ from fusewire.dtypes import STORED, string
 from fusewire.ir.dims import Dim, Shape, floordiv, size
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import EXACT, Family, Op, Trait
+from fusewire.ops.declare import EXACT, Family, Kind, Op, Trait
 from fusewire.ops.inference import (
     axes_of,
     axis_of,
@@ -60,6 +60,7 @@ reshape = movement(
     _reshape_type,
     doc="Give the elements, in row-major order, another shape.",
     reference=lambda x, shape: np.reshape(x, shape),
+    kind=Kind.FREE,
     samples=lambda: [
         sample(draw(2, 6), shape=(3, 4)),
         sample(draw(), shape=(1, 1)),
@@ -81,6 +82,7 @@ transpose = movement(
     _transpose_type,
     doc="Reorder the axes: output axis i is operand axis perm[i].",
     reference=lambda x, perm: np.transpose(x, perm),
+    kind=Kind.FREE,
     samples=lambda: [
         sample(draw(2, 3, 4), perm=(2, 0, 1)),
         sample(draw(), perm=()),
@@ -104,6 +106,7 @@ broadcast_to = movement(
     _broadcast_to_type,
     doc="Repeat along axes of size 1, and along new leading axes.",
     reference=lambda x, shape: np.broadcast_to(x, shape),
+    kind=Kind.FREE,
     samples=lambda: [
         sample(draw(3, 1), shape=(2, 3, 4)),
         sample(draw(), shape=(2, 2)),
@@ -132,6 +135,7 @@ concat = movement(
     doc="Join along an axis.",
     reference=lambda *xs, axis: np.concatenate(xs, axis),
     lacks={"scalar": "a scalar has no axis to join along"},
+    kind=Kind.MAP,
     samples=lambda: [
         sample(draw(2, 3), draw(2, 1), draw(2, 3), axis=1),
         sample(draw(2, 3), axis=-1),

@@ -17,7 +17,7 @@ from fusewire.ops.contraction import dot_general
 from fusewire.ops.conversion import cast
 from fusewire.ops.convolution import NEEDS_SPATIAL, conv
 from fusewire.ops.creation import iota
-from fusewire.ops.declare import EXACT, LINEAR, Family, Trait
+from fusewire.ops.declare import EXACT, LINEAR, NEEDS_ROOM, Family, Trait
 from fusewire.ops.elementwise import add, floor, maximum, minimum, multiply, subtract
 from fusewire.ops.indexing import gather_elements
 from fusewire.ops.inference import require, require_dims, same_dtype
@@ -79,6 +79,7 @@ unfold = FAMILY.declare(
     traits=(Trait.MOVEMENT,),
     tolerance=EXACT,
     lacks={"scalar": NEEDS_SPATIAL},
+    not_folded=NEEDS_ROOM,
     samples=lambda: [
         sample(draw(1, 2, 4, 3), window=(2, 2), padding=((1, 0), (0, 1))),
         sample(draw(2, 1, 7), window=(3,), strides=(2,), dilations=(2,)),

@@ -12,7 +12,8 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, Shape, size
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import EXACT, LINEAR, Family, Op, Trait
+from fusewire.ops import ranges
+from fusewire.ops.declare import EXACT, LINEAR, NEEDS_ROOM, Family, Kind, Op, Trait
 from fusewire.ops.elementwise import abs_, power, sqrt, square
 from fusewire.ops.inference import require, require_dims
 from fusewire.ops.movement import broadcast_to, reshape
@@ -82,6 +83,8 @@ max_pool = FAMILY.declare(
     traits=(Trait.REDUCTION,),
     tolerance=EXACT,
     flops=_pool_flops,
+    kind=Kind.WINDOW,
+    not_folded=NEEDS_ROOM,
     samples=pool_samples(),
     lacks={"scalar": NEEDS_SPATIAL},
 )
@@ -104,6 +107,8 @@ sum_pool = FAMILY.declare(
     traits=(Trait.REDUCTION, Trait.LINEAR),
     tolerance=LINEAR,
     flops=_pool_flops,
+    kind=Kind.WINDOW,
+    not_folded=NEEDS_ROOM,
     samples=pool_samples(),
     lacks={"scalar": NEEDS_SPATIAL},
 )
@@ -147,6 +152,8 @@ average_pool = FAMILY.declare(
     traits=(Trait.REDUCTION, Trait.LINEAR),
     tolerance=LINEAR,
     flops=_pool_flops,
+    kind=Kind.WINDOW,
+    not_folded=NEEDS_ROOM,
     samples=lambda: [*pool_samples()(), *pool_samples(count_padding=True)()],
     lacks={"scalar": NEEDS_SPATIAL},
 )
@@ -197,6 +204,9 @@ max_pool_with_indices = FAMILY.declare(
     traits=(Trait.REDUCTION, Trait.DISCONTINUOUS),
     tolerance=EXACT,
     flops=_pool_flops,
+    kind=Kind.WINDOW,
+    not_folded=NEEDS_ROOM,
+    value_range=ranges.pooled_and_places,
     samples=lambda: [*pool_samples()(), *pool_samples(column_major=True)()],
     lacks={"scalar": NEEDS_SPATIAL},
 )

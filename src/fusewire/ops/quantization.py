@@ -218,6 +218,7 @@ dequantize = FAMILY.declare(
     doc="Subtract the zero point from codes and multiply by the scale, in the scale's dtype.",
     expand=_dequantize,
     dtypes=(*CODE_DTYPES, int32),
+    not_folded="weights stay codes, which engines read faster and some multiply as they are.",
     samples=_dequantize_samples,
 )
 

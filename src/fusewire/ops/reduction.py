@@ -11,8 +11,9 @@ from fusewire.dtypes import COMPLEX, FLOATS, NUMERIC, REAL, DType, bool_, float3
 from fusewire.ir.dims import Dim, is_equal, size
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
+from fusewire.ops import ranges, symbolic
 from fusewire.ops.conversion import cast
-from fusewire.ops.declare import EXACT, LINEAR, Family, Op, Tolerance, Trait
+from fusewire.ops.declare import EXACT, LINEAR, Family, Kind, Op, Tolerance, Trait
 from fusewire.ops.elementwise import (
     abs_,
     add,
@@ -73,6 +74,7 @@ def _reduce(
     dtypes: tuple[DType, ...],
     tolerance: Tolerance = EXACT,
     traits: tuple[Trait, ...] = (),
+    **facts: Any,
 ) -> Op[Value]:
     return FAMILY.declare(
         name,
@@ -84,6 +86,8 @@ def _reduce(
         traits=(Trait.REDUCTION, *traits),
         samples=_samples,
         flops=_terms,
+        kind=Kind.FOLD,
+        **facts,
     )
 
 
@@ -94,6 +98,8 @@ reduce_sum = _reduce(
     NUMERIC,
     LINEAR,
     (Trait.LINEAR,),
+    value_range=ranges.totals,
+    symbolic=symbolic.reduced_by(symbolic.add),
 )
 reduce_prod = _reduce(
     "reduce_prod",
@@ -101,18 +107,27 @@ reduce_prod = _reduce(
     "Multiply over axes.",
     NUMERIC,
     LINEAR,
+    traits=(Trait.COUNTING,),
+    value_range=ranges.sizes_multiplied,
+    symbolic=symbolic.reduced_by(symbolic.multiply),
 )
 reduce_max = _reduce(
     "reduce_max",
     lambda x, axes, keepdims: np.max(x, axes, keepdims=keepdims, initial=limit(x, False)),
     "Take the largest over axes; NaN if any is, the smallest value of the dtype if there is none.",
     (bool_, *REAL),
+    traits=(Trait.COUNTING,),
+    value_range=ranges.extremes,
+    symbolic=symbolic.reduced_by(symbolic.maximum),
 )
 reduce_min = _reduce(
     "reduce_min",
     lambda x, axes, keepdims: np.min(x, axes, keepdims=keepdims, initial=limit(x, True)),
     "Take the smallest over axes; NaN if any is, the largest value of the dtype if there is none.",
     (bool_, *REAL),
+    traits=(Trait.COUNTING,),
+    value_range=ranges.extremes,
+    symbolic=symbolic.reduced_by(symbolic.minimum),
 )
 
 reduce_any = _reduce(
@@ -120,12 +135,14 @@ reduce_any = _reduce(
     lambda x, axes, keepdims: np.any(x, axes, keepdims=keepdims),
     "Tell whether any holds over axes.",
     (bool_,),
+    symbolic=symbolic.reduced_by(symbolic.logical_or),
 )
 reduce_all = _reduce(
     "reduce_all",
     lambda x, axes, keepdims: np.all(x, axes, keepdims=keepdims),
     "Tell whether all hold over axes.",
     (bool_,),
+    symbolic=symbolic.reduced_by(symbolic.logical_and),
 )
 
 
@@ -347,6 +364,8 @@ def _declare_position(name: str, find: Callable[..., Any], doc: str) -> Op[Value
         traits=(Trait.REDUCTION, Trait.DISCONTINUOUS),
         samples=_position_samples,
         flops=_terms,
+        kind=Kind.FOLD,
+        value_range=ranges.places,
         lacks=_NO_AXIS,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from fusewire.dtypes import FLOATS, INTEGERS, REAL, bool_
 from fusewire.ir.dims import Dim, Shape, size, unbacked
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import Family, Tolerance, Trait
+from fusewire.ops.declare import Family, Kind, Tolerance, Trait
 from fusewire.ops.inference import fits, require, within
 from fusewire.ops.sample import Sample, draw, given, sample
 
@@ -241,6 +241,10 @@ def _resize_flops(inputs: Any, outputs: Any, attrs: Any) -> Dim:
     return size(tuple(map(max, before, after))) * int(min(2 * taps + 8, 2**62))
 
 
+def _resize_kind(attrs: Mapping[str, Any]) -> Kind:
+    return Kind.MAP if attrs["mode"] == "nearest" else Kind.WINDOW
+
+
 resize = FAMILY.declare(
     "resize",
     _resize_type,
@@ -249,6 +253,7 @@ resize = FAMILY.declare(
     dtypes=(bool_, *REAL),
     tolerance=PLACES,
     flops=_resize_flops,
+    kind=_resize_kind,
     samples=resize_samples,
 )
 

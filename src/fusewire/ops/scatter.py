@@ -13,7 +13,7 @@ from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType, Type
 from fusewire.ops.conversion import cast
 from fusewire.ops.creation import iota
-from fusewire.ops.declare import LINEAR, Family, Op
+from fusewire.ops.declare import LINEAR, Family, Kind, Op, Trait
 from fusewire.ops.elementwise import add, remainder
 from fusewire.ops.indexing import along_axis, require_indices
 from fusewire.ops.inference import axis_of, fits, require, require_dims, same_dtype, within
@@ -62,6 +62,7 @@ def _scatter(name: str, rule: Any, **fields: Any) -> Op[Value]:
         rule,
         dtypes=ANY,
         tolerance=LINEAR,
+        traits=(Trait.READS_ONCE,),
         index_operands=("indices",),
         flops=flops,
         lacks={"scalar": "a scalar has no axis to index"},
@@ -174,6 +175,7 @@ dynamic_update_slice = movement(
     doc="Write a block over a part that starts where an operand tells, moved to fit inside.",
     reference=_update,
     index_operands=("starts",),
+    kind=Kind.MAP,
     samples=lambda: [
         sample(draw(4, 5), draw(2, 3), given([1, 4], "int64")),
         sample(draw(4, 5), draw(4, 1), given([-3, 2], "int32")),

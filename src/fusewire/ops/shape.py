@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from fusewire.dtypes import int64
+from fusewire.ir.dims import size
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import Family
+from fusewire.ops import ranges
+from fusewire.ops.declare import Family, Kind, Trait
 from fusewire.ops.movement import ANY, reshape
 from fusewire.ops.reduction import reduce_prod
 from fusewire.ops.sample import draw, sample
@@ -23,6 +25,10 @@ shape_of = FAMILY.declare(
     reference=lambda x: np.array(x.shape, np.int64),
     dtypes=ANY,
     flops=0,
+    traits=(Trait.SHAPE,),
+    kind=Kind.FREE,
+    value_range=ranges.shapes,
+    symbolic=lambda dims: np.array(dims, object),
     samples=lambda: [sample(draw(2, 3)), sample(draw()), sample(draw(0, 4))],
 )
 size_of = FAMILY.declare(
@@ -31,6 +37,9 @@ size_of = FAMILY.declare(
     doc="Count the elements.",
     expand=lambda x: reduce_prod(shape_of(x)),
     dtypes=ANY,
+    traits=(Trait.SHAPE,),
+    value_range=ranges.places,
+    symbolic=size,
     samples=lambda: [sample(draw(2, 3)), sample(draw()), sample(draw(0, 4))],
 )
 

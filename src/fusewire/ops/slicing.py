@@ -11,7 +11,8 @@ import numpy as np
 from fusewire.ir.dims import Dim, Shape, apply, ceildiv, dim_max, dim_min
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import EXACT, Family, Trait
+from fusewire.ops import ranges
+from fusewire.ops.declare import EXACT, CostClass, Family, Kind, Trait
 from fusewire.ops.inference import axes_of, axis_of, require, require_dims, same_dtype, within
 from fusewire.ops.movement import ANY, concat, movement
 from fusewire.ops.sample import draw, given, sample
@@ -58,6 +59,7 @@ slice_ = movement(
     _slice_type,
     doc="Take every stride-th element from start up to, not including, limit; one of each an axis.",
     reference=_slice,
+    kind=Kind.FREE,
     samples=lambda: [
         sample(draw(5, 7), starts=(1, 0), limits=(4, 7), strides=(1, 3)),
         sample(draw(5, 7), starts=(4, 6), limits=(-1, 1), strides=(-1, -2)),
@@ -151,6 +153,9 @@ pad = movement(
     _pad_type,
     doc="Add elements before and after each axis, or cut them off where negative.",
     reference=pad_array,
+    kind=Kind.MAP,
+    cost=CostClass.LIGHT,
+    value_range=ranges.padded,
     samples=lambda: [
         sample(draw(2, 3), given(1), padding=((1, 0), (2, -1))),
         sample(draw(), None, padding=()),

@@ -13,7 +13,8 @@ from fusewire.dtypes import INTEGERS, NARROW, REAL, bool_, int64, string
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops.declare import EXACT, FRESH, Family, Op, Trait
+from fusewire.ops import ranges
+from fusewire.ops.declare import EXACT, FRESH, Family, Kind, Op, Trait
 from fusewire.ops.indexing import gather_elements
 from fusewire.ops.inference import axis_of, require, same_dtype, within
 from fusewire.ops.sample import draw, given, sample
@@ -45,7 +46,9 @@ def _argsort(x: Array, axis: int, descending: bool) -> Array:
     return np.flip(x.shape[axis] - 1 - backwards, axis)
 
 
-def _declare(name: str, rule: Any, reference: Any, doc: str, *traits: Trait) -> Op[Value]:
+def _declare(
+    name: str, rule: Any, reference: Any, doc: str, *traits: Trait, value_range: ranges.ValueRange
+) -> Op[Value]:
     return FAMILY.declare(
         name,
         rule,
@@ -53,6 +56,7 @@ def _declare(name: str, rule: Any, reference: Any, doc: str, *traits: Trait) -> 
         reference=reference,
         dtypes=ORDERED,
         traits=traits,
+        value_range=value_range,
         flops=16,
         lacks={"scalar": "a scalar has no axis to sort along"},
         samples=lambda: [
@@ -64,13 +68,21 @@ def _declare(name: str, rule: Any, reference: Any, doc: str, *traits: Trait) -> 
     )
 
 
-sort = _declare("sort", _sort_type, _sort, "Order the elements along an axis.")
+sort = _declare(
+    "sort",
+    _sort_type,
+    _sort,
+    "Order the elements along an axis.",
+    Trait.COUNTING,
+    value_range=ranges.first_operand,
+)
 argsort = _declare(
     "argsort",
     _argsort_type,
     _argsort,
     "Find the places of the elements in order.",
     Trait.DISCONTINUOUS,
+    value_range=ranges.places,
 )
 
 
@@ -101,6 +113,7 @@ top_k = FAMILY.declare(
     traits=(Trait.DISCONTINUOUS,),
     tolerance=EXACT,
     lacks={"scalar": "a scalar has no axis to choose along"},
+    value_range=ranges.values_and_places,
     samples=lambda: [
         sample(draw(3, 5), k=2),
         sample(draw(4, 3), k=3, axis=0, largest=False),
@@ -135,6 +148,7 @@ dynamic_top_k = FAMILY.declare(
     flops=16,
     index_operands=("k",),
     lacks={"scalar": "a scalar has no axis to choose along"},
+    value_range=ranges.values_and_places,
     samples=lambda: [
         sample(draw(3, 5), given(2, "int64")),
         sample(draw(4, 3), given(3, "int64"), axis=0, largest=False),
@@ -178,6 +192,7 @@ unique = FAMILY.declare(
     dtypes=(bool_, *REAL, string),
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
     flops=32,
+    value_range=ranges.values_and_places,
     samples=lambda: [
         sample(given([2, 1, 1, 3, 4, 3])),
         sample(given([2, 1, 1, 3, 4, 3]), sorted=False),
@@ -205,6 +220,8 @@ searchsorted = FAMILY.declare(
     traits=(Trait.DISCONTINUOUS,),
     flops=16,
     lacks={"scalar": "the sorted row has an axis"},
+    kind=Kind.WINDOW,
+    value_range=ranges.places,
     samples=lambda: [
         sample(given([0, 1, 1, 3]), given([[1, 2], [0, 4]])),
         sample(given([0, 1, 1, 3]), given([1, 3, 0]), right=True),

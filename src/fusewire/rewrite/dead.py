@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from fusewire.errors import TypeRuleError
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.dims import Symbol, lone_symbol, symbols
 from fusewire.ir.graph import Attr, Graph, Node, Value, order
 from fusewire.ir.types import TensorType
+from fusewire.ops.declare import BodyLayout
 from fusewire.ops.table import get_op
 from fusewire.rewrite.rule import Log, Rewritten
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How operands and outputs of a control op line up with those of its subgraphs.
-
-    ``fixed`` leading operands are never dropped; operand i is input i - ``skipped`` of a
-    subgraph; output i is output i + ``flags`` of the body.
-    """
-
-    fixed: int = 0
-    skipped: int = 0
-    flags: int = 0
-
-
-LAYOUTS = {
-    "cond": Layout(fixed=1, skipped=1),
-    "while": Layout(),
-    "loop": Layout(fixed=2, flags=1),
-    "scan": Layout(),
-}
 
 
 def drop_dead(graph: Graph) -> Rewritten:
@@ -59,7 +38,8 @@ def _live(graph: Graph, log: Log) -> Graph:
         if any(body is not node.attrs[key] for key, body in bodies.items()):
             current = current.copy(current.inputs, {**current.attrs, **bodies})
         outputs = [i for i, v in enumerate(node.outputs) if v in used]
-        pruned = _pruned(current, outputs) if node.op in LAYOUTS else None
+        layout = get_op(node.op).layout
+        pruned = _pruned(current, outputs, layout) if layout is not None else None
         if pruned is not None:
             log.fired("unused-result", node)
             new, places = pruned
@@ -73,10 +53,9 @@ def _live(graph: Graph, log: Log) -> Graph:
     return rebuild.finish() if changed else graph
 
 
-def _pruned(node: Node, used: Sequence[int]) -> tuple[Node, list[int]] | None:
+def _pruned(node: Node, used: Sequence[int], layout: BodyLayout) -> tuple[Node, list[int]] | None:
     """Give the node without what nobody needs and the places of its outputs; None if all is."""
-    layout = LAYOUTS[node.op]
-    carries = _carries(node)
+    carries = layout.carries(node)
     outputs, needed = _closure(node, layout, carries, used)
     operands = _operands(node, layout, carries, outputs, needed)
     if operands is None or len(operands) + len(outputs) == len(node.inputs) + len(node.outputs):
@@ -86,7 +65,7 @@ def _pruned(node: Node, used: Sequence[int]) -> tuple[Node, list[int]] | None:
         gives: Sequence[int] = range(len(body.outputs))
         if key != "condition":
             gives = [*range(layout.flags), *(i + layout.flags for i in outputs)]
-        extra = range(layout.fixed - layout.skipped)
+        extra = range(len(layout.leading))
         takes = [*extra, *(i - layout.skipped for i in operands if i >= layout.fixed)]
         attrs[key] = _selected(body, takes, gives)
     if attrs.get("carries") is not None:
@@ -124,15 +103,8 @@ def _checked(
     ), outputs
 
 
-def _carries(node: Node) -> int:
-    if node.op == "cond":
-        return 0
-    given = node.attrs["carries"]
-    return given if isinstance(given, int) else len(node.inputs)
-
-
 def _closure(
-    node: Node, layout: Layout, carries: int, used: Iterable[int]
+    node: Node, layout: BodyLayout, carries: int, used: Iterable[int]
 ) -> tuple[list[int], set[int]]:
     """Find the outputs that must stay, and the inputs that subgraphs need for them."""
     outputs = set(used)
@@ -150,7 +122,7 @@ def _closure(
 
 
 def _operands(
-    node: Node, layout: Layout, carries: int, outputs: Sequence[int], needed: set[int]
+    node: Node, layout: BodyLayout, carries: int, outputs: Sequence[int], needed: set[int]
 ) -> list[int] | None:
     """Choose the operands that stay: also the only ones that name a symbol of a subgraph.
 

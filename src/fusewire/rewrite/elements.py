@@ -1,46 +1,36 @@
 """What is known of the elements of small int and bool tensors, as dims: the sizes of shapes.
 
 ``shape_of(x)`` of a float32[n, 3] is (n, 3), and that is followed through the arithmetic that
-programs do on shapes. Elements are NumPy arrays of objects: ints, ``Sym`` or bools. A size is
-taken to fit the dtype it is kept in; a number is not, so what would wrap is not known.
+programs do on shapes (each op's ``symbolic``). Elements are NumPy arrays of objects: ints, ``Sym``
+or bools. A size is taken to fit the dtype it is kept in; a number is not, so what would wrap is
+not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from fusewire import dtypes
 from fusewire.errors import DimError
-from fusewire.ir.dims import (
-    Dim,
-    Sym,
-    dim_max,
-    dim_min,
-    floordiv,
-    is_at_most,
-    is_equal,
-    lower_bound,
-    size,
-)
+from fusewire.ir.dims import Dim, Sym
 from fusewire.ir.graph import Array, Attr, Graph, Node, Value
 from fusewire.ir.types import TensorType, Type
 from fusewire.ops.declare import Op, Trait
-from fusewire.ops.inference import axes_of
+from fusewire.ops.symbolic import MOST_FOLLOWED, unknown
 from fusewire.ops.table import get_op
 
 Elements: TypeAlias = Array
 TRACKED = {of.name: of.range for of in (dtypes.int64, dtypes.int32, dtypes.bool_)}
-MOST = 64
 
 
 def is_tracked(type_: Type) -> bool:
     """Tell whether the elements of such a tensor are followed."""
     if not isinstance(type_, TensorType) or type_.dtype.name not in TRACKED:
         return False
-    return isinstance(type_.size, int) and type_.size <= MOST
+    return isinstance(type_.size, int) and type_.size <= MOST_FOLLOWED
 
 
 def constant_elements(value: Value) -> Elements | None:
@@ -48,131 +38,6 @@ def constant_elements(value: Value) -> Elements | None:
     if value.constant is None or not is_tracked(value.type):
         return None
     return value.constant.array.astype(object)
-
-
-def _unknown(why: str) -> DimError:
-    return DimError(f"An element is not known: {why}.")
-
-
-def _divided(left: Dim, right: Dim) -> Dim:
-    """Integers divided by 0 give 0, so a divisor that may be 0 has no simple form."""
-    if right == 0:
-        return 0
-    bound = lower_bound(right)
-    if not isinstance(right, int) and (bound is None or bound < 1):
-        raise _unknown(f"{right} may be 0")
-    return floordiv(left, right)
-
-
-def _remainder(left: Dim, right: Dim) -> Dim:
-    return 0 if right == 0 else left - _divided(left, right) * right
-
-
-def _unsigned(operation: Callable[[Dim, Dim], Dim]) -> Callable[[Dim, Dim], Dim]:
-    """Limit to operands of which both signs are known, so that all roundings agree."""
-
-    def apply(left: Dim, right: Dim) -> Dim:
-        if not (is_at_most(0, left) and is_at_most(0, right)):
-            raise _unknown(f"the signs of {left} and {right} are not")
-        return operation(left, right)
-
-    return apply
-
-
-def _is_equal(left: Any, right: Any) -> bool:
-    if isinstance(left, bool) or isinstance(right, bool):
-        return bool(left == right)
-    found = is_equal(left, right)
-    if found is None:
-        raise _unknown(f"{left} and {right} may be equal")
-    return found
-
-
-def _is_less(left: Any, right: Any) -> bool:
-    if is_at_most(left + 1, right):
-        return True
-    if is_at_most(right, left):
-        return False
-    raise _unknown(f"{left} may be less than {right}")
-
-
-def _chosen(condition: bool, left: Any, right: Any) -> Any:
-    return left if condition else right
-
-
-def _magnitude(dim: Dim) -> Dim:
-    if is_at_most(0, dim):
-        return dim
-    if is_at_most(dim, 0):
-        return -dim
-    raise _unknown(f"the sign of {dim} is not")
-
-
-ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
-    "add": lambda a, b: a + b,
-    "subtract": lambda a, b: a - b,
-    "multiply": lambda a, b: a * b,
-    "negative": lambda a: -a,
-    "abs": _magnitude,
-    "floor_divide": _divided,
-    "truncate_divide": _unsigned(_divided),
-    "remainder": _remainder,
-    "fmod": _unsigned(_remainder),
-    "maximum": dim_max,
-    "minimum": dim_min,
-    "equal": _is_equal,
-    "not_equal": lambda a, b: not _is_equal(a, b),
-    "less": _is_less,
-    "greater": lambda a, b: _is_less(b, a),
-    "less_equal": lambda a, b: not _is_less(b, a),
-    "greater_equal": lambda a, b: not _is_less(a, b),
-    "logical_and": lambda a, b: a and b,
-    "logical_or": lambda a, b: a or b,
-    "logical_xor": lambda a, b: a != b,
-    "logical_not": lambda a: not a,
-    "where": _chosen,
-}
-_UFUNCS = {
-    name: np.frompyfunc(function, 3 if name == "where" else function.__code__.co_argcount, 1)
-    for name, function in ELEMENTWISE.items()
-}
-REDUCTIONS: Mapping[str, np.ufunc] = {
-    "reduce_sum": np.frompyfunc(ELEMENTWISE["add"], 2, 1),
-    "reduce_prod": np.frompyfunc(ELEMENTWISE["multiply"], 2, 1),
-    "reduce_max": np.frompyfunc(dim_max, 2, 1),
-    "reduce_min": np.frompyfunc(dim_min, 2, 1),
-    "reduce_all": np.frompyfunc(ELEMENTWISE["logical_and"], 2, 1),
-    "reduce_any": np.frompyfunc(ELEMENTWISE["logical_or"], 2, 1),
-}
-
-
-def _reduced(ufunc: np.ufunc, x: Elements, axes: Any, keepdims: bool) -> Any:
-    if x.size == 0:
-        raise _unknown("there is none to combine")
-    for axis in reversed(axes_of(axes, x.ndim)):
-        x = np.asarray(ufunc.reduce(x, axis, keepdims=keepdims), object)
-    return x
-
-
-def _cast(x: Elements, dtype: dtypes.DType, saturate: bool) -> Elements:
-    to_bool = dtype is dtypes.bool_
-
-    def one(item: Any) -> Any:
-        if isinstance(item, bool):
-            return item if to_bool else int(item)
-        return not _is_equal(item, 0) if to_bool else item
-
-    return np.asarray(np.frompyfunc(one, 1, 1)(x), object)
-
-
-def _range(start: Elements, stop: Elements, step: Elements, count: Attr) -> Elements:
-    first, last, by = start.item(), stop.item(), step.item()
-    if not all(isinstance(item, int) for item in (first, last, by)) or by == 0:
-        raise _unknown("an end of the range is not")
-    found = range(first, last, by)
-    if len(found) > MOST:
-        raise _unknown("the range is long")
-    return np.array(found, object)
 
 
 def elements_of(
@@ -195,40 +60,32 @@ def elements_of(
 def _apply(
     node: Node, known: Sequence[Elements | None], shape: Callable[[Value], Sequence[Dim]]
 ) -> Any:
-    if node.op in ("shape_of", "size_of"):
-        dims = shape(node.operands[0])
-        return np.array(dims, object) if node.op == "shape_of" else size(dims)
     op = get_op(node.op)
+    if op.symbolic is not None and op.is_(Trait.SHAPE):
+        return op.symbolic(shape(node.operands[0]))
     if any(x is None and v is not None for x, v in zip(known, node.inputs, strict=True)):
-        raise _unknown("those of an operand are not")
-    if node.op in _UFUNCS:
-        return _UFUNCS[node.op](*known)
-    if node.op in REDUCTIONS:
-        return _reduced(REDUCTIONS[node.op], *known, **node.attrs)  # type: ignore[arg-type] # attrs fit by the op's type rule
-    if node.op in _SPECIAL:
-        return _SPECIAL[node.op](*known, **node.attrs)
+        raise unknown("those of an operand are not")
+    if op.symbolic is not None:
+        return op.symbolic(*known, **node.attrs)
     if op.expand is not None and op.traits & {Trait.MOVEMENT, Trait.ELEMENTWISE}:
         return _expanded(op, node, known, shape)
     if op.reference is not None and op.is_(Trait.MOVEMENT) and not op.is_(Trait.HOST):
         return _moved(op, node, known)
-    raise _unknown(f"{node.op} is not followed")
-
-
-_SPECIAL: Mapping[str, Callable[..., Any]] = {"cast": _cast, "range": _range}
+    raise unknown(f"{node.op} is not followed")
 
 
 def _moved(op: Op[Any], node: Node, known: Sequence[Elements | None]) -> Any:
     """Run the reference of an op that only moves elements on the dims themselves."""
     operands, _, _ = op.parameters
     if any(isinstance(item, Sym) for attr in node.attrs.values() for item in _flat(attr)):
-        raise _unknown("an attribute has a symbol")
+        raise unknown("an attribute has a symbol")
     if "mode" in node.attrs:
-        raise _unknown("a border of objects is not one of numbers")
+        raise unknown("a border of objects is not one of numbers")
     given: list[Any] = list(known)
     for position, name in enumerate(operands):
         if name in op.index_operands and given[position] is not None:
             if not all(isinstance(item, int) for item in given[position].flat):
-                raise _unknown("an index is not")
+                raise unknown("an index is not")
             given[position] = given[position].astype(np.int64)
     assert op.reference is not None
     return op.reference(*given, **node.attrs)

@@ -20,24 +20,6 @@ from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Outcome, Rule, on
 
-# Ops that are left to engines even when they could be run now.
-_WITHIN = "inside, it may need far more than its operands and outputs have."
-KEPT = {
-    "dequantize": "weights stay codes, which engines read faster and some multiply as they are.",
-    **dict.fromkeys(
-        (
-            "conv",
-            "max_pool",
-            "sum_pool",
-            "average_pool",
-            "max_pool_with_indices",
-            "unfold",
-            "roi_align",
-        ),
-        _WITHIN,
-    ),
-}
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -76,9 +58,9 @@ class ConstantFolder:
         return tuple(constant(output) for output in outputs)
 
     def _refusal(self, node: Node) -> str | None:
-        if node.op in KEPT:
-            return KEPT[node.op]
         op, budget = get_op(node.op), self._budget
+        if op.not_folded is not None:
+            return op.not_folded
         if op.is_(Trait.CONTROL) or not all(isinstance(t, TensorType) for t in node.types):
             return "only ops on tensors without subgraphs are run ahead."
         if any(tensor_of(v.type).dtype is string for v in (*node.operands, *node.outputs)):
@@ -90,9 +72,9 @@ class ConstantFolder:
         growth = max(0, made - read)
         if growth > budget.node_growth:
             return f"{made:,} bytes from {read:,}: a node may add {budget.node_growth:,}."
-        kept = next((KEPT[inner.op] for inner in _primitives(node) if inner.op in KEPT), None)
-        if kept is not None:
-            return kept
+        reasons = (get_op(inner.op).not_folded for inner in _primitives(node))
+        if (reason := next(filter(None, reasons), None)) is not None:
+            return reason
         work = flops_of(node)
         if not isinstance(work, int) or self._flops + work > budget.flops:
             return f"{work} flops, and {self._flops:,} of {budget.flops:,} are spent."

@@ -15,14 +15,13 @@ from typing import Literal
 
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.declare import Trait
+from fusewire.ops.ranges import Range
 from fusewire.ops.table import get_op
-from fusewire.rewrite.ranges import ARITHMETIC, Range, ranges, whole_range
+from fusewire.rewrite.ranges import ranges, whole_range
 
 Role = Literal["index", "data"]
 # Sums and differences of two such numbers fit int32.
 ENTERING = Range(-(2**30), 2**30 - 1)
-# Integers in, integers out, and an index operand that tells what the elements are, not where.
-_COUNTING = frozenset(("range", "cast", "where", "sort", "reduce_max", "reduce_min", "reduce_prod"))
 
 
 def roles(graph: Graph) -> Mapping[Value, Role]:
@@ -70,13 +69,14 @@ def _operand_roles(
     if op.is_(Trait.CONTROL):
         return _body_roles(node, made, found)
     names = itertools.chain(op.parameters[0], itertools.repeat(""))
-    computes = node.op in ARITHMETIC or node.op in _COUNTING
+    counts = op.is_(Trait.COUNTING)
     leads: Role = "index" if "data" not in made else "data"
 
     def role(name: str, value: Value | None) -> Role:
-        if name in op.index_operands and node.op not in _COUNTING:
+        # An index operand of an op that counts tells what the elements are, not where.
+        if name in op.index_operands and not counts:
             return "index"
-        if computes:
+        if counts:
             fits = value is not None and value in known and known[value].fits_int32
             return leads if fits else "data"
         return leads if op.is_(Trait.MOVEMENT) else "data"
@@ -86,17 +86,19 @@ def _operand_roles(
 
 def _body_roles(node: Node, made: Sequence[Role], found: dict[Value, Role]) -> list[Role]:
     """Look into the bodies; what a loop carries is an index only if it stays one."""
-    if node.op == "cond":
+    layout = get_op(node.op).layout
+    assert layout is not None, f"{node.op} runs subgraphs"
+    if "carries" not in node.attrs:
         both = [_assign(body, made, found) for _, body in node.graphs()]
+        fixed: list[Role] = ["data"] * layout.fixed
         return [
-            "data",
+            *fixed,
             *("data" if "data" in pair else "index" for pair in zip(*both, strict=True)),
         ]
-    carried = _carries(node)
-    lead = 2 if node.op == "loop" else 0
+    carried, lead = layout.carries(node), len(layout.leading)
     guess = list(made)
     while True:
-        given = _loop_inputs(node, guess, carried, found)
+        given = _loop_inputs(node, guess, layout.flags, found)
         kept: list[Role] = [
             "data" if "data" in (guess[i], given[lead + i]) else "index" for i in range(carried)
         ]
@@ -107,19 +109,13 @@ def _body_roles(node: Node, made: Sequence[Role], found: dict[Value, Role]) -> l
     return [*first, *given[lead:]]
 
 
-def _carries(node: Node) -> int:
-    carries = node.attrs["carries"]
-    return carries if isinstance(carries, int) else len(node.inputs)
-
-
 def _loop_inputs(
-    node: Node, guess: Sequence[Role], carried: int, found: dict[Value, Role]
+    node: Node, guess: Sequence[Role], flags: int, found: dict[Value, Role]
 ) -> list[Role]:
     (body,) = (b for key, b in node.graphs() if key == "body")
     tested = [b for key, b in node.graphs() if key == "condition"]
-    flag: list[Role] = ["data"] if node.op == "loop" else []
-    outputs = [*flag, *guess]
-    given = _assign(body, outputs, found)
+    tells: list[Role] = ["data"] * flags
+    given = _assign(body, [*tells, *guess], found)
     for condition in tested:
         also = _assign(condition, ["data"], found)
         pairs = zip(given, also, strict=True)

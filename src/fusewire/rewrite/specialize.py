@@ -9,7 +9,6 @@ from fusewire.ir.builder import Rebuild, bind_symbols
 from fusewire.ir.dims import Dim, Symbol, lone_symbol
 from fusewire.ir.graph import Attr, Graph, Node
 from fusewire.ir.types import TensorType, Type, type_symbols
-from fusewire.ops.subgraph import FLAG, INDEX
 from fusewire.ops.table import get_op
 
 
@@ -69,32 +68,27 @@ def _told(node: Node, key: str, body: Graph) -> Mapping[Symbol, Dim]:
 
 def given_types(node: Node) -> Sequence[Type]:
     """List the types of what a control op gives its subgraphs."""
-    types = [v.type for v in node.operands]
-    if node.op == "cond":
-        return types[1:]
-    if node.op == "loop":
-        return [INDEX, FLAG, *(v.type for v in node.inputs[2:] if v is not None)]
-    if node.op == "scan":
-        carries, scans = node.attrs["carries"], node.attrs["scans"]
-        assert isinstance(carries, int)
-        assert isinstance(scans, int)
-        for i in range(carries, carries + scans):
-            row = types[i]
-            assert isinstance(row, TensorType)
-            types[i] = row.with_shape(row.shape[1:])
-    return types
+    layout = get_op(node.op).layout
+    if layout is None:
+        return [v.type for v in node.operands]
+    types = [v.type for v in node.inputs[layout.fixed :] if v is not None]
+    scans = node.attrs.get("scans", 0)
+    assert isinstance(scans, int)
+    first = layout.carries(node)
+    for i in range(first, first + scans):
+        row = types[i]
+        assert isinstance(row, TensorType)
+        types[i] = row.with_shape(row.shape[1:])
+    return [*layout.leading, *types]
 
 
 def _carried_type(node: Node, position: int) -> TensorType | None:
     """Give what the body makes of a carried input; None for one that is not carried."""
-    body = node.attrs.get("body")
-    if not isinstance(body, Graph) or "carries" not in node.attrs:
+    body, layout = node.attrs.get("body"), get_op(node.op).layout
+    if not isinstance(body, Graph) or layout is None:
         return None
-    carries = node.attrs["carries"]
-    count = len(node.inputs) if carries is None else carries
-    first = 2 if node.op == "loop" else 0
-    assert isinstance(count, int)
-    if not first <= position < first + count:
+    place = position - len(layout.leading)
+    if not 0 <= place < layout.carries(node):
         return None
-    found = body.outputs[position - (1 if node.op == "loop" else 0)].type
-    return found if isinstance(found, TensorType) else None
+    after = body.outputs[place + layout.flags].type
+    return after if isinstance(after, TensorType) else None

@@ -14,14 +14,14 @@ from fusewire.backends.webgpu.scalars import compute, computes, lacking
 from fusewire.backends.webgpu.storage import byte_size
 from fusewire.contract.backend import Device
 from fusewire.errors import FusewireError, RefusedError
-from fusewire.fusion.kinds import Kind, kind_of
+from fusewire.fusion.kinds import kind_of
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.form import Compute
 from fusewire.kernel.lower.region import lower
 from fusewire.kernel.lower.table import expansion_refusal, refused_op
 from fusewire.kernel.lower.table import refusal as no_kernel
-from fusewire.ops.declare import Trait
+from fusewire.ops.declare import Kind, Trait
 from fusewire.ops.table import get_op
 
 _COMPARING = ("sort", "argsort", "cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")

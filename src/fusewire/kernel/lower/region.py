@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from fusewire.errors import RefusedError
 from fusewire.fusion.grouping import Fusion, fuse
-from fusewire.fusion.kinds import Kind, kind_of
+from fusewire.fusion.kinds import kind_of
 from fusewire.ir.graph import Graph, Value
 from fusewire.kernel.form import Lowered
 from fusewire.kernel.lower.lowering import Lowering
 from fusewire.kernel.lower.table import element_of, refusal, wholes
 from fusewire.kernel.verify import verify_lowered
+from fusewire.ops.declare import Kind
 
 
 @dataclass(frozen=True)

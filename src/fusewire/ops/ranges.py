@@ -1,0 +1,222 @@
+"""Between which numbers the elements of integers lie: how ops declare it of what they make.
+
+An op's ``value_range`` is given the node, one of its outputs and the ranges of its operands, None
+where one is not known; ``fusewire.rewrite.ranges`` follows them through a graph. A size, and a
+product of sizes, is taken to fit int32: no engine on one machine holds a larger tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from fusewire.ir.dims import Dim
+from fusewire.ir.graph import Node, Value
+
+MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Range:
+    """Smallest and largest number; ``is_size`` where products of it are still sizes."""
+
+    low: int
+    high: int
+    is_size: bool = False
+
+    def within(self, low: int, high: int) -> bool:
+        """Tell whether every number lies between two."""
+        return low <= self.low and self.high <= high
+
+    @property
+    def fits_int32(self) -> bool:
+        return self.within(-MOST - 1, MOST)
+
+    def join(self, other: Range) -> Range:
+        """Cover both."""
+        size = self.is_size and other.is_size
+        return Range(min(self.low, other.low), max(self.high, other.high), size)
+
+
+SIZE = Range(0, MOST, True)
+Known: TypeAlias = Sequence[Range | None]
+ValueRange: TypeAlias = Callable[[Node, Value, Known], Range | None]
+
+
+def of_operands(function: Callable[..., Range]) -> ValueRange:
+    """Declare arithmetic on ranges, for which all operands must be known."""
+
+    def value_range(node: Node, output: Value, known: Known) -> Range | None:
+        present = [r for r in known if r is not None]
+        return function(*present) if len(present) == len(node.operands) else None
+
+    return value_range
+
+
+def _corners(function: Callable[[int, int], int]) -> Callable[[Range, Range], Range]:
+    """Lift a function that is monotone in each operand."""
+
+    def apply(x: Range, y: Range) -> Range:
+        corners = [function(a, b) for a in (x.low, x.high) for b in (y.low, y.high)]
+        return Range(min(corners), max(corners))
+
+    return apply
+
+
+def _sum(x: Range, y: Range) -> Range:
+    if x.is_size and y.is_size:
+        return Range(x.low + y.low, min(x.high + y.high, MOST), True)
+    return Range(x.low + y.low, x.high + y.high)
+
+
+def _product(x: Range, y: Range) -> Range:
+    if x.is_size and y.is_size:
+        return Range(0, min(x.high * y.high, MOST), True)
+    return _corners(lambda a, b: a * b)(x, y)
+
+
+def _quotient(x: Range, y: Range) -> Range:
+    """No quotient is further from 0 than the dividend; those of sizes are sizes."""
+    if x.low >= 0 and y.low >= 0:
+        return Range(0, x.high, x.is_size)
+    most = max(abs(x.low), abs(x.high))
+    return Range(-most, most)
+
+
+def _rest(x: Range, y: Range) -> Range:
+    most = min(max(abs(y.low), abs(y.high)), max(abs(x.low), abs(x.high), abs(y.high)))
+    if x.low >= 0 and y.low >= 0:
+        return Range(0, min(most, x.high), x.is_size)
+    return Range(-most, most)
+
+
+def _absolute(x: Range) -> Range:
+    low = 0 if x.low <= 0 <= x.high else min(abs(x.low), abs(x.high))
+    return Range(low, max(abs(x.low), abs(x.high)), x.is_size)
+
+
+def _extreme(choose: Callable[[int, int], int]) -> Callable[[Range, Range], Range]:
+    def apply(x: Range, y: Range) -> Range:
+        both = x.is_size and y.is_size
+        return Range(choose(x.low, y.low), choose(x.high, y.high), both)
+
+    return apply
+
+
+_larger, _smaller = _extreme(max), _extreme(min)
+
+
+sums = of_operands(_sum)
+differences = of_operands(lambda x, y: Range(x.low - y.high, x.high - y.low))
+products = of_operands(_product)
+squares = of_operands(lambda x: _product(_absolute(x), _absolute(x)))
+quotients = of_operands(_quotient)
+rests = of_operands(_rest)
+opposites = of_operands(lambda x: Range(-x.high, -x.low))
+magnitudes = of_operands(_absolute)
+signs = of_operands(lambda x: Range(-1, 1))
+larger = of_operands(_larger)
+smaller = of_operands(_smaller)
+
+
+def limited(node: Node, output: Value, known: Known) -> Range | None:
+    """Elements of the first operand, limited by the others where they are there."""
+    found, *bounds = known
+    for bound, limit, value in zip(bounds, (_larger, _smaller), node.inputs[1:], strict=False):
+        if found is None or (value is not None and bound is None):
+            return None
+        found = found if bound is None else limit(found, bound)
+    return found
+
+
+def padded(node: Node, output: Value, known: Known) -> Range | None:
+    """Elements of the first operand, and the last operand around them, or 0."""
+    filled = Range(0, 0, True)
+    for value, range_ in ((node.inputs[0], known[0]), (node.inputs[-1], known[-1])):
+        if value is not None:
+            if range_ is None:
+                return None
+            filled = filled.join(range_)
+    return filled
+
+
+def first_operand(node: Node, output: Value, known: Known) -> Range | None:
+    """Elements of the first operand, in another order or another dtype."""
+    return known[0]
+
+
+def converted(node: Node, output: Value, known: Known) -> Range | None:
+    """The same numbers; of bools, 0 and 1."""
+    (source,) = node.operands
+    return Range(0, 1) if source.tensor.dtype.kind == "bool" else known[0]
+
+
+def places(node: Node, output: Value, known: Known) -> Range | None:
+    """Places and counts, which are at most the number of elements there are."""
+    return _largest([value.tensor.size for value in node.operands])
+
+
+def values_and_places(node: Node, output: Value, known: Known) -> Range | None:
+    """Elements of the first operand, then their places."""
+    return known[0] if output.index == 0 else places(node, output, known)
+
+
+def pooled_and_places(node: Node, output: Value, known: Known) -> Range | None:
+    """The largest of windows, then their places; -1 where a window has nothing but padding."""
+    if output.index == 0:
+        return known[0]
+    found = places(node, output, known)
+    return None if found is None else Range(-1, found.high)
+
+
+def _largest(dims: Sequence[Dim]) -> Range:
+    known = [dim for dim in dims if isinstance(dim, int)]
+    return Range(0, max([0, *known]), True) if len(known) == len(dims) else SIZE
+
+
+def shapes(node: Node, output: Value, known: Known) -> Range | None:
+    """The sizes of a tensor's axes."""
+    return _largest(node.operands[0].tensor.shape)
+
+
+def counted(node: Node, output: Value, known: Known) -> Range | None:
+    """Numbers that an index gives, from ``start`` by ``step``."""
+    shape = output.tensor.shape
+    dim = shape[int(node.attrs.get("axis", 0))]  # type: ignore[arg-type] # an axis is an int
+    first: Any = node.attrs.get("start", 0)
+    step: Any = node.attrs.get("step", 1)
+    if not isinstance(dim, int):
+        return SIZE if (first, step) == (0, 1) else None
+    last = first + step * max(dim - 1, 0)
+    return Range(min(first, last), max(first, last), min(first, last) >= 0)
+
+
+def between(node: Node, output: Value, known: Known) -> Range | None:
+    """Numbers from the first operand to the second."""
+    start, stop, _ = known
+    return None if start is None or stop is None else start.join(stop)
+
+
+def chosen(node: Node, output: Value, known: Known) -> Range | None:
+    """Elements of the second operand or the third."""
+    return known[1].join(known[2]) if known[1] and known[2] else None
+
+
+def extremes(node: Node, output: Value, known: Known) -> Range | None:
+    """Extremes over an axis; of nothing they are those of the dtype."""
+    shape = node.operands[0].tensor.shape
+    return known[0] if known[0] and all(isinstance(d, int) and d > 0 for d in shape) else None
+
+
+def totals(node: Node, output: Value, known: Known) -> Range | None:
+    """Sums over an axis."""
+    terms, term = node.operands[0].tensor.size, known[0]
+    if term is None or not isinstance(terms, int):
+        return None
+    return Range(min(term.low * terms, 0), max(term.high * terms, 0))
+
+
+def sizes_multiplied(node: Node, output: Value, known: Known) -> Range | None:
+    """Products over an axis, of sizes alone."""
+    return SIZE if known[0] and known[0].is_size else None
