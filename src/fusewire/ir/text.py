@@ -1,4 +1,4 @@
-"""The printed form of graphs. ``parse_graph(print_graph(g))`` is the same graph.
+"""The printed form of graphs, written; ``parse`` reads it. Both ways give the same graph.
 
 The grammar is in docs/ir.md. Small constants are printed as numbers when those read back to the
 same bits, else as hex; constants over the inline limit as their digest, and parsing then needs
@@ -16,8 +16,7 @@ import numpy as np
 
 from fusewire.dtypes import DType, string
 from fusewire.ir.graph import Array, Attr, Constant, Graph, Node, Value
-from fusewire.ir.parse import parse_graph
-from fusewire.ir.reader import parse_number
+from fusewire.ir.parse import parse_graph, parse_number
 from fusewire.ir.types import OptionalType, SequenceType, TensorType
 
 __all__ = ["constants_of", "format_attr", "parse_graph", "print_graph"]
