@@ -26,8 +26,8 @@ import numpy as np
 
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import all_ops
+from fusewire.registry import REGISTRY
 from fusewire.registry.capability import FLAGS
-from fusewire.registry.registry import REGISTRY
 
 RESULTS = Path(__file__).parent / "results" / "conform.md"
 OURS = "fusewire.backends."

@@ -32,7 +32,7 @@ from fusewire.kernel.text import print_lowered
 from fusewire.numerics.judge import Verdict, judge_op
 from fusewire.ops.sample import HostValue
 from fusewire.process.guard import guarded
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.runtime.transfer import to_host
 from tests.kernel.regions import Region, random_region
 

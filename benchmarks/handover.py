@@ -22,7 +22,7 @@ import fusewire as fw
 from fusewire.contract.backend import Backend, Buffer, Exchange
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import dtype
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.runtime.transfer import hand_over, to_host
 
 ENGINES = ("reference", "xla", "onnxruntime", "openvino", "webgpu")

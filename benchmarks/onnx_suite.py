@@ -27,8 +27,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from fusewire.testing.onnx_suite.__main__ import arguments, main  # noqa: E402
-from fusewire.testing.onnx_suite.crew import Outcome  # noqa: E402
-from fusewire.testing.onnx_suite.record import Record, exclusions, grouped  # noqa: E402
+from fusewire.testing.onnx_suite.crew import SuiteOutcome  # noqa: E402
+from fusewire.testing.onnx_suite.record import SuiteRecord, exclusions, grouped  # noqa: E402
 
 OUTCOMES = ROOT / "build" / "onnx_suite.json"
 RESULTS = ROOT / "benchmarks" / "results" / "onnx_suite.json"
@@ -100,7 +100,7 @@ def stamp(side: str) -> dict[str, Any]:
     }
 
 
-def summary(record: Record, side: str) -> Results:
+def summary(record: SuiteRecord, side: str) -> Results:
     """Reduce the outcomes of a side to counts and groups of failures."""
     outcomes = record.sides[side].values()
     is_alone = side in OURS and "+" not in side
@@ -113,7 +113,7 @@ def summary(record: Record, side: str) -> Results:
     }
 
 
-def groups(record: Record, side: str) -> list[Results]:
+def groups(record: SuiteRecord, side: str) -> list[Results]:
     """Group failures by reason; cases are named in full where the answer was wrong or none came."""
     problems = record.problems(side)
     reasons = explained(side, problems) if side in OURS else grouped(side, problems)
@@ -127,7 +127,7 @@ def groups(record: Record, side: str) -> list[Results]:
     ]
 
 
-def explained(side: str, problems: Mapping[str, Outcome]) -> dict[str, list[str]]:
+def explained(side: str, problems: Mapping[str, SuiteOutcome]) -> dict[str, list[str]]:
     """Group failures by their known cause, else by what was said."""
     causes: dict[str, list[str]] = {}
     rest = dict(problems)
@@ -184,7 +184,7 @@ def _listed(group: Results) -> str:
     return f"- {group['count']}: {reason}. {names}{more}"
 
 
-def failures(record: Record, complete: list[str]) -> str:
+def failures(record: SuiteRecord, complete: list[str]) -> str:
     """List the failures that are not refusals, for the tests; sides that did not run stay."""
     _, *known = FAILURES.read_text(encoding="utf-8").splitlines()
     lines = ["# Cases that fail, by side; written by benchmarks/onnx_suite.py --record."]
@@ -199,7 +199,7 @@ def failures(record: Record, complete: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(record: Record) -> None:
+def write(record: SuiteRecord) -> None:
     """Update the recorded results by the sides that ran all cases, and what follows from them."""
     results: Results = json.loads(RESULTS.read_text(encoding="utf-8"))
     complete = [side for side in record.sides if record.counts(side)["not run"] == 0]
@@ -221,7 +221,7 @@ def run() -> int:
     given.sides = given.sides or ([] if given.record else [*OURS, *BARE])
     given.results.parent.mkdir(exist_ok=True)
     status = main(given) if given.sides else 0
-    record = Record(given.results)
+    record = SuiteRecord(given.results)
     if given.sides:
         record.runs |= {side: stamp(side) for side in given.sides}
         record.save()

@@ -33,7 +33,7 @@ from fusewire.ir.text import constants_of
 from fusewire.ir.types import TensorType
 from fusewire.planning.claims import Home, ask
 from fusewire.process.codec import read_record, write_record
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 
 RNG = np.random.default_rng(7)
 

@@ -42,7 +42,7 @@ from fusewire.ir.graph import Graph
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.table import all_ops
 from fusewire.planning.claims import Home, ask
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, merge

@@ -130,7 +130,7 @@ def save_artifact(engine: str, model: Path, folder: Path, given: Given) -> None:
     """Take the artifact out of what an engine is asked to load."""
     import fusewire as fw
     from fusewire.process.codec import write_record
-    from fusewire.registry.registry import REGISTRY
+    from fusewire.registry import REGISTRY
 
     backend = REGISTRY.backends.get(engine)
     kept: list[Any] = []

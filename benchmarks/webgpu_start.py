@@ -21,14 +21,14 @@ from pathlib import Path
 import numpy as np
 
 from fusewire.contract.region import first_device
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 
 CHILD = """
 import json, time
 import numpy as np
 import fusewire as fw
 from fusewire import ops
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 
 def block(x, w):
     return ops.softmax(ops.layer_norm(ops.gelu(x @ w)))

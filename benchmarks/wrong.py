@@ -44,7 +44,7 @@ from fusewire.numerics.spread import Expected, classes
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
 from fusewire.planning.claims import Home, ask
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.runtime.transfer import to_host
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, WrongEngine, swapped
 from tests.random_graphs import FromRandom, random_graph

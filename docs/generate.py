@@ -25,8 +25,8 @@ from fusewire.cli import COMMANDS, main
 from fusewire.cli.ops import dtype_names
 from fusewire.contract.backend import BackendInfo
 from fusewire.ops.table import all_ops
-from fusewire.registry.capability import FLAGS, Record, record_of
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
+from fusewire.registry.capability import FLAGS, ConformanceRecord, record_of
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
@@ -54,7 +54,7 @@ def info_of(name: str) -> BackendInfo:
     return REGISTRY.backends.get(name).info
 
 
-def records() -> dict[str, Record]:
+def records() -> dict[str, ConformanceRecord]:
     """Read what each backend proved."""
     plugins = {name: REGISTRY.backends.describe(name) for name in ours()}
     read = {name: record_of(name, plugin.reference) for name, plugin in plugins.items()}
@@ -146,7 +146,7 @@ def status() -> Iterator[str]:
     yield from table(head, rows, "Ops proven,ONNX suite,with fallback")
 
 
-def _proven(record: Record | None) -> str:
+def _proven(record: ConformanceRecord | None) -> str:
     if record is None:
         return "not recorded"
     counts = record.families().values()

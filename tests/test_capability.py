@@ -11,8 +11,16 @@ from fusewire.errors import FormatError, RegistryError
 from fusewire.ops.table import all_ops
 from fusewire.options import FirstWith
 from fusewire.planning.claims import Home, ask
-from fusewire.registry.capability import FILE, FLAGS, OPS, Record, Shown, capabilities, record_of
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
+from fusewire.registry.capability import (
+    FILE,
+    FLAGS,
+    OPS,
+    ConformanceRecord,
+    Shown,
+    capabilities,
+    record_of,
+)
 from fusewire.testing.conformance import cases
 from fusewire.testing.demonstration import demonstrate
 
@@ -20,12 +28,12 @@ OURS = ("onnxruntime", "openvino", "reference", "triton", "webgpu", "xla")
 SHOWN = {"JIT": Shown(True, "16 steps take 1.4 times as long as one.")}
 
 
-def _record(**statuses: str) -> Record:
+def _record(**statuses: str) -> ConformanceRecord:
     proven = dict.fromkeys(all_ops(), "proven")
-    return Record("some", "1", "cpu", "2026-11-15", proven | statuses, SHOWN)
+    return ConformanceRecord("some", "1", "cpu", "2026-11-15", proven | statuses, SHOWN)
 
 
-def _held(record: Record | None) -> set[str]:
+def _held(record: ConformanceRecord | None) -> set[str]:
     found = capabilities(record, "1", opens_table=False)
     assert tuple(found) == FLAGS
     return {flag for flag, capability in found.items() if capability.is_held}
@@ -56,9 +64,9 @@ def test_another_version_of_the_engine_is_named() -> None:
 
 def test_record_comes_back_from_its_text() -> None:
     record = _record(gru="partial")
-    assert Record.of_text(record.to_text()) == record
-    with pytest.raises(FormatError, match="no record"):
-        Record.of_text('{"ops": []}')
+    assert ConformanceRecord.of_text(record.to_text()) == record
+    with pytest.raises(FormatError, match="not a record"):
+        ConformanceRecord.of_text('{"ops": []}')
 
 
 def test_record_lies_beside_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

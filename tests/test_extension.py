@@ -17,7 +17,7 @@ from fusewire.cli import main
 from fusewire.contract.region import first_device
 from fusewire.errors import ExtensionWarning, RegistryError
 from fusewire.ops.table import all_ops
-from fusewire.registry.registry import REGISTRY, Registry
+from fusewire.registry import REGISTRY, Registry
 from fusewire.testing.conformance import cases
 from fusewire.testing.suite import reports
 

@@ -12,7 +12,7 @@ from fusewire.choosing.measure import Comparison, Timing, Way
 from fusewire.choosing.verify import Judged
 from fusewire.errors import FallbackWarning, MiscompileWarning, NoneRightError
 from fusewire.records.remember import Memory
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store, shared_store
 
 RIGHT = Judged("right", sets=("given",))

@@ -8,7 +8,7 @@ import pytest
 import fusewire as fw
 from fusewire.errors import FusewireError
 from fusewire.process.limits import ChildLimits
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from tests import odd
 
 X = np.arange(3, dtype=np.float32)

@@ -10,8 +10,8 @@ import pytest
 import fusewire as fw
 from fusewire.contract.backend import API, Backend
 from fusewire.errors import RegistryError, SourceError
+from fusewire.registry import REGISTRY, Registry
 from fusewire.registry.plugins import Plugins
-from fusewire.registry.registry import REGISTRY, Registry
 
 GOOD = "fusewire.backends.reference.engine:ReferenceBackend"
 

@@ -25,7 +25,7 @@ from fusewire.contract.tuning import Piece, Tuner, names_of, parsed, written
 from fusewire.errors import OptionsError
 from fusewire.planning.claims import Home
 from fusewire.records.remember import Memory
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
 
 RNG = np.random.default_rng(0)

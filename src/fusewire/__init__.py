@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fusewire.ir.graph import Graph
     from fusewire.onnx.saving import save_onnx
     from fusewire.options import Options
-    from fusewire.registry.registry import (
+    from fusewire.registry import (
         Registry,
         devices,
         get,
@@ -44,13 +44,13 @@ _HOMES = {
     "Spec": "contract.frontend",
     "Limits": "contract.frontend",
     "Graph": "ir.graph",
-    "Registry": "registry.registry",
-    "register": "registry.registry",
-    "unregister": "registry.registry",
-    "get": "registry.registry",
-    "list_backends": "registry.registry",
-    "devices": "registry.registry",
-    "set_default": "registry.registry",
+    "Registry": "registry",
+    "register": "registry",
+    "unregister": "registry",
+    "get": "registry",
+    "list_backends": "registry",
+    "devices": "registry",
+    "set_default": "registry",
     "FusewireError": "errors",
     "FallbackWarning": "errors",
     "ops": "",

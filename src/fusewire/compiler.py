@@ -51,7 +51,7 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     if (found := recall.entry(())) is not None:
         return Program(name, make, [found])
     if not recall.needs_sizes:
-        from fusewire.registry.registry import REGISTRY
+        from fusewire.registry import REGISTRY
 
         if REGISTRY.frontend_for(source).needs_example:
             return Program(name, make)
@@ -74,7 +74,7 @@ def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
 
     Raises FormatError for what cannot be read, naming the node, BudgetError past the limits.
     """
-    from fusewire.registry.registry import REGISTRY
+    from fusewire.registry import REGISTRY
 
     return REGISTRY.frontend_for(path).read(path, (), limits)
 
@@ -119,7 +119,7 @@ def _read(source: Any, example: tuple[Any, ...], is_open: bool = False) -> Readi
         names = tuple(v.name or "" for v in source.inputs)
         arguments = Structure((Structure.LEAF,) * len(names), names)
         return Reading(source, arguments, Structure.of_results(source.output_names))
-    from fusewire.registry.registry import REGISTRY
+    from fusewire.registry import REGISTRY
 
     frontend = REGISTRY.frontend_for(source)
     found = frontend.convert(source, example, Limits(), is_open=is_open)

@@ -30,7 +30,7 @@ from fusewire.records.quarantine import Fact
 from fusewire.records.recall import file_key, warn_outside
 from fusewire.records.remember import Made, Memory
 from fusewire.records.sketch import Sketch
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.entry import Details, Entry, Runner, Undecided, plain
 from fusewire.runtime.execute import PlanRunner

@@ -31,7 +31,7 @@ from fusewire.kernel.lower.table import refusal
 from fusewire.kernel.spec import KernelSpec, spec_of
 from fusewire.ops.elementwise import add, exp
 from fusewire.process.guard import described, guarded
-from fusewire.registry.registry import REGISTRY, Registry
+from fusewire.registry import REGISTRY, Registry
 
 NONE, AUTO = "none", "auto"
 

@@ -56,7 +56,7 @@ from fusewire.ops.normalization import softmax
 from fusewire.ops.reduction import reduce_sum
 from fusewire.ops.subgraph import INDEX, subgraph
 from fusewire.ops.table import all_ops
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.rewrite.legalize import legalize
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports

@@ -15,7 +15,7 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import tanh
 from fusewire.ops.table import all_ops
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports
 

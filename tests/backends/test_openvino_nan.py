@@ -16,7 +16,7 @@ from fusewire.ops.interpret import interpret
 from fusewire.ops.table import get_op
 from fusewire.planning.candidates import Candidate, candidates
 from fusewire.planning.claims import Home
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, value_problems
 from fusewire.testing.suite import merge
 

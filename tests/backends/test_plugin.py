@@ -9,7 +9,7 @@ import pytest
 import fusewire as fw
 from fusewire.contract.region import first_device
 from fusewire.ops.table import all_ops
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases
 from fusewire.testing.suite import is_tensor_op, reports
 

@@ -34,7 +34,7 @@ from fusewire.ops.subgraph import subgraph
 from fusewire.process.codec import write_record
 from fusewire.process.machine import processor
 from fusewire.process.wheels import installed, native_libraries
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 
 ENGINES = ["onnxruntime", "openvino"]
 RNG = np.random.default_rng(5)

@@ -26,7 +26,7 @@ from fusewire.errors import EngineRaised, OptionsError, ShapeMismatchError
 from fusewire.ir.graph import Array, Graph
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.table import all_ops
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, first_cases, sliced
 from fusewire.testing.suite import is_tensor_op, reports
 from tests.kernel.regions import random_region

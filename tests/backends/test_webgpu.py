@@ -47,7 +47,7 @@ from fusewire.ops.logic import equal, greater
 from fusewire.ops.movement import broadcast_to, reshape
 from fusewire.ops.normalization import softmax
 from fusewire.ops.table import all_ops
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import Case, cases
 from fusewire.testing.suite import is_tensor_op, run_cases
 
@@ -110,7 +110,7 @@ def test_outputs_stay_on_the_device() -> None:
 
 ALONE = """
 import os, sys
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 backend = REGISTRY.backends.get("webgpu")
 assert "wgpu" not in sys.modules, "importing the backend imports wgpu"
 import numpy as np

@@ -41,7 +41,7 @@ from fusewire.ops.normalization import softmax
 from fusewire.ops.sorting import dynamic_top_k
 from fusewire.ops.subgraph import FLAG, INDEX, subgraph
 from fusewire.ops.table import all_ops, families
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.rewrite.legalize import legalize
 from fusewire.rewrite.specialize import specialize
 from fusewire.testing.conformance import Case, cases, first_cases
@@ -103,7 +103,7 @@ def test_probe_gives_a_device_that_ran_something() -> None:
 
 ALONE = """
 import sys
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 backend = REGISTRY.backends.get("xla")
 assert "jax" not in sys.modules, "importing the backend imports jax"
 import numpy as np

@@ -14,7 +14,7 @@ import fusewire as fw
 from fusewire.cli import main
 from fusewire.cli.plot import plot
 from fusewire.cli.ways import digits, markdown
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 
 QUICK = ("--budget", "2")
 

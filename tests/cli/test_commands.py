@@ -12,7 +12,7 @@ import fusewire as fw
 from fusewire.cli import COMMANDS, main
 from fusewire.contract.backend import Unavailable
 from fusewire.ops.table import all_ops
-from fusewire.registry.registry import REGISTRY, Met
+from fusewire.registry import REGISTRY, Met
 
 
 def _run(*words: str) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fusewire.testing.conformance import in_share
-from fusewire.testing.onnx_suite.crew import Crew, Outcome
-from fusewire.testing.onnx_suite.record import Record, exclusions, grouped
+from fusewire.testing.onnx_suite.crew import Crew, SuiteOutcome
+from fusewire.testing.onnx_suite.record import SuiteRecord, exclusions, grouped
 
 CASES = 2033
 PARTS = 4
@@ -80,7 +80,7 @@ def check(crew: Crew, backend: str, cases: list[str]) -> None:
     assert not problems, "\n".join(problems)
 
 
-def failed(side: str, found: dict[str, Outcome]) -> list[str]:
+def failed(side: str, found: dict[str, SuiteOutcome]) -> list[str]:
     return [
         f"{side} {case}: {outcome.reason}"
         for case, outcome in found.items()
@@ -129,13 +129,13 @@ def test_child_that_dies_costs_the_case_it_was_at(crew: Crew) -> None:
 
 def test_record_goes_on_where_it_ended(tmp_path: Path) -> None:
     path = tmp_path / "found.json"
-    record = Record(path)
+    record = SuiteRecord(path)
     record.cases = ["Node/a", "Node/b", "Node/c", "Node/d"]
-    wrong = Outcome("failed", "Wrong: 2 of 3 differ")
-    record.sides["xla"] = {"Node/a": Outcome("passed"), "Node/b": wrong}
-    record.sides["xla"]["Node/c"] = Outcome("refused", "Wrong: 3 of 4 differ")
+    wrong = SuiteOutcome("failed", "Wrong: 2 of 3 differ")
+    record.sides["xla"] = {"Node/a": SuiteOutcome("passed"), "Node/b": wrong}
+    record.sides["xla"]["Node/c"] = SuiteOutcome("refused", "Wrong: 3 of 4 differ")
     record.save()
-    again = Record(path)
+    again = SuiteRecord(path)
     assert again.sides == record.sides
     assert again.counts("xla") == {"passed": 1, "failed": 2, "excluded": 0, "not run": 1}
     assert grouped("xla", again.problems("xla")) == {"Wrong: N of N differ": ["Node/b", "Node/c"]}

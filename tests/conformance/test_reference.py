@@ -7,7 +7,7 @@ import pytest
 from fusewire.contract.region import first_device
 from fusewire.ops.declare import Op
 from fusewire.ops.table import all_ops
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import first_cases
 from fusewire.testing.suite import reports
 

@@ -8,7 +8,7 @@ from fusewire.contract.backend import Backend, Gap
 from fusewire.contract.region import first_device
 from fusewire.ops.elementwise import add
 from fusewire.ops.table import all_ops
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import Case, cases, first_cases
 from fusewire.testing.fallback import reports_with_fallback
 from fusewire.testing.suite import OpReport, reports

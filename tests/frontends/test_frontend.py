@@ -18,7 +18,7 @@ from fusewire.frontends.trace.calls import ROWS
 from fusewire.frontends.trace.tracer import METHODS
 from fusewire.ir.dims import symbol
 from fusewire.ops.interpret import interpret
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from tests.frontends import functions as module
 
 functions: Any = module  # without types

@@ -23,7 +23,7 @@ from fusewire.numerics.judge import judge_op
 from fusewire.ops.declare import Kind
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from tests.random_graphs import FromRandom, random_graph
 
 Shape = tuple[int, ...]

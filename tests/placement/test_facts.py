@@ -9,7 +9,7 @@ from fusewire.device_facts import FIGURES, HINTS, Measured, Sizes, best, known, 
 from fusewire.planning.claims import Home
 from fusewire.planning.select import Search
 from fusewire.process.machine import machine, memory_latency
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from tests.placement.picky import PickyBackend
 
 SMALL = Sizes(seconds=0.002, elements=1 << 14, side=64)

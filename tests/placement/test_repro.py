@@ -17,7 +17,7 @@ from fusewire.choosing.verify import Judged
 from fusewire.contract.backend import Config, Device
 from fusewire.contract.region import first_device
 from fusewire.numerics.judge import Alone
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.chaos import ChaosBackend
 
 X = np.random.default_rng(8).normal(size=(5, 16)).astype(np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 
 WEIGHT = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
 SIZES = (1, 7, 2, 300, 7, 5000, 1)

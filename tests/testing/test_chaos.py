@@ -17,7 +17,7 @@ from fusewire.errors import RefusedError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.table import all_ops
 from fusewire.process.isolate import Contact, first_contact, rerun
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.chaos import ChaosBackend
 from fusewire.testing.conformance import cases
 from fusewire.testing.suite import reports

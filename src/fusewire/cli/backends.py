@@ -14,8 +14,8 @@ from rich.table import Table
 
 from fusewire.contract.backend import Device
 from fusewire.errors import ExtensionWarning, RegistryError
+from fusewire.registry import REGISTRY
 from fusewire.registry.capability import FLAGS
-from fusewire.registry.registry import REGISTRY
 
 COLOURS = {"ready": "green", "unavailable": "yellow", "broken": "red"}
 

@@ -38,7 +38,7 @@ from fusewire.planning.claims import Home
 from fusewire.planning.select import Search, interprets
 from fusewire.process.machine import machine
 from fusewire.records.remember import Memory
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.why import Tried
 

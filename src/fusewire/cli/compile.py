@@ -27,7 +27,7 @@ from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of, print_graph
 from fusewire.planning.claims import Home
 from fusewire.planning.planner import Planned, make_plan
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.plan import Region
 

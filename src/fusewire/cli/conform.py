@@ -21,8 +21,8 @@ from fusewire.contract.backend import Backend, Device
 from fusewire.contract.region import first_device
 from fusewire.ops.declare import Op
 from fusewire.ops.table import all_ops
-from fusewire.registry.capability import Record, Shown, path_of
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
+from fusewire.registry.capability import ConformanceRecord, Shown, path_of
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.demonstration import demonstrate
 from fusewire.testing.fallback import reports_with_fallback
@@ -149,7 +149,7 @@ def _record(runs: Backend, device: Device, rows: list[OpReport], shown: dict[str
         raise click.ClickException(f"{name} has no folder to write the record to.")
     statuses = {row.op.name: row.status for row in rows if row.status != "refused"}
     today = dt.date.today().isoformat()
-    held = Record(name, runs.info.version, device.name, today, statuses, shown)
+    held = ConformanceRecord(name, runs.info.version, device.name, today, statuses, shown)
     path.write_text(held.to_text(), encoding="utf-8")
     Console(stderr=True).print(f"Recorded in {path}.")
 

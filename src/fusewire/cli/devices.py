@@ -17,7 +17,7 @@ from fusewire.planning.claims import Home
 from fusewire.planning.select import Search
 from fusewire.process.child import CAN_ISOLATE
 from fusewire.process.machine import machine
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 
 # These get columns of their own once they are measured.
 FIGURES = {"bandwidth_gb_s": "GB/s", "gflops": "GFLOP/s", "call_us": "us/call"}

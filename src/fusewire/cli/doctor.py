@@ -20,7 +20,7 @@ from fusewire.cli.backends import COLOURS, describe_all, table
 from fusewire.errors import IsolationError, RegistryError
 from fusewire.process.child import Child
 from fusewire.process.machine import machine
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")
 _START_SECONDS = 60.0

@@ -15,7 +15,7 @@ from fusewire.cli.model import Inputs, failing, model_options
 from fusewire.contract.frontend import Limits
 from fusewire.fusing import fuse
 from fusewire.fusion.grouping import Fusion, Group
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 
 # Longer lists of ops are truncated in tables; --json has all of them.

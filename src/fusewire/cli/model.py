@@ -22,7 +22,7 @@ from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.ops.sample import Draw
 from fusewire.options import Options
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 
 # Assumed sizes of open dims: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16

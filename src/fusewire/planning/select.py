@@ -21,7 +21,7 @@ from fusewire.options import FirstWith, ForDevice, Policy
 from fusewire.planning.claims import Home, ask_calmly
 from fusewire.planning.partition import partition
 from fusewire.process.limits import ChildLimits
-from fusewire.registry.registry import Registry
+from fusewire.registry import Registry
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fusewire.planning.claims import Home
 from fusewire.records.keys import artifact_fields, backend_fields, body_key
 from fusewire.records.remember import Memory
 from fusewire.records.sketch import Sketch, Station
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.runtime.plan import HOST, Course, Outline
 from fusewire.runtime.why import Tried
 from fusewire.store.key import Key

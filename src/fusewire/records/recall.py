@@ -41,7 +41,7 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
 
     ``is_open``: of the example it took only those sizes that it cannot do without.
     """
-    registry = sys.modules.get("fusewire.registry.registry")
+    registry = sys.modules.get("fusewire.registry")
     is_changed = registry is not None and registry.REGISTRY.default != "auto"
     if not isinstance(options.backend, str) or is_changed:
         return None

@@ -86,7 +86,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Record:
+class ConformanceRecord:
     """The outcome of the conformance suite: statuses by op, refused ones left out."""
 
     backend: str
@@ -104,15 +104,15 @@ class Record:
         return json.dumps({**asdict(self), "ops": grouped}, indent=1) + "\n"
 
     @staticmethod
-    def of_text(text: str) -> Record:
+    def of_text(text: str) -> ConformanceRecord:
         """Read what ``to_text`` wrote; FormatError for anything else."""
         try:
             held = json.loads(text)
             ops = {op: status for status, ops in held.pop("ops").items() for op in ops}
             shown = {flag: Shown(**found) for flag, found in held.pop("shown").items()}
-            return Record(ops=ops, shown=shown, **held)
+            return ConformanceRecord(ops=ops, shown=shown, **held)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise FormatError(f"This is no record of a backend: {error}.") from error
+            raise FormatError(f"This is not a record of a backend: {error}.") from error
 
     def families(self) -> dict[str, tuple[int, int]]:
         """Count by family how many tensor ops are proven, of how many."""
@@ -130,19 +130,21 @@ def path_of(reference: str) -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / FILE
 
 
-def record_of(name: str, reference: str) -> Record | None:
+def record_of(name: str, reference: str) -> ConformanceRecord | None:
     """Read the record of a backend; None when there is none that can be read."""
     path = path_of(reference)
     if path is None or not path.is_file():
         return None
     try:
-        found = Record.of_text(path.read_text(encoding="utf-8"))
+        found = ConformanceRecord.of_text(path.read_text(encoding="utf-8"))
     except FormatError:
         return None
     return found if found.backend == name else None
 
 
-def capabilities(record: Record | None, version: str, opens_table: bool) -> dict[str, Capability]:
+def capabilities(
+    record: ConformanceRecord | None, version: str, opens_table: bool
+) -> dict[str, Capability]:
     """Give every flag; ``opens_table`` tells whether extensions may add ops."""
     found = [_capability(flag, record) for flag in (*OPS, *MEASURED)]
     if record is not None and record.version != version:
@@ -155,7 +157,7 @@ def capabilities(record: Record | None, version: str, opens_table: bool) -> dict
     return {flag: by_flag[flag] for flag in FLAGS}
 
 
-def _capability(flag: str, record: Record | None) -> Capability:
+def _capability(flag: str, record: ConformanceRecord | None) -> Capability:
     if record is None:
         return Capability(
             flag, False, "No record can be read: run `fusewire conform NAME --record`."

@@ -18,10 +18,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from fusewire.registry.registry import REGISTRY
+from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import in_share
-from fusewire.testing.onnx_suite.crew import Crew, Outcome
-from fusewire.testing.onnx_suite.record import COLUMNS, Record, exclusions, grouped
+from fusewire.testing.onnx_suite.crew import Crew, SuiteOutcome
+from fusewire.testing.onnx_suite.record import COLUMNS, SuiteRecord, exclusions, grouped
 from fusewire.testing.onnx_suite.sides import backend_of
 
 _SAVED_EVERY = 10.0
@@ -42,7 +42,7 @@ def arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def run_side(record: Record, side: str, given: argparse.Namespace) -> None:
+def run_side(record: SuiteRecord, side: str, given: argparse.Namespace) -> None:
     """Run what is asked for on one side, into the record."""
     backend = backend_of(side)
     if backend is not None:
@@ -52,7 +52,7 @@ def run_side(record: Record, side: str, given: argparse.Namespace) -> None:
         record.cases = crew.names()
         # Others are compared with us on all cases, those that we leave out included.
         left_out = exclusions() if backend is not None and not given.excluded else {}
-        found |= {case: Outcome("excluded", why) for case, why in left_out.items()}
+        found |= {case: SuiteOutcome("excluded", why) for case, why in left_out.items()}
         wanted = [case for case in record.cases if _is_wanted(case, given) and case not in left_out]
         if given.again != "all":
             kept = ("passed",) if given.again else ("passed", "failed", "refused")
@@ -79,7 +79,7 @@ def _show(line: str) -> None:
         print(f"\r\033[K{line[:100]}", end="", file=sys.stderr, flush=True)
 
 
-def report(record: Record, sides: Sequence[str]) -> dict[str, Any]:
+def report(record: SuiteRecord, sides: Sequence[str]) -> dict[str, Any]:
     """Give columns and groups of failures as plain data."""
     return {
         side: {
@@ -101,7 +101,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def main(given: argparse.Namespace) -> int:
-    record = Record(given.results)
+    record = SuiteRecord(given.results)
     for side in given.sides:
         run_side(record, side, given)
     found = report(record, given.sides)

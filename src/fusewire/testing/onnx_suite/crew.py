@@ -26,7 +26,7 @@ _JOBS_PER_CHILD = 1100
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SuiteOutcome:
     """What became of a case; ``elsewhere`` counts nodes that the backend did not run itself."""
 
     status: Status
@@ -76,22 +76,22 @@ class Crew:
         with self._seated() as seat:
             return list(map(str, seat.ask({}, "the list of cases")["names"]))
 
-    def run(self, side: str, cases: Sequence[str]) -> Iterator[tuple[str, Outcome]]:
+    def run(self, side: str, cases: Sequence[str]) -> Iterator[tuple[str, SuiteOutcome]]:
         """Run cases on a side, and give each as soon as it is done."""
         waiting = {self._threads.submit(self._outcome, side, case): case for case in cases}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
 
-    def _outcome(self, side: str, case: str) -> Outcome:
+    def _outcome(self, side: str, case: str) -> SuiteOutcome:
         with self._seated() as seat:
             try:
                 found = seat.ask({"side": side, "case": case}, case)
             except EngineError as error:
-                return Outcome("failed", error.reason)
+                return SuiteOutcome("failed", error.reason)
         if found.get("status") not in get_args(Status):
             raise EngineGarbage(f"A child says of {case} on {side}: {found!r}.")
         told = str(found["reason"]), float(found["seconds"]), int(found["elsewhere"])
-        return Outcome(found["status"], *told)
+        return SuiteOutcome(found["status"], *told)
 
     @contextlib.contextmanager
     def _seated(self) -> Iterator[_Seat]:

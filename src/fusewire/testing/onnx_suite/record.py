@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from fusewire.testing.onnx_suite.crew import Outcome
+from fusewire.testing.onnx_suite.crew import SuiteOutcome
 
 COLUMNS = ("passed", "failed", "excluded", "not run")
 
@@ -23,19 +23,19 @@ def exclusions() -> dict[str, str]:
     return {name: reason for name, _, reason in (line.partition(": ") for line in lines)}
 
 
-class Record:
+class SuiteRecord:
     """Outcomes by side and case; ``runs`` holds whatever a caller notes about a side's run."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
         self.cases: list[str] = []
-        self.sides: dict[str, dict[str, Outcome]] = {}
+        self.sides: dict[str, dict[str, SuiteOutcome]] = {}
         self.runs: dict[str, dict[str, Any]] = {}
         if path is not None and path.exists():
             content = json.loads(path.read_text(encoding="utf-8"))
             self.cases, self.runs = content["cases"], content["runs"]
             for side, outcomes in content["sides"].items():
-                self.sides[side] = {case: Outcome(*row) for case, row in outcomes.items()}
+                self.sides[side] = {case: SuiteOutcome(*row) for case, row in outcomes.items()}
 
     def save(self) -> None:
         """Write the file atomically."""
@@ -58,13 +58,13 @@ class Record:
         counted["not run"] = len(self.cases) - len(found)
         return {column: counted[column] for column in COLUMNS}
 
-    def problems(self, side: str) -> dict[str, Outcome]:
+    def problems(self, side: str) -> dict[str, SuiteOutcome]:
         """Map the cases that did not pass, exclusions apart."""
         found = self.sides.get(side, {}).items()
         return {case: o for case, o in found if o.status in ("failed", "refused")}
 
 
-def grouped(side: str, problems: Mapping[str, Outcome]) -> dict[str, list[str]]:
+def grouped(side: str, problems: Mapping[str, SuiteOutcome]) -> dict[str, list[str]]:
     """Group cases by reason, numbers and names apart; the largest group comes first."""
     groups: dict[str, list[str]] = {}
     for case, outcome in problems.items():
