@@ -32,7 +32,7 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.process.isolate import Contact, first_contact, probe, rerun
 from fusewire.process.limits import ChildLimits
-from fusewire.process.pool import Pool
+from fusewire.process.pool import ChildPool
 from fusewire.process.procfs import resident
 
 CHAOS = "fusewire.testing.chaos:"
@@ -60,12 +60,12 @@ def region() -> Graph:
     return Graph([x], [ops.add(ops.matmul(x, x), 1.0)], output_names=["y"])
 
 
-def contact(pool: Pool, name: str, limits: ChildLimits = PATIENT) -> Contact | Refusal:
+def contact(pool: ChildPool, name: str, limits: ChildLimits = PATIENT) -> Contact | Refusal:
     """Make contact with a backend that has a fault."""
     return first_contact(CHAOS + name, region(), DEVICE, Config(), [INPUT], limits, pool=pool)
 
 
-def crash(pool: Pool, fault: str, phase: str) -> tuple[str | None, float]:
+def crash(pool: ChildPool, fault: str, phase: str) -> tuple[str | None, float]:
     """Have one crash; give what is wrong with its refusal, and the time that it took to come."""
     found = contact(pool, f"{fault}_at_{phase}")
     now = time.monotonic()
@@ -75,7 +75,7 @@ def crash(pool: Pool, fault: str, phase: str) -> tuple[str | None, float]:
     return None, now - float(struck[1]) if struck else float("nan")
 
 
-def hang(pool: Pool, fault: str, most: float) -> tuple[str | None, float]:
+def hang(pool: ChildPool, fault: str, most: float) -> tuple[str | None, float]:
     """Have one hang; give what is wrong with its refusal, and how long it outlived its deadline."""
     reference = f"{fault}_at_compile"
     # Nothing that a child does to get ready is part of it.
@@ -89,7 +89,7 @@ def hang(pool: Pool, fault: str, most: float) -> tuple[str | None, float]:
     return problem, late
 
 
-def ordinary(pool: Pool, times: int) -> dict[str, Any]:
+def ordinary(pool: ChildPool, times: int) -> dict[str, Any]:
     """Time what goes right: a start, a job that does nothing, a contact, a run."""
     name = CHAOS + "none_at_run"
     starts = []
@@ -157,10 +157,10 @@ def measure(crashes: int, hangs: int, most_latency: float = MOST_LATENCY) -> dic
     overheads: list[float] = []
     lates: dict[str, list[float]] = {fault: [] for fault in HANGS}
     settled = 0
-    with Pool() as pool:
+    with ChildPool() as pool:
         usual = ordinary(pool, max(20, min(400, crashes * 2)))
     before = left()
-    with Pool() as pool:
+    with ChildPool() as pool:
         plan = itertools.islice(itertools.cycle(itertools.product(CRASHES, CRASH_PHASES)), crashes)
         for place, (fault, phase) in enumerate(plan):
             problem, overhead = crash(pool, fault, phase)

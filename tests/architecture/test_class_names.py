@@ -16,22 +16,10 @@ BACKENDS = f"{PACKAGE}.backends"
 # Names that are still used twice. The list only shrinks: remove a name once its clash is gone.
 KNOWN = frozenset(
     {
-        "Body",
         "Buffer",
-        "Entry",
-        "Index",
         "Maker",
         "Memory",
-        "Noise",
-        "Outcome",
-        "Part",
-        "Place",
-        "Pool",
-        "Record",
         "Runner",
-        "Scope",
-        "Source",
-        "Step",
         "Store",
         "Verdict",
     }

@@ -16,7 +16,7 @@ from fusewire.frontends.trace import TraceFrontend
 from fusewire.ops.interpret import interpret
 
 # A step of a random program: it is given the arrays made so far, and may make one more.
-Step = Callable[[list[Any]], None]
+ViewStep = Callable[[list[Any]], None]
 
 
 @st.composite
@@ -63,7 +63,7 @@ def fancy(draw: Any, shape: tuple[int, ...]) -> Any:
     return (slice(None),) * axis + (np.array(places),)
 
 
-def one_step(draw: Any, arrays: list[Any]) -> Step:
+def one_step(draw: Any, arrays: list[Any]) -> ViewStep:
     """Draw a step that is valid for the arrays there are; the shapes are taken from them."""
     at = draw(st.integers(0, len(arrays) - 1))
     x = arrays[at]
@@ -106,7 +106,7 @@ def test_random_views_and_assignments(data: st.DataObject) -> None:
     arrays: list[Any] = [start.copy()]
     if known:
         arrays.append(np.zeros((3, 4), int))
-    steps: list[Step] = []
+    steps: list[ViewStep] = []
     for _ in range(data.draw(st.integers(1, 7))):
         step = one_step(data.draw, arrays)
         step(arrays)

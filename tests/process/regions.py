@@ -19,7 +19,7 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.process.isolate import Contact, first_contact
 from fusewire.process.limits import ChildLimits
-from fusewire.process.pool import Pool
+from fusewire.process.pool import ChildPool
 
 DEVICE = Device("cpu", "test")
 WEIGHTS = np.linspace(0, 1, 32 * 32, dtype=np.float32).reshape(32, 32)
@@ -39,7 +39,7 @@ def region(weights: object = WEIGHTS) -> Graph:
     return Graph([x], [ops.add(ops.matmul(x, constant(weights, "w")), 1.0)], output_names=["y"])
 
 
-def contact(pool: Pool, name: str, limits: ChildLimits = PATIENT) -> Contact | Refusal:
+def contact(pool: ChildPool, name: str, limits: ChildLimits = PATIENT) -> Contact | Refusal:
     return first_contact(chaos(name), region(), DEVICE, Config(), [INPUT], limits, pool=pool)
 
 

@@ -18,7 +18,7 @@ from fusewire.ir.types import SequenceType, TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.process.isolate import claim, first_contact, probe, rerun, timed
 from fusewire.process.limits import ChildLimits
-from fusewire.process.pool import Pool
+from fusewire.process.pool import ChildPool
 from fusewire.process.trial import artifact_problem, bindings, output_problem
 from tests.process.regions import (
     BRIEF,
@@ -38,8 +38,8 @@ REFERENCE = "fusewire.backends.reference.engine:ReferenceBackend"
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    with Pool() as shared:
+def pool() -> Iterator[ChildPool]:
+    with ChildPool() as shared:
         yield shared
 
 
@@ -47,7 +47,7 @@ def expected() -> np.ndarray:
     return np.asarray(INPUT @ WEIGHTS + 1, np.float32)
 
 
-def test_an_answer_comes_back_with_what_it_took(pool: Pool) -> None:
+def test_an_answer_comes_back_with_what_it_took(pool: ChildPool) -> None:
     found = made(first_contact(REFERENCE, region(), DEVICE, Config(), [INPUT], pool=pool))
     np.testing.assert_allclose(found.outputs[0], expected(), rtol=1e-6)
     assert found.outputs[0].flags.writeable
@@ -62,7 +62,7 @@ def test_an_answer_comes_back_with_what_it_took(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_what_was_made_runs_again(pool: Pool, isolate: bool) -> None:
+def test_what_was_made_runs_again(pool: ChildPool, isolate: bool) -> None:
     reference = chaos("none_at_run")
     found = made(
         first_contact(reference, region(), DEVICE, Config(), [INPUT], isolate=isolate, pool=pool)
@@ -78,7 +78,7 @@ def test_what_was_made_runs_again(pool: Pool, isolate: bool) -> None:
             assert all(0 < x < 60 for x in seconds)
 
 
-def test_inputs_to_be_timed_are_sent_once(pool: Pool) -> None:
+def test_inputs_to_be_timed_are_sent_once(pool: ChildPool) -> None:
     given = [np.ones((20_000, 32), np.float32)]
     found = made(first_contact(REFERENCE, region(), DEVICE, Config(), given, pool=pool))
     with pool.seated(REFERENCE) as (seat, _):
@@ -95,7 +95,7 @@ def test_inputs_to_be_timed_are_sent_once(pool: Pool) -> None:
     assert taken() < given[0].nbytes / 10
 
 
-def test_inputs_that_failed_are_not_taken_for_those_before(pool: Pool) -> None:
+def test_inputs_that_failed_are_not_taken_for_those_before(pool: ChildPool) -> None:
     contacts = [
         made(first_contact(REFERENCE, region(), DEVICE, Config(), [INPUT], pool=pool))
         for _ in range(2)
@@ -108,7 +108,7 @@ def test_inputs_that_failed_are_not_taken_for_those_before(pool: Pool) -> None:
     assert isinstance(timed(contacts[0], given, 1, pool=pool), list)
 
 
-def test_strings_and_sequences_cross(pool: Pool) -> None:
+def test_strings_and_sequences_cross(pool: ChildPool) -> None:
     words = Value(TensorType(dtypes.string, (2,)), "words")
     many = Value(SequenceType(TensorType(dtypes.bfloat16, (3,))), "many")
     graph = Graph([words, many], [words, many], [], output_names=["words", "many"])
@@ -139,7 +139,9 @@ def test_strings_and_sequences_cross(pool: Pool) -> None:
         ("nothing_at_all", "raised", "AttributeError: chaos has no nothing_at_all"),
     ],
 )
-def test_a_fault_is_a_refusal_that_says_where(pool: Pool, name: str, code: str, told: str) -> None:
+def test_a_fault_is_a_refusal_that_says_where(
+    pool: ChildPool, name: str, code: str, told: str
+) -> None:
     found = refused(contact(pool, name))
     assert found.code == code
     assert told in found.reason
@@ -157,7 +159,7 @@ def test_a_fault_is_a_refusal_that_says_where(pool: Pool, name: str, code: str, 
         ("stubborn_at_run", "hung"),
     ],
 )
-def test_a_hang_ends_soon_after_its_deadline(pool: Pool, name: str, code: str) -> None:
+def test_a_hang_ends_soon_after_its_deadline(pool: ChildPool, name: str, code: str) -> None:
     pool.prepare(chaos(name))
     first = probe(chaos("none_at_run"), PATIENT, pool=pool)
     assert isinstance(first[0], Device)
@@ -169,48 +171,48 @@ def test_a_hang_ends_soon_after_its_deadline(pool: Pool, name: str, code: str) -
     assert time.monotonic() - start < BRIEF.seconds + 20
 
 
-def test_a_hang_says_where_it_was(pool: Pool) -> None:
+def test_a_hang_says_where_it_was(pool: ChildPool) -> None:
     found = refused(contact(pool, "hang_gil_at_compile", BRIEF))
     assert "Its last words:" in found.reason
     assert "in compile" in found.reason
 
 
 @pytest.mark.parametrize("name", ["grandchild_at_compile", "runaway_at_run"])
-def test_grandchildren_die_too(pool: Pool, name: str) -> None:
+def test_grandchildren_die_too(pool: ChildPool, name: str) -> None:
     found = refused(contact(pool, name, BRIEF))
     assert found.code in ("hung", "compile-timeout")
     assert not outlived(f"chaos-of-{os.getpid()}")
 
 
-def test_memory_beyond_the_limit_is_a_refusal(pool: Pool) -> None:
+def test_memory_beyond_the_limit_is_a_refusal(pool: ChildPool) -> None:
     found = refused(contact(pool, "oom_at_compile", ChildLimits(60.0, 400 << 20)))
     assert found.code == "out-of-memory"
     assert "400 are allowed" in found.reason
 
 
-def test_what_an_engine_prints_is_not_in_the_way(pool: Pool) -> None:
+def test_what_an_engine_prints_is_not_in_the_way(pool: ChildPool) -> None:
     found = made(contact(pool, "chatter_at_run"))
     np.testing.assert_allclose(found.outputs[0], expected(), rtol=1e-6)
 
 
-def test_what_an_engine_printed_is_in_the_reason(pool: Pool) -> None:
+def test_what_an_engine_printed_is_in_the_reason(pool: ChildPool) -> None:
     reference = "tests.process.regions:talkative"
     found = refused(first_contact(reference, region(), DEVICE, Config(), [INPUT], pool=pool))
     assert "kernel 7 is missing" in found.reason
 
 
-def test_a_slow_engine_is_only_slow(pool: Pool) -> None:
+def test_a_slow_engine_is_only_slow(pool: ChildPool) -> None:
     assert made(contact(pool, "slow_at_run")).metrics["run_seconds"] > 0.2
 
 
-def test_a_fault_in_the_second_run_is_a_refusal_too(pool: Pool) -> None:
+def test_a_fault_in_the_second_run_is_a_refusal_too(pool: ChildPool) -> None:
     found = made(contact(pool, "segv_at_rerun"))
     ran = rerun(found, [INPUT], PATIENT, pool=pool)
     assert isinstance(ran, Refusal)
     assert ran.code == "crashed"
 
 
-def test_devices_are_found_or_the_reason_is(pool: Pool) -> None:
+def test_devices_are_found_or_the_reason_is(pool: ChildPool) -> None:
     assert probe(chaos("none_at_run"), pool=pool) == [Device("cpu", "chaos")]
     (crashed,) = probe(chaos("segv_at_probe"), pool=pool)
     assert isinstance(crashed, Unavailable)
@@ -221,7 +223,7 @@ def test_devices_are_found_or_the_reason_is(pool: Pool) -> None:
     assert garbage.code == "garbage"
 
 
-def test_claims_are_answered_or_refused(pool: Pool) -> None:
+def test_claims_are_answered_or_refused(pool: ChildPool) -> None:
     (offer,) = claim(chaos("none_at_run"), region(), DEVICE, pool=pool)
     assert isinstance(offer, Offer)
     assert offer.nodes == (0, 1)
@@ -234,7 +236,7 @@ def test_claims_are_answered_or_refused(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_a_wrong_option_is_the_callers_mistake(pool: Pool, isolate: bool) -> None:
+def test_a_wrong_option_is_the_callers_mistake(pool: ChildPool, isolate: bool) -> None:
     config = Config(options={"speed": 11})
     reference = chaos("none_at_run")
     with pytest.raises(OptionsError, match="chaos has no option speed"):
@@ -242,13 +244,13 @@ def test_a_wrong_option_is_the_callers_mistake(pool: Pool, isolate: bool) -> Non
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_a_size_that_only_the_run_finds_wrong_is_too(pool: Pool, isolate: bool) -> None:
+def test_a_size_that_only_the_run_finds_wrong_is_too(pool: ChildPool, isolate: bool) -> None:
     reference = chaos("misfit_at_run")
     with pytest.raises(ShapeMismatchError, match="another size"):
         first_contact(reference, region(), DEVICE, Config(), [INPUT], isolate=isolate, pool=pool)
 
 
-def test_a_failed_job_does_not_confuse_the_next(pool: Pool) -> None:
+def test_a_failed_job_does_not_confuse_the_next(pool: ChildPool) -> None:
     graph = region(WEIGHTS * 3)
     config = Config(options={"speed": {}})  # type: ignore[dict-item]  # the fault
     with pytest.raises(OptionsError, match=r"Config.options"):
@@ -256,7 +258,7 @@ def test_a_failed_job_does_not_confuse_the_next(pool: Pool) -> None:
     made(first_contact(chaos("none_at_run"), graph, DEVICE, Config(), [INPUT], pool=pool))
 
 
-def test_inputs_that_do_not_fit_are_the_callers_mistake(pool: Pool) -> None:
+def test_inputs_that_do_not_fit_are_the_callers_mistake(pool: ChildPool) -> None:
     for inputs in ([INPUT, INPUT], [INPUT[0]], [INPUT[:, :3]], [INPUT.astype(np.int8)], [None]):
         with pytest.raises(ShapeMismatchError):
             first_contact(chaos("none_at_run"), region(), DEVICE, Config(), inputs, pool=pool)
@@ -303,7 +305,7 @@ def slots() -> tuple[Slot, ...]:
     ],
 )
 def test_an_artifact_that_does_not_fit_its_region_is_found(
-    pool: Pool, place: int, change: dict[str, object]
+    pool: ChildPool, place: int, change: dict[str, object]
 ) -> None:
     artifact = made(contact(pool, "none_at_run")).artifact
     listed = list(slots())

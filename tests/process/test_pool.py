@@ -20,7 +20,7 @@ from fusewire.process.child import Child
 from fusewire.process.frames import Blobs, Frame
 from fusewire.process.isolate import first_contact, rerun
 from fusewire.process.limits import ChildLimits
-from fusewire.process.pool import Pool
+from fusewire.process.pool import ChildPool
 from tests.process.regions import (
     DEVICE,
     INPUT,
@@ -40,7 +40,7 @@ from tests.process.regions import (
 GOOD = chaos("none_at_run")
 
 
-def pid_of(pool: Pool, reference: str = GOOD) -> int:
+def pid_of(pool: ChildPool, reference: str = GOOD) -> int:
     with pool.seated(reference) as (seat, _):
         assert seat.child is not None
         return seat.child.pid
@@ -52,7 +52,7 @@ def kill(pid: int) -> None:
 
 
 def test_a_child_is_used_again() -> None:
-    with Pool() as pool:
+    with ChildPool() as pool:
         first = pid_of(pool)
         made(contact(pool, "none_at_run"))
         refused(contact(pool, "raise_at_run"))
@@ -61,7 +61,7 @@ def test_a_child_is_used_again() -> None:
 
 
 def test_a_child_is_replaced_after_so_many_jobs() -> None:
-    with Pool(jobs_per_child=2) as pool:
+    with ChildPool(jobs_per_child=2) as pool:
         first = pid_of(pool)
         made(contact(pool, "none_at_run"))
         assert pid_of(pool) == first
@@ -71,7 +71,7 @@ def test_a_child_is_replaced_after_so_many_jobs() -> None:
 
 
 def test_a_child_that_died_in_its_sleep_is_replaced() -> None:
-    with Pool() as pool:
+    with ChildPool() as pool:
         first = pid_of(pool)
         kill(first)
         made(contact(pool, "none_at_run"))
@@ -80,7 +80,7 @@ def test_a_child_that_died_in_its_sleep_is_replaced() -> None:
 
 def test_a_child_that_speaks_unasked_is_replaced() -> None:
     reference = chaos("mutter_at_rerun")
-    with Pool() as pool:
+    with ChildPool() as pool:
         found = made(contact(pool, "mutter_at_rerun"))
         first = pid_of(pool, reference)
         assert isinstance(rerun(found, [INPUT], PATIENT, pool=pool), list)
@@ -91,14 +91,14 @@ def test_a_child_that_speaks_unasked_is_replaced() -> None:
 
 
 def test_what_only_a_used_child_dies_of_is_not_held_against_a_region() -> None:
-    with Pool() as pool:
+    with ChildPool() as pool:
         made(contact(pool, "segv_at_recompile"))
         again = made(contact(pool, "segv_at_recompile"))
         assert again.metrics["start_seconds"] > 0
 
 
 def test_what_was_made_is_loaded_again_in_a_new_child() -> None:
-    with Pool() as pool:
+    with ChildPool() as pool:
         found = made(contact(pool, "none_at_run"))
         kill(pid_of(pool))
         ran = rerun(found, [INPUT], PATIENT, pool=pool)
@@ -107,7 +107,7 @@ def test_what_was_made_is_loaded_again_in_a_new_child() -> None:
 
 
 def test_old_executables_are_dropped_and_come_back() -> None:
-    with Pool() as pool:
+    with ChildPool() as pool:
         found = [made(contact(pool, "none_at_run")) for _ in range(10)]
         with pool.seated(GOOD) as (seat, _):
             assert len(seat.executables) == 8
@@ -124,7 +124,7 @@ def test_constants_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return ask(self, header, blobs, *rest)
 
     monkeypatch.setattr(Child, "ask", counting)
-    with Pool() as pool:
+    with ChildPool() as pool:
         made(contact(pool, "none_at_run"))
         made(contact(pool, "none_at_run"))
         assert sent[0] - sent[1] == WEIGHTS.nbytes
@@ -138,7 +138,7 @@ def test_constants_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_threads_share_a_pool() -> None:
     found: list[object] = []
-    with Pool() as pool:
+    with ChildPool() as pool:
 
         def work(name: str) -> None:
             for _ in range(3):
@@ -155,7 +155,7 @@ def test_threads_share_a_pool() -> None:
 
 
 def test_a_child_outlives_the_thread_that_started_it() -> None:
-    with Pool() as pool:
+    with ChildPool() as pool:
         pids: list[int] = []
         thread = threading.Thread(target=lambda: pids.append(pid_of(pool)))
         thread.start()
@@ -166,7 +166,7 @@ def test_a_child_outlives_the_thread_that_started_it() -> None:
 
 
 def test_closing_ends_a_job_at_work() -> None:
-    pool = Pool()
+    pool = ChildPool()
     pid = pid_of(pool, chaos("hang_at_compile"))
     raised: list[str] = []
 
@@ -186,7 +186,7 @@ def test_closing_ends_a_job_at_work() -> None:
 
 
 def test_a_closed_pool_says_so() -> None:
-    pool = Pool()
+    pool = ChildPool()
     pool.close()
     pool.close()
     with pytest.raises(IsolationError, match="is closed"):
@@ -196,7 +196,7 @@ def test_a_closed_pool_says_so() -> None:
 def test_a_child_that_does_not_start_is_not_the_engines_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with Pool(start_seconds=20) as pool:
+    with ChildPool(start_seconds=20) as pool:
         monkeypatch.setattr(sys, "executable", "/bin/false")
         with pytest.raises(IsolationError, match="was not ready"):
             contact(pool, "none_at_run")
@@ -211,7 +211,7 @@ def test_an_interrupted_job_leaves_no_child(request: pytest.FixtureRequest) -> N
     # Workers of a test run in parallel ignore this signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    with Pool() as pool:
+    with ChildPool() as pool:
         pid = pid_of(pool, chaos("hang_at_run"))
         timer = threading.Timer(0.5, signal.raise_signal, [signal.SIGINT])
         timer.start()
@@ -225,7 +225,7 @@ def test_an_interrupted_job_leaves_no_child(request: pytest.FixtureRequest) -> N
 
 
 def test_a_fork_does_not_touch_the_children_of_its_parent() -> None:
-    with Pool() as pool:
+    with ChildPool() as pool:
         pid = pid_of(pool)
         forked = os.fork()
         if not forked:
@@ -251,9 +251,9 @@ def is_alive(pid: int) -> bool:
 
 SCRIPT = """
 import os, sys, threading, time
-from fusewire.process.pool import Pool
+from fusewire.process.pool import ChildPool
 from tests.process.regions import contact
-pool = Pool()
+pool = ChildPool()
 contact(pool, "none_at_run")
 forked = os.fork() if sys.argv[1] == "fork" else os.getpid()
 if not forked:
@@ -301,7 +301,7 @@ def descriptors() -> int:
 def test_nothing_is_left_behind() -> None:
     gc.collect()
     before = descriptors(), threading.active_count(), workers(os.getpid())
-    with Pool() as pool:
+    with ChildPool() as pool:
         for name in ("segv_at_run", "garbage_at_run", "exit_at_import", "raise_at_run"):
             refused(contact(pool, name))
         refused(contact(pool, "grandchild_at_run", ChildLimits(1.0)))

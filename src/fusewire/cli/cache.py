@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fusewire.errors import StoreError, StoreWarning
-from fusewire.store.disk import Entry, Store
+from fusewire.store.disk import Store, StoreEntry
 from fusewire.store.exchange import Moved, export, take
 from fusewire.store.key import CODE, DATA, KINDS, apart, nearest, shorten
 
@@ -174,7 +174,7 @@ def _say(report: dict[str, Any], as_json: bool, said: str, lines: Iterable[str] 
     click.echo(json.dumps(report, indent=1) if as_json else "\n".join([said, *lines]))
 
 
-def _only(digest: str, entries: list[Entry]) -> Entry:
+def _only(digest: str, entries: list[StoreEntry]) -> StoreEntry:
     found = [entry for entry in entries if entry.key.digest.startswith(digest.lower())]
     if len(found) != 1:
         some = ", ".join(entry.key.digest[:12] for entry in found[:5])
@@ -183,7 +183,7 @@ def _only(digest: str, entries: list[Entry]) -> Entry:
     return found[0]
 
 
-def _row(entry: Entry) -> dict[str, Any]:
+def _row(entry: StoreEntry) -> dict[str, Any]:
     return {
         "digest": entry.key.digest,
         "kind": entry.key.kind,
@@ -197,7 +197,7 @@ def _without(row: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key != name}
 
 
-def _kinds(entries: list[Entry]) -> list[dict[str, Any]]:
+def _kinds(entries: list[StoreEntry]) -> list[dict[str, Any]]:
     rows = []
     for kind in sorted(KINDS):
         found = [entry for entry in entries if entry.key.kind == kind]

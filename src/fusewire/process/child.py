@@ -29,7 +29,7 @@ from fusewire.errors import (
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import Phase, failure
 from fusewire.process.limits import ChildLimits
-from fusewire.process.noise import Noise
+from fusewire.process.output import OutputTail
 from fusewire.process.procfs import available, descendants, resident
 
 _TICK = 0.025
@@ -90,7 +90,7 @@ class Child:
         self._ours.callback(os.close, self._alive)
         for descriptor in (self._requests, self._replies, heard):
             os.set_blocking(descriptor, False)
-        self._noise = Noise(heard)
+        self._noise = OutputTail(heard)
 
     @property
     def pid(self) -> int:

@@ -47,7 +47,7 @@ from fusewire.process.codec import (
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import blaming, described, guarded, refusal
 from fusewire.process.limits import ChildLimits
-from fusewire.process.pool import Pool, Seat, shared_pool
+from fusewire.process.pool import ChildPool, Seat, shared_pool
 from fusewire.process.trial import (
     artifact_problem,
     attempt,
@@ -65,7 +65,7 @@ _here = functools.cache(backend_of)
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class ContactSource:
     """What a contact is made of; ``reference`` is the "module:Class" of a backend."""
 
     reference: str
@@ -85,13 +85,13 @@ class Contact:
     artifact: Artifact
     outputs: list[HostValue]
     metrics: dict[str, float]
-    source: Source = field(repr=False)
+    source: ContactSource = field(repr=False)
     # The name of the executable in the child, or the executable itself where there is no child.
     held: str | Executable = field(repr=False)
 
 
 def probe(
-    reference: str, limits: ChildLimits = ChildLimits(), *, pool: Pool | None = None
+    reference: str, limits: ChildLimits = ChildLimits(), *, pool: ChildPool | None = None
 ) -> list[Device | Unavailable]:
     """Ask a backend for its devices; one that cannot answer is unavailable."""
 
@@ -111,7 +111,7 @@ def claim(
     device: Device,
     limits: ChildLimits = ChildLimits(),
     *,
-    pool: Pool | None = None,
+    pool: ChildPool | None = None,
 ) -> list[Offer | Refusal]:
     """Ask a backend what of a graph it would run; one that cannot answer refuses all of it."""
 
@@ -140,13 +140,13 @@ def first_contact(
     limits: ChildLimits = ChildLimits(),
     *,
     isolate: bool = True,
-    pool: Pool | None = None,
+    pool: ChildPool | None = None,
 ) -> Contact | Refusal:
     """Compile, load and run a region on the backend that "module:Class" names.
 
     Without ``isolate`` it all happens in this process: limits do not hold, and a crash is ours.
     """
-    source = Source(reference, region, device, config)
+    source = ContactSource(reference, region, device, config)
     bound = bindings(region, inputs)
     try:
         if not isolate:
@@ -161,7 +161,7 @@ def rerun(
     inputs: Sequence[HostValue],
     limits: ChildLimits = ChildLimits(),
     *,
-    pool: Pool | None = None,
+    pool: ChildPool | None = None,
 ) -> list[HostValue] | Refusal:
     """Run a contact again, where it was made; a child that lost it loads its artifact again."""
     region, held = contact.source.region, contact.held
@@ -194,7 +194,7 @@ def timed(
     count: int,
     limits: ChildLimits = ChildLimits(),
     *,
-    pool: Pool | None = None,
+    pool: ChildPool | None = None,
 ) -> list[float] | Refusal:
     """Run a contact so many times and give the seconds of each; inputs are sent once."""
     region, held = contact.source.region, contact.held
@@ -218,7 +218,7 @@ def timed(
 
 @contextlib.contextmanager
 def _held(
-    contact: Contact, inputs: Sequence[HostValue], limits: ChildLimits, pool: Pool | None
+    contact: Contact, inputs: Sequence[HostValue], limits: ChildLimits, pool: ChildPool | None
 ) -> Iterator[Seat]:
     """Give the seat of the child that holds a contact, or holds it now."""
     source, held = contact.source, contact.held
@@ -230,7 +230,7 @@ def _held(
         yield seat
 
 
-def _in_process(source: Source, inputs: Sequence[HostValue], bound: Bindings) -> Contact:
+def _in_process(source: ContactSource, inputs: Sequence[HostValue], bound: Bindings) -> Contact:
     backend, region = _here(source.reference), source.region
     trial = attempt(backend, region, source.device, source.config, inputs)
     with blaming(backend.info.name, "run", described(region)):
@@ -239,8 +239,8 @@ def _in_process(source: Source, inputs: Sequence[HostValue], bound: Bindings) ->
 
 
 def _in_some_child(
-    pool: Pool,
-    source: Source,
+    pool: ChildPool,
+    source: ContactSource,
     inputs: Sequence[HostValue],
     bound: Bindings,
     limits: ChildLimits,
@@ -260,7 +260,7 @@ def _in_some_child(
 
 def _in_child(
     seat: Seat,
-    source: Source,
+    source: ContactSource,
     inputs: Sequence[HostValue],
     bound: Bindings,
     limits: ChildLimits,

@@ -118,7 +118,7 @@ def _error(about: Any) -> Exception:
     return BY_CODE[code](reason, advice)
 
 
-class Pool:
+class ChildPool:
     """The children of this process. Safe to share between threads; a backend's jobs take turns."""
 
     def __init__(self, jobs_per_child: int = 256, start_seconds: float = 60.0) -> None:
@@ -199,12 +199,12 @@ class Pool:
         self.close()
 
 
-def _after_fork(forked: weakref.ref[Pool]) -> None:
+def _after_fork(forked: weakref.ref[ChildPool]) -> None:
     if (pool := forked()) is not None:
         pool.forget()
 
 
 @functools.cache
-def shared_pool() -> Pool:
+def shared_pool() -> ChildPool:
     """The pool for whoever brings none; closed when the process ends."""
-    return Pool()
+    return ChildPool()

@@ -43,7 +43,7 @@ _LEAST_PIECES = 2
 _MOST_THREADS = 4
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """Bytes of known size that may be read in parts, by several threads at once."""
 
     @property
@@ -109,7 +109,7 @@ def pack(key: Key, payload: bytes, secret: bytes) -> tuple[bytes, bytes, bytes]:
     return start, payload, digests + _mac(secret, start, digests)
 
 
-def read_header(source: Source) -> Header:
+def read_header(source: ByteSource) -> Header:
     """Read the header of an entry; StoreError when it is none."""
     held = source.read(0, _GLANCE)
     if len(held) < _START or not held.startswith(MAGIC):
@@ -132,7 +132,7 @@ def read_header(source: Source) -> Header:
 
 
 def unpack(
-    source: Source, key: Key | None, secret: bytes | None, most: int = sys.maxsize
+    source: ByteSource, key: Key | None, secret: bytes | None, most: int = sys.maxsize
 ) -> tuple[Header, bytes]:
     """Check an entry from end to end and give its payload; StoreError says what is wrong.
 
@@ -147,7 +147,9 @@ def unpack(
     return header, held.getvalue()
 
 
-def unpack_block(source: Source, key: Key, secret: bytes, most: int = sys.maxsize) -> memoryview:
+def unpack_block(
+    source: ByteSource, key: Key, secret: bytes, most: int = sys.maxsize
+) -> memoryview:
     """Check an entry like ``unpack``; its payload begins where engines take it as it lies."""
     header, digests = _proven(source, key, secret, most)
     view = aligned_empty((header.size,), np.dtype(np.uint8)).data
@@ -156,7 +158,7 @@ def unpack_block(source: Source, key: Key, secret: bytes, most: int = sys.maxsiz
 
 
 def _proven(
-    source: Source, key: Key | None, secret: bytes | None, most: int
+    source: ByteSource, key: Key | None, secret: bytes | None, most: int
 ) -> tuple[Header, bytes]:
     """Give the header and the digests of an entry, once it is known that the user wrote them."""
     header = read_header(source)
@@ -173,7 +175,7 @@ def _proven(
     return header, digests
 
 
-def _fill(view: memoryview, source: Source, header: Header, digests: bytes) -> None:
+def _fill(view: memoryview, source: ByteSource, header: Header, digests: bytes) -> None:
     if _digests(view, source, len(header.start)) != digests:
         raise StoreError("Its payload is not what its digest says.")
 
@@ -186,7 +188,7 @@ def _piece(size: int) -> int:
     return min(max(_LEAST_PIECE, -(-size // 4)), _MOST_PIECE)
 
 
-def _digests(view: memoryview, source: Source | None = None, at: int = 0) -> bytes:
+def _digests(view: memoryview, source: ByteSource | None = None, at: int = 0) -> bytes:
     """Give the SHA-256 of each piece, one after the other; read first if there is a source."""
     piece = _piece(len(view))
     todo = deque((place, view[place : place + piece]) for place in range(0, len(view), piece))

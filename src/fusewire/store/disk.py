@@ -27,7 +27,7 @@ _LONGEST_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoreEntry:
     """An entry as its header tells, not yet checked."""
 
     key: Key
@@ -152,7 +152,7 @@ class Store:
         if (opened := self.opened()) is not None:
             opened[0].remove(key.digest + ENTRY)
 
-    def entries(self, kind: str | None = None) -> Iterator[Entry]:
+    def entries(self, kind: str | None = None) -> Iterator[StoreEntry]:
         """List entries by their headers; those that have none of their name are left out."""
         opened = self.opened()
         if opened is None:
@@ -162,7 +162,7 @@ class Store:
                 with opened[0].open(found.name) as file:
                     key = read_header(file).key
                 if key.digest + ENTRY == found.name and kind in (None, key.kind):
-                    yield Entry(key, found.size, found.used, found.name)
+                    yield StoreEntry(key, found.size, found.used, found.name)
 
     def why_missed(self, key: Key) -> str:
         """Say in a sentence what differs from the nearest entry."""

@@ -14,7 +14,7 @@ from fusewire.planning.candidates import Candidate
 from fusewire.process.guard import BY_CODE, Answer
 from fusewire.process.isolate import Contact, first_contact, rerun, timed
 from fusewire.process.limits import ChildLimits
-from fusewire.process.pool import Pool, shared_pool
+from fusewire.process.pool import ChildPool, shared_pool
 from fusewire.runtime.plan import Region
 from fusewire.trials.rehearsal import REFERENCE, rehearsed
 
@@ -28,7 +28,7 @@ class Staged:
 
     candidate: Candidate
     contact: Contact
-    pool: Pool
+    pool: ChildPool
     limits: ChildLimits
 
     def run(self, inputs: Sequence[HostValue]) -> list[HostValue]:
@@ -52,7 +52,7 @@ class Stage:
     limits: ChildLimits
     reference_of: Callable[[str], str]
     isolate: bool = True
-    pools: dict[str, Pool] = field(default_factory=dict)
+    pools: dict[str, ChildPool] = field(default_factory=dict)
     staged: set[str] = field(default_factory=set)
 
     def place(self, candidate: Candidate, inputs: Sequence[HostValue]) -> Staged:
@@ -64,7 +64,7 @@ class Stage:
         if not plan.is_whole:
             config = rehearsed(config, home, reference, self.reference_of(SPARE))
             # Engines that meet in one process fight for its cores: each plan has its own.
-            pool = self.pools.setdefault(candidate.name, Pool())
+            pool = self.pools.setdefault(candidate.name, ChildPool())
             reference = REFERENCE
         else:
             self.staged.add(reference)

@@ -31,7 +31,7 @@ _BEFORE = {"cond": 1, "while": 0, "scan": 0, "loop": 2}
 
 
 @dataclass(frozen=True)
-class Body:
+class TracedBody:
     """A traced body: its own inputs, what it gives, and the values around it that it uses."""
 
     name: str
@@ -102,7 +102,9 @@ def _call_control(
     return structures[0].restore(found) if op.name in ("cond", "while") else tuple(found)
 
 
-def _body(trace: Recording, name: str, function: Callable[..., Any], types: Sequence[Type]) -> Body:
+def _body(
+    trace: Recording, name: str, function: Callable[..., Any], types: Sequence[Type]
+) -> TracedBody:
     inputs = [Value(type_, f"input{i}") for i, type_ in enumerate(types)]
     with trace.inside() as scope:
         found = function(*(trace.wrap(v, is_scalar=False) for v in inputs))
@@ -116,7 +118,7 @@ def _body(trace: Recording, name: str, function: Callable[..., Any], types: Sequ
     own = {*inputs, *(v for node in nodes for v in node.outputs)}
     used = (*(v for node in nodes for v in node.operands), *outputs)
     outer = dict.fromkeys(v for v in used if v not in own and v.constant is None)
-    return Body(name, inputs, outputs, structure, list(outer), nodes)
+    return TracedBody(name, inputs, outputs, structure, list(outer), nodes)
 
 
 def _is_tree(x: Any) -> bool:

@@ -12,7 +12,7 @@ from fusewire.dtypes import bool_, int64
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.places import Places, Selection, read_mask, unmasked, write_mask
 from fusewire.frontends.trace.sizes import dim_of
-from fusewire.frontends.trace.views import Index, Pick
+from fusewire.frontends.trace.views import BasicIndex, Pick
 from fusewire.ir.dims import Dim, Shape, is_at_most
 from fusewire.ir.graph import Value
 from fusewire.ops.conversion import cast
@@ -172,7 +172,7 @@ class _Cut:
 
     def view(self, x: Tracer) -> Tracer:
         starts, limits, strides = zip(*self.ends, strict=True) if self.ends else ((), (), ())
-        step = Index(tuple(self.shape), starts, limits, strides, tuple(self.layout))
+        step = BasicIndex(tuple(self.shape), starts, limits, strides, tuple(self.layout))
         full = limits == x.type.shape and all(stride == 1 for stride in strides)
         view = x.see() if full and step.shape == x.type.shape else x.see(step)
         for dropped, (axis, index) in enumerate(self.picks):

@@ -14,11 +14,11 @@ import numpy as np
 
 from fusewire.dtypes import dtype
 from fusewire.frontends.trace.views import (
+    ComplexPart,
     Measure,
-    Part,
     Pick,
     ReadOnly,
-    Step,
+    ViewStep,
     is_known,
     reshaped,
     widened,
@@ -98,13 +98,13 @@ class Lens:
 
     __slots__ = ("cell", "steps", "type")
 
-    def __init__(self, cell: Cell, steps: tuple[Step, ...] = ()) -> None:
+    def __init__(self, cell: Cell, steps: tuple[ViewStep, ...] = ()) -> None:
         self.cell = cell
         self.steps = steps
         self.type = cell.type
         if steps:
             of = cell.type.dtype
-            if any(isinstance(step, Part) for step in steps):
+            if any(isinstance(step, ComplexPart) for step in steps):
                 of = dtype(f"float{of.bits // 2}")
             self.type = TensorType(of, steps[-1].shape)
 

@@ -13,7 +13,7 @@ from fusewire import ops
 from fusewire.dtypes import dtype
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.table import Table, axes_of, axis_of, strong, xp
-from fusewire.frontends.trace.views import Part, ReadOnly, Reshape, Transpose, widened
+from fusewire.frontends.trace.views import ComplexPart, ReadOnly, Reshape, Transpose, widened
 from fusewire.ir.dims import Shape
 from fusewire.ops.inference import broadcast_shapes
 from fusewire.ops.movement import resolve_shape
@@ -169,13 +169,13 @@ def _diagonal(trace: Recording, a: Any, offset: int = 0, axis1: int = 0, axis2: 
 @TABLE.row(np.real, takes_known=True)
 def _real(trace: Recording, val: Any) -> Any:
     x = strong(trace, val)
-    return x.see(Part(x.type.shape, "real")) if x.type.dtype.is_complex else x
+    return x.see(ComplexPart(x.type.shape, "real")) if x.type.dtype.is_complex else x
 
 
 @TABLE.row(np.imag, takes_known=True)
 def _imag(trace: Recording, val: Any) -> Any:
     x = strong(trace, val)
-    return x.see(Part(x.type.shape, "imag")) if x.type.dtype.is_complex else xp.zeros_like(x)
+    return x.see(ComplexPart(x.type.shape, "imag")) if x.type.dtype.is_complex else xp.zeros_like(x)
 
 
 @TABLE.row(np.array_split, takes_known=True)

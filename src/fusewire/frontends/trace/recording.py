@@ -40,10 +40,10 @@ _FUNCTIONS: dict[str, Callable[[Value, Value], Value]] = {
 _UNIFORM = 32
 
 
-class Scope:
+class TraceScope:
     """A graph being traced: the main one, or the body of a branch or a loop."""
 
-    def __init__(self, parent: Scope | None = None) -> None:
+    def __init__(self, parent: TraceScope | None = None) -> None:
         self.parent = parent
         self.nodes: set[Node] = set()
         # Where the size of a symbol can be read off.
@@ -53,7 +53,7 @@ class Scope:
 
     def source(self, symbol: Symbol) -> tuple[Value, int]:
         """Find a value and its axis whose size a symbol is."""
-        scope: Scope | None = self
+        scope: TraceScope | None = self
         while scope is not None and symbol not in scope.sources:
             scope = scope.parent
         assert scope is not None, f"the size {symbol.key} comes from nowhere"
@@ -65,15 +65,15 @@ class Recording:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.scope = Scope()
+        self.scope = TraceScope()
         self.rebinder = Rebinder(self)
         self._count = self._bytes = 0
 
     @contextmanager
-    def inside(self) -> Iterator[Scope]:
+    def inside(self) -> Iterator[TraceScope]:
         """Trace the body of a branch or a loop."""
         outer = self.scope
-        self.scope = Scope(outer)
+        self.scope = TraceScope(outer)
         try:
             yield self.scope
         finally:

@@ -13,7 +13,7 @@ from fusewire.frontends.trace import indexing
 from fusewire.frontends.trace.location import refusal
 from fusewire.frontends.trace.memory import Lens
 from fusewire.frontends.trace.table import xp
-from fusewire.frontends.trace.views import Step
+from fusewire.frontends.trace.views import ViewStep
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.operand import Traced
@@ -85,7 +85,7 @@ class Tracer(NDArrayOperatorsMixin, Traced):
     def wrap(self, value: Value) -> Tracer:
         return self.recording.wrap(value)
 
-    def see(self, *steps: Step) -> Tracer:
+    def see(self, *steps: ViewStep) -> Tracer:
         """Make a view of this view."""
         return Tracer(self.recording, Lens(self.lens.cell, (*self.lens.steps, *steps)))
 

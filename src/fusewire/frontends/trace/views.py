@@ -27,7 +27,7 @@ from fusewire.ops.slicing import slice_, slice_size
 Measure = Callable[[Dim], Value]
 
 
-class Step(abc.ABC):
+class ViewStep(abc.ABC):
     """One step from an array to a view of it; ``shape`` is the view's."""
 
     shape: Shape
@@ -46,7 +46,7 @@ class Step(abc.ABC):
 
 
 @dataclass(frozen=True)
-class Reshape(Step):
+class Reshape(ViewStep):
     shape: Shape
 
     def view(self, array: Array) -> Array:
@@ -61,7 +61,7 @@ class Reshape(Step):
 
 
 @dataclass(frozen=True)
-class Transpose(Step):
+class Transpose(ViewStep):
     shape: Shape
     perm: tuple[int, ...]
 
@@ -77,7 +77,7 @@ class Transpose(Step):
 
 
 @dataclass(frozen=True)
-class Part(Step):
+class ComplexPart(ViewStep):
     """The real or the imaginary part of complex numbers."""
 
     shape: Shape
@@ -94,7 +94,7 @@ class Part(Step):
 
 
 @dataclass(frozen=True)
-class ReadOnly(Step):
+class ReadOnly(ViewStep):
     """A view that NumPy lets nobody write: broadcast arrays, diagonals, windows."""
 
     shape: Shape
@@ -113,7 +113,7 @@ class ReadOnly(Step):
 
 
 @dataclass(frozen=True)
-class Pick(Step):
+class Pick(ViewStep):
     """One place on an axis, which only the run can tell."""
 
     shape: Shape
@@ -133,7 +133,7 @@ class Pick(Step):
 
 
 @dataclass(frozen=True)
-class Index(Step):
+class BasicIndex(ViewStep):
     """Slices and single places of axes, with new axes of size 1 between."""
 
     shape: Shape
@@ -171,9 +171,9 @@ class Index(Step):
         return _put(whole, part, ends, measure)
 
 
-def is_known(step: Step) -> bool:
+def is_known(step: ViewStep) -> bool:
     """Tell whether a step can be taken on arrays while tracing."""
-    dims = (*step.shape, *step.starts, *step.limits) if isinstance(step, Index) else step.shape
+    dims = (*step.shape, *step.starts, *step.limits) if isinstance(step, BasicIndex) else step.shape
     return not isinstance(step, Pick) and all(isinstance(dim, int) for dim in dims)
 
 

@@ -13,7 +13,7 @@ _SHOWN = 800
 _NO_NEWS = ("Extension modules:", "<frozen ", "fusewire/process/", "most recent call first")
 
 
-class Noise:
+class OutputTail:
     """The end of what comes out of a descriptor that does not block."""
 
     def __init__(self, descriptor: int) -> None:
