@@ -9,8 +9,8 @@ from typing import Any
 
 from fusewire.dtypes import int64, string
 from fusewire.ir.graph import Constant, Graph, Node
+from fusewire.onnx.ops.write_table import WRITERS
 from fusewire.onnx.write.emitter import Emitter
-from fusewire.onnx.write.families import TABLE
 from fusewire.onnx.write.local_functions import Locals
 from fusewire.onnx.write.model import Ref, Write
 from fusewire.onnx.write.target import DEFAULT, Standard
@@ -65,7 +65,7 @@ def _fused(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
 
 
 # What a file says that engines are not asked to do: the host does it, and says more.
-SAVED: Mapping[str, Write] = {**TABLE, "check": _check, "fused": _fused}
+SAVED: Mapping[str, Write] = {**WRITERS, "check": _check, "fused": _fused}
 
 
 def written_with_functions(graph: Graph, opset: int = DEFAULT) -> WrittenModel:

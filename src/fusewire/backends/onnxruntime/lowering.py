@@ -14,6 +14,7 @@ from fusewire.dtypes import DType, bfloat16, float32, float64, int32, int64
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import TensorType, Type
+from fusewire.onnx.ops.write_table import WRITERS
 from fusewire.onnx.ops.writing import (
     attrs_of,
     choose,
@@ -24,7 +25,6 @@ from fusewire.onnx.ops.writing import (
     widened,
 )
 from fusewire.onnx.write.emitter import Emitter, refusal
-from fusewire.onnx.write.families import TABLE
 from fusewire.onnx.write.model import Model, Ref, Write
 from fusewire.onnx.write.target import LEADS, OnnxTarget
 from fusewire.onnx.write.writer import WrittenModel, emit
@@ -64,7 +64,7 @@ def _stft(e: Emitter, node: Node, signal: Ref, window: Ref | None) -> Ref | Sequ
     length, parts = attrs["frame_length"], operand(node, 0).tensor.shape[2]
     known = isinstance(length, int) and length > EXACT_FRAME and length & (length - 1)
     if not known or parts != 1 or not attrs["onesided"] or signal.dtype is not float32:
-        return TABLE["stft"](e, node, signal, window)
+        return WRITERS["stft"](e, node, signal, window)
     bins = length // 2 + 1
     turns = np.outer(np.arange(bins), np.arange(length)) % length * (2 * np.pi / length)
     waves = np.stack([np.cos(turns), -np.sin(turns)], axis=1).reshape(2 * bins, 1, length)
@@ -120,7 +120,7 @@ OWN: Mapping[str, Write] = {
 OPSETS = (21, 26)
 # Ops whose kernels ended with opset 21, though ONNX goes on with them.
 LOWEST_ONLY = {"roi_align"}
-LOWERING: dict[str, Write] = {**TABLE, **OWN}
+LOWERING: dict[str, Write] = {**WRITERS, **OWN}
 # Dtypes of tensors that can cross the border.
 CROSSING = KERNELS["Identity"]
 # Kernels that are there, and are not right (1.31.1 on x86 with AVX-512; the first two anywhere):

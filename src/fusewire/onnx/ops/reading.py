@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,13 +13,14 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, Shape, lone_symbol, symbol, symbols, unbacked
 from fusewire.ir.graph import Graph, Value, order, uses
 from fusewire.ir.types import TensorType
-from fusewire.onnx.read.call import OnnxCall
 from fusewire.ops import control, conversion, creation, logic, movement
 from fusewire.ops.declare import Op
 from fusewire.ops.shape import dim_of
 from fusewire.ops.subgraph import result_types, subgraph
 from fusewire.ops.table import untold
-from fusewire.rewrite.rules.shapes import twin
+
+if TYPE_CHECKING:
+    from fusewire.onnx.read.call import OnnxCall
 
 # How far back through joins and casts the elements of a shape are looked for.
 _STEPS_BACK = 8
@@ -95,6 +96,9 @@ def with_sizes(
 
     ``shape`` is what is known of the first output, which ``say`` turns into attributes.
     """
+    # Writers load this file too, and have no use for rewrite rules.
+    from fusewire.rewrite.rules.shapes import twin
+
     node = op.make(operands, {**attrs, **say(shape)})
     static = twin(node, call.importer.facts)
     if static is None:

@@ -11,7 +11,7 @@ from fusewire.dtypes import DType, bool_, int32, int64
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import tensor_of
-from fusewire.onnx.write.emitter import Emitter
+from fusewire.onnx.write.emitter import Emitter, is_nothing
 from fusewire.onnx.write.model import OnnxAttr, OnnxBody, Port, Ref, Write
 from fusewire.onnx.write.target import OnnxTarget
 from fusewire.ops.inference import axis_of
@@ -26,19 +26,17 @@ def plain(op: str) -> Write:
     return write
 
 
-def with_attrs(op: str, **names: str) -> Write:
+def holding(op: str, **names: str) -> Write:
     """Write a node as one ONNX node, whose attributes (left) are named as ours (right)."""
 
-    def write(e: Emitter, node: Node, *xs: Ref | None) -> Ref:
-        attrs: dict[str, Any] = {theirs: node.attrs[ours] for theirs, ours in names.items()}
-        return e(op, *xs, **attrs)
+    def write(e: Emitter, node: Node, *xs: Ref | None) -> list[Ref]:
+        attrs: dict[str, OnnxAttr | None] = {}
+        for theirs, ours in names.items():
+            given: Any = attrs_of(node)[ours]
+            attrs[theirs] = int(given) if isinstance(given, bool) else given
+        return e.raw(op, xs, [tensor_of(t).dtype for t in node.types], attrs)
 
     return write
-
-
-def comparison(op: str) -> Write:
-    """Write a node as one ONNX node that gives bools."""
-    return lambda e, node, *xs: e(op, *xs, dtype=bool_)
 
 
 def compare(e: Emitter, op: str, x: Ref, y: Ref) -> Ref:
@@ -134,3 +132,10 @@ def either(
         ports = [Port(ref.name, value.type, False) for ref, value in ends]
         branches[name] = OnnxBody(node.op, [], ports, inner.steps)
     return e.raw("If", [condition], [tensor_of(t).dtype for t in node.types], branches)
+
+
+def require_filled(e: Emitter, node: Node, places: Sequence[int] = (0,)) -> None:
+    """Refuse what is known to have no elements: engines differ in what they do then."""
+    sizes = [operand(node, place).tensor.size for place in places]
+    if 0 in (*sizes, node.outputs[0].tensor.size) and not is_nothing(node):
+        e.caution(f"Engines do not agree about {node.op} of nothing.")

@@ -1,6 +1,6 @@
 """Walk an ONNX model and make a graph of it, node by node.
 
-What a node means is in ``families``; here are names, scopes, functions, and what is known of
+What a node means is in ``onnx.ops``; here are names, scopes, functions, and what is known of
 sizes while the graph grows. Nothing here computes on model data but small constants.
 """
 
@@ -23,8 +23,8 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Symbol, lone_symbol
 from fusewire.ir.graph import Graph, Node, Value, order
 from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.onnx.ops.read_table import READERS
 from fusewire.onnx.read.call import Converted, OnnxCall, read_attributes
-from fusewire.onnx.read.families import TABLE
 from fusewire.onnx.read.model_file import Opened
 from fusewire.onnx.read.own_files import Own
 from fusewire.onnx.read.scope import ImportedBody, ImportScope
@@ -167,7 +167,7 @@ class Importer:
         attrs = read_attributes(node.attribute, given)
         call = OnnxCall(self, scope, node, opsets.get(domain, 1), attrs)
         function = self._functions.get((domain, node.op_type, node.overload))
-        convert = TABLE.get(f"{domain}:{node.op_type}" if domain else node.op_type)
+        convert = READERS.get(f"{domain}:{node.op_type}" if domain else node.op_type)
         found: Converted | None = None
         if function is not None:
             found = self._own.outputs(call, function)

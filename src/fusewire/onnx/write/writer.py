@@ -14,8 +14,8 @@ from fusewire.errors import FormatError
 from fusewire.ir.graph import Constant, Graph
 from fusewire.ir.types import tensor_of
 from fusewire.onnx.elements import element_of
+from fusewire.onnx.ops.write_table import WRITERS
 from fusewire.onnx.write.emitter import Emitter, name_outputs, refusal
-from fusewire.onnx.write.families import TABLE
 from fusewire.onnx.write.local_functions import Locals
 from fusewire.onnx.write.model import LocalFunction, Model, OnnxBody, Port, Ref, Write
 from fusewire.onnx.write.proto import model_proto
@@ -43,14 +43,14 @@ def write(graph: Graph, opset: int = DEFAULT, *, is_cautious: bool = False) -> W
     A cautious model holds only what engines agree about.
     """
     target = Standard(opset, is_cautious=is_cautious)
-    model = Model(target, TABLE)
+    model = Model(target, WRITERS)
     return emit(legalize(graph, lambda node: refusal(node, model)).graph, target)
 
 
 def emit(
     graph: Graph,
     target: OnnxTarget,
-    table: Mapping[str, Write] = TABLE,
+    table: Mapping[str, Write] = WRITERS,
     names: tuple[Sequence[str], Sequence[str]] | None = None,
     functions: Locals | None = None,
 ) -> WrittenModel:

@@ -1,0 +1,325 @@
+"""Arithmetic, and functions of one operand.
+
+Functions that ONNX lacks are made of others, without losing digits. Integer division never divides
+by what would stop the process.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from fusewire import dtypes
+from fusewire.dtypes import bool_, float32, float64
+from fusewire.ir.graph import Node
+from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.ops.rows import Row, aligned, readers, writers
+from fusewire.onnx.ops.writing import (
+    choose,
+    compare,
+    has_kernel,
+    larger,
+    number,
+    operand,
+    plain,
+    smaller,
+    widened,
+)
+from fusewire.ops import elementwise
+from fusewire.ops.declare import Op
+
+if TYPE_CHECKING:
+    from fusewire.onnx.read.call import Converted, OnnxCall, Read
+    from fusewire.onnx.write.emitter import Emitter
+    from fusewire.onnx.write.model import Ref, Write
+
+
+def _divisor(e: Emitter, node: Node, y: Ref) -> tuple[Ref, Ref | None, Ref | None]:
+    """Give a divisor that is safe, and where it was 0 or -1: the smallest number by -1 traps."""
+    held = operand(node, 1).constant
+    is_signed = y.dtype.kind == "int"
+    if held is not None and not ((held.array == 0) | (is_signed & (held.array == -1))).any():
+        return y, None, None
+    one = number(e, 1, y)
+    none = compare(e, "Equal", y, number(e, 0, y))
+    turned = compare(e, "Equal", y, number(e, -1, y)) if is_signed else None
+    unsafe = none if turned is None else e("Or", none, turned)
+    return choose(e, unsafe, one, y), none, turned
+
+
+def _read_divide(call: OnnxCall) -> Converted:
+    x, y = aligned(call)
+    # Integers are divided as C does.
+    op = elementwise.divide if x.tensor.dtype.is_float else elementwise.truncate_divide
+    return op(x, y)
+
+
+def _write_truncate_divide(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
+    """Divide integers toward 0; by 0 gives 0."""
+    safe, none, turned = _divisor(e, node, y)
+    found = e("Div", x, safe)
+    if turned is not None:
+        found = choose(e, turned, e("Neg", x), found)
+    return found if none is None else choose(e, none, number(e, 0, x), found)
+
+
+def _read_mod(call: OnnxCall) -> Converted:
+    return (elementwise.fmod if call.flag("fmod") else elementwise.remainder)(call[0], call[1])
+
+
+def _write_remainder(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
+    """Give the rest of floor_divide."""
+    zero = number(e, 0, x)
+    if not x.dtype.is_float:
+        safe, none, _ = _divisor(e, node, y)
+        found = e("Mod", x, safe)
+        return found if none is None else choose(e, none, zero, found)
+    rest = e("Mod", x, y, fmod=1)
+    apart = e("Xor", compare(e, "Less", rest, zero), compare(e, "Less", y, zero))
+    moves = e("And", apart, e("Not", compare(e, "Equal", rest, zero)))
+    return choose(e, moves, e("Add", rest, y), rest)
+
+
+def _write_fmod(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
+    """Give the rest of truncate_divide: of integers by subtracting, as Mod rounds them."""
+    if x.dtype.is_float:
+        return e("Mod", x, y, fmod=1)
+    safe, none, _ = _divisor(e, node, y)
+    found = e("Sub", x, e("Mul", e("Div", x, safe), safe))
+    return found if none is None else choose(e, none, number(e, 0, x), found)
+
+
+def _read_power(call: OnnxCall) -> Converted:
+    x, y = aligned(call)
+    of = x.tensor.dtype
+    if y.tensor.dtype is of:
+        return elementwise.power(x, y)
+    # The result has the dtype of the base; what it is computed in must hold both.
+    if y.tensor.dtype.is_float and not of.is_float:
+        wide = dtypes.float64
+        found = elementwise.power(cast(x, wide), cast(y, wide))
+        return cast(found, of)
+    return elementwise.power(x, cast(y, of))
+
+
+def _write_power(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
+    """Raise floats to powers."""
+    if x.dtype.is_integer:
+        e.caution(f"Engines compute powers of {x.dtype} in float64, which has fewer digits.")
+    return e("Pow", x, y)
+
+
+def _folded(op: Op[Any]) -> Read:
+    """Combine any number of operands from the left."""
+    return lambda call: reduce(op, call.rest)
+
+
+def _write_maximum(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
+    """Take the larger."""
+    return larger(e, x, y)
+
+
+def _write_minimum(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
+    """Take the smaller."""
+    return smaller(e, x, y)
+
+
+def _read_mean(call: OnnxCall) -> Converted:
+    total = reduce(elementwise.add, call.rest)
+    return elementwise.divide(total, float(len(call.inputs)))
+
+
+def _read_identity(call: OnnxCall) -> Converted:
+    return call[0]
+
+
+def _write_floor_divide(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
+    """Divide and round down, as NumPy does."""
+    if x.dtype.is_float:
+        rest = e("Mod", x, y, fmod=1)
+        quotient = e("Div", e("Sub", x, rest), y)
+        zero = number(e, 0, x)
+        apart = e("Xor", compare(e, "Less", rest, zero), compare(e, "Less", y, zero))
+        below = e("And", apart, e("Not", compare(e, "Equal", rest, zero)))
+        whole = e("Round", choose(e, below, e("Sub", quotient, number(e, 1, x)), quotient))
+        return choose(e, compare(e, "Equal", y, zero), e("Div", x, y), whole)
+    found = _write_truncate_divide(e, node, x, y)
+    if x.dtype.kind == "uint":
+        return found
+    rest, zero = e("Sub", x, e("Mul", found, y)), number(e, 0, x)
+    apart = e("Xor", compare(e, "Less", rest, zero), compare(e, "Less", y, zero))
+    inexact = e("And", apart, e("Not", compare(e, "Equal", rest, zero)))
+    below = choose(e, inexact, e("Sub", found, number(e, 1, x)), found)
+    held = operand(node, 1).constant
+    if held is not None and (held.array != 0).all():
+        return below
+    return choose(e, compare(e, "Equal", y, zero), zero, below)
+
+
+def _write_atan2(e: Emitter, node: Node, y: Ref, x: Ref) -> Ref:
+    """Take the angle by the arc tangent of the quotient, in the half plane that the signs tell."""
+    # Two infinities have no quotient, and the same angle as two ones.
+    both = e("And", e("IsInf", x, dtype=bool_), e("IsInf", y, dtype=bool_))
+    y, x = (choose(e, both, e("Sign", v), v) for v in (y, x))
+    down, left = _is_negative(e, y), _is_negative(e, x)
+    turn = choose(e, down, number(e, -math.pi, x), number(e, math.pi, x))
+    slope = e("Atan", e("Div", y, x))
+    angle = choose(e, left, e("Add", slope, turn), slope)
+    # Nor have two zeros: their angle is 0 or pi by the sign of x, signed as y.
+    zero = number(e, 0, x)
+    none = e("And", compare(e, "Equal", x, zero), compare(e, "Equal", y, zero))
+    return choose(e, none, choose(e, left, turn, y), angle)
+
+
+def _is_negative(e: Emitter, x: Ref) -> Ref:
+    """Tell the sign, also of 0: one over it is infinite and has the same."""
+    zero = number(e, 0, x)
+    return e("Or", compare(e, "Less", x, zero), compare(e, "Less", e("Reciprocal", x), zero))
+
+
+def _write_sign(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Give the sign; engines disagree about that of NaN, which is NaN here."""
+    if x.dtype.is_float:
+        return choose(e, e("IsNaN", x, dtype=bool_), x, e("Sign", x))
+    if has_kernel(e.target, "Sign", x):
+        return e("Sign", x)
+    zero = number(e, 0, x)
+    above, below = (e.cast(compare(e, op, x, zero), x.dtype) for op in ("Greater", "Less"))
+    return e("Sub", above, below)
+
+
+def _write_square(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Multiply by itself."""
+    return e("Mul", x, x)
+
+
+def _write_rsqrt(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Divide one by the root, rounded once for 16 bits."""
+    wide = widened(e, x, float32)
+    return e.cast(e("Reciprocal", e("Sqrt", wide)), x.dtype)
+
+
+def _write_cbrt(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Raise to a third in float64, and step once toward the root, as a third is not exact."""
+    wide = e.cast(x, float64)
+    size = e("Abs", wide)
+    root = e("Pow", size, number(e, 1.0 / 3.0, wide))
+    square = e("Mul", root, root)
+    step = e("Div", e("Sub", root, e("Div", size, square)), number(e, 3.0, wide))
+    near = e("Sub", root, step)
+    # At 0 and infinity the step has no value, and the root needs none.
+    kept = choose(e, e("IsNaN", step, dtype=bool_), root, near)
+    return e.cast(e("Mul", kept, e("Sign", wide)), x.dtype)
+
+
+def _write_exp2(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Raise 2 to a power."""
+    return e("Pow", number(e, 2.0, x), x)
+
+
+def _write_expm1(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Compute e^x - 1 by Kahan: the rounding of e^x cancels against its logarithm's."""
+    wide = widened(e, x, float32)
+    one = number(e, 1.0, wide)
+    grown = e("Exp", wide)
+    less = e("Sub", grown, one)
+    near = e("Mul", less, e("Div", wide, e("Log", grown)))
+    # Far out there is nothing to cancel, and the logarithm has no value.
+    far = e("Or", e("IsInf", grown, dtype=bool_), compare(e, "Less", grown, number(e, 0.1, wide)))
+    found = choose(e, far, less, near)
+    return e.cast(choose(e, compare(e, "Equal", grown, one), wide, found), x.dtype)
+
+
+def _write_log1p(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Compute log(1 + x) by Kahan: the rounding of 1 + x is divided out."""
+    wide = widened(e, x, float32)
+    one = number(e, 1.0, wide)
+    moved = e("Add", wide, one)
+    log = e("Log", moved)
+    near = e("Mul", log, e("Div", wide, e("Sub", moved, one)))
+    found = choose(e, e("IsInf", moved, dtype=bool_), log, near)
+    return e.cast(choose(e, compare(e, "Equal", moved, one), wide, found), x.dtype)
+
+
+def _logarithm(base: float) -> Write:
+    """Take the logarithm to a base, rounded once for 16 bits."""
+
+    def write(e: Emitter, node: Node, x: Ref) -> Ref:
+        wide = widened(e, x, float32)
+        found = e("Mul", e("Log", wide), number(e, 1.0 / math.log(base), wide))
+        return e.cast(found, x.dtype)
+
+    return write
+
+
+def _write_tan(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Take the tangent; in float64 as a quotient, because engines lack it."""
+    if x.dtype is float64:
+        return e("Div", e("Sin", x), e("Cos", x))
+    return e("Tan", x)
+
+
+def _write_trunc(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Round toward 0."""
+    return choose(e, compare(e, "Less", x, number(e, 0, x)), e("Ceil", x), e("Floor", x))
+
+
+ROWS = (
+    Row(elementwise.add, "Add", broadcasts=True),
+    Row(elementwise.subtract, "Sub", broadcasts=True),
+    Row(elementwise.multiply, "Mul", broadcasts=True),
+    Row(elementwise.power, "Pow", reader=_read_power, writer=_write_power),
+    Row(elementwise.maximum, "Max", reader=_folded(elementwise.maximum), writer=_write_maximum),
+    Row(elementwise.minimum, "Min", reader=_folded(elementwise.minimum), writer=_write_minimum),
+    Row(elementwise.negative, "Neg"),
+    Row(elementwise.reciprocal, "Reciprocal"),
+    Row(elementwise.sqrt, "Sqrt"),
+    Row(elementwise.exp, "Exp"),
+    Row(elementwise.log, "Log"),
+    Row(elementwise.sin, "Sin"),
+    Row(elementwise.cos, "Cos"),
+    Row(elementwise.asin, "Asin"),
+    Row(elementwise.acos, "Acos"),
+    Row(elementwise.atan, "Atan"),
+    Row(elementwise.sinh, "Sinh"),
+    Row(elementwise.cosh, "Cosh"),
+    Row(elementwise.tanh, "Tanh"),
+    Row(elementwise.asinh, "Asinh"),
+    Row(elementwise.acosh, "Acosh"),
+    Row(elementwise.atanh, "Atanh"),
+    Row(elementwise.erf, "Erf"),
+    Row(elementwise.ceil, "Ceil"),
+    Row(elementwise.floor, "Floor"),
+    Row(elementwise.round_, "Round"),
+    Row(elementwise.abs_, "Abs"),
+    Row(elementwise.sign, "Sign", writer=_write_sign),
+    Row(elementwise.tan, "Tan", writer=_write_tan),
+)
+READERS: Mapping[str, Read] = {
+    **readers(ROWS),
+    "Div": _read_divide,
+    "Mod": _read_mod,
+    "Sum": _folded(elementwise.add),
+    "Mean": _read_mean,
+    "Identity": _read_identity,
+}
+WRITERS: Mapping[str, Write] = {
+    **writers(ROWS),
+    "divide": plain("Div"),
+    "truncate_divide": _write_truncate_divide,
+    "floor_divide": _write_floor_divide,
+    "remainder": _write_remainder,
+    "fmod": _write_fmod,
+    "atan2": _write_atan2,
+    "square": _write_square,
+    "rsqrt": _write_rsqrt,
+    "cbrt": _write_cbrt,
+    "exp2": _write_exp2,
+    "expm1": _write_expm1,
+    "log2": _logarithm(2.0),
+    "log10": _logarithm(10.0),
+    "log1p": _write_log1p,
+    "trunc": _write_trunc,
+}

@@ -1,0 +1,75 @@
+"""Ops that ONNX and we have alike: one row says how an op is read and how it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fusewire.dtypes import DType
+from fusewire.ir.graph import Node, Value
+from fusewire.ops import movement
+from fusewire.ops.declare import Op
+
+if TYPE_CHECKING:
+    from fusewire.onnx.read.call import OnnxCall, Read
+    from fusewire.onnx.write.emitter import Emitter
+    from fusewire.onnx.write.model import Ref, Write
+
+
+@dataclass(frozen=True)
+class Row:
+    """An op of ours, and the ONNX op that does the same with the same operands.
+
+    ``attrs`` maps our attributes to ONNX's, each with the value it has there when absent. ``gives``
+    is the dtype of the output where it is not that of the first operand. With ``broadcasts``, the
+    second operand is aligned as files from before opset 7 ask for. A direction in which the op is
+    not so plain names its own ``reader`` or ``writer``.
+    """
+
+    op: Op[Any]
+    onnx: str
+    attrs: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    gives: DType | None = None
+    broadcasts: bool = False
+    reader: Read | None = None
+    writer: Write | None = None
+
+    def read(self, call: OnnxCall) -> Value:
+        """Make our op of an ONNX node."""
+        operands = aligned(call) if self.broadcasts else call.rest
+        attrs = {ours: call.attr(name, default) for ours, (name, default) in self.attrs.items()}
+        value: Value = self.op(*operands, **attrs)
+        return value
+
+    def write(self, e: Emitter, node: Node, *operands: Ref | None) -> Ref:
+        """Emit an ONNX node for a node of ours."""
+        attrs: dict[str, Any] = {name: node.attrs[ours] for ours, (name, _) in self.attrs.items()}
+        return e(self.onnx, *operands, dtype=self.gives, **attrs)
+
+
+def readers(rows: Iterable[Row]) -> dict[str, Read]:
+    """Map ONNX ops to what reads them."""
+    return {row.onnx: row.reader or row.read for row in rows}
+
+
+def writers(rows: Iterable[Row]) -> dict[str, Write]:
+    """Map our ops to what writes them."""
+    return {row.op.name: row.writer or row.write for row in rows}
+
+
+def aligned(call: OnnxCall) -> tuple[Value, Value]:
+    """Give two operands that broadcast, also as ONNX did before opset 7.
+
+    Then the second had to say so, and could begin at an axis of the first that is not the last.
+    """
+    x, y = call[0], call[1]
+    axis = call.attr("axis")
+    if call.opset >= 7 or axis is None or not call.flag("broadcast"):
+        return x, y
+    rank, place = x.tensor.rank, axis % x.tensor.rank if x.tensor.rank else 0
+    missing = rank - place - y.tensor.rank
+    if missing > 0:
+        shape = (*y.tensor.shape, *([1] * missing))
+        y = movement.reshape(y, shape=shape)
+    return x, y
