@@ -13,6 +13,7 @@ from tests.docs.blocks import blocks
 
 ROOT = Path(__file__).parents[2]
 PLACE = re.compile(r"# not run: add to the end of (\S+)\n")
+ROW = re.compile(r"# not run: a row of (\S+)\n")
 
 
 def _steps() -> dict[str, str]:
@@ -70,3 +71,46 @@ def test_step_touches_one_file_and_passes_the_suite(changed: str, tmp_path: Path
     assert types.returncode == 0, types.stdout
     style = _run(folder, "ruff", "check", changed)
     assert style.returncode == 0, style.stdout
+
+
+# Reads a file that says Mish, and writes a graph that has our op: what each side makes of it.
+BOTH_DIRECTIONS = """
+import fusewire as fw, onnx
+from onnx import helper
+x, y = (helper.make_tensor_value_info(n, 1, [2]) for n in "xy")
+graph = helper.make_graph([helper.make_node("Mish", ["x"], ["y"])], "m", [x], [y])
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+onnx.save(model, "read.onnx")
+read = fw.load("read.onnx")
+fw.save_onnx(fw.trace(fw.ops.mish, fw.Spec((2,), "float32")), "written.onnx")
+written = onnx.load("written.onnx")
+print(*(node.op for node in read.nodes), "|", *(node.op_type for node in written.graph.node))
+print(fw.__file__)
+"""
+
+
+def _said(folder: Path) -> list[str]:
+    done = _run(folder, "tests.docs.said")
+    assert done.returncode == 0, done.stderr
+    said, file = done.stdout.splitlines()
+    assert Path(file).is_relative_to(folder)
+    return said.split(" | ")
+
+
+def test_onnx_in_both_directions_is_one_row_of_one_file(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "add-an-op.md").read_text(encoding="utf-8")
+    (found,) = (block.code for block in blocks(page) if ROW.match(block.code))
+    place = ROW.match(found)
+    assert place is not None
+    row = found[place.end() :]
+    folder = _copy(tmp_path)
+    (folder / "tests" / "docs" / "said.py").write_text(BOTH_DIRECTIONS, encoding="utf-8")
+    file = folder / place[1]
+    whole = file.read_text(encoding="utf-8")
+    assert whole.count(row) == 1
+    file.write_text(whole.replace(row, ""), encoding="utf-8")
+    read, written = _said(folder)
+    assert "mish" not in read.split()
+    assert written != "Mish"
+    file.write_text(whole, encoding="utf-8")
+    assert _said(folder) == ["mish", "Mish"]

@@ -304,6 +304,24 @@ def _write_loop(
     return e.raw("Loop", start, _made(node), {"body": OnnxBody(body.name, *ports, steps)})
 
 
+def _write_while(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
+    """Test before the first run, and at the end of each."""
+    condition, body = node.attrs["condition"], node.attrs["body"]
+    assert isinstance(condition, Graph)
+    assert isinstance(body, Graph)
+    count = len(body.outputs)
+    rest = operands[count:]
+    goes = e.run(condition, operands, inline=True)[0]
+    held = _inputs(e, body.inputs[:count])
+    inner = Emitter(e.model, e, is_trial=e.is_trial)
+    outputs = inner.run(body, [*held, *rest], inline=True)[0]
+    again = inner.run(condition, [*outputs, *rest], inline=True)[0]
+    given = [inner.give(x) for x in outputs]
+    ports = _ports(held, body.inputs[:count]), _ports(given, body.outputs)
+    made = _loop_body(e, body.name, inner.give(again[0]), *ports, inner.steps)
+    return e.raw("Loop", [None, *goes, *operands[:count]], _made(node), {"body": made})
+
+
 def _read_scan(call: OnnxCall) -> Converted:
     if call.opset < 9:
         return _batched(call)
@@ -432,24 +450,6 @@ def _repeat(e: Emitter, node: Node, carried: Sequence[Ref], rest: Sequence[Ref])
     ends = (e.integers(-1), e.integers(-(2**62)), e.integers(0), e.integers(-1))
     first = len(carried)
     return [*found[:first], *(e("Slice", x, *ends) for x in found[first:])]
-
-
-def _write_while(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
-    """Test before the first run, and at the end of each."""
-    condition, body = node.attrs["condition"], node.attrs["body"]
-    assert isinstance(condition, Graph)
-    assert isinstance(body, Graph)
-    count = len(body.outputs)
-    rest = operands[count:]
-    goes = e.run(condition, operands, inline=True)[0]
-    held = _inputs(e, body.inputs[:count])
-    inner = Emitter(e.model, e, is_trial=e.is_trial)
-    outputs = inner.run(body, [*held, *rest], inline=True)[0]
-    again = inner.run(condition, [*outputs, *rest], inline=True)[0]
-    given = [inner.give(x) for x in outputs]
-    ports = _ports(held, body.inputs[:count]), _ports(given, body.outputs)
-    made = _loop_body(e, body.name, inner.give(again[0]), *ports, inner.steps)
-    return e.raw("Loop", [None, *goes, *operands[:count]], _made(node), {"body": made})
 
 
 READERS: Mapping[str, Read] = {

@@ -65,6 +65,29 @@ def _write_truncate_divide(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
     return found if none is None else choose(e, none, number(e, 0, x), found)
 
 
+def _write_floor_divide(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
+    """Divide and round down, as NumPy does."""
+    if x.dtype.is_float:
+        rest = e("Mod", x, y, fmod=1)
+        quotient = e("Div", e("Sub", x, rest), y)
+        zero = number(e, 0, x)
+        apart = e("Xor", compare(e, "Less", rest, zero), compare(e, "Less", y, zero))
+        below = e("And", apart, e("Not", compare(e, "Equal", rest, zero)))
+        whole = e("Round", choose(e, below, e("Sub", quotient, number(e, 1, x)), quotient))
+        return choose(e, compare(e, "Equal", y, zero), e("Div", x, y), whole)
+    found = _write_truncate_divide(e, node, x, y)
+    if x.dtype.kind == "uint":
+        return found
+    rest, zero = e("Sub", x, e("Mul", found, y)), number(e, 0, x)
+    apart = e("Xor", compare(e, "Less", rest, zero), compare(e, "Less", y, zero))
+    inexact = e("And", apart, e("Not", compare(e, "Equal", rest, zero)))
+    below = choose(e, inexact, e("Sub", found, number(e, 1, x)), found)
+    held = operand(node, 1).constant
+    if held is not None and (held.array != 0).all():
+        return below
+    return choose(e, compare(e, "Equal", y, zero), zero, below)
+
+
 def _read_mod(call: OnnxCall) -> Converted:
     return (elementwise.fmod if call.flag("fmod") else elementwise.remainder)(call[0], call[1])
 
@@ -133,29 +156,6 @@ def _read_mean(call: OnnxCall) -> Converted:
 
 def _read_identity(call: OnnxCall) -> Converted:
     return call[0]
-
-
-def _write_floor_divide(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
-    """Divide and round down, as NumPy does."""
-    if x.dtype.is_float:
-        rest = e("Mod", x, y, fmod=1)
-        quotient = e("Div", e("Sub", x, rest), y)
-        zero = number(e, 0, x)
-        apart = e("Xor", compare(e, "Less", rest, zero), compare(e, "Less", y, zero))
-        below = e("And", apart, e("Not", compare(e, "Equal", rest, zero)))
-        whole = e("Round", choose(e, below, e("Sub", quotient, number(e, 1, x)), quotient))
-        return choose(e, compare(e, "Equal", y, zero), e("Div", x, y), whole)
-    found = _write_truncate_divide(e, node, x, y)
-    if x.dtype.kind == "uint":
-        return found
-    rest, zero = e("Sub", x, e("Mul", found, y)), number(e, 0, x)
-    apart = e("Xor", compare(e, "Less", rest, zero), compare(e, "Less", y, zero))
-    inexact = e("And", apart, e("Not", compare(e, "Equal", rest, zero)))
-    below = choose(e, inexact, e("Sub", found, number(e, 1, x)), found)
-    held = operand(node, 1).constant
-    if held is not None and (held.array != 0).all():
-        return below
-    return choose(e, compare(e, "Equal", y, zero), zero, below)
 
 
 def _write_atan2(e: Emitter, node: Node, y: Ref, x: Ref) -> Ref:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fusewire.onnx.write.model import Ref, Write
 
 
-def _along(op: Op[Any]) -> Read:
+def _read_along(op: Op[Any]) -> Read:
     """Take two operands and an axis."""
     return lambda call: op(call[0], call[1], axis=call.attr("axis", 0))
 
@@ -129,8 +129,8 @@ def _write_compress(e: Emitter, node: Node, x: Ref, condition: Ref) -> Ref:
 
 
 READERS: Mapping[str, Read] = {
-    "Gather": _along(indexing.gather),
-    "GatherElements": _along(indexing.gather_elements),
+    "Gather": _read_along(indexing.gather),
+    "GatherElements": _read_along(indexing.gather_elements),
     "GatherND": lambda call: indexing.gather_nd(
         call[0], call[1], batch_dims=call.attr("batch_dims", 0)
     ),

@@ -226,6 +226,23 @@ def _read_expand(call: OnnxCall) -> Converted:
     return with_sizes(call, dynamic.dynamic_broadcast_to, [x, shape], named(dims))
 
 
+def _write_broadcast_to(e: Emitter, node: Node, x: Ref) -> Ref:
+    """Repeat; a 1 leaves the dim of x as it is, so that fewer need the run."""
+    before, after = operand(node, 0).tensor.shape, node.outputs[0].tensor.shape
+    if before == after:
+        return e("Identity", x)
+    new = len(after) - len(before)
+    wanted: list[Dim] = [
+        1 if axis >= new and before[axis - new] == dim else dim for axis, dim in enumerate(after)
+    ]
+    return e("Expand", x, e.shape(tuple(wanted)))
+
+
+def _write_full(e: Emitter, node: Node, value: Ref) -> Ref:
+    """Repeat a scalar."""
+    return e("Expand", value, e.shape(node.outputs[0].tensor.shape))
+
+
 def _write_expanded(e: Emitter, node: Node, x: Ref, shape: Ref) -> Ref:
     return e("Expand", x, indices(e, shape))
 
@@ -271,6 +288,13 @@ def _write_concat(e: Emitter, node: Node, *xs: Ref) -> Ref:
     return e("Concat", *xs, axis=axis)
 
 
+def _write_stack(e: Emitter, node: Node, *xs: Ref) -> Ref:
+    """Join along a new axis."""
+    axis = attrs_of(node)["axis"]
+    place = e.integers(axis % node.outputs[0].tensor.rank)
+    return e("Concat", *(e("Unsqueeze", x, place) for x in xs), axis=axis)
+
+
 def _read_shape(call: OnnxCall) -> Converted:
     x = call[0]
     start, end = call.attr("start", 0), call.attr("end")
@@ -280,7 +304,7 @@ def _read_shape(call: OnnxCall) -> Converted:
     return slice_axis(found, 0, slice(start, end))
 
 
-def _blocks(op: Op[Any]) -> Read:
+def _read_blocks(op: Op[Any]) -> Read:
     return lambda call: op(
         call[0], block=call.needed("blocksize"), mode=call.attr("mode", "DCR").lower()
     )
@@ -305,30 +329,6 @@ def _places(x: Value, axis: int) -> Value:
     return iota.new(shape=(rows, 1) if axis == -2 else (1, columns), axis=axis)
 
 
-def _write_broadcast_to(e: Emitter, node: Node, x: Ref) -> Ref:
-    """Repeat; a 1 leaves the dim of x as it is, so that fewer need the run."""
-    before, after = operand(node, 0).tensor.shape, node.outputs[0].tensor.shape
-    if before == after:
-        return e("Identity", x)
-    new = len(after) - len(before)
-    wanted: list[Dim] = [
-        1 if axis >= new and before[axis - new] == dim else dim for axis, dim in enumerate(after)
-    ]
-    return e("Expand", x, e.shape(tuple(wanted)))
-
-
-def _write_full(e: Emitter, node: Node, value: Ref) -> Ref:
-    """Repeat a scalar."""
-    return e("Expand", value, e.shape(node.outputs[0].tensor.shape))
-
-
-def _write_stack(e: Emitter, node: Node, *xs: Ref) -> Ref:
-    """Join along a new axis."""
-    axis = attrs_of(node)["axis"]
-    place = e.integers(axis % node.outputs[0].tensor.rank)
-    return e("Concat", *(e("Unsqueeze", x, place) for x in xs), axis=axis)
-
-
 READERS: Mapping[str, Read] = {
     "Reshape": _read_reshape,
     "Transpose": _read_transpose,
@@ -340,8 +340,8 @@ READERS: Mapping[str, Read] = {
     "Concat": _read_concat,
     "Shape": _read_shape,
     "Size": lambda call: size_of(call[0]),
-    "DepthToSpace": _blocks(layout.depth_to_space),
-    "SpaceToDepth": _blocks(layout.space_to_depth),
+    "DepthToSpace": _read_blocks(layout.depth_to_space),
+    "SpaceToDepth": _read_blocks(layout.space_to_depth),
     "Trilu": _read_trilu,
 }
 

@@ -47,7 +47,7 @@ def _ones(e: Emitter, node: Node, shape: tuple[Any, ...], like: Ref) -> Ref:
     return e.constant(np.ones(shape, like.dtype.numpy))
 
 
-def _along(op: Op[Value]) -> Read:
+def _read_along(op: Op[Value]) -> Read:
     """Normalize along an axis; before opset 13, along all axes from one on taken together."""
 
     def convert(call: OnnxCall) -> Converted:
@@ -210,9 +210,14 @@ def _write_local_response_norm(e: Emitter, node: Node, x: Ref) -> Ref:
 
 
 ROWS = (
-    Row(normalization.softmax, "Softmax", _AXIS, reader=_along(normalization.softmax)),
-    Row(normalization.log_softmax, "LogSoftmax", _AXIS, reader=_along(normalization.log_softmax)),
-    Row(normalization.hardmax, "Hardmax", _AXIS, reader=_along(normalization.hardmax)),
+    Row(normalization.softmax, "Softmax", _AXIS, reader=_read_along(normalization.softmax)),
+    Row(
+        normalization.log_softmax,
+        "LogSoftmax",
+        _AXIS,
+        reader=_read_along(normalization.log_softmax),
+    ),
+    Row(normalization.hardmax, "Hardmax", _AXIS, reader=_read_along(normalization.hardmax)),
     Row(normalization.lp_normalize, "LpNormalization", {**_AXIS, "p": ("p", 2)}),
 )
 READERS: Mapping[str, Read] = {

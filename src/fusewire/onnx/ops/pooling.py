@@ -194,7 +194,7 @@ def _read_max_unpool(call: OnnxCall) -> Converted:
     return dynamic.dynamic_pad(y, sides, dims=tuple(unbacked() for _ in shape))
 
 
-def over_all(op: str) -> Any:
+def _write_over_all(op: str) -> Any:
     """Reduce all spatial axes."""
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
@@ -220,6 +220,6 @@ WRITERS: Mapping[str, Write] = {
     "max_pool_with_indices": _write_max_pool_with_indices,
     "average_pool": _write_average_pool,
     "sum_pool": _write_sum_pool,
-    "global_average_pool": over_all("GlobalAveragePool"),
-    "global_max_pool": over_all("GlobalMaxPool"),
+    "global_average_pool": _write_over_all("GlobalAveragePool"),
+    "global_max_pool": _write_over_all("GlobalMaxPool"),
 }

@@ -41,7 +41,7 @@ ACTIVATIONS: dict[str, tuple[str, tuple[float, ...]]] = {
 _BY_ONNX_NAME = {theirs.lower(): (ours, numbers) for ours, (theirs, numbers) in ACTIVATIONS.items()}
 
 
-def activations(call: OnnxCall, default: Sequence[str]) -> tuple[Any, ...]:
+def _read_activations(call: OnnxCall, default: Sequence[str]) -> tuple[Any, ...]:
     """Spell activations; alphas and betas are listed for those that take some, in order."""
     alphas, betas = (list(call.attr(f"activation_{n}", ())) for n in ("alpha", "beta"))
     found = []
@@ -70,7 +70,7 @@ def settings(call: OnnxCall, default: Sequence[str]) -> dict[str, Any]:
     most = len(default) * len(DIRECTIONS[told])
     return {
         "direction": told,
-        "activations": activations(call, default)[:most],
+        "activations": _read_activations(call, default)[:most],
         "clip": call.attr("clip"),
     }
 
@@ -98,7 +98,7 @@ def run(
     ]
 
 
-def _layer(
+def _read_layer(
     op: Op[tuple[Value, ...]], default: str, operands: int, states: int, *flags: str
 ) -> Read:
     """Make the converter of a layer; before opset 14 there was no layout."""
@@ -111,7 +111,7 @@ def _layer(
     return convert
 
 
-def _activations(e: Emitter, node: Node, count: int) -> dict[str, Any]:
+def _write_activations(e: Emitter, node: Node, count: int) -> dict[str, Any]:
     """Spell the activations of all directions; numbers are listed for those that take some."""
     attrs = attrs_of(node)
     given = attrs["activations"]
@@ -133,7 +133,7 @@ def _activations(e: Emitter, node: Node, count: int) -> dict[str, Any]:
     return found | ({"activation_beta": betas} if betas else {})
 
 
-def layer(op: str, count: int, states: int, **flags: str) -> Write:
+def _write_layer(op: str, count: int, states: int, **flags: str) -> Write:
     """Write a layer with so many activations and states; ``flags`` are attributes of its own."""
 
     def write(
@@ -151,7 +151,7 @@ def layer(op: str, count: int, states: int, **flags: str) -> Write:
         hidden = operand(node, 2).tensor.shape[2]
         if not isinstance(hidden, int):
             raise FormatError("ONNX wants the hidden size as a number.")
-        given = _activations(e, node, count)
+        given = _write_activations(e, node, count)
         given |= {"hidden_size": hidden, "direction": attrs["direction"], "clip": attrs["clip"]}
         given |= {theirs: int(attrs[ours]) for theirs, ours in flags.items()}
         ends = None if lengths is None else e.cast(lengths, int32)
@@ -181,14 +181,14 @@ def _idle(e: Emitter, node: Node, states: Sequence[Ref | None]) -> list[Ref]:
 
 
 READERS: Mapping[str, Read] = {
-    "RNN": _layer(recurrent.rnn, "tanh", 6, 1),
-    "LSTM": _layer(recurrent.lstm, "sigmoid tanh tanh", 8, 2, "input_forget"),
-    "GRU": _layer(recurrent.gru, "sigmoid tanh", 6, 1, "linear_before_reset"),
+    "RNN": _read_layer(recurrent.rnn, "tanh", 6, 1),
+    "LSTM": _read_layer(recurrent.lstm, "sigmoid tanh tanh", 8, 2, "input_forget"),
+    "GRU": _read_layer(recurrent.gru, "sigmoid tanh", 6, 1, "linear_before_reset"),
 }
 
 
 WRITERS: Mapping[str, Write] = {
-    "rnn": layer("RNN", 1, 1),
-    "lstm": layer("LSTM", 3, 2, input_forget="input_forget"),
-    "gru": layer("GRU", 2, 1, linear_before_reset="linear_before_reset"),
+    "rnn": _write_layer("RNN", 1, 1),
+    "lstm": _write_layer("LSTM", 3, 2, input_forget="input_forget"),
+    "gru": _write_layer("GRU", 2, 1, linear_before_reset="linear_before_reset"),
 }

@@ -98,14 +98,14 @@ def _whole_mean(x: Value, axes: tuple[int, ...] | None, keepdims: bool) -> Value
     return cast(elementwise.truncate_divide(total, terms), x.tensor.dtype)
 
 
-def extreme(of: DType, largest: bool) -> Any:
+def _extreme(of: DType, largest: bool) -> Any:
     """Give the largest or the smallest value of a dtype."""
     if of.is_float:
         return math.inf if largest else -math.inf
     return of.range[1 if largest else 0]
 
 
-def reduced(
+def _write_reduction(
     op: str, empty: Any = 0, over_nothing: Callable[[Emitter, Ref], Ref] | None = None
 ) -> Callable[[Emitter, Node, Ref], Ref]:
     """Write a reduction; ``empty`` is what no elements give, where engines disagree.
@@ -193,9 +193,9 @@ EXACT = {
 }
 
 
-def held(op: str, empty: bool) -> Write:
+def _write_any_or_all(op: str, empty: bool) -> Write:
     """Write any or all; over axes that may have no elements by counting, as engines stop there."""
-    known = reduced(op, empty)
+    known = _write_reduction(op, empty)
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
         axes = _axes(node)
@@ -215,14 +215,14 @@ def _write_mean(e: Emitter, node: Node, x: Ref) -> Ref:
     """Average; over axes that may have no elements it is written out, as engines give 0 then."""
     if not all(isinstance(dim, int) for dim in _combined(node)):
         e.caution("Engines do not agree about the mean of nothing.")
-    return reduced("ReduceMean", math.nan)(e, node, x)
+    return _write_reduction("ReduceMean", math.nan)(e, node, x)
 
 
 def _absolute(e: Emitter, x: Ref) -> Ref:
     return e("Abs", x)
 
 
-def _position(op: Op[Any]) -> Read:
+def _read_position(op: Op[Any]) -> Read:
     return lambda call: op(
         call[0],
         axis=call.attr("axis", 0),
@@ -231,7 +231,7 @@ def _position(op: Op[Any]) -> Read:
     )
 
 
-def position(op: str) -> Write:
+def _write_position(op: str) -> Write:
     """Write argmax or argmin."""
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
@@ -253,7 +253,7 @@ def position(op: str) -> Write:
     return write
 
 
-def _running(op: Op[Value]) -> Read:
+def _read_running(op: Op[Value]) -> Read:
     def convert(call: OnnxCall) -> Converted:
         flags = {name: call.flag(name) for name in ("exclusive", "reverse")}
         if call[1].tensor.size != 1:
@@ -267,7 +267,7 @@ def _running(op: Op[Value]) -> Read:
     return convert
 
 
-def _cumulative_node(op: str) -> Write:
+def _write_cumulative(op: str) -> Write:
     """Write a running reduction that ONNX has."""
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
@@ -278,7 +278,7 @@ def _cumulative_node(op: str) -> Write:
     return write
 
 
-def running(step: Callable[[Value, Value], Value], start: Callable[[DType], Any]) -> Write:
+def _write_by_scan(step: Callable[[Value, Value], Value], start: Callable[[DType], Any]) -> Write:
     """Write a running reduction as a scan of ours, whose state is the result so far."""
 
     def expand(x: Value, axis: int, exclusive: bool, reverse: bool) -> list[Value]:
@@ -330,31 +330,31 @@ READERS: Mapping[str, Read] = {
         reduction.log_sum, reduction.reduce_sum, None, elementwise.log, True
     ),
     "ReduceLogSumExp": _Reduction(reduction.logsumexp, reduction.logsumexp, as_floats=True),
-    "ArgMax": _position(reduction.argmax),
-    "ArgMin": _position(reduction.argmin),
-    "CumSum": _running(cumulative.cumsum),
-    "CumProd": _running(cumulative.cumprod),
+    "ArgMax": _read_position(reduction.argmax),
+    "ArgMin": _read_position(reduction.argmin),
+    "CumSum": _read_running(cumulative.cumsum),
+    "CumProd": _read_running(cumulative.cumprod),
 }
 
 
 WRITERS: Mapping[str, Write] = {
-    "reduce_sum": reduced("ReduceSum"),
-    "reduce_prod": reduced("ReduceProd", 1),
-    "reduce_max": reduced("ReduceMax", lambda of: extreme(of, LOWEST)),
-    "reduce_min": reduced("ReduceMin", lambda of: extreme(of, HIGHEST)),
-    "reduce_any": held("ReduceMax", False),
-    "reduce_all": held("ReduceMin", True),
+    "reduce_sum": _write_reduction("ReduceSum"),
+    "reduce_prod": _write_reduction("ReduceProd", 1),
+    "reduce_max": _write_reduction("ReduceMax", lambda of: _extreme(of, LOWEST)),
+    "reduce_min": _write_reduction("ReduceMin", lambda of: _extreme(of, HIGHEST)),
+    "reduce_any": _write_any_or_all("ReduceMax", False),
+    "reduce_all": _write_any_or_all("ReduceMin", True),
     "reduce_mean": _write_mean,
-    "logsumexp": reduced("ReduceLogSumExp", -math.inf),
-    "norm_l1": reduced("ReduceL1", 0, _absolute),
-    "norm_l2": reduced("ReduceL2", 0, _absolute),
-    "sum_square": reduced("ReduceSumSquare", 0, lambda e, x: e("Mul", x, x)),
-    "log_sum": reduced("ReduceLogSum", -math.inf, lambda e, x: e("Log", x)),
-    "argmax": position("ArgMax"),
-    "argmin": position("ArgMin"),
-    "cumsum": _cumulative_node("CumSum"),
-    "cumprod": _cumulative_node("CumProd"),
-    "cummax": running(maximum, lambda of: extreme(of, LOWEST)),
-    "cummin": running(minimum, lambda of: extreme(of, HIGHEST)),
-    "cumlogsumexp": running(_logaddexp, lambda of: -math.inf),
+    "logsumexp": _write_reduction("ReduceLogSumExp", -math.inf),
+    "norm_l1": _write_reduction("ReduceL1", 0, _absolute),
+    "norm_l2": _write_reduction("ReduceL2", 0, _absolute),
+    "sum_square": _write_reduction("ReduceSumSquare", 0, lambda e, x: e("Mul", x, x)),
+    "log_sum": _write_reduction("ReduceLogSum", -math.inf, lambda e, x: e("Log", x)),
+    "argmax": _write_position("ArgMax"),
+    "argmin": _write_position("ArgMin"),
+    "cumsum": _write_cumulative("CumSum"),
+    "cumprod": _write_cumulative("CumProd"),
+    "cummax": _write_by_scan(maximum, lambda of: _extreme(of, LOWEST)),
+    "cummin": _write_by_scan(minimum, lambda of: _extreme(of, HIGHEST)),
+    "cumlogsumexp": _write_by_scan(_logaddexp, lambda of: -math.inf),
 }

@@ -54,6 +54,8 @@ ROUNDINGS = {
     "floor": "floor",
     "ceil": "ceil",
 }
+_OUR_COORDINATES = {theirs: ours for ours, theirs in COORDINATES.items()}
+_OUR_ROUNDINGS = {theirs: ours for ours, theirs in ROUNDINGS.items()}
 
 
 def _chosen(call: OnnxCall, name: str, default: str, table: Mapping[str, str]) -> str:
@@ -134,12 +136,6 @@ def _open(x: Value, call: OnnxCall) -> tuple[Dim, ...]:
     """Name the sizes of axes that are resized."""
     axes = _axes(call, x)
     return named([None if i in axes else dim for i, dim in enumerate(x.tensor.shape)])
-
-
-_OUR_COORDINATES = {theirs: ours for ours, theirs in COORDINATES.items()}
-
-
-_OUR_ROUNDINGS = {theirs: ours for ours, theirs in ROUNDINGS.items()}
 
 
 def _disagreement(node: Node, made: Shape) -> str | None:

@@ -195,7 +195,7 @@ def _write_stft(e: Emitter, node: Node, signal: Ref, window: Ref | None) -> Ref:
     return e("STFT", signal, step, window, length, onesided=int(bool(attrs["onesided"])))
 
 
-def _window(op: Op[Value], terms: tuple[float, ...]) -> Read:
+def _read_window(op: Op[Value], terms: tuple[float, ...]) -> Read:
     """Make the converter of a window."""
 
     def convert(call: OnnxCall) -> Converted:
@@ -215,7 +215,7 @@ def _window(op: Op[Value], terms: tuple[float, ...]) -> Read:
     return convert
 
 
-def window_of(op: str) -> Write:
+def _write_window(op: str) -> Write:
     """Make a window, computed in float32 or wider."""
 
     def write(e: Emitter, node: Node) -> Ref:
@@ -256,9 +256,9 @@ def _write_mel_weight_matrix(e: Emitter, node: Node, *xs: Ref) -> Ref:
 READERS: Mapping[str, Read] = {
     "DFT": _read_dft,
     "STFT": _read_stft,
-    "HannWindow": _window(spectrum.hann_window, spectrum.WINDOWS["hann"]),
-    "HammingWindow": _window(spectrum.hamming_window, spectrum.WINDOWS["hamming"]),
-    "BlackmanWindow": _window(spectrum.blackman_window, spectrum.WINDOWS["blackman"]),
+    "HannWindow": _read_window(spectrum.hann_window, spectrum.WINDOWS["hann"]),
+    "HammingWindow": _read_window(spectrum.hamming_window, spectrum.WINDOWS["hamming"]),
+    "BlackmanWindow": _read_window(spectrum.blackman_window, spectrum.WINDOWS["blackman"]),
     "MelWeightMatrix": _read_mel_weight_matrix,
 }
 
@@ -266,7 +266,7 @@ READERS: Mapping[str, Read] = {
 WRITERS: Mapping[str, Write] = {
     "dft": _write_dft,
     "stft": _write_stft,
-    "hann_window": window_of("HannWindow"),
-    "hamming_window": window_of("HammingWindow"),
+    "hann_window": _write_window("HannWindow"),
+    "hamming_window": _write_window("HammingWindow"),
     "mel_weight_matrix": _write_mel_weight_matrix,
 }
