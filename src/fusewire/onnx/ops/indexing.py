@@ -14,9 +14,9 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import unbacked
 from fusewire.ir.graph import Node
 from fusewire.onnx.ops.reading import cast, is_told, scalar
+from fusewire.onnx.ops.rows import Row, readers, writers
 from fusewire.onnx.ops.writing import attrs_of, indices, operand
 from fusewire.ops import creation, elementwise, indexing, logic, movement
-from fusewire.ops.declare import Op
 from fusewire.ops.inference import axis_of
 from fusewire.ops.slicing import slice_axis
 
@@ -24,11 +24,6 @@ if TYPE_CHECKING:
     from fusewire.onnx.read.call import Converted, OnnxCall, Read
     from fusewire.onnx.write.emitter import Emitter
     from fusewire.onnx.write.model import Ref, Write
-
-
-def _read_along(op: Op[Any]) -> Read:
-    """Take two operands and an axis."""
-    return lambda call: op(call[0], call[1], axis=call.attr("axis", 0))
 
 
 def _write_gather(e: Emitter, node: Node, x: Ref, places: Ref) -> Ref:
@@ -42,12 +37,6 @@ def _write_gather_elements(e: Emitter, node: Node, x: Ref, places: Ref) -> Ref:
     """Take elements along an axis."""
     axis = attrs_of(node)["axis"]
     return e("GatherElements", x, indices(e, places, "GatherElements"), axis=axis)
-
-
-def _read_reverse_sequence(call: OnnxCall) -> Converted:
-    return indexing.reverse_sequence(
-        call[0], call[1], batch_axis=call.attr("batch_axis", 1), time_axis=call.attr("time_axis", 0)
-    )
 
 
 def _write_reverse_sequence(e: Emitter, node: Node, x: Ref, lengths: Ref) -> Ref:
@@ -128,26 +117,24 @@ def _write_compress(e: Emitter, node: Node, x: Ref, condition: Ref) -> Ref:
     return e("Compress", x, condition, axis=axis)
 
 
-READERS: Mapping[str, Read] = {
-    "Gather": _read_along(indexing.gather),
-    "GatherElements": _read_along(indexing.gather_elements),
-    "GatherND": lambda call: indexing.gather_nd(
-        call[0], call[1], batch_dims=call.attr("batch_dims", 0)
+ROWS = (
+    Row(indexing.gather, "Gather", {"axis": ("axis", 0)}, writer=_write_gather),
+    Row(
+        indexing.gather_elements,
+        "GatherElements",
+        {"axis": ("axis", 0)},
+        writer=_write_gather_elements,
     ),
-    "Compress": lambda call: indexing.compress(call[0], call[1], axis=call.attr("axis")),
-    "NonZero": lambda call: indexing.nonzero(call[0]),
-    "ReverseSequence": _read_reverse_sequence,
-    "OneHot": _read_one_hot,
-}
-
-
-WRITERS: Mapping[str, Write] = {
-    "gather": _write_gather,
-    "embedding": _write_gather,
-    "gather_elements": _write_gather_elements,
-    "gather_nd": _write_gather_nd,
-    "one_hot": _write_one_hot,
-    "reverse_sequence": _write_reverse_sequence,
-    "nonzero": _write_nonzero,
-    "compress": _write_compress,
-}
+    Row(indexing.gather_nd, "GatherND", {"batch_dims": ("batch_dims", 0)}, writer=_write_gather_nd),
+    Row(indexing.compress, "Compress", {"axis": ("axis", None)}, writer=_write_compress),
+    Row(indexing.nonzero, "NonZero", writer=_write_nonzero),
+    Row(
+        indexing.reverse_sequence,
+        "ReverseSequence",
+        {"batch_axis": ("batch_axis", 1), "time_axis": ("time_axis", 0)},
+        writer=_write_reverse_sequence,
+    ),
+    Row(indexing.one_hot, "OneHot", reader=_read_one_hot, writer=_write_one_hot),
+)
+READERS: Mapping[str, Read] = readers(ROWS)
+WRITERS: Mapping[str, Write] = {**writers(ROWS), "embedding": _write_gather}

@@ -13,6 +13,7 @@ from fusewire.errors import FormatError
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, unbacked
 from fusewire.ir.graph import Node, Value
+from fusewire.onnx.ops.rows import Row, readers, writers
 from fusewire.onnx.ops.windows import (
     cropped,
     listed,
@@ -194,7 +195,7 @@ def _read_max_unpool(call: OnnxCall) -> Converted:
     return dynamic.dynamic_pad(y, sides, dims=tuple(unbacked() for _ in shape))
 
 
-def _write_over_all(op: str) -> Any:
+def _write_over_all(op: str) -> Write:
     """Reduce all spatial axes."""
 
     def write(e: Emitter, node: Node, x: Ref) -> Ref:
@@ -204,22 +205,25 @@ def _write_over_all(op: str) -> Any:
     return write
 
 
+ROWS = (
+    Row(pooling.average_pool, "AveragePool", reader=_read_average_pool, writer=_write_average_pool),
+    Row(
+        pooling.global_average_pool,
+        "GlobalAveragePool",
+        writer=_write_over_all("GlobalAveragePool"),
+    ),
+    Row(pooling.global_max_pool, "GlobalMaxPool", writer=_write_over_all("GlobalMaxPool")),
+)
 READERS: Mapping[str, Read] = {
+    **readers(ROWS),
     "MaxPool": _read_max_pool,
-    "AveragePool": _read_average_pool,
     "LpPool": _read_lp_pool,
-    "GlobalAveragePool": lambda call: pooling.global_average_pool(call[0]),
-    "GlobalMaxPool": lambda call: pooling.global_max_pool(call[0]),
     "GlobalLpPool": _read_global_lp_pool,
     "MaxUnpool": _read_max_unpool,
 }
-
-
 WRITERS: Mapping[str, Write] = {
+    **writers(ROWS),
     "max_pool": _write_max_pool,
     "max_pool_with_indices": _write_max_pool_with_indices,
-    "average_pool": _write_average_pool,
     "sum_pool": _write_sum_pool,
-    "global_average_pool": _write_over_all("GlobalAveragePool"),
-    "global_max_pool": _write_over_all("GlobalMaxPool"),
 }

@@ -12,7 +12,7 @@ from fusewire.ops import movement
 from fusewire.ops.declare import Op
 
 if TYPE_CHECKING:
-    from fusewire.onnx.read.call import OnnxCall, Read
+    from fusewire.onnx.read.call import Converted, OnnxCall, Read
     from fusewire.onnx.write.emitter import Emitter
     from fusewire.onnx.write.model import Ref, Write
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class Row:
     """An op of ours, and the ONNX op that does the same with the same operands.
 
-    ``attrs`` maps our attributes to ONNX's, each with the value it has there when absent. ``gives``
-    is the dtype of the output where it is not that of the first operand. With ``broadcasts``, the
-    second operand is aligned as files from before opset 7 ask for. A direction in which the op is
-    not so plain names its own ``reader`` or ``writer``.
+    ``attrs`` maps our attributes to ONNX's, each with the value it has there when absent; one that
+    is a bool is 0 or 1 in ONNX. ``gives`` is the dtype of the output where it is not that of the
+    first operand. With ``broadcasts``, the second operand is aligned as files from before opset 7
+    ask for. A direction in which the op is not so plain names its own ``reader`` or ``writer``.
     """
 
     op: Op[Any]
@@ -35,16 +35,22 @@ class Row:
     reader: Read | None = None
     writer: Write | None = None
 
-    def read(self, call: OnnxCall) -> Value:
+    def read(self, call: OnnxCall) -> Converted:
         """Make our op of an ONNX node."""
         operands = aligned(call) if self.broadcasts else call.rest
-        attrs = {ours: call.attr(name, default) for ours, (name, default) in self.attrs.items()}
-        value: Value = self.op(*operands, **attrs)
-        return value
+        attrs = {
+            ours: call.flag(name, default)
+            if isinstance(default, bool)
+            else call.attr(name, default)
+            for ours, (name, default) in self.attrs.items()
+        }
+        outputs: Converted = self.op(*operands, **attrs)
+        return outputs
 
     def write(self, e: Emitter, node: Node, *operands: Ref | None) -> Ref:
         """Emit an ONNX node for a node of ours."""
         attrs: dict[str, Any] = {name: node.attrs[ours] for ours, (name, _) in self.attrs.items()}
+        attrs = {name: int(x) if isinstance(x, bool) else x for name, x in attrs.items()}
         return e(self.onnx, *operands, dtype=self.gives, **attrs)
 
 

@@ -14,6 +14,7 @@ from fusewire.ir.dims import Shape, unbacked
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.onnx.ops.reading import cast, scalar, with_sizes
+from fusewire.onnx.ops.rows import Row, readers, writers
 from fusewire.onnx.ops.writing import attrs_of, choose, indices, number, operand, spelled
 from fusewire.ops import sorting
 from fusewire.ops.control import while_
@@ -137,19 +138,20 @@ def _search(row: Value, x: Value, right: bool) -> Value:
     return while_(low, high, row, x, condition=test, body=body, carries=2)[0]
 
 
-READERS: Mapping[str, Read] = {
-    "TopK": _read_top_k,
-    "Unique": lambda call: sorting.unique(
-        call[0], axis=call.attr("axis"), sorted=call.flag("sorted", 1)
+ROWS = (
+    Row(
+        sorting.unique,
+        "Unique",
+        {"axis": ("axis", None), "sorted": ("sorted", True)},
+        writer=_write_unique,
     ),
-}
-
-
+)
+READERS: Mapping[str, Read] = {**readers(ROWS), "TopK": _read_top_k}
 WRITERS: Mapping[str, Write] = {
+    **writers(ROWS),
     "sort": _write_sort,
     "argsort": _write_places,
     "top_k": _write_top_k,
     "dynamic_top_k": _write_top_k,
-    "unique": _write_unique,
     "searchsorted": _write_searchsorted,
 }

@@ -13,6 +13,7 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import dim_max
 from fusewire.ir.graph import Node, Value
 from fusewire.onnx.ops.reading import cast
+from fusewire.onnx.ops.rows import Row, readers, writers
 from fusewire.onnx.ops.writing import attrs_of, holding
 from fusewire.ops import elementwise, indexing, logic, movement, reduction, strings
 from fusewire.ops.slicing import slice_
@@ -128,18 +129,21 @@ def _found(x: Value, pool: np.ndarray[Any, Any], size: int, step: int) -> Value:
     return reduction.reduce_sum(cast(equal, float32), axes=(rank - 1,))
 
 
-READERS: Mapping[str, Read] = {
-    "StringConcat": lambda call: strings.string_concat(call[0], call[1]),
-    "StringSplit": _read_split,
-    "StringNormalizer": _read_normalize,
-    "RegexFullMatch": _read_match,
-    "TfIdfVectorizer": _read_tf_idf,
-}
-
-
-WRITERS: Mapping[str, Write] = {
-    "string_concat": holding("StringConcat"),
-    "string_split": _write_string_split,
-    "string_normalize": _write_string_normalize,
-    "regex_full_match": holding("RegexFullMatch", pattern="pattern"),
-}
+ROWS = (
+    Row(strings.string_concat, "StringConcat", writer=holding("StringConcat")),
+    Row(strings.string_split, "StringSplit", reader=_read_split, writer=_write_string_split),
+    Row(
+        strings.string_normalize,
+        "StringNormalizer",
+        reader=_read_normalize,
+        writer=_write_string_normalize,
+    ),
+    Row(
+        strings.regex_full_match,
+        "RegexFullMatch",
+        reader=_read_match,
+        writer=holding("RegexFullMatch", pattern="pattern"),
+    ),
+)
+READERS: Mapping[str, Read] = {**readers(ROWS), "TfIdfVectorizer": _read_tf_idf}
+WRITERS: Mapping[str, Write] = writers(ROWS)
