@@ -194,7 +194,7 @@ def _twice(box: Box) -> Any:
 
 
 def _broken_text(box: Box) -> bytes:
-    """Write a location that is no UTF-8; the classes of onnx refuse to make one."""
+    """Write a location that is not UTF-8; the classes of onnx refuse to make one."""
     written: bytes = model(at("weights.bin")).SerializeToString()
     return written.replace(b"weights.bin", b"weight\xff.bin")
 

@@ -284,7 +284,7 @@ BENDS: dict[str, Callable[[Any], object]] = {
     "output without a type": lambda m: m.graph.output[0].ClearField("type"),
     "input without a shape": lambda m: m.graph.input[0].type.tensor_type.ClearField("shape"),
     "initializer that is there twice": _repeated,
-    "initializer that is no input, of old": _old,
+    "initializer that is not an input, of old": _old,
     "metadata with a key twice": _said_twice,
     "nodes of ai.onnx": _long_name,
     "operator sets of others": lambda m: m.opset_import.add(domain="com.example", version=1),
@@ -384,7 +384,7 @@ def test_external_files_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\0", b"hello", b"\x3a\x7f", b"\x08\x08", b"\xff" * 100])
 def test_other_bytes_are_refused(data: bytes) -> None:
-    with pytest.raises(FormatError, match=r"no ONNX model|no graph"):
+    with pytest.raises(FormatError, match=r"not an ONNX model|no graph"):
         open_model(data)
 
 

@@ -54,7 +54,7 @@ UNWRITABLE = {
 }  # fmt: skip
 # ONNX counts windows that begin in the padding when it infers shapes, against its own text.
 UNCHECKED = {"average_pool-11-float32"}
-# ONNX Runtime 1.31.1 is wrong about frames whose length is no power of two.
+# ONNX Runtime 1.31.1 is wrong about frames whose length is not at a power of two.
 UNJUDGED = {"stft-4-float32"}
 # What NumPy alone cannot hold, so that a session cannot be given or asked for it.
 FOREIGN = {

@@ -60,7 +60,7 @@ def _check(e: Emitter, node: Node, x: Ref, condition: Ref) -> Ref:
 
 
 def _fused(e: Emitter, node: Node, *operands: Ref) -> list[Ref]:
-    """Write the nodes of the body: which of them are one kernel is no part of a model."""
+    """Write the nodes of the body: which of them are one kernel is not part of a model."""
     return e.run(get_op(node.op).expansion(node), operands, inline=True)[0]
 
 

@@ -41,7 +41,9 @@ def type_of(proto: Any, name: str | None) -> Type:
         raise FormatError(f"{name!r} is a {kind or 'value of no type'}: tensors can be read.")
     tensor = proto.tensor_type
     if tensor.elem_type not in DTYPES:
-        raise FormatError(f"{name!r} has elements of type {tensor.elem_type}, which is no dtype.")
+        raise FormatError(
+            f"{name!r} has elements of type {tensor.elem_type}, which is not a dtype."
+        )
     if not tensor.HasField("shape"):
         raise SizesNeededError(
             f"{name!r} has no shape in the file, so that not even its rank is known. "

@@ -73,7 +73,7 @@ def _read_cast(call: OnnxCall) -> Converted:
     held = call.needed("to")
     if isinstance(held, str):
         if held.upper() not in _NAMES:
-            call.refuse(f"to is {held!r}, which is no dtype. Known: {', '.join(_NAMES)}.")
+            call.refuse(f"to is {held!r}, which is not a dtype. Known: {', '.join(_NAMES)}.")
         return _converted(call, call[0], DTYPES[_NAMES.index(held.upper()) + 1])
     return _converted(call, call[0], call.dtype("to"))
 

@@ -48,7 +48,7 @@ class WindowAttrs(NamedTuple):
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """Give the attributes of an op; padding that is no number was put around x before."""
+        """Give the attributes of an op; padding that is not a number was put around x before."""
         none = ((0, 0),) * len(self.padding)
         padding = self.padding if self.is_fixed else none
         return {"strides": self.strides, "dilations": self.dilations, "padding": padding}

@@ -80,7 +80,7 @@ class OnnxCall:
         if number is None and default is not None:
             return default
         if number not in DTYPES:
-            self.refuse(f"{name} is {number}, which is no dtype.")
+            self.refuse(f"{name} is {number}, which is not a dtype.")
         return DTYPES[number]
 
     def tensor(self, name: str) -> Value:
@@ -192,7 +192,7 @@ def number(attribute: Any) -> float:
 
 
 def text(held: bytes) -> str:
-    """Read bytes as text; what is no UTF-8 is shown, not lost."""
+    """Read bytes as text; what is not UTF-8 is shown, not lost."""
     return held.decode("utf-8", "backslashreplace")
 
 

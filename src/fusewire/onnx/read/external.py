@@ -44,7 +44,7 @@ _REASONS = {
     errno.EMLINK: _LINK,
     errno.ENOTDIR: "it passes through a file, or through a symbolic link",
     errno.EXDEV: "it leads out of the model's folder",
-    errno.ENXIO: "it is no regular file",
+    errno.ENXIO: "it is not a regular file",
 }
 
 
@@ -219,7 +219,7 @@ def _number(given: dict[str, str], key: str, default: int | None) -> int | None:
         return default
     # int() also takes signs, spaces, underscores and digits of other scripts.
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise _refused(given.get("location", ""), f"{key} is {shown(text)}, which is no number")
+        raise _refused(given.get("location", ""), f"{key} is {shown(text)}, which is not a number")
     return int(text)
 
 

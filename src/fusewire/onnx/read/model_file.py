@@ -93,7 +93,7 @@ class Opened:
 def open_model(source: Any, limits: Limits = Limits()) -> Opened:
     """Open a path, the bytes of a file, or a ModelProto.
 
-    Raises SourceError for what cannot be opened, FormatError for what is no model to be trusted,
+    Raises SourceError for what cannot be opened, FormatError for what is not a model to be trusted,
     BudgetError for what is beyond the limits.
     """
     name, data, home = _bytes_of(source, limits)
@@ -137,8 +137,8 @@ def _bytes_of(source: Any, limits: Limits) -> tuple[str, bytes | bytearray, Path
         return "model", source.SerializeToString(), None
     except (AttributeError, ValueError) as error:
         raise SourceError(
-            f"An ONNX model is a path, bytes or a ModelProto; {type(source).__name__} is none, "
-            f"or cannot be written: {error}"
+            f"An ONNX model is a path, bytes or a ModelProto; {type(source).__name__} is none of "
+            f"these, or cannot be written: {error}"
         ) from None
 
 
@@ -154,7 +154,7 @@ def _read(path: Path, limits: Limits) -> bytearray:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise SourceError(f"{asked} is no regular file. Give the path of an ONNX file.")
+            raise SourceError(f"{asked} is not a regular file. Give the path of an ONNX file.")
         if found.st_size > limits.file_bytes:
             raise _too_long(asked, found.st_size, limits)
         if found.st_size > _LARGEST:
@@ -190,11 +190,11 @@ def _parse(data: bytes | bytearray) -> Any:
         proto = ModelProto.FromString(data)
     except DecodeError as error:
         raise FormatError(
-            f"These {len(data):,} bytes are no ONNX model ({error}): damaged, something else, or "
-            "graphs inside each other deeper than Protocol Buffers allow."
+            f"These {len(data):,} bytes are not an ONNX model ({error}): damaged, something else, "
+            "or graphs inside each other deeper than Protocol Buffers allow."
         ) from None
     if not proto.HasField("graph"):
-        raise FormatError("These bytes hold no graph: damaged, empty, or no ONNX model.")
+        raise FormatError("These bytes hold no graph: damaged, empty, or not an ONNX model.")
     return proto
 
 

@@ -164,10 +164,10 @@ def _bytes(type_: TensorType) -> int:
 
 
 def _check_text(field: str, held: Any) -> None:
-    """See that text is text: the parser gives bytes where it is no UTF-8."""
+    """See that text is text: the parser gives bytes where it is not UTF-8."""
     for text in (held,) if type(held) in (str, bytes) else held:
         if isinstance(text, bytes):
-            raise FormatError(f"A {field} is {shown(text)}, which is no UTF-8.")
+            raise FormatError(f"A {field} is {shown(text)}, which is not UTF-8.")
         if len(text) > _LONGEST_NAME and field not in _TEXTS:
             raise FormatError(
                 f"A {field} has {len(text):,} characters ({shown(text)}): "

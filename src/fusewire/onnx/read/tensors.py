@@ -61,7 +61,7 @@ def element_count(dims: Any, what: str, limits: Limits) -> int:
         raise FormatError(f"{what} has the dims {list(dims)}: a size is 0 or more.")
     count = int(math.prod(dims))
     if count > MOST_ELEMENTS:
-        raise FormatError(f"{what} has the dims {list(dims)}: {count} elements are no tensor.")
+        raise FormatError(f"{what} has the dims {list(dims)}: {count} elements are too many.")
     return count
 
 
@@ -74,7 +74,9 @@ def type_of(tensor: Any, limits: Limits) -> TensorType:
     """Read dtype and dims."""
     of = DTYPES.get(tensor.data_type)
     if of is None:
-        raise FormatError(f"{name_of(tensor)} has data_type {tensor.data_type}, which is no dtype.")
+        raise FormatError(
+            f"{name_of(tensor)} has data_type {tensor.data_type}, which is not a dtype."
+        )
     element_count(tensor.dims, name_of(tensor), limits)
     return TensorType(of, tuple(tensor.dims))
 
@@ -179,7 +181,7 @@ def _strings(tensor: Any, type_: TensorType) -> Array:
             made[place] = held.decode()
         except UnicodeDecodeError:
             raise FormatError(
-                f"{name_of(tensor)} has the string {shown(held)}, which is no UTF-8."
+                f"{name_of(tensor)} has the string {shown(held)}, which is not UTF-8."
             ) from None
     return made.reshape(type_.shape)
 
@@ -196,7 +198,7 @@ def sparse_type(sparse: Any, limits: Limits) -> TensorType:
     if stored > count or (stored and list(sparse.indices.dims) not in allowed):
         raise FormatError(f"{what} has {stored} values, and no place for each.")
     if stored and type_of(sparse.indices, limits).dtype is not dtypes.int64:
-        raise FormatError(f"{what} has places that are no int64.")
+        raise FormatError(f"{what} has places that are not int64.")
     return TensorType(type_.dtype, tuple(sparse.dims))
 
 

@@ -160,7 +160,7 @@ def _number(data: bytes | bytearray, at: int, end: int) -> tuple[int, int]:
 
 
 def _broken() -> FormatError:
-    return FormatError("These bytes are no ONNX model: the file is damaged, or something else.")
+    return FormatError("These bytes are not an ONNX model: the file is damaged, or something else.")
 
 
 def _too_much(cost: int, nodes: int, size: int, limits: Limits) -> BudgetError:
