@@ -9,7 +9,7 @@ from fusewire.dtypes import float64
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Node
 from fusewire.onnx.ops.reading import cast
-from fusewire.onnx.ops.rows import Row, readers, writers
+from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.writing import operand
 from fusewire.ops import activation, movement
 
@@ -73,21 +73,23 @@ def _read_shrink(call: OnnxCall) -> Converted:
 
 
 ROWS = (
-    Row(activation.relu, "Relu"),
-    Row(activation.sigmoid, "Sigmoid"),
-    Row(activation.softplus, "Softplus"),
-    Row(activation.softsign, "Softsign"),
-    Row(activation.mish, "Mish"),
-    Row(activation.hard_swish, "HardSwish"),
-    Row(activation.leaky_relu, "LeakyRelu", {"alpha": ("alpha", 0.01)}),
-    Row(activation.elu, "Elu", {"alpha": ("alpha", 1.0)}),
-    Row(activation.celu, "Celu", {"alpha": ("alpha", 1.0)}),
-    Row(activation.thresholded_relu, "ThresholdedRelu", {"alpha": ("alpha", 1.0)}),
-    Row(activation.hard_sigmoid, "HardSigmoid", {"alpha": ("alpha", 0.2), "beta": ("beta", 0.5)}),
-    Row(activation.selu, "Selu", _SELU, reader=_read_selu),
-    Row(activation.shrink, "Shrink", _SHRINK, reader=_read_shrink),
-    Row(activation.gelu, "Gelu", reader=_read_gelu, writer=_write_gelu),
-    Row(activation.prelu, "PRelu", reader=_read_prelu, writer=_write_prelu),
+    OnnxRow(activation.relu, "Relu"),
+    OnnxRow(activation.sigmoid, "Sigmoid"),
+    OnnxRow(activation.softplus, "Softplus"),
+    OnnxRow(activation.softsign, "Softsign"),
+    OnnxRow(activation.mish, "Mish"),
+    OnnxRow(activation.hard_swish, "HardSwish"),
+    OnnxRow(activation.leaky_relu, "LeakyRelu", {"alpha": ("alpha", 0.01)}),
+    OnnxRow(activation.elu, "Elu", {"alpha": ("alpha", 1.0)}),
+    OnnxRow(activation.celu, "Celu", {"alpha": ("alpha", 1.0)}),
+    OnnxRow(activation.thresholded_relu, "ThresholdedRelu", {"alpha": ("alpha", 1.0)}),
+    OnnxRow(
+        activation.hard_sigmoid, "HardSigmoid", {"alpha": ("alpha", 0.2), "beta": ("beta", 0.5)}
+    ),
+    OnnxRow(activation.selu, "Selu", _SELU, reader=_read_selu),
+    OnnxRow(activation.shrink, "Shrink", _SHRINK, reader=_read_shrink),
+    OnnxRow(activation.gelu, "Gelu", reader=_read_gelu, writer=_write_gelu),
+    OnnxRow(activation.prelu, "PRelu", reader=_read_prelu, writer=_write_prelu),
 )
 READERS: Mapping[str, Read] = {**readers(ROWS), "Swish": _read_swish}
 WRITERS: Mapping[str, Write] = writers(ROWS)

@@ -10,7 +10,7 @@ from fusewire.errors import FormatError
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node, Value
 from fusewire.onnx.ops.reading import cast
-from fusewire.onnx.ops.rows import Row, readers, writers
+from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.writing import attrs_of, number, operand
 from fusewire.ops import contraction, elementwise, equation, linalg, movement
 from fusewire.ops.inference import axis_of, broadcast_shapes
@@ -152,10 +152,10 @@ def _write_einsum(e: Emitter, node: Node, *xs: Ref) -> Ref:
 
 
 ROWS = (
-    Row(linalg.det, "Det"),
-    Row(contraction.matmul, "MatMul", writer=_write_matmul),
-    Row(contraction.gemm, "Gemm", reader=_read_gemm, writer=_write_gemm),
-    Row(equation.einsum, "Einsum", reader=_read_einsum, writer=_write_einsum),
+    OnnxRow(linalg.det, "Det"),
+    OnnxRow(contraction.matmul, "MatMul", writer=_write_matmul),
+    OnnxRow(contraction.gemm, "Gemm", reader=_read_gemm, writer=_write_gemm),
+    OnnxRow(equation.einsum, "Einsum", reader=_read_einsum, writer=_write_einsum),
 )
 READERS: Mapping[str, Read] = readers(ROWS)
 WRITERS: Mapping[str, Write] = {

@@ -14,7 +14,7 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import unbacked
 from fusewire.ir.graph import Node
 from fusewire.onnx.ops.reading import cast, is_told, scalar
-from fusewire.onnx.ops.rows import Row, readers, writers
+from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.writing import attrs_of, indices, operand
 from fusewire.ops import creation, elementwise, indexing, logic, movement
 from fusewire.ops.inference import axis_of
@@ -118,23 +118,25 @@ def _write_compress(e: Emitter, node: Node, x: Ref, condition: Ref) -> Ref:
 
 
 ROWS = (
-    Row(indexing.gather, "Gather", {"axis": ("axis", 0)}, writer=_write_gather),
-    Row(
+    OnnxRow(indexing.gather, "Gather", {"axis": ("axis", 0)}, writer=_write_gather),
+    OnnxRow(
         indexing.gather_elements,
         "GatherElements",
         {"axis": ("axis", 0)},
         writer=_write_gather_elements,
     ),
-    Row(indexing.gather_nd, "GatherND", {"batch_dims": ("batch_dims", 0)}, writer=_write_gather_nd),
-    Row(indexing.compress, "Compress", {"axis": ("axis", None)}, writer=_write_compress),
-    Row(indexing.nonzero, "NonZero", writer=_write_nonzero),
-    Row(
+    OnnxRow(
+        indexing.gather_nd, "GatherND", {"batch_dims": ("batch_dims", 0)}, writer=_write_gather_nd
+    ),
+    OnnxRow(indexing.compress, "Compress", {"axis": ("axis", None)}, writer=_write_compress),
+    OnnxRow(indexing.nonzero, "NonZero", writer=_write_nonzero),
+    OnnxRow(
         indexing.reverse_sequence,
         "ReverseSequence",
         {"batch_axis": ("batch_axis", 1), "time_axis": ("time_axis", 0)},
         writer=_write_reverse_sequence,
     ),
-    Row(indexing.one_hot, "OneHot", reader=_read_one_hot, writer=_write_one_hot),
+    OnnxRow(indexing.one_hot, "OneHot", reader=_read_one_hot, writer=_write_one_hot),
 )
 READERS: Mapping[str, Read] = readers(ROWS)
 WRITERS: Mapping[str, Write] = {**writers(ROWS), "embedding": _write_gather}

@@ -15,7 +15,7 @@ from fusewire.ir.builder import constant
 from fusewire.ir.graph import Node
 from fusewire.onnx.ops.conversion import as_bits
 from fusewire.onnx.ops.reading import cast, scalar
-from fusewire.onnx.ops.rows import Row, readers, writers
+from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.writing import choose, compare, number
 from fusewire.ops import logic
 
@@ -164,23 +164,23 @@ def _write_nextafter(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
 
 
 ROWS = (
-    Row(logic.equal, "Equal", gives=bool_, broadcasts=True),
-    Row(logic.less, "Less", gives=bool_, broadcasts=True),
-    Row(logic.less_equal, "LessOrEqual", gives=bool_, broadcasts=True),
-    Row(logic.greater, "Greater", gives=bool_, broadcasts=True),
-    Row(logic.greater_equal, "GreaterOrEqual", gives=bool_, broadcasts=True),
-    Row(logic.logical_and, "And", broadcasts=True),
-    Row(logic.logical_or, "Or", broadcasts=True),
-    Row(logic.logical_xor, "Xor", broadcasts=True),
-    Row(logic.bitwise_and, "BitwiseAnd", broadcasts=True),
-    Row(logic.bitwise_or, "BitwiseOr", broadcasts=True),
-    Row(logic.bitwise_xor, "BitwiseXor", broadcasts=True),
-    Row(logic.logical_not, "Not"),
-    Row(logic.bitwise_not, "BitwiseNot"),
-    Row(logic.isnan, "IsNaN", gives=bool_),
-    Row(logic.isinf, "IsInf", gives=bool_, reader=_read_isinf),
-    Row(logic.where, "Where", writer=_write_where),
-    Row(logic.clip, "Clip", reader=_read_clip, writer=_write_clip),
+    OnnxRow(logic.equal, "Equal", gives=bool_, broadcasts=True),
+    OnnxRow(logic.less, "Less", gives=bool_, broadcasts=True),
+    OnnxRow(logic.less_equal, "LessOrEqual", gives=bool_, broadcasts=True),
+    OnnxRow(logic.greater, "Greater", gives=bool_, broadcasts=True),
+    OnnxRow(logic.greater_equal, "GreaterOrEqual", gives=bool_, broadcasts=True),
+    OnnxRow(logic.logical_and, "And", broadcasts=True),
+    OnnxRow(logic.logical_or, "Or", broadcasts=True),
+    OnnxRow(logic.logical_xor, "Xor", broadcasts=True),
+    OnnxRow(logic.bitwise_and, "BitwiseAnd", broadcasts=True),
+    OnnxRow(logic.bitwise_or, "BitwiseOr", broadcasts=True),
+    OnnxRow(logic.bitwise_xor, "BitwiseXor", broadcasts=True),
+    OnnxRow(logic.logical_not, "Not"),
+    OnnxRow(logic.bitwise_not, "BitwiseNot"),
+    OnnxRow(logic.isnan, "IsNaN", gives=bool_),
+    OnnxRow(logic.isinf, "IsInf", gives=bool_, reader=_read_isinf),
+    OnnxRow(logic.where, "Where", writer=_write_where),
+    OnnxRow(logic.clip, "Clip", reader=_read_clip, writer=_write_clip),
 )
 READERS: Mapping[str, Read] = {**readers(ROWS), "BitShift": _read_shift}
 WRITERS: Mapping[str, Write] = {

@@ -12,7 +12,7 @@ from fusewire.errors import FormatError
 from fusewire.ir.dims import floordiv, size
 from fusewire.ir.graph import Node, Value
 from fusewire.onnx.ops.reading import cast
-from fusewire.onnx.ops.rows import Row, readers, writers
+from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.writing import attrs_of, operand, require_filled, spelled
 from fusewire.ops import channels, elementwise, movement, normalization, reduction
 from fusewire.ops.declare import Op
@@ -210,15 +210,15 @@ def _write_local_response_norm(e: Emitter, node: Node, x: Ref) -> Ref:
 
 
 ROWS = (
-    Row(normalization.softmax, "Softmax", _AXIS, reader=_read_along(normalization.softmax)),
-    Row(
+    OnnxRow(normalization.softmax, "Softmax", _AXIS, reader=_read_along(normalization.softmax)),
+    OnnxRow(
         normalization.log_softmax,
         "LogSoftmax",
         _AXIS,
         reader=_read_along(normalization.log_softmax),
     ),
-    Row(normalization.hardmax, "Hardmax", _AXIS, reader=_read_along(normalization.hardmax)),
-    Row(normalization.lp_normalize, "LpNormalization", {**_AXIS, "p": ("p", 2)}),
+    OnnxRow(normalization.hardmax, "Hardmax", _AXIS, reader=_read_along(normalization.hardmax)),
+    OnnxRow(normalization.lp_normalize, "LpNormalization", {**_AXIS, "p": ("p", 2)}),
 )
 READERS: Mapping[str, Read] = {
     **readers(ROWS),

@@ -13,7 +13,7 @@ from fusewire.errors import FormatError
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, unbacked
 from fusewire.ir.graph import Node, Value
-from fusewire.onnx.ops.rows import Row, readers, writers
+from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.windows import (
     cropped,
     listed,
@@ -206,13 +206,15 @@ def _write_over_all(op: str) -> Write:
 
 
 ROWS = (
-    Row(pooling.average_pool, "AveragePool", reader=_read_average_pool, writer=_write_average_pool),
-    Row(
+    OnnxRow(
+        pooling.average_pool, "AveragePool", reader=_read_average_pool, writer=_write_average_pool
+    ),
+    OnnxRow(
         pooling.global_average_pool,
         "GlobalAveragePool",
         writer=_write_over_all("GlobalAveragePool"),
     ),
-    Row(pooling.global_max_pool, "GlobalMaxPool", writer=_write_over_all("GlobalMaxPool")),
+    OnnxRow(pooling.global_max_pool, "GlobalMaxPool", writer=_write_over_all("GlobalMaxPool")),
 )
 READERS: Mapping[str, Read] = {
     **readers(ROWS),

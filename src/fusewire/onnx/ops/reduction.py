@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -46,8 +45,7 @@ def _combined(node: Node) -> list[Dim]:
     return [operand(node, 0).tensor.shape[axis] for axis in _axes(node)]
 
 
-@dataclass(frozen=True)
-class _Reduction:
+class _Reduction(NamedTuple):
     """An op over all axes at once; and axis by axis: before, ``step`` each, after.
 
     ``moved`` is the opset in which axes became an operand. Integers are reduced as they are,
@@ -61,7 +59,8 @@ class _Reduction:
     as_floats: bool = False
     moved: int = 18
 
-    def __call__(self, call: OnnxCall) -> Converted:
+    def read(self, call: OnnxCall) -> Converted:
+        """Reduce over the axes that a node names, or all."""
         x, axes = call[0], listed(call, "axes", 1, self.moved)
         of, keepdims = x.tensor.dtype, call.flag("keepdims", 1)
         wide = cast(x, dtypes.float64) if self.as_floats and of.is_integer else x
@@ -315,7 +314,7 @@ def _logaddexp(x: Value, y: Value) -> Value:
     return where(equal(high, -math.inf), high, grown)
 
 
-READERS: Mapping[str, Read] = {
+_REDUCTIONS = {
     "ReduceSum": _Reduction(reduction.reduce_sum, reduction.reduce_sum, moved=13),
     "ReduceProd": _Reduction(reduction.reduce_prod, reduction.reduce_prod),
     "ReduceMax": _Reduction(reduction.reduce_max, reduction.reduce_max),
@@ -330,6 +329,9 @@ READERS: Mapping[str, Read] = {
         reduction.log_sum, reduction.reduce_sum, None, elementwise.log, True
     ),
     "ReduceLogSumExp": _Reduction(reduction.logsumexp, reduction.logsumexp, as_floats=True),
+}
+READERS: Mapping[str, Read] = {
+    **{name: how.read for name, how in _REDUCTIONS.items()},
     "ArgMax": _read_position(reduction.argmax),
     "ArgMin": _read_position(reduction.argmin),
     "CumSum": _read_running(cumulative.cumsum),

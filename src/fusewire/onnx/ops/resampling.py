@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,10 +91,10 @@ def _scaled(dim: Dim, scale: float) -> Dim | None:
     """Give the size that a scale makes of another, None when only the run can tell."""
     if isinstance(dim, int):
         return int(np.floor(np.float32(dim) * np.float32(scale)))
-    ratio = Fraction(scale)
-    if ratio.denominator > _EXACT:
+    numerator, denominator = float(scale).as_integer_ratio()
+    if denominator > _EXACT:
         return None
-    return floordiv(dim * ratio.numerator, ratio.denominator)
+    return floordiv(dim * numerator, denominator)
 
 
 def _by_scales(x: Value, roi: Value | None, scales: Sequence[float], **attrs: Any) -> Value | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fusewire.dtypes import DType
 from fusewire.ir.graph import Node, Value
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from fusewire.onnx.write.model import Ref, Write
 
 
-@dataclass(frozen=True)
-class Row:
+class OnnxRow(NamedTuple):
     """An op of ours, and the ONNX op that does the same with the same operands.
 
     ``attrs`` maps our attributes to ONNX's, each with the value it has there when absent; one that
@@ -29,7 +28,7 @@ class Row:
 
     op: Op[Any]
     onnx: str
-    attrs: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+    attrs: Mapping[str, tuple[str, Any]] = MappingProxyType({})
     gives: DType | None = None
     broadcasts: bool = False
     reader: Read | None = None
@@ -38,12 +37,10 @@ class Row:
     def read(self, call: OnnxCall) -> Converted:
         """Make our op of an ONNX node."""
         operands = aligned(call) if self.broadcasts else call.rest
-        attrs = {
-            ours: call.flag(name, default)
-            if isinstance(default, bool)
-            else call.attr(name, default)
-            for ours, (name, default) in self.attrs.items()
-        }
+        attrs: dict[str, Any] = {}
+        for ours, (name, default) in self.attrs.items():
+            value = call.attr(name, default)
+            attrs[ours] = bool(value) if isinstance(default, bool) else value
         outputs: Converted = self.op(*operands, **attrs)
         return outputs
 
@@ -54,12 +51,12 @@ class Row:
         return e(self.onnx, *operands, dtype=self.gives, **attrs)
 
 
-def readers(rows: Iterable[Row]) -> dict[str, Read]:
+def readers(rows: Iterable[OnnxRow]) -> dict[str, Read]:
     """Map ONNX ops to what reads them."""
     return {row.onnx: row.reader or row.read for row in rows}
 
 
-def writers(rows: Iterable[Row]) -> dict[str, Write]:
+def writers(rows: Iterable[OnnxRow]) -> dict[str, Write]:
     """Map our ops to what writes them."""
     return {row.op.name: row.writer or row.write for row in rows}
 

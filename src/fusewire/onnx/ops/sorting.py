@@ -14,7 +14,7 @@ from fusewire.ir.dims import Shape, unbacked
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.onnx.ops.reading import cast, scalar, with_sizes
-from fusewire.onnx.ops.rows import Row, readers, writers
+from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.writing import attrs_of, choose, indices, number, operand, spelled
 from fusewire.ops import sorting
 from fusewire.ops.control import while_
@@ -139,7 +139,7 @@ def _search(row: Value, x: Value, right: bool) -> Value:
 
 
 ROWS = (
-    Row(
+    OnnxRow(
         sorting.unique,
         "Unique",
         {"axis": ("axis", None), "sorted": ("sorted", True)},

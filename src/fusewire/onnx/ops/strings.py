@@ -13,7 +13,7 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import dim_max
 from fusewire.ir.graph import Node, Value
 from fusewire.onnx.ops.reading import cast
-from fusewire.onnx.ops.rows import Row, readers, writers
+from fusewire.onnx.ops.rows import OnnxRow, readers, writers
 from fusewire.onnx.ops.writing import attrs_of, holding
 from fusewire.ops import elementwise, indexing, logic, movement, reduction, strings
 from fusewire.ops.slicing import slice_
@@ -130,15 +130,15 @@ def _found(x: Value, pool: np.ndarray[Any, Any], size: int, step: int) -> Value:
 
 
 ROWS = (
-    Row(strings.string_concat, "StringConcat", writer=holding("StringConcat")),
-    Row(strings.string_split, "StringSplit", reader=_read_split, writer=_write_string_split),
-    Row(
+    OnnxRow(strings.string_concat, "StringConcat", writer=holding("StringConcat")),
+    OnnxRow(strings.string_split, "StringSplit", reader=_read_split, writer=_write_string_split),
+    OnnxRow(
         strings.string_normalize,
         "StringNormalizer",
         reader=_read_normalize,
         writer=_write_string_normalize,
     ),
-    Row(
+    OnnxRow(
         strings.regex_full_match,
         "RegexFullMatch",
         reader=_read_match,
