@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from fusewire.ir.graph import Node, Value
 from fusewire.kernel.form import Guard
 from fusewire.kernel.index import Index
-from fusewire.kernel.lower.body import Body, Element
-from fusewire.kernel.lower.scope import Indices, simplified
+from fusewire.kernel.lower.body import Body, Element, Indices, simplified
 from fusewire.kernel.lower.shapes import ints, shape_of, whole
 from fusewire.kernel.lower.window import Sliding
 

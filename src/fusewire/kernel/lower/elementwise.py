@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from fusewire.ir.graph import Value
 from fusewire.kernel.form import Guard
-from fusewire.kernel.lower.body import Body, Element
-from fusewire.kernel.lower.scope import Indices
+from fusewire.kernel.lower.body import Body, Element, Indices
 from fusewire.kernel.lower.shapes import broadcast
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import all_ops

@@ -13,8 +13,7 @@ from fusewire.dtypes import int32
 from fusewire.ir.graph import Node, Value
 from fusewire.kernel.form import Buffer, Guard
 from fusewire.kernel.index import Index
-from fusewire.kernel.lower.body import Body, Element
-from fusewire.kernel.lower.scope import Indices
+from fusewire.kernel.lower.body import Body, Element, Indices
 from fusewire.kernel.lower.shapes import axis_of, replaced, shape_of
 
 LONGEST = 2048

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fusewire.ir.graph import Node, Value
 from fusewire.kernel.form import Bound, Guard
 from fusewire.kernel.index import Index, at
-from fusewire.kernel.lower.body import Body, Element
-from fusewire.kernel.lower.scope import Indices, simplified
+from fusewire.kernel.lower.body import Body, Element, Indices, simplified
 from fusewire.kernel.lower.shapes import axis_of, replaced, shape_of, whole
 
 

@@ -24,8 +24,7 @@ from fusewire.kernel.form import (
     Store,
 )
 from fusewire.kernel.index import Axis, at
-from fusewire.kernel.lower.body import Body, Element
-from fusewire.kernel.lower.scope import Indices, Located
+from fusewire.kernel.lower.body import Body, Element, Indices, Located
 from fusewire.kernel.lower.shapes import Ints, shape_of
 
 

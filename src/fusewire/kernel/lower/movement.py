@@ -7,8 +7,7 @@ import numpy as np
 from fusewire.ir.graph import Node, Value
 from fusewire.kernel.form import Bound, Guard
 from fusewire.kernel.index import Held, Index, at, flatten, unflatten
-from fusewire.kernel.lower.body import Body, Element
-from fusewire.kernel.lower.scope import Indices, simplified
+from fusewire.kernel.lower.body import Body, Element, Indices, simplified
 from fusewire.kernel.lower.shapes import Ints, axis_of, broadcast, ints, replaced, shape_of
 from fusewire.ops.slicing import pad_positions
 

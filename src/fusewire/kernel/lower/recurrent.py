@@ -8,8 +8,8 @@ from dataclasses import replace
 from fusewire.ir.graph import Graph, Node
 from fusewire.kernel.form import Repeat
 from fusewire.kernel.index import Axis, Index, at
+from fusewire.kernel.lower.body import Located
 from fusewire.kernel.lower.lowering import Lowering, Whole
-from fusewire.kernel.lower.scope import Located
 from fusewire.kernel.lower.shapes import shape_of, whole
 
 

@@ -8,8 +8,7 @@ from fusewire.dtypes import int64
 from fusewire.ir.graph import Node, Value
 from fusewire.kernel.form import Combine, Guard
 from fusewire.kernel.index import Index
-from fusewire.kernel.lower.body import Body, Element
-from fusewire.kernel.lower.scope import Indices
+from fusewire.kernel.lower.body import Body, Element, Indices
 from fusewire.kernel.lower.shapes import axis_of, ints, shape_of
 
 COMBINES: dict[str, Combine] = {

@@ -9,8 +9,7 @@ import numpy as np
 from fusewire.ir.graph import Array, Node, Value
 from fusewire.kernel.form import Guard
 from fusewire.kernel.index import Held, Index, at
-from fusewire.kernel.lower.body import Body, Element
-from fusewire.kernel.lower.scope import Indices
+from fusewire.kernel.lower.body import Body, Element, Indices
 from fusewire.kernel.lower.shapes import shape_of
 from fusewire.ops.resampling import COORDINATES, ROUNDINGS, ResizedAxis, taps_of
 

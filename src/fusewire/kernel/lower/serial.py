@@ -13,9 +13,8 @@ from fusewire.dtypes import DType, float32, int32, int64
 from fusewire.ir.graph import Node, Value
 from fusewire.kernel.form import Bound, Carry, Combine, Loop, Store, identity
 from fusewire.kernel.index import Axis, Index, at
-from fusewire.kernel.lower.body import Body
+from fusewire.kernel.lower.body import Body, Indices, Located
 from fusewire.kernel.lower.lowering import Lowering, Whole
-from fusewire.kernel.lower.scope import Indices, Located
 from fusewire.kernel.lower.shapes import axis_of, replaced, shape_of
 
 # Sorting compares every element of a row with every other.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fusewire.ir.graph import Node, Value
 from fusewire.kernel.index import Index
-from fusewire.kernel.lower.scope import Indices
+from fusewire.kernel.lower.body import Indices
 
 Ints = tuple[int, ...]
 

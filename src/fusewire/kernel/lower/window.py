@@ -12,8 +12,7 @@ from fusewire.dtypes import DType, int32, int64
 from fusewire.ir.graph import Node, Value
 from fusewire.kernel.form import Bound, Guard, identity
 from fusewire.kernel.index import Index, flatten
-from fusewire.kernel.lower.body import Body, Element
-from fusewire.kernel.lower.scope import Indices, simplified
+from fusewire.kernel.lower.body import Body, Element, Indices, simplified
 from fusewire.kernel.lower.shapes import Ints, ints, shape_of
 
 
