@@ -139,7 +139,7 @@ def compile_zoo(bench: Bench) -> Rows:
             rows.append([name, str(len(graph.nodes)), "", "", *reasons])
         else:
             program = bench.backend.lower(said.graph, Config())
-            counts = [len(graph.nodes), len(program.functions), len(program.launches)]
+            counts = [len(graph.nodes), len(program.functions), len(program.turns())]
             found = [_compiled(bench, name, program, target) for target in bench.targets]
             rows.append([name, *map(str, counts), *found])
         print(" | ".join(rows[-1])[:300], flush=True)
@@ -181,7 +181,7 @@ def run_zoo(bench: Bench) -> Rows:
         verdict = Oracle(graph, given).judge(list(got))
         if verdict.status != "right":
             bench.failed.append(f"{name}: {verdict.reason}")
-        programs = sum(item.programs for item in program.launches)
+        programs = sum(launch.grid[0] for launch, _ in program.turns())
         rows.append(
             [
                 name,

@@ -23,14 +23,15 @@ import fusewire as fw
 from fusewire import ops
 from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.executable import WebGpuExecutable
-from fusewire.backends.webgpu.program import Writer
-from fusewire.backends.webgpu.space import TILES
+from fusewire.backends.webgpu.program import Program, size_of
+from fusewire.backends.webgpu.space import TILES, WebGpuSpace
 from fusewire.contract.backend import Config, Executable
 from fusewire.contract.region import build, edge_slots, first_device
 from fusewire.fusion.origins import expand
 from fusewire.ir.graph import Array, Graph
 from fusewire.kernel.lower.region import lower
 from fusewire.kernel.lower.table import refusal
+from fusewire.kernel.program import ProgramWriter
 
 BACKEND = WebGpuBackend()
 DEVICE = first_device(BACKEND)
@@ -44,8 +45,9 @@ def chain(x: Any) -> Any:
 
 def unfused(graph: Graph) -> Executable:
     """Build a region with a kernel for every node."""
-    target = BACKEND.target(Config(), DEVICE)
-    program = Writer(lower(expand(graph, refusal).graph), target).write()
+    configured = WebGpuSpace(DEVICE).configured(Config())
+    region = lower(expand(graph, refusal).graph)
+    program = Program(*ProgramWriter(region, configured.print, size_of).write())
     context = BACKEND.context(DEVICE)
     return WebGpuExecutable(context, program, edge_slots(graph), {}, lambda lost: lost)
 

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,21 @@ def test_what_has_no_expression_is_refused_with_a_reason(
     assert "do not compute in complex64" in ask(ops.square, "complex64").reason
 
 
+def test_scratch_memory_is_used_again(backend: TritonBackend, interpreter: Device) -> None:
+    def chain(x: Any) -> Any:
+        for _ in range(10):
+            x = x @ x
+        return x
+
+    graph = traced(chain, (2, 2))
+    artifact = backend.compile(graph, interpreter, Config())
+    assert artifact.workspace == 2 * 4 * 4
+    assert artifact.launch["launches"] == 10
+    turn = np.array([[0, 1], [-1, 0]], np.float32)
+    (found,) = build(backend, graph, interpreter).run([turn]).wait()
+    assert np.array_equal(np.asarray(found), np.eye(2))
+
+
 def test_wrong_tiles_are_refused(backend: TritonBackend) -> None:
     with pytest.raises(OptionsError, match="rows=24: tiles are powers of two"):
         backend.lower(traced(lambda x: x + x, (3,)), Config(options={"rows": 24}))
@@ -180,7 +196,10 @@ def test_a_child_that_is_killed_leaves_no_file(
 
 def test_what_triton_says_of_a_wrong_kernel_is_told(backend: TritonBackend) -> None:
     program = backend.lower(traced(lambda x: x * 3, (5,)), Config())
-    program.text = program.text.replace("tl.store", "tl.no_such_store")
+    (function,) = program.functions
+    program.functions = [
+        replace(function, text=function.text.replace("tl.store", "tl.no_such_store"))
+    ]
     with pytest.raises(EngineRaised, match="no_such_store"):
         backend.compiler.compile(program, Target.of("cuda:sm_80").triton)
 

@@ -22,9 +22,8 @@ from fusewire import dtypes
 from fusewire.backends.webgpu import context as context_module
 from fusewire.backends.webgpu.context import ENGINE_ERRORS
 from fusewire.backends.webgpu.engine import WebGpuBackend
-from fusewire.backends.webgpu.executable import WebGpuExecutable
+from fusewire.backends.webgpu.executable import WebGpuExecutable, spans
 from fusewire.backends.webgpu.program import Program
-from fusewire.backends.webgpu.recording import spans
 from fusewire.backends.webgpu.space import SPACE
 from fusewire.contract.backend import Buffer, Config, Device, Offer, Refusal, Unavailable
 from fusewire.contract.region import answers_to, build
@@ -373,7 +372,7 @@ def test_program_goes_to_bytes_and_back() -> None:
     program = Program.from_bytes(artifact.payload)
     assert program.to_bytes() == artifact.payload
     assert artifact.launch["dispatches"] == 1
-    assert artifact.workspace == sum(program.scratch) == 0
+    assert artifact.workspace == sum(program.schedule.scratch) == 0
 
 
 def test_scratch_memory_is_used_again() -> None:

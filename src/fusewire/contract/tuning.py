@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
 
 from fusewire.contract.backend import Config, Device, Fact
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Graph
 
-if TYPE_CHECKING:
-    # Whoever times or recalls a program imports this file, and needs no kernels.
-    from fusewire.kernel.form import Kernel
-    from fusewire.kernel.parts import Part
-
-# The option under which a backend is told how its kernels are cut, each by its key.
+# The option that configures single kernels, each by its key.
 TUNED = "tuned"
-# What may be chosen, by name; and that by the kind of kernel.
+# What may be chosen, by name.
 Axes = Mapping[str, tuple[Fact, ...]]
-Space = Mapping[str, Axes]
-Target = TypeVar("Target")
 _LINE = re.compile(r"([0-9a-f]{16})((?: [a-z]+=\d{1,6}(?:,\d{1,6})*)+)")
 
 
@@ -63,7 +55,7 @@ class Estimate:
 
 
 class Tuner(abc.ABC):
-    """A backend whose kernels may be cut otherwise; options cut all alike, ``tuned`` each."""
+    """A backend whose kernels may be configured: options configure all alike, ``tuned`` each."""
 
     @abc.abstractmethod
     def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
@@ -104,11 +96,6 @@ def shown(value: Fact) -> str:
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def names_of(space: Space) -> set[str]:
-    """Give the names of all that may be chosen, whatever the kernel."""
-    return {name for axes in space.values() for name in axes}
-
-
 def parsed(told: object, names: Set[str]) -> dict[str, dict[str, Fact]]:
     """Read what ``written`` wrote; OptionsError where it is something else, or not of the names."""
     lines = told if isinstance(told, tuple | list) else (told,)
@@ -120,43 +107,8 @@ def parsed(told: object, names: Set[str]) -> dict[str, dict[str, Fact]]:
         chosen = dict(part.split("=") for part in match.group(2).split())
         if unknown := ", ".join(sorted({*chosen} - names)):
             known = ", ".join(sorted(names))
-            raise OptionsError(f"{TUNED}={line!r}: {unknown} cuts no kernel. Known: {known}.")
+            raise OptionsError(f"{TUNED}={line!r}: {unknown} configures no kernel. Known: {known}.")
         found[match.group(1)] = {name: _value(text) for name, text in chosen.items()}
-    return found
-
-
-def each_cut(
-    config: Config, told: object, space: Space, cut: Callable[[Config], Target]
-) -> dict[str, Target]:
-    """Say how single kernels are cut, by their keys: as options that were told for each would."""
-    return {
-        key: cut(replace(config, options={**config.options, **chosen, TUNED: ()}))
-        for key, chosen in parsed(told, names_of(space)).items()
-    }
-
-
-def pieces_of(
-    parts: Iterable[Part], config: Config, axes_of: Callable[[Kernel], Axes]
-) -> Iterator[Piece]:
-    """Give the kernels for which there is something to choose; what was asked for is not tried."""
-    for part in parts:
-        axes = {
-            name: values
-            for name, values in axes_of(part.kernel).items()
-            if len(values) > 1 and name not in config.options
-        }
-        if axes:
-            yield Piece(part.key, part.name, part.graph, part.count, axes)
-
-
-def distinct(axes: Axes, target: Any, printed: Callable[[Any], Hashable]) -> Axes:
-    """Keep of each axis what makes another kernel, what ``target`` has untuned first."""
-    found = {}
-    for name, values in axes.items():
-        made: dict[Hashable, Fact] = {}
-        for value in (getattr(target, name), *values):
-            made.setdefault(printed(replace(target, **{name: value})), value)
-        found[name] = tuple(made.values())
     return found
 
 

@@ -6,14 +6,14 @@ import base64
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal, final
 
 import numpy as np
 
-from fusewire.backends.triton.program import Function, Program
-from fusewire.contract.backend import Done, Event, Executable, Held, Slot
-from fusewire.errors import EngineRaised, ShapeMismatchError
-from fusewire.ir.graph import Array
+from fusewire.backends.triton.printer import Function, print_module
+from fusewire.backends.triton.program import Program
+from fusewire.errors import EngineRaised
 from fusewire.process.child import Child
 from fusewire.process.frames import Blobs, Frame
 from fusewire.process.guard import failure
@@ -91,15 +91,15 @@ class Compiler:
         self, program: Program, target: tuple[str, int | str, int], measured: bool = False
     ) -> list[dict[str, Any]]:
         """Give for each function of a program its binary, in base64, and what it takes."""
-        keys = [_key(text, function, target, measured) for text, function in _texts(program)]
-        found = {key: held for key in keys if (held := self._kept.get(key)) is not None}
-        missing = [place for place, key in enumerate(keys) if key not in found]
+        keys = [_key(function, target, measured) for function in program.functions]
+        binaries = {key: kept for key in keys if (kept := self._kept.get(key)) is not None}
+        missing = [place for place, key in enumerate(keys) if key not in binaries]
         if missing:
-            functions = [vars(program.functions[place]) for place in missing]
-            text = np.frombuffer(program.text.encode(), np.uint8)
+            functions = [program.functions[place] for place in missing]
+            text = np.frombuffer(print_module(functions).encode(), np.uint8)
             header = {
                 "kind": "compile",
-                "functions": functions,
+                "functions": [asdict(function) for function in functions],
                 "target": target,
                 "measured": measured,
             }
@@ -108,76 +108,13 @@ class Compiler:
                 missing, frame.header["result"], frame.blobs, strict=True
             ):
                 data = base64.b64encode(blob.tobytes()).decode()
-                self._kept[keys[place]] = found[keys[place]] = {**about, "data": data}
+                self._kept[keys[place]] = binaries[keys[place]] = {**about, "data": data}
             for key in list(self._kept)[:-_MOST_KEPT]:
                 self._kept.pop(key, None)
-        return [found[key] for key in keys]
+        return [binaries[key] for key in keys]
 
 
-def _texts(program: Program) -> list[tuple[str, Function]]:
-    parts = program.text.split("\n\n\n@triton.jit\n")[1:]
-    return list(zip(parts, program.functions, strict=True))
-
-
-def _key(text: str, function: Function, target: Sequence[int | str], measured: bool) -> str:
+def _key(function: Function, target: Sequence[int | str], measured: bool) -> str:
     # What a function is called does not matter: the binary says how to find it.
-    body = text.partition("(")[2]
-    about = function.pointers, function.warps, function.stages
-    said = repr((body, *about, tuple(target), measured))
-    return hashlib.sha256(said.encode()).hexdigest()
-
-
-@final
-class Interpreted(Executable):
-    """A program in the child that interprets."""
-
-    def __init__(
-        self, client: Client, payload: bytes, slots: Sequence[Slot], weights: Mapping[str, Array]
-    ) -> None:
-        self._client = client
-        self._payload = payload
-        self._inputs = [s for s in slots if s.role == "input"]
-        self._outputs = [s for s in slots if s.role == "output"]
-        self._weights = dict(weights)
-        self._held = f"{id(self)}"
-        self._generation = self._load()
-
-    def _load(self) -> int:
-        generation = self._client.generation
-        blobs = [np.frombuffer(self._payload, np.uint8), *map(_bytes, self._weights.values())]
-        header = {"kind": "load", "held": self._held, "digests": list(self._weights)}
-        self._client.ask(header, blobs, "a module")
-        return generation
-
-    @property
-    def is_reentrant(self) -> bool:
-        """Scratch memory is of one run at a time."""
-        return False
-
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Send inputs, wait for outputs."""
-        if self._client.generation != self._generation:
-            self._generation = self._load()
-        given = [_checked(x, slot) for x, slot in zip(inputs, self._inputs, strict=True)]
-        frame = self._client.ask({"kind": "run", "held": self._held}, given, "a region")
-        made: list[Held] = []
-        for slot, blob in zip(self._outputs, frame.blobs, strict=True):
-            made.append(blob.view(slot.dtype.numpy).reshape([int(str(d)) for d in slot.dims]))
-        return Done(made)
-
-    def close(self) -> None:
-        """Have the child let go of it."""
-        self._client.drop(self._held, self._generation)
-
-
-def _checked(given: Held, slot: Slot) -> Array:
-    if not isinstance(given, np.ndarray) or given.shape != slot.dims:
-        found = getattr(given, "shape", type(given).__name__)
-        raise ShapeMismatchError(
-            f"{slot.name} was compiled for {slot.dims}, and {found} was given."
-        )
-    return _bytes(given)
-
-
-def _bytes(array: Array) -> Array:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    about = function.text, function.pointers, function.warps, function.stages
+    return hashlib.sha256(repr((*about, tuple(target), measured)).encode()).hexdigest()

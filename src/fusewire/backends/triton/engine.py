@@ -9,12 +9,14 @@ from typing import Literal, final
 
 import numpy as np
 
-from fusewire.backends.triton import estimate, launch, space
-from fusewire.backends.triton.client import Client, Compiler, Interpreted
+from fusewire.backends.triton import estimate, launch
+from fusewire.backends.triton.client import Client, Compiler
+from fusewire.backends.triton.executable import Interpreted
 from fusewire.backends.triton.gaps import GAPS
 from fusewire.backends.triton.info import INFO
-from fusewire.backends.triton.program import WEIGHT_BYTES, Program, write_program
+from fusewire.backends.triton.program import Program, size_of
 from fusewire.backends.triton.refusal import primitive_refusal, refusal
+from fusewire.backends.triton.space import TritonSpace
 from fusewire.backends.triton.targets import Target
 from fusewire.contract.backend import (
     Artifact,
@@ -38,7 +40,7 @@ from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.lower.region import lower_fusion
-from fusewire.kernel.parts import parts_of
+from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
 from fusewire.ops.elementwise import add
 
 INTERPRETER = "interpreter"
@@ -111,15 +113,16 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def lower(self, region: Graph, config: Config) -> Program:
         """Fuse a region and print its kernels."""
-        tiles, tuned = space.tiles_of(config), space.tuned(config)
-        digests = {slot.digest or "" for slot in weight_slots(region, WEIGHT_BYTES)}
-        return write_program(lower_fusion(_fused(region)), tiles, digests, tuned)
+        configured = TritonSpace().configured(config)
+        weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
+        lowered = lower_fusion(_fused(region))
+        return Program(*ProgramWriter(lowered, configured.print, size_of, weights).write())
 
     def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
-        """List kernels that may be cut otherwise; the interpreter's time says nothing of any."""
+        """List kernels that may have other tiles; the interpreter's time says nothing of any."""
         if device.id == INTERPRETER:
             return []
-        return list(space.pieces(parts_of(_fused(region), _fused), space.tiles_of(config), config))
+        return list(TritonSpace().pieces(_fused(region), _fused, config))
 
     def clock(self, device: Device) -> Mapping[str, Fact]:
         """None: a run is timed as a whole."""
@@ -145,12 +148,12 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
         payload = program.to_bytes()
         counts: dict[str, Fact] = {
             "kernels": len(program.functions),
-            "launches": len(program.launches),
+            "launches": len(program.turns()),
         }
         metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
         slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
         kind: Literal["native", "rebuild"] = "native" if program.binaries else "rebuild"
-        return Artifact(kind, payload, slots, program.scratch_bytes, counts, metrics)
+        return Artifact(kind, payload, slots, sum(program.schedule.scratch), counts, metrics)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Hand the kernels to the interpreter, or to the driver of a GPU."""

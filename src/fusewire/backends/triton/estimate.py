@@ -1,4 +1,4 @@
-"""How kernels are cut for a GPU that is not here: by what compiles and what it takes.
+"""How kernels are configured for a GPU that is not here: by what compiles and what it takes.
 
 Nothing is timed, and whoever writes the choice down says so.
 """
@@ -19,9 +19,9 @@ from fusewire.errors import EngineError
 from fusewire.ir.graph import Graph
 
 RULE = (
-    "Not timed. Of the cuts that compile, spill no register and fit into shared memory, the one "
-    "that keeps most multiprocessors busy; then the one that loads least for a result; then the "
-    "one of which most threads are resident; then what it has untuned."
+    "Not timed. Of the configurations that compile, spill no register and fit into shared memory, "
+    "the one that keeps most multiprocessors busy; then the one that loads least for a result; "
+    "then the one of which most threads are resident; then what it has untuned."
 )
 # Each is compiled, which takes about half a second.
 _MOST = 8
@@ -67,8 +67,8 @@ def choose(
     room = _ROOMS.get(target.architecture, _SMALLEST)
     left_out: Counter[str] = Counter()
     best: tuple[tuple[float, ...], dict[str, Fact], Mapping[str, int]] | None = None
-    cuts = list(itertools.islice(_cuts(piece), _MOST))
-    for chosen in cuts:
+    tried = list(itertools.islice(_configurations(piece), _MOST))
+    for chosen in tried:
         try:
             program = lower(piece.graph, Config(options=chosen))
             (about,) = compiler.compile(program, target.triton, measured=True)
@@ -80,15 +80,17 @@ def choose(
             left_out["spills" if takes["spill_bytes"] else "does not fit"] += 1
             continue
         threads = int(about["warps"]) * int(about["threads"])
-        worth = _worth(chosen, sum(x.programs for x in program.launches), takes, threads, room)
+        worth = _worth(
+            chosen, sum(launch.grid[0] for launch, _ in program.turns()), takes, threads, room
+        )
         # The first of equals: what is untuned comes before the others.
         if best is None or worth > best[0]:
             best = worth, chosen, takes
     found = (piece.untuned, {}) if best is None else best[1:]
-    return Estimate(piece.key, piece.name, found[0], len(cuts), dict(left_out), found[1])
+    return Estimate(piece.key, piece.name, found[0], len(tried), dict(left_out), found[1])
 
 
-def _cuts(piece: Piece) -> Iterator[dict[str, Fact]]:
+def _configurations(piece: Piece) -> Iterator[dict[str, Fact]]:
     """Yield what is tried for a kernel: what is untuned, then combinations of its own axes."""
     seen = []
     for more in ({}, *_TRIED):

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fusewire.backends.triton import special
-from fusewire.backends.triton.special import Say
+from fusewire.backends.triton import functions
+from fusewire.backends.triton.functions import Say
 from fusewire.backends.triton.storage import literal, storage_of
 from fusewire.dtypes import DType, bool_
 from fusewire.kernel.form import Compute
@@ -207,7 +207,7 @@ def _population_count(say: Say, of: DType, to: DType, x: str) -> str:
 
 def _power(say: Say, of: DType, to: DType, x: str, y: str) -> str:
     if of.is_float:
-        return special.power(say, of, to, x, y)
+        return functions.power(say, of, to, x, y)
     register = storage_of(of).register
     left, base = say(f"tl.maximum({y}, 0)"), say(f"{x} + 0 * {y}")
     found = say(f"{base} * 0 + 1")
@@ -240,10 +240,10 @@ FUNCTIONS: dict[str, Callable[..., str]] = {
     "bitcast": _bitcast, "truncate_divide": _truncate_divide, "fmod": _fmod,
     "remainder": _remainder, "floor_divide": _floor_divide, "shift_left": _shift("<<"),
     "shift_right": _shift(">>"), "population_count": _population_count, "power": _power,
-    "nextafter": _nextafter, **special.FUNCTIONS,
+    "nextafter": _nextafter, **functions.FUNCTIONS,
 }  # fmt: skip
 # In float32 only: they are computed in float64 and would be too rough there.
-_ONLY_SINGLE = {*special.FUNCTIONS, "power"} - special.DOUBLE
+_ONLY_SINGLE = {*functions.FUNCTIONS, "power"} - functions.DOUBLE
 
 
 def lacks(op: str, of: DType) -> str | None:

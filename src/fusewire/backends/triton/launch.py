@@ -16,7 +16,7 @@ from typing import Any, final
 
 import numpy as np
 
-from fusewire.backends.triton.program import Memory, Program
+from fusewire.backends.triton.program import Program
 from fusewire.contract.backend import Device, Done, Event, Executable, Fact, Held, Slot
 from fusewire.errors import EngineOutOfMemory, EngineRaised, ShapeMismatchError
 from fusewire.ir.graph import Array
@@ -192,13 +192,15 @@ class Launched(Executable):
         self._driver.use(self._number)
         self._modules: list[ctypes.c_void_p] = []
         self._functions = [self._function(about) for about in self._program.binaries]
-        self._memory = {
-            name: self._driver.allocate(m.size * np.dtype(m.memory).itemsize)
-            for name, m in self._program.memories.items()
-        }
-        for name, m in self._program.memories.items():
+        schedule = self._program.schedule
+        self._slots = [self._driver.allocate(size) for size in schedule.scratch]
+        self._memory = [
+            self._slots[m.place] if m.kind == "scratch" else self._driver.allocate(m.size)
+            for m in schedule.allocations
+        ]
+        for memory, m in zip(self._memory, schedule.allocations, strict=True):
             if m.kind == "constant":
-                self._driver.send(self._memory[name], _constant(m, weights))
+                self._driver.send(memory, m.constant(weights))
 
     def _function(self, about: Mapping[str, Any]) -> ctypes.c_void_p:
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
@@ -218,32 +220,30 @@ class Launched(Executable):
     def run(self, inputs: Sequence[Held]) -> Event:
         """Copy inputs to the device, launch all kernels in its queue, and copy outputs back."""
         self._driver.use(self._number)
-        memories = self._program.memories
-        for name, m in memories.items():
+        allocations = self._program.schedule.allocations
+        for memory, m in zip(self._memory, allocations, strict=True):
             if m.kind == "input":
-                self._driver.send(
-                    self._memory[name], _checked(inputs[m.place], self._inputs[m.place])
-                )
-        for launch in self._program.launches:
-            self._launch(launch.function, launch.memories, launch.steps, launch.programs)
+                self._driver.send(memory, _checked(inputs[m.place], self._inputs[m.place]))
+        for launch, steps in self._program.turns():
+            self._launch(launch.kernel, launch.allocations, steps, launch.grid[0])
         self._driver.call("wait")
         made: list[Held] = [
             np.empty([int(str(d)) for d in s.dims], s.dtype.numpy) for s in self._outputs
         ]
-        for name, m in memories.items():
+        for memory, m in zip(self._memory, allocations, strict=True):
             if m.kind == "output":
                 found = made[m.place]
                 assert isinstance(found, np.ndarray)
-                self._driver.fetch(found, self._memory[name])
+                self._driver.fetch(found, memory)
         return Done(made)
 
     def _launch(
-        self, place: int, memories: Sequence[str], steps: Sequence[int], programs: int
+        self, place: int, memories: Sequence[int], steps: Sequence[int], programs: int
     ) -> None:
         about = self._program.binaries[place]
         # After a kernel's own come two pointers to scratch of Triton's, which ours do not use.
         given = [
-            *(self._memory[name] for name in memories),
+            *(self._memory[number] for number in memories),
             *map(ctypes.c_int32, steps),
             ctypes.c_void_p(0),
             ctypes.c_void_p(0),
@@ -270,17 +270,12 @@ class Launched(Executable):
     def close(self) -> None:
         """Give memory and modules back."""
         self._driver.use(self._number)
-        for memory in self._memory.values():
+        # Slots of scratch memory serve several allocations, and each is freed once.
+        for memory in {id(memory): memory for memory in (*self._slots, *self._memory)}.values():
             self._driver.call("free", memory)
         for module in self._modules:
             self._driver.call("unload", module)
-        self._memory, self._modules = {}, []
-
-
-def _constant(memory: Memory, weights: Mapping[str, Array]) -> Array:
-    if memory.digest:
-        return weights[memory.digest]
-    return np.frombuffer(base64.b64decode(memory.data), memory.memory)
+        self._slots, self._memory, self._modules = [], [], []
 
 
 def _checked(given: Held, slot: Slot) -> Array:

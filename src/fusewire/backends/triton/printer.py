@@ -8,16 +8,25 @@ Sizes are numbers in the text, so a text is all there is to know about a kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from fusewire.backends.triton.nest import Nest, power_of_two, spots_of
+from fusewire.backends.triton.statements import (
+    Body,
+    Lines,
+    Nest,
+    Scope,
+    Spot,
+    Value,
+    power_of_two,
+    spots_of,
+)
 from fusewire.backends.triton.storage import literal, storage_of
-from fusewire.backends.triton.tile import Body, Lines, Scope, Spot, Value
 from fusewire.dtypes import int32
 from fusewire.kernel.analysis import Contraction, contraction_of, walk
-from fusewire.kernel.form import Compute, Fold, Kernel, Loop, Lowered, Repeat
+from fusewire.kernel.form import Buffer, Compute, Fold, Kernel, Loop
 from fusewire.kernel.index import Axis
+from fusewire.kernel.printed import PrintedKernel
 
 HEAD = '"""Kernels of Fusewire."""\n\nimport triton\nimport triton.language as tl\n'
 # tl.dot wants 16 of each at least; with fewer than half of that, most of a tile would be empty.
@@ -26,8 +35,8 @@ _POINT, _COLUMN = frozenset({0}), frozenset({1})
 
 
 @dataclass(frozen=True)
-class Tiles:
-    """How kernels are cut: points of a map, elements of a tile of rows, tiles of a product.
+class Configuration:
+    """Settings of kernels: points of a map, elements of a tile of rows, tiles of a product.
 
     ``warps`` work on a program, whose loops are in so many ``stages`` at once, 0 for Triton's own.
     """
@@ -42,59 +51,48 @@ class Tiles:
 
 
 @dataclass(frozen=True)
-class Printed:
-    """A kernel as code: its name in the module, parameters in order, and programs that run it."""
+class Function:
+    """A function of a module; those that differ in name alone are one.
 
-    name: str
+    ``text`` is all that follows its name. ``pointers`` are the types that its first parameters
+    point to; then come ``steps`` numbers.
+    """
+
+    name: str = field(compare=False)
     text: str
-    buffers: tuple[str, ...]
     pointers: tuple[str, ...]
-    steps: tuple[str, ...]
-    programs: int
+    steps: int
     warps: int
     stages: int
-    scratch: Mapping[str, int]
-
-    @property
-    def code(self) -> tuple[str, int, int]:
-        """All that its binary depends on: not what it is called."""
-        return self.text.partition("(")[2], self.warps, self.stages
 
 
-def print_kernel(kernel: Kernel, tiles: Tiles) -> Printed:
+def print_kernel(kernel: Kernel, configuration: Configuration) -> PrintedKernel[Function]:
     """Print one kernel; a kernel of no points has no programs."""
     lines = Lines()
-    found = dot_of(kernel)
-    if found is None:
-        points, programs = _pointwise(kernel, lines, tiles)
+    contraction = dot_of(kernel)
+    if contraction is None:
+        points, programs = _pointwise(kernel, lines, configuration)
     else:
-        points, programs = _product(kernel, found, lines, tiles)
-    # A local belongs to a point: all points have theirs side by side in memory of the device.
-    scratch = {b.name: points * math.prod(b.shape) for b in kernel.locals}
-    buffers = {b.name: b for b in (*kernel.reads, *kernel.writes, *kernel.locals)}
-    steps = tuple(axis.name for axis in kernel.steps)
-    head = f"def {kernel.name}({', '.join([*buffers, *steps])}):"
-    text = "\n".join(["@triton.jit", head, *lines.text])
+        points, programs = _product(kernel, contraction, lines, configuration)
+    buffers = {b.name: b for b in (*kernel.reads, *kernel.writes)}
+    for buffer in kernel.locals:
+        # A local belongs to a point: all points have theirs side by side in memory of the device.
+        name, shape = f"{kernel.name}.{buffer.name}", (points, *buffer.shape)
+        buffers[buffer.name] = Buffer(name, buffer.dtype, shape)
+    steps = [axis.name for axis in kernel.steps]
+    text = "\n".join([f"({', '.join([*buffers, *steps])}):", *lines.text])
     pointers = tuple(storage_of(b.dtype).pointer for b in buffers.values())
-    return Printed(
-        kernel.name,
-        text,
-        tuple(buffers),
-        pointers,
-        steps,
-        programs,
-        tiles.warps,
-        tiles.stages,
-        scratch,
-    )
+    warps, stages = configuration.warps, configuration.stages
+    function = Function(kernel.name, text, pointers, len(steps), warps, stages)
+    return PrintedKernel(function, tuple(buffers.values()), (programs,))
 
 
-def _pointwise(kernel: Kernel, lines: Lines, tiles: Tiles) -> tuple[int, int]:
+def _pointwise(kernel: Kernel, lines: Lines, configuration: Configuration) -> tuple[int, int]:
     """Print a kernel over blocks of points; give the numbers of points and programs."""
     count = math.prod(axis.extent for axis in kernel.axes)
     widest = widest_of(kernel)
     width = min(power_of_two(widest), 1024) if widest > 1 else 0
-    room = max(tiles.tile // width, 1) if width else tiles.block
+    room = max(configuration.tile // width, 1) if width else configuration.block
     block = min(power_of_two(max(count, 1)), room)
     spread = "[:, None]" if width else ""
     lines.put(f"point = tl.program_id(0) * {block} + tl.arange(0, {block}){spread}")
@@ -121,27 +119,36 @@ def _steps(kernel: Kernel, lines: Lines, zero: str) -> dict[Axis, Spot]:
 
 def dot_of(kernel: Kernel) -> Contraction | None:
     """Give the sum of products of a kernel, if ``tl.dot`` has its dtype and it is large enough."""
-    found = contraction_of(kernel)
-    if found is None or kernel.locals:
+    contraction = contraction_of(kernel)
+    if contraction is None or kernel.locals:
         return None
-    (of,) = found.fold.dtypes
-    product = found.fold.body[-1]
+    (of,) = contraction.fold.dtypes
+    product = contraction.fold.body[-1]
     assert isinstance(product, Compute)
     single = of.is_float and of.bits <= 32 and product.dtype.is_float
-    sizes = [math.prod(a.extent for a in axes) for axes in (found.rows, found.columns, found.depth)]
-    return found if single and min(sizes) >= _FEW else None
+    sizes = [
+        math.prod(a.extent for a in axes)
+        for axes in (contraction.rows, contraction.columns, contraction.depth)
+    ]
+    return contraction if single and min(sizes) >= _FEW else None
 
 
-def _product(kernel: Kernel, found: Contraction, lines: Lines, tiles: Tiles) -> tuple[int, int]:
+def _product(
+    kernel: Kernel, contraction: Contraction, lines: Lines, configuration: Configuration
+) -> tuple[int, int]:
     """Print a kernel over tiles of rows and columns; give the numbers of points and programs."""
     body = Body(kernel, lines)
     rows, columns, depth, batch = (
         math.prod(axis.extent for axis in axes)
-        for axes in (found.rows, found.columns, found.depth, found.batch)
+        for axes in (contraction.rows, contraction.columns, contraction.depth, contraction.batch)
     )
     high, wide, deep = (
         max(_SMALLEST, min(power_of_two(count), most))
-        for count, most in ((rows, tiles.rows), (columns, tiles.columns), (depth, tiles.depth))
+        for count, most in (
+            (rows, configuration.rows),
+            (columns, configuration.columns),
+            (depth, configuration.depth),
+        )
     )
     down, across = -(-rows // high), -(-columns // wide)
     lines.put("program = tl.program_id(0)")
@@ -153,30 +160,38 @@ def _product(kernel: Kernel, found: Contraction, lines: Lines, tiles: Tiles) -> 
     far = lines.say(f"column < {columns}") if columns % wide else None
     spots = {
         **_steps(kernel, lines, zero),
-        **spots_of(lines, found.batch, "batch", frozenset(), None),
-        **spots_of(lines, found.rows, "row", _POINT, near),
-        **spots_of(lines, found.columns, "column", _COLUMN, far),
+        **spots_of(lines, contraction.batch, "batch", frozenset(), None),
+        **spots_of(lines, contraction.rows, "row", _POINT, near),
+        **spots_of(lines, contraction.columns, "column", _COLUMN, far),
     }
     masks = tuple(mask for mask in (near, far) if mask is not None)
     scope = Scope(spots, (high, wide), masks, {}, _POINT | _COLUMN)
-    scope = body.scalars(found.before, scope)
+    scope = body.scalars(contraction.before, scope)
+    total = _dot(body, lines, contraction, scope, deep)
+    (name,), (of,) = contraction.fold.names, contraction.fold.dtypes
+    values = {**scope.values, name: Value(total, of, scope.dims)}
+    body.scalars(contraction.after, replace(scope, values=values))
+    return rows * columns * batch, batch * down * across
+
+
+def _dot(body: Body, lines: Lines, contraction: Contraction, scope: Scope, deep: int) -> str:
+    """Print the loop over the depth, so many steps at a time; give the name of the sums."""
+    high, wide = scope.shape
+    depth = math.prod(axis.extent for axis in contraction.depth)
     total = lines.say(f"tl.full([{high}, {wide}], 0.0, tl.float32)")
     start = lines.fresh()
     lines.enter(f"for {start} in range(0, {depth}, {deep}):")
-    left = _factor(body, lines, found, scope, start, (high, deep), 0)
-    right = _factor(body, lines, found, scope, start, (deep, wide), 1)
+    left = _factor(body, lines, contraction, scope, start, (high, deep), 0)
+    right = _factor(body, lines, contraction, scope, start, (deep, wide), 1)
     lines.put(f'{total} = tl.dot({left}, {right}, {total}, input_precision="ieee")')
     lines.leave()
-    (name,), (of,) = found.fold.names, found.fold.dtypes
-    values = {**scope.values, name: Value(total, of, scope.dims)}
-    body.scalars(found.after, replace(scope, values=values))
-    return rows * columns * batch, batch * down * across
+    return total
 
 
 def _factor(
     body: Body,
     lines: Lines,
-    found: Contraction,
+    contraction: Contraction,
     scope: Scope,
     start: str,
     shape: tuple[int, int],
@@ -184,34 +199,20 @@ def _factor(
 ) -> str:
     """Print a tile of a factor: rows by depth, or depth by columns."""
     deep, place = shape[1 - side], "[None, :]" if side == 0 else "[:, None]"
-    count = math.prod(axis.extent for axis in found.depth)
+    count = math.prod(axis.extent for axis in contraction.depth)
     run = lines.say(f"{start} + tl.arange(0, {deep}){place}")
     mask = lines.say(f"{run} < {count}") if count % deep else None
     along = _COLUMN if side == 0 else _POINT
-    spots = {**scope.spots, **spots_of(lines, found.depth, run, along, mask)}
+    spots = {**scope.spots, **spots_of(lines, contraction.depth, run, along, mask)}
     inner = replace(scope, spots=spots, shape=shape)
-    statements = (found.left, found.right)[side]
-    value = body.scalars(statements, inner).values[found.factors[side]].text
+    statements = (contraction.left, contraction.right)[side]
+    value = body.scalars(statements, inner).values[contraction.factors[side]].text
     # What is beyond the end was loaded as 0, but need not be so after a prologue.
     kept = value if mask is None else f"tl.where({mask}, {value}, 0.0)"
     return lines.say(f"tl.broadcast_to({kept}, {list(shape)})")
 
 
-def print_module(printed: Sequence[Printed]) -> str:
-    """Print all functions into one module."""
-    return "\n\n\n".join([HEAD.rstrip(), *(item.text for item in printed)]) + "\n"
-
-
-def order_of(region: Lowered) -> list[tuple[Kernel, dict[str, int]]]:
-    """List kernels as they run, with the numbers of the steps around them."""
-    found: list[tuple[Kernel, dict[str, int]]] = []
-    for step in region.steps:
-        if isinstance(step, Repeat):
-            found += [
-                (kernel, {step.step.name: number})
-                for number in range(step.step.extent)
-                for kernel in step.kernels
-            ]
-        else:
-            found.append((step, {}))
-    return found
+def print_module(functions: Sequence[Function]) -> str:
+    """Print functions into one module."""
+    texts = [f"@triton.jit\ndef {function.name}{function.text}" for function in functions]
+    return "\n\n\n".join([HEAD.rstrip(), *texts]) + "\n"

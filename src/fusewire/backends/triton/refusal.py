@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
 from fusewire.backends.triton.expressions import lacks
 from fusewire.backends.triton.storage import STORAGES
 from fusewire.dtypes import DType
-from fusewire.errors import RefusedError
-from fusewire.ir.graph import Graph, Node, Value
-from fusewire.ir.text import print_graph
+from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.analysis import walk
 from fusewire.kernel.form import Compute, Fold, Kernel, Loop, Store
-from fusewire.kernel.lower.region import lower
 from fusewire.kernel.lower.table import expansion_refusal
-from fusewire.kernel.lower.table import refusal as kernel_refusal
+from fusewire.kernel.lower.table import refusal as no_kernel
+from fusewire.kernel.refusal import PrintCheck, print_refusal
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 
@@ -33,7 +33,7 @@ def refusal(node: Node) -> str | None:
 
 def primitive_refusal(node: Node) -> str | None:
     """Answer None for a node that has a kernel here, else why it has none."""
-    reason = kernel_refusal(node)
+    reason = no_kernel(node)
     if reason is not None:
         return reason
     for value in (*node.operands, *node.outputs):
@@ -42,7 +42,7 @@ def primitive_refusal(node: Node) -> str | None:
     if get_op(node.op).is_(Trait.ELEMENTWISE):
         first = node.operands[0].tensor.dtype
         return _sentence(lacks(node.op, first))
-    return None if node.op in _FREE else _by_kernels(node)
+    return None if node.op in _FREE else print_refusal(node, _TritonCheck())
 
 
 def _sentence(reason: str | None) -> str | None:
@@ -64,36 +64,14 @@ def _type_refusal(node: Node, value: Value) -> str | None:
     return None
 
 
-def _by_kernels(node: Node) -> str | None:
-    """Look at what the kernels of a node compute; nodes that print alike are looked at once."""
-    inputs = [Value(x.type, f"x{n}") for n, x in enumerate(node.operands)]
-    given = dict(zip(node.operands, inputs, strict=True))
-    placed = [None if x is None else given[x] for x in node.inputs]
-    alone = Node(node.op, placed, node.attrs, [x.type for x in node.outputs])
-    graph = Graph(inputs, list(alone.outputs), [alone])
-    return _looked(print_graph(graph), _Key(graph))
+@final
+@dataclass(frozen=True)
+class _TritonCheck(PrintCheck):
+    """Looks up all that kernels compute in the table of expressions."""
 
-
-class _Key:
-    """A graph that is as good as any other for the cache: the text beside it tells them apart."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key)
-
-
-@lru_cache(4096)
-def _looked(text: str, key: _Key) -> str | None:
-    try:
-        kernels = lower(key.graph).kernels
-    except RefusedError as error:
-        return str(error)
-    return next(filter(None, map(_kernel_refusal, kernels)), None)
+    def refusal(self, node: Node, kernels: Sequence[Kernel]) -> str | None:
+        """Answer None if the table has all of it, else what is missing."""
+        return next(filter(None, map(_kernel_refusal, kernels)), None)
 
 
 def _kernel_refusal(kernel: Kernel) -> str | None:

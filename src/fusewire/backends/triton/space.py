@@ -1,23 +1,30 @@
-"""How kernels may be cut: options that cut all alike, and the space in which each is tuned."""
+"""How kernels may be configured: options for all of them, and the space in which each is tuned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, final
 
 from fusewire.backends.triton.info import INFO
-from fusewire.backends.triton.printer import Tiles, dot_of, print_kernel, widest_of
+from fusewire.backends.triton.printer import (
+    Configuration,
+    Function,
+    dot_of,
+    print_kernel,
+    widest_of,
+)
 from fusewire.contract.backend import Config, Fact
-from fusewire.contract.tuning import TUNED, Axes, Piece, Space, distinct, each_cut, pieces_of
+from fusewire.contract.tuning import TUNED
 from fusewire.errors import OptionsError
 from fusewire.kernel.form import Kernel
-from fusewire.kernel.parts import Part
+from fusewire.kernel.printed import PrintedKernel
+from fusewire.kernel.tuning import Choices, TuningSpace
 
-DEFAULTS: dict[str, Fact] = {**vars(Tiles()), TUNED: ()}
+DEFAULTS: dict[str, Fact] = {**vars(Configuration()), TUNED: ()}
 _MOST_STAGES = 5
 _WARPS: tuple[Fact, ...] = (8, 2)
 # What is tried, by what a program takes; what it has untuned comes before.
-SPACE: Space = {
+SPACE: Choices = {
     "product": {
         "rows": (64, 128, 16),
         "columns": (64, 128, 16),
@@ -30,31 +37,38 @@ SPACE: Space = {
 }
 
 
-def tiles_of(config: Config) -> Tiles:
-    """Say how kernels are cut; OptionsError for options that cannot be."""
-    options = config.checked(INFO.name, DEFAULTS)
-    del options[TUNED]
-    stages = options["stages"]
-    if type(stages) is not int or not 0 <= stages <= _MOST_STAGES:
-        raise OptionsError(f"stages={stages}: there are 1 to {_MOST_STAGES}, 0 for Triton's own.")
-    for name, value in options.items():
-        is_power = type(value) is int and value > 0 and not value & (value - 1)
-        if not is_power and name != "stages":
-            raise OptionsError(f"{name}={value}: tiles are powers of two, as 32 is.")
-    numbers: dict[str, Any] = options
-    return Tiles(**numbers)
+@final
+class TritonSpace(TuningSpace[Configuration, Function]):
+    """The tuning space of every GPU."""
 
+    @property
+    def choices(self) -> Choices:
+        """What is tried for each kind of kernel."""
+        return SPACE
 
-def tuned(config: Config) -> dict[str, Tiles]:
-    """Say how single kernels are cut, by their keys."""
-    return each_cut(config, config.checked(INFO.name, DEFAULTS)[TUNED], SPACE, tiles_of)
+    def options(self, config: Config) -> Mapping[str, Fact]:
+        """Complete options."""
+        return config.checked(INFO.name, DEFAULTS)
 
+    def configuration(self, config: Config) -> Configuration:
+        """Configure kernels; OptionsError for options that cannot be."""
+        options = {name: value for name, value in self.options(config).items() if name != TUNED}
+        stages = options["stages"]
+        if type(stages) is not int or not 0 <= stages <= _MOST_STAGES:
+            raise OptionsError(
+                f"stages={stages}: there are 1 to {_MOST_STAGES}, 0 for Triton's own."
+            )
+        for name, value in options.items():
+            is_power = type(value) is int and value > 0 and not value & (value - 1)
+            if not is_power and name != "stages":
+                raise OptionsError(f"{name}={value}: tiles are powers of two, as 32 is.")
+        numbers: dict[str, Any] = options
+        return Configuration(**numbers)
 
-def pieces(parts: Iterable[Part], tiles: Tiles, config: Config) -> Iterator[Piece]:
-    """Give the kernels for which there is something to choose."""
+    def kind(self, kernel: Kernel, configuration: Configuration) -> str:
+        """Tell what a program takes of a kernel."""
+        return "product" if dot_of(kernel) else "rows" if widest_of(kernel) > 1 else "points"
 
-    def axes_of(kernel: Kernel) -> Axes:
-        taken = "product" if dot_of(kernel) else "rows" if widest_of(kernel) > 1 else "points"
-        return distinct(SPACE[taken], tiles, lambda cut: print_kernel(kernel, cut).code)
-
-    return pieces_of(parts, config, axes_of)
+    def print(self, kernel: Kernel, configuration: Configuration) -> PrintedKernel[Function]:
+        """Print a kernel as a function of Triton."""
+        return print_kernel(kernel, configuration)

@@ -6,7 +6,6 @@ their own, and neither is the caller's. It speaks in frames, as ``fusewire.proce
 
 from __future__ import annotations
 
-import base64
 import importlib.abc
 import importlib.util
 import linecache
@@ -103,46 +102,44 @@ class Loaded:
         self.module = module
         self._program = program
         self._functions = [getattr(module, f.name) for f in program.functions]
-        self._fixed = {
-            name: _space(m.memory, m.size)
-            for name, m in program.memories.items()
-            if m.kind == "scratch"
-        }
-        for name, m in program.memories.items():
-            if m.kind == "constant":
-                raw = weights[m.digest] if m.digest else base64.b64decode(m.data)
-                self._fixed[name] = _held(np.frombuffer(raw, m.memory))
+        self._turns = program.turns()
+        slots = [_space(size) for size in program.schedule.scratch]
+        # What lies where, by number; inputs and outputs come with a run.
+        self._fixed: dict[int, Array] = {}
+        for number, m in enumerate(program.schedule.allocations):
+            if m.kind == "scratch":
+                self._fixed[number] = slots[m.place]
+            elif m.kind == "constant":
+                self._fixed[number] = _filled(m.constant(weights))
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Run all launches in order."""
-        held, given = dict(self._fixed), list(inputs)
+        memory = dict(self._fixed)
         outputs: dict[int, Array] = {}
-        for name, m in self._program.memories.items():
+        for number, m in enumerate(self._program.schedule.allocations):
             if m.kind == "input":
-                held[name] = _held(given[m.place].view(m.memory))
+                memory[number] = _filled(inputs[m.place])
             elif m.kind == "output":
-                held[name] = outputs[m.place] = _space(m.memory, m.size)
+                memory[number] = whole = _space(m.size)
+                outputs[m.place] = whole[: m.size]
         with np.errstate(all="ignore"):
-            for launch in self._program.launches:
-                function = self._program.functions[launch.function]
+            for launch, steps in self._turns:
+                function = self._program.functions[launch.kernel]
                 pointers = [
-                    Pointer(held[name], _TYPES[of])
-                    for name, of in zip(launch.memories, function.pointers, strict=True)
+                    Pointer(memory[number], _TYPES[of])
+                    for number, of in zip(launch.allocations, function.pointers, strict=True)
                 ]
-                self._functions[launch.function][launch.programs,](*pointers, *launch.steps)
-        sizes = [m for m in self._program.memories.values() if m.kind == "output"]
-        sizes.sort(key=lambda m: m.place)
-        return [outputs[m.place][: m.size].view(np.uint8) for m in sizes]
+                self._functions[launch.kernel][launch.grid](*pointers, *steps)
+        return [outputs[place] for place in sorted(outputs)]
 
 
-def _space(memory: str, size: int) -> Array:
+def _space(size: int) -> Array:
     # Nothing of no size has an address. Memory of a device holds anything: here, what shows.
-    count = max(size, 1) * np.dtype(memory).itemsize
-    return np.full(count, 0xFF, np.uint8).view(memory)
+    return np.full(max(size, 16), 0xFF, np.uint8)
 
 
-def _held(array: Array) -> Array:
-    return array if array.size else _space(array.dtype.name, 1)
+def _filled(array: Array) -> Array:
+    return array if array.size else _space(0)
 
 
 class Worker:

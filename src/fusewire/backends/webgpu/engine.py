@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from fusewire.backends.webgpu import space
 from fusewire.backends.webgpu.gaps import GAPS
 from fusewire.backends.webgpu.info import INFO
-from fusewire.backends.webgpu.printer import Target
-from fusewire.backends.webgpu.program import WEIGHT_BYTES, Mode, Program, Writer
-from fusewire.backends.webgpu.refusal import node_refusal, refusal
-from fusewire.backends.webgpu.space import CLOCK, DEFAULTS
+from fusewire.backends.webgpu.program import Mode, Program, size_of
+from fusewire.backends.webgpu.refusal import primitive_refusal, refusal
+from fusewire.backends.webgpu.space import CLOCK, DEFAULTS, WebGpuSpace
 from fusewire.contract.backend import (
     Artifact,
     Backend,
@@ -39,7 +37,7 @@ from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.lower.region import lower_fusion
-from fusewire.kernel.parts import parts_of
+from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
 from fusewire.ops.elementwise import add
 from fusewire.rewrite.specialize import infer_again
 
@@ -119,31 +117,36 @@ class WebGpuBackend(Backend, Tuner):
         """Offer what has an expression in the table."""
         return claim_by_table(graph, lambda node: refusal(node, device))
 
+    def lower(self, region: Graph, device: Device, config: Config) -> Program:
+        """Fuse a region and print its kernels."""
+        configured = WebGpuSpace(device).configured(config)
+        # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
+        weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
+        lowered = lower_fusion(_fused(region, device))
+        writer = ProgramWriter(lowered, configured.print, size_of, weights)
+        return Program(*writer.write(), _mode(config, device))
+
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the kernels, and have the device check them."""
         start = time.perf_counter()
-        target = self.target(config, device)
-        fusion = _fused(region, device)
-        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
-        # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
-        weights = {slot.digest for slot in slots if slot.digest is not None}
-        tuned = space.tuned(config, device)
-        program = Writer(lower_fusion(fusion), target, weights, tuned).write()
-        program.mode = _mode(config, device)
-        _check_memory(config, device, program.bytes)
+        program = self.lower(region, device, config)
+        schedule = program.schedule
+        _check_memory(config, device, schedule.bytes)
         context = self.context(device)
         for source in program.kernels:
             context.pipeline(source)
         payload = program.to_bytes()
+        configured = WebGpuSpace(device).configured(config)
         launch: dict[str, Fact] = {
-            "workgroup": target.workgroup,
-            "tuned": len(tuned),
+            "workgroup": configured.untuned.workgroup,
+            "tuned": len(configured.tuned),
             "kernels": len(program.kernels),
-            "dispatches": len(program.dispatches),
+            "dispatches": len(schedule.launches),
         }
         metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
+        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
         # WGSL is compiled again by the driver wherever it is loaded.
-        return Artifact("rebuild", payload, slots, sum(program.scratch), launch, metrics)
+        return Artifact("rebuild", payload, slots, sum(schedule.scratch), launch, metrics)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Make pipelines, and put weights and parameters on the device."""
@@ -166,16 +169,13 @@ class WebGpuBackend(Backend, Tuner):
             self._contexts.clear()
             self._found = None
 
-    def target(self, config: Config, device: Device) -> Target:
-        """Say what kernels are printed for; OptionsError for options that cannot be."""
-        return space.target_of(config, device)
-
     def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
-        """List kernels that may be cut into other tiles, rows or workgroups."""
-        fusion = _fused(region, device)
-        target = self.target(config, device)
-        parts = parts_of(fusion, lambda part: _fused(part, device))
-        return list(space.pieces(parts, target, config))
+        """List kernels that may have other tiles, rows or workgroups."""
+
+        def fused(graph: Graph) -> Fusion:
+            return _fused(graph, device)
+
+        return list(WebGpuSpace(device).pieces(fused(region), fused, config))
 
     def clock(self, device: Device) -> Mapping[str, Fact]:
         """Timestamps, where the adapter has them."""
@@ -204,7 +204,7 @@ class WebGpuBackend(Backend, Tuner):
 
 def _fused(region: Graph, device: Device) -> Fusion:
     # Bodies of scans name sizes of their own: they are told those of the region.
-    return fuse(infer_again(region), lambda node: node_refusal(node, device))
+    return fuse(infer_again(region), lambda node: primitive_refusal(node, device))
 
 
 def _mode(config: Config, device: Device) -> Mode:

@@ -1,23 +1,252 @@
-"""A program that runs on a device, and goes on with another one when that is lost."""
+"""A program on a device: bound to it once, submitted run by run, timed where that is asked for.
+
+What does not change from run to run is made once, and dies with its device; the executable then
+goes on with another device.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import wgpu
 
-from fusewire.backends.webgpu.binding import Binding
-from fusewire.backends.webgpu.context import Context, is_loss
-from fusewire.backends.webgpu.memory import WebGpuBuffer
+from fusewire.backends.webgpu.context import Context, WebGpuBuffer, is_loss, whole_words
 from fusewire.backends.webgpu.program import Program
 from fusewire.contract.backend import Event, Executable, Held, Slot
 from fusewire.contract.tuning import Clocked
 from fusewire.errors import EngineRaised, ShapeMismatchError
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
+from fusewire.kernel.program import Allocation, Launch
+
+_WORDS = 2
+# A pipeline, what it is bound to, and its grid.
+_Step = tuple[Any, Any, tuple[int, ...]]
+
+
+def _record_one(section: Any, pipeline: Any, group: Any, grid: tuple[int, ...]) -> None:
+    """Add one dispatch to a pass."""
+    section.set_pipeline(pipeline)
+    section.set_bind_group(0, group)
+    section.dispatch_workgroups(*grid)
+
+
+@final
+class Clock:
+    """Timestamps around every dispatch of a run: each has a pass of its own.
+
+    Threads may run at once, so each has its own memory for what was found.
+    """
+
+    def __init__(self, context: Context, count: int) -> None:
+        self._context = context
+        self._count = count
+        self._queries = context.gpu.create_query_set(type="timestamp", count=_WORDS * count)
+        self._size = 8 * _WORDS * count
+        self._found = threading.local()
+
+    def record(self, encoder: Any, steps: Sequence[_Step]) -> None:
+        """Add dispatches, each between two timestamps."""
+        for place, step in enumerate(steps):
+            writes = {
+                "query_set": self._queries,
+                "beginning_of_pass_write_index": _WORDS * place,
+                "end_of_pass_write_index": _WORDS * place + 1,
+            }
+            section = encoder.begin_compute_pass(timestamp_writes=writes)
+            _record_one(section, *step)
+            section.end()
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        if not hasattr(self._found, "here"):
+            self._found.here = self._context.gpu.create_buffer(size=self._size, usage=usage)
+        encoder.resolve_query_set(self._queries, 0, _WORDS * self._count, self._found.here, 0)
+
+    def seconds(self) -> list[float]:
+        """Read what the last run of this thread took, dispatch by dispatch."""
+        if not hasattr(self._found, "here"):
+            return []
+        held = self._context.queue.read_buffer(self._found.here, 0, self._size)
+        return spans(np.frombuffer(held, np.uint64))
+
+
+def spans(ticks: Array) -> list[float]:
+    """Give the seconds between timestamps, which are nanoseconds in pairs.
+
+    Some drivers wrap, or write them out of order: NaN where the end comes before the beginning.
+    """
+    pairs = ticks.reshape(-1, _WORDS).tolist()
+    return [(end - begin) * 1e-9 if end >= begin else math.nan for begin, end in pairs]
+
+
+# Sets of edge buffers whose bindings are kept: buffers are used again, so few sets come back often.
+_KEPT = 8
+
+
+@final
+class Binding:
+    """Pipelines, memory and bindings of a program on a device."""
+
+    def __init__(self, context: Context, program: Program, weights: Mapping[str, Array]) -> None:
+        self.context = context
+        self._program = program
+        self._allocations = program.schedule.allocations
+        self._pipelines = [context.pipeline(source) for source in program.kernels]
+        self._layouts = [made.get_bind_group_layout(0) for made in self._pipelines]
+        self._scratch = [
+            context.pool.take(size) if size else None for size in program.schedule.scratch
+        ]
+        # What lies where, but for inputs and outputs.
+        self._fixed = [self._place(memory, weights) for memory in self._allocations]
+        self._turns = program.schedule.turns()
+        self._params, self._offsets = self._write_params()
+        self._groups = self._fixed_groups()
+        self._kept: OrderedDict[tuple[int, ...], tuple[list[Any], list[Any]]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._alone = threading.Lock()
+        timed = program.mode in ("timed", "clocked") and bool(self._turns)
+        self.clock = Clock(context, len(self._turns)) if timed else None
+
+    def submit(self, inputs: Sequence[WebGpuBuffer], outputs: Sequence[WebGpuBuffer]) -> None:
+        """Hand a run to the queue."""
+        groups = self._bound(self._places(inputs, outputs))
+        if self._program.mode == "debug":
+            # Scratch memory is shared, and between kernels another run would come in.
+            with self._alone:
+                self._one_by_one(groups)
+            groups = []
+        encoder = self.context.gpu.create_command_encoder()
+        self._record(encoder, groups)
+        self.context.queue.submit([encoder.finish()])
+
+    def close(self) -> None:
+        """Give memory back."""
+        # A scratch buffer is in several places, and each buffer is given back once.
+        for buffer in {id(held): held for held in self._fixed if held is not None}.values():
+            self.context.pool.give(buffer)
+        self._fixed = []
+        self._scratch = []
+        self._kept.clear()
+
+    def _place(self, memory: Allocation, weights: Mapping[str, Array]) -> Any:
+        if memory.size == 0 or memory.kind in ("input", "output"):
+            return None
+        if memory.kind == "scratch":
+            return self._scratch[memory.place]
+        buffer = self.context.pool.take(memory.size)
+        self.context.queue.write_buffer(buffer, 0, whole_words(memory.constant(weights)))
+        return buffer
+
+    def _write_params(self) -> tuple[Any, list[int]]:
+        """Put the parameters of all dispatches into one buffer."""
+        step = max(self.context.alignment // 4, 4)
+        words: list[int] = []
+        offsets = []
+        for launch, turn in self._turns:
+            offsets.append(len(words) * 4)
+            words += launch.params[:2]
+            words += [turn, *launch.params[3:]]
+            words += [0] * (-len(words) % step)
+        usage = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+        buffer = self.context.gpu.create_buffer(size=max(len(words) * 4, 16), usage=usage)
+        if words:
+            self.context.queue.write_buffer(buffer, 0, np.array(words, np.uint32))
+        return buffer, offsets
+
+    def _fixed_groups(self) -> list[Any]:
+        """Bind the dispatches that touch neither inputs nor outputs; None for the others."""
+        kinds = [memory.kind for memory in self._allocations]
+        return [
+            None
+            if any(kinds[place] in ("input", "output") for place in launch.allocations)
+            else self._bind(number, launch, self._fixed)
+            for number, (launch, _) in enumerate(self._turns)
+        ]
+
+    def _bind(self, number: int, launch: Launch, places: Sequence[Any]) -> Any:
+        entries = [
+            {
+                "binding": at,
+                "resource": {
+                    "buffer": places[place],
+                    "offset": 0,
+                    "size": self._allocations[place].size,
+                },
+            }
+            for at, place in enumerate(launch.allocations)
+        ]
+        params = {
+            "buffer": self._params,
+            "offset": self._offsets[number],
+            "size": len(launch.params) * 4,
+        }
+        entries.append({"binding": len(entries), "resource": params})
+        layout = self._layouts[launch.kernel]
+        return self.context.gpu.create_bind_group(layout=layout, entries=entries)
+
+    def _places(self, given: Sequence[WebGpuBuffer], made: Sequence[WebGpuBuffer]) -> list[Any]:
+        places = list(self._fixed)
+        for at, memory in enumerate(self._allocations):
+            if memory.kind == "input":
+                places[at] = given[memory.place].gpu
+            elif memory.kind == "output":
+                places[at] = made[memory.place].gpu
+        return places
+
+    def _bound(self, places: list[Any]) -> list[Any]:
+        """Bind the dispatches to these buffers, or find them bound."""
+        key = tuple(map(id, places))
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key][1]
+        groups = [
+            fixed or self._bind(number, launch, places)
+            for number, (fixed, (launch, _)) in enumerate(
+                zip(self._groups, self._turns, strict=True)
+            )
+        ]
+        with self._lock:
+            # The buffers are kept with them, so that no other can have the same identity.
+            self._kept[key] = (places, groups)
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return groups
+
+    def _record(self, encoder: Any, groups: Sequence[Any]) -> None:
+        if not groups:
+            return
+        if self.clock is not None:
+            self.clock.record(encoder, self._steps(groups))
+            return
+        section = encoder.begin_compute_pass()
+        for step in self._steps(groups):
+            _record_one(section, *step)
+        section.end()
+
+    def _steps(self, groups: Sequence[Any]) -> list[_Step]:
+        turns = zip(self._turns, groups, strict=True)
+        return [
+            (self._pipelines[launch.kernel], group, launch.grid) for (launch, _), group in turns
+        ]
+
+    def _one_by_one(self, groups: Sequence[Any]) -> None:
+        """Run each kernel alone, so that an error names the one that made it."""
+        for number, step in enumerate(self._steps(groups)):
+            encoder = self.context.gpu.create_command_encoder()
+            section = encoder.begin_compute_pass()
+            _record_one(section, *step)
+            section.end()
+            try:
+                self.context.queue.submit([encoder.finish()])
+                self.context.wait()
+            except wgpu.GPUError as error:
+                source = self._program.kernels[self._turns[number][0].kernel]
+                raise EngineRaised(f"Kernel {number} failed: {error}\n{source}") from error
 
 
 @final

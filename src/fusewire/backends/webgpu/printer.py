@@ -12,13 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewire.backends.webgpu import folds, memories, shared, tiles
-from fusewire.backends.webgpu.library import needed
-from fusewire.backends.webgpu.page import Page
-from fusewire.backends.webgpu.scalars import HEAD
+from fusewire.backends.webgpu import tiles
+from fusewire.backends.webgpu.functions import needed
+from fusewire.backends.webgpu.statements import HEAD, Page
 from fusewire.kernel.analysis import contraction_of, shape_of, walk
-from fusewire.kernel.form import Buffer, Fold, Kernel, Loop, Statement, Store
-from fusewire.kernel.index import Index, flatten
+from fusewire.kernel.form import Fold, Kernel, Loop, Statement, Store
+from fusewire.kernel.index import flatten
+from fusewire.kernel.printed import PrintedKernel, row_major
 
 # Rows shorter than this are cheaper for one invocation than for many that have to meet.
 _SHORT_ROW = 32
@@ -27,11 +27,16 @@ _FEW_POINTS = 64
 
 
 @dataclass(frozen=True)
-class Target:
-    """The device and settings that kernels are printed for."""
+class Configuration:
+    """The device and settings that kernels are printed for.
+
+    ``rows`` is how many invocations share a row, ``tile`` the sums of products that one invocation
+    makes, ``points`` how many points it computes one after another, and ``depth`` how much of the
+    factors a workgroup brings into its memory at a time, 0 where each invocation loads its own.
+    """
 
     features: frozenset[str]
-    widest: int
+    max_workgroups: int
     workgroup: int
     rows: int
     tile: tuple[int, int]
@@ -39,34 +44,26 @@ class Target:
     depth: int = 0
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A kernel as text, and one launch of it on memories in the order of its bindings."""
-
-    source: str
-    buffers: tuple[Buffer, ...]
-    params: tuple[int, ...]
-    groups: tuple[int, int]
-
-
-def print_kernel(kernel: Kernel, target: Target) -> Printed:
+def print_kernel(kernel: Kernel, configuration: Configuration) -> PrintedKernel[str]:
     """Print a kernel; RefusedError where the device lacks what it computes."""
     shape = shape_of(kernel)
-    page = Page(kernel, target.features, given=shape == "map")
-    if shape in ("map", "serial") or not is_shared(kernel, target.rows):
-        contraction = contraction_of(kernel)
-        if contraction is not None:
-            width = target.workgroup
-            groups = shared.add(page, contraction, target.tile, width, target.depth)
-            if groups is not None:
-                return _module(page, target, groups * width, width, "group")
-            count = tiles.add(page, contraction, target.tile)
-            return _module(page, target, count, target.workgroup, "point")
-        count = _points(page, target.points)
-        return _module(page, target, count, target.workgroup, "point")
-    count = math.prod(axis.extent for axis in kernel.axes)
-    _rows(page, target.rows)
-    return _module(page, target, count * target.rows, target.rows, "group")
+    page = Page(kernel, configuration.features, in_params=shape == "map")
+    width = configuration.workgroup
+    if shape not in ("map", "serial") and is_shared(kernel, configuration.rows):
+        rows = configuration.rows
+        count = math.prod(axis.extent for axis in kernel.axes)
+        _rows(page, rows)
+        return _module(page, configuration, count * rows, rows, "group")
+    contraction = contraction_of(kernel)
+    if contraction is None:
+        count = _points(page, configuration.points)
+        return _module(page, configuration, count, width, "point")
+    tile, depth = configuration.tile, configuration.depth
+    groups = tiles.add_by_workgroup(page, contraction, tile, width, depth)
+    if groups is not None:
+        return _module(page, configuration, groups * width, width, "group")
+    count = tiles.add_by_invocation(page, contraction, tile)
+    return _module(page, configuration, count, width, "point")
 
 
 def is_shared(kernel: Kernel, rows: int) -> bool:
@@ -92,7 +89,7 @@ def _points(page: Page, each: int) -> int:
     lanes = _lanes(page)
     if lanes == 1 and each > 1:
         # Those of an invocation lie apart, so that neighbours read neighbouring elements.
-        end = f"u32({page.numbers.number(count)})"
+        end = f"u32({page.indices.number(count)})"
         head = f"for (var point = at; at < params[0].x && point < {end}; point += params[0].x)"
         with page.block(head):
             page.unravel("point", kernel.axes)
@@ -122,9 +119,7 @@ def _lanes(page: Page) -> int:
     kernel = page.kernel
     small = {b.name: page.of(b).lanes for b in kernel.writes if page.of(b).lanes > 1}
     stores = [s for s in walk(kernel.body) if isinstance(s, Store) and s.buffer in small]
-    point = Index()
-    for axis in kernel.axes:
-        point = point * axis.extent + Index(((axis, 1),))
+    point = row_major(kernel.axes)
     whole = all(
         s in kernel.body
         and not s.guard
@@ -167,17 +162,17 @@ def _spread(page: Page, nest: Fold | Loop, width: int, names: Sequence[str] = ()
     if any(axis.extent == 0 for axis in axes):
         return
     flat = page.fresh("k")
-    count = page.numbers.number(math.prod(axis.extent for axis in axes))
+    count = page.indices.number(math.prod(axis.extent for axis in axes))
     with page.block(f"for (var {flat} = i32(lane); {flat} < {count}; {flat} += {width})"):
         page.unravel(flat, axes)
         page.body(nest.body)
         if isinstance(nest, Fold):
-            folds.gather(page, nest, names, folds.values(page, nest))
+            page.gather(nest, names, page.fold_values(nest))
 
 
 def _shared_fold(page: Page, fold: Fold, width: int) -> None:
     """Each invocation folds a part; then halves of the workgroup meet until one is left."""
-    names = folds.start(page, fold)
+    names = page.start_fold(fold)
     _spread(page, fold, width, names)
     types = [page.register(of) for of in fold.dtypes] + ["i32"]
     meeting = [page.shared(of, width, place) for place, of in enumerate(types[: len(names)])]
@@ -190,7 +185,7 @@ def _shared_fold(page: Page, fold: Fold, width: int) -> None:
             others = [page.fresh() for _ in names]
             for other, memory in zip(others, meeting, strict=True):
                 page.line(f"let {other} = {memory}[lane + {half}u];")
-            folds.gather(page, fold, names, others)
+            page.gather(fold, names, others)
             for name, memory in zip(names, meeting, strict=True):
                 page.line(f"{memory}[lane] = {name};")
         page.line("workgroupBarrier();")
@@ -198,10 +193,12 @@ def _shared_fold(page: Page, fold: Fold, width: int) -> None:
     for name, memory in zip(names, meeting, strict=True):
         page.line(f"{name} = {memory}[0];")
     page.line("workgroupBarrier();")
-    folds.finish(page, fold, names)
+    page.finish_fold(fold, names)
 
 
-def _module(page: Page, target: Target, invocations: int, width: int, by: str) -> Printed:
+def _module(
+    page: Page, configuration: Configuration, invocations: int, width: int, by: str
+) -> PrintedKernel[str]:
     main = [
         f"@compute @workgroup_size({width})",
         "fn main(@builtin(workgroup_id) id: vec3<u32>,",
@@ -213,19 +210,19 @@ def _module(page: Page, target: Target, invocations: int, width: int, by: str) -
         "}",
     ]
     text = "\n".join(main)
-    words = (HEAD + len(page.numbers.words) + 3) // 4 * 4
+    words = (HEAD + len(page.indices.words) + 3) // 4 * 4
     count = invocations if by == "point" else invocations // width
     if page.packed:
         count = math.prod(axis.extent for axis in page.kernel.axes)
-    head = [count, 0, 0, 0, *page.numbers.words]
-    source = "\n".join([*memories.declared(page), *needed(text), text, ""])
+    head = [count, 0, 0, 0, *page.indices.words]
+    source = "\n".join([*page.declared(), *needed(text), text, ""])
     params = (*head, *([0] * (words - len(head))))
-    used = tuple(memories.used(page))
-    return Printed(source, used, params, grid(invocations, width, target.widest))
+    grid = grid_of(invocations, width, configuration.max_workgroups)
+    return PrintedKernel(source, tuple(page.used()), grid, params)
 
 
-def grid(invocations: int, workgroup: int, widest: int) -> tuple[int, int]:
-    """Spread workgroups over two dimensions: one holds ``widest`` at most."""
+def grid_of(invocations: int, workgroup: int, most: int) -> tuple[int, int]:
+    """Spread workgroups over two dimensions, each of which holds ``most`` at most."""
     count = -(-invocations // workgroup)
-    rows = -(-count // widest)
+    rows = -(-count // most)
     return -(-count // rows), rows

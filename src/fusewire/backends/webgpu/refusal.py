@@ -1,26 +1,24 @@
-"""What WebGPU will not run, and why, in sentences.
-
-A node is taken if its kernels can be printed: that is tried, once for each kind of node.
-"""
+"""What WebGPU will not run, and why, in sentences."""
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
 
-from fusewire.backends.webgpu.printer import Target, print_kernel
-from fusewire.backends.webgpu.scalars import compute, computes, lacking
-from fusewire.backends.webgpu.storage import byte_size
+from fusewire.backends.webgpu.expressions import compute
+from fusewire.backends.webgpu.printer import Configuration, print_kernel
+from fusewire.backends.webgpu.storage import byte_size, computes, lacking
 from fusewire.contract.backend import Device
-from fusewire.errors import FusewireError, RefusedError
+from fusewire.errors import RefusedError
 from fusewire.fusion.kinds import kind_of
-from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
-from fusewire.kernel.form import Compute
-from fusewire.kernel.lower.region import lower
+from fusewire.kernel.form import Compute, Kernel
 from fusewire.kernel.lower.table import expansion_refusal, refused_op
 from fusewire.kernel.lower.table import refusal as no_kernel
+from fusewire.kernel.refusal import PrintCheck, print_refusal
 from fusewire.ops.declare import Kind, Trait
 from fusewire.ops.table import get_op
 
@@ -40,59 +38,44 @@ def refusal(node: Node, device: Device) -> str | None:
     """Answer None for a node that has kernels here, or whose expansion has; else why not."""
     if not all(_is_sized(v) for v in (*node.operands, *node.outputs)):
         return _unsized(node, device)
-    return expansion_refusal(node, lambda part: node_refusal(part, device))
+    return expansion_refusal(node, lambda part: primitive_refusal(part, device))
 
 
-def node_refusal(node: Node, device: Device) -> str | None:
+def primitive_refusal(node: Node, device: Device) -> str | None:
     """Answer None for a node that has kernels here, else why not."""
     reason = no_kernel(node) or _size_refusal(node, device)
     if reason is not None:
         return reason
     most = device.facts["max_bindings"]
     assert isinstance(most, int)
-    return _tried(_Kind(node), features_of(device), most)
+    return print_refusal(node, _WgslCheck(features_of(device), most))
 
 
 def _is_sized(value: Value) -> bool:
     return not isinstance(value.type, TensorType) or value.type.is_static
 
 
-class _Kind:
-    """A node by what its kernels depend on."""
+@final
+@dataclass(frozen=True)
+class _WgslCheck(PrintCheck):
+    """Prints kernels for a device with these features and so many bindings at most."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        types = tuple(str(v.type) for v in (*node.operands, *node.outputs))
-        given = tuple(v is None for v in node.inputs)
-        attrs = tuple((key, _hashed(value)) for key, value in sorted(node.attrs.items()))
-        self._key = (node.op, types, given, attrs)
+    features: frozenset[str]
+    most: int
 
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Kind) and self._key == other._key
-
-
-def _hashed(value: Any) -> Any:
-    # A graph in an attribute is one of its own kind.
-    return id(value) if isinstance(value, Graph) else repr(value)
-
-
-@lru_cache(4096)
-def _tried(kind: _Kind, features: frozenset[str], most: int) -> str | None:
-    node = kind.node
-    target = Target(features, 65535, 64, 8, (1, 1))
-    try:
-        _check_dtypes(node, features)
-        for kernel in lower(Graph(node.operands, node.outputs, [node])).kernels:
+    def refusal(self, node: Node, kernels: Sequence[Kernel]) -> str | None:
+        """Print the kernels; what is raised is why not."""
+        _check_dtypes(node, self.features)
+        configuration = Configuration(self.features, 65535, 64, 8, (1, 1))
+        for kernel in kernels:
             count = len({*kernel.reads, *kernel.writes})
-            if count > most:
-                return f"A kernel of {node.op} binds {count} buffers, and {most} is the most here."
-            print_kernel(kernel, target)
-    except FusewireError as error:
-        return str(error)
-    return None
+            if count > self.most:
+                return (
+                    f"A kernel of {node.op} binds {count} buffers, and {self.most} is the most "
+                    f"here."
+                )
+            print_kernel(kernel, configuration)
+        return None
 
 
 def _check_dtypes(node: Node, features: frozenset[str]) -> None:

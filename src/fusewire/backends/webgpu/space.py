@@ -1,26 +1,25 @@
-"""How kernels may be cut: options that cut all alike, and the space in which each is tuned."""
+"""How kernels may be configured: options for all of them, and the space in which each is tuned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
+from typing import final
 
 from fusewire.backends.webgpu.info import INFO
-from fusewire.backends.webgpu.printer import Target, is_shared, print_kernel
+from fusewire.backends.webgpu.printer import Configuration, is_shared, print_kernel
 from fusewire.backends.webgpu.refusal import features_of
 from fusewire.contract.backend import Config, Device, Fact
-from fusewire.contract.tuning import TUNED, Axes, Piece, Space, distinct, each_cut, pieces_of
+from fusewire.contract.tuning import TUNED
 from fusewire.errors import OptionsError
 from fusewire.kernel.analysis import contraction_of, shape_of
 from fusewire.kernel.form import Kernel
-from fusewire.kernel.parts import Part
+from fusewire.kernel.printed import PrintedKernel
+from fusewire.kernel.tuning import Choices, TuningSpace
 
 # timestamps: False, True, or this, with which nothing else counts as the time of a run.
 CLOCK = "clock"
-# rows: invocations that share a row, 0 for what suits the device; tile: sums that one invocation
-# makes of products, rows by columns; depth: how much of the factors a workgroup brings into its
-# memory at a time, 0 where each invocation loads its own; points: how many of them an invocation
-# computes one after another; memory: bytes on the device, 0 for all that it has; tuned: what cuts
-# single kernels.
+# Those of a configuration; memory: bytes on the device, 0 for all that it has; tuned: what
+# configures single kernels. 0 rows are what suits the device.
 DEFAULTS: dict[str, Fact] = {
     "workgroup": 256, "rows": 0, "tile": (4, 4), "depth": 0, "points": 1, "memory": 0,
     "timestamps": False, "debug": False, TUNED: (),
@@ -33,7 +32,7 @@ ROWS, SOFTWARE_ROWS = 64, 8
 
 # What is timed at level 3, by how a kernel is spread; few of each, since each is compiled.
 _WORKGROUPS: tuple[Fact, ...] = (32, 64, 128, 8)
-SPACE: Space = {
+SPACE: Choices = {
     "tiles": {
         "tile": ((8, 8), (8, 4), (4, 8), (2, 8), (8, 2), (1, 8)),
         "workgroup": _WORKGROUPS,
@@ -44,61 +43,72 @@ SPACE: Space = {
 }
 
 
-def target_of(config: Config, device: Device) -> Target:
-    """Say what kernels are printed for; OptionsError for options that cannot be."""
-    chosen = config.checked(INFO.name, DEFAULTS)
-    widest, most = _fact(device, "max_workgroups"), _fact(device, "max_invocations")
-    sizes = {}
-    for name in ("workgroup", "rows"):
-        size = chosen[name]
-        least = 1 if name == "workgroup" else 0
-        if not isinstance(size, int) or not least <= size <= most:
-            raise OptionsError(f"{name}={size}: {device.name} runs 1 to {most} invocations.")
-        sizes[name] = size
-    rows = sizes["rows"] or (SOFTWARE_ROWS if device.is_software else ROWS)
-    if rows & (rows - 1):
-        raise OptionsError(f"rows={rows}: invocations meet by halves, so it is a power of two.")
-    for name, known in (("points", POINTS), ("depth", DEPTHS)):
-        size = chosen[name]
-        if type(size) is not int or size not in known:
-            raise OptionsError(f"{name}={size}: it is one of {', '.join(map(str, known))}.")
-        sizes[name] = size
-    match chosen["tile"]:
+@final
+class WebGpuSpace(TuningSpace[Configuration, str]):
+    """The tuning space of a device."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+
+    @property
+    def choices(self) -> Choices:
+        """What is tried for each kind of kernel."""
+        return SPACE
+
+    def options(self, config: Config) -> Mapping[str, Fact]:
+        """Complete options."""
+        return config.checked(INFO.name, DEFAULTS)
+
+    def configuration(self, config: Config) -> Configuration:
+        """Configure kernels for the device; OptionsError for options that cannot be."""
+        device, chosen = self._device, self.options(config)
+        rows = _invocations(device, "rows", chosen["rows"], 0)
+        rows = rows or (SOFTWARE_ROWS if device.is_software else ROWS)
+        workgroup = _invocations(device, "workgroup", chosen["workgroup"], 1)
+        if rows & (rows - 1):
+            raise OptionsError(f"rows={rows}: invocations meet by halves, so it is a power of two.")
+        return Configuration(
+            features_of(device),
+            _fact(device, "max_workgroups"),
+            workgroup,
+            rows,
+            _tile(chosen["tile"]),
+            _one_of(POINTS, "points", chosen["points"]),
+            _one_of(DEPTHS, "depth", chosen["depth"]),
+        )
+
+    def kind(self, kernel: Kernel, configuration: Configuration) -> str:
+        """Tell how the points of a kernel are spread over invocations."""
+        if shape_of(kernel) not in ("map", "serial") and is_shared(kernel, configuration.rows):
+            return "rows"
+        return "points" if contraction_of(kernel) is None else "tiles"
+
+    def print(self, kernel: Kernel, configuration: Configuration) -> PrintedKernel[str]:
+        """Print a kernel as WGSL."""
+        return print_kernel(kernel, configuration)
+
+
+def _invocations(device: Device, name: str, size: Fact, least: int) -> int:
+    most = _fact(device, "max_invocations")
+    if not isinstance(size, int) or not least <= size <= most:
+        raise OptionsError(f"{name}={size}: {device.name} runs 1 to {most} invocations.")
+    return size
+
+
+def _one_of(known: tuple[int, ...], name: str, size: Fact) -> int:
+    if type(size) is not int or size not in known:
+        raise OptionsError(f"{name}={size}: it is one of {', '.join(map(str, known))}.")
+    return size
+
+
+def _tile(sizes: Fact) -> tuple[int, int]:
+    match sizes:
         case (int(high), int(wide)) if high in TILES and wide in TILES:
-            tile = high, wide
-        case other:
-            raise OptionsError(f"tile={other}: it is two of {', '.join(map(str, TILES))}.")
-    return Target(
-        features_of(device), widest, sizes["workgroup"], rows, tile, sizes["points"], sizes["depth"]
-    )
-
-
-def tuned(config: Config, device: Device) -> dict[str, Target]:
-    """Say what single kernels are printed for, by their keys."""
-    told = config.checked(INFO.name, DEFAULTS)[TUNED]
-    return each_cut(config, told, SPACE, lambda cut: target_of(cut, device))
-
-
-def pieces(parts: Iterable[Part], target: Target, config: Config) -> Iterator[Piece]:
-    """Give the kernels for which there is something to choose."""
-
-    def axes_of(kernel: Kernel) -> Axes:
-        def printed(cut: Target) -> tuple[object, ...]:
-            found = print_kernel(kernel, cut)
-            return found.source, found.params, found.groups
-
-        return distinct(SPACE[_spread(kernel, target)], target, printed)
-
-    return pieces_of(parts, config, axes_of)
-
-
-def _spread(kernel: Kernel, target: Target) -> str:
-    if shape_of(kernel) not in ("map", "serial") and is_shared(kernel, target.rows):
-        return "rows"
-    return "points" if contraction_of(kernel) is None else "tiles"
+            return high, wide
+    raise OptionsError(f"tile={sizes}: it is two of {', '.join(map(str, TILES))}.")
 
 
 def _fact(device: Device, name: str) -> int:
-    found = device.facts[name]
-    assert isinstance(found, int)
-    return found
+    value = device.facts[name]
+    assert isinstance(value, int)
+    return value

@@ -1,4 +1,9 @@
-"""What a body is written in and over: scopes of statements, places of values, guards."""
+"""Write the body of one kernel, each statement as far out as what it depends on allows.
+
+Elements are asked for: ``element(value, index)`` emits what computes that element and gives its
+name. What does not depend on a loop is emitted before it, and what was computed is not computed
+again, so a sum over a row that every element of the row needs is one stage before the loop.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from fusewire import ops
 from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Graph
 from fusewire.kernel.lower.region import lower_fusion
-from fusewire.kernel.parts import Part, key_of, parts_of
+from fusewire.kernel.tuning import DistinctKernel, distinct_kernels, key_of
 
 
 def traced(f: Any, *shapes: tuple[int, ...]) -> Graph:
@@ -20,8 +20,8 @@ def fused(graph: Graph) -> Fusion:
     return fuse(graph, lambda node: "It is given in parts." if node.op == "softmax" else None)
 
 
-def parts(graph: Graph) -> list[Part]:
-    return list(parts_of(fused(graph), fused))
+def parts(graph: Graph) -> list[DistinctKernel]:
+    return list(distinct_kernels(fused(graph), fused))
 
 
 def test_all_kernels_of_a_graph_have_a_part() -> None:

@@ -9,10 +9,15 @@ composes the same expressions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
 
-from fusewire.backends.webgpu.storage import STORAGES
+from fusewire.backends.webgpu.storage import STORAGES, computes, lacking, storage_of
 from fusewire.dtypes import DType, dtype
-from fusewire.ir.graph import Node
+from fusewire.errors import RefusedError
+from fusewire.ir.graph import Node, Value
+from fusewire.ir.types import TensorType
+from fusewire.kernel.form import Combine, Compute
 
 Row = Mapping[str, str]
 
@@ -203,3 +208,77 @@ def expression(node: Node) -> str | None:
         return MOVES[node.op]
     register = STORAGES[node.operands[0].tensor.dtype.name].register
     return TABLE[node.op].get(register)
+
+
+# Ops that need no more of an element than its bits.
+_BITS_ONLY = ("where", "bitcast")
+_BOOLS: Mapping[str, str] = {
+    "add": "{0} || {1}",
+    "maximum": "{0} || {1}",
+    "logical_or": "{0} || {1}",
+    "multiply": "{0} && {1}",
+    "minimum": "{0} && {1}",
+    "logical_and": "{0} && {1}",
+}
+
+
+def compute(statement: Compute, given: tuple[DType, ...], features: frozenset[str]) -> str:
+    """Give the expression of a statement over ``{0}`` ...; RefusedError says what is missing."""
+    return _compute(replace(statement, name="", operands=()), given, features)
+
+
+@cache
+def _compute(statement: Compute, given: tuple[DType, ...], features: frozenset[str]) -> str:
+    if statement.op == "bitcast":
+        return _bitcast(given[0], statement.dtype, features)
+    operands = [Value(TensorType(of, ())) for of in given]
+    node = Node(statement.op, operands, dict(statement.attrs), [TensorType(statement.dtype, ())])
+    judged = given[:1] if statement.op == "where" else (*given, statement.dtype)
+    for of in judged:
+        if not computes(of, features):
+            raise RefusedError(lacking(of, features))
+    code = expression(node)
+    if code is None:
+        raise RefusedError(
+            f"WGSL computes {statement.op} in 32 bits at most, and {given[0].name} has 64 or is "
+            f"complex. Cast to float32, or run it elsewhere."
+        )
+    code = code.replace("{t}", storage_of(given[0], features).register)
+    if statement.op == "cast" and statement.dtype.is_float and statement.dtype.bits == 16:
+        # What is stored is rounded anyway; a cast is asked for because of its rounding.
+        stored = storage_of(statement.dtype, features)
+        return stored.load.replace("{0}", stored.store.replace("{0}", code))
+    return cut(code, statement.dtype) if statement.op not in _BITS_ONLY else code
+
+
+def cut(code: str, of: DType) -> str:
+    """Bring what was computed to the width of its dtype."""
+    if of.is_integer and of.bits < 32:
+        mask = f"extractBits({code}, 0u, {of.bits}u)"
+        return mask if of.kind == "int" else f"({code}) & {(1 << of.bits) - 1}u"
+    return code
+
+
+def _bitcast(of: DType, to: DType, features: frozenset[str]) -> str:
+    source, target = storage_of(of, features), storage_of(to, features)
+    if source.register == target.register and of.kind == to.kind:
+        return "{0}"
+    if of.itemsize < 4:
+        bits = source.store
+        return target.load.replace("{0}", bits)
+    pair = "vec2<f32>"
+    if (source.register == pair) != (target.register == pair) or of.itemsize > 8:
+        raise RefusedError(f"WGSL has no bitcast from {of.name} to {to.name}. Run it elsewhere.")
+    return f"bitcast<{target.register}>({{0}})"
+
+
+@cache
+def combine(by: Combine, of: DType, features: frozenset[str]) -> str:
+    """Give the expression that combines two values of a dtype."""
+    if of.kind == "bool":
+        return _BOOLS[by]
+    register = storage_of(of, features).register
+    found = TABLE[by].get(register) if computes(of, features) else None
+    if found is None:
+        raise RefusedError(f"WGSL does not combine {of.name} by {by}. Run it elsewhere.")
+    return found.replace("{t}", register)
