@@ -36,7 +36,7 @@ def test_instances_are_shared() -> None:
     ("reference", "says"),
     [
         ("no.such.module:Backend", "pip install"),
-        ("fusewire.backends.reference.engine:Missing", "cannot be made"),
+        ("fusewire.backends.reference.engine:Missing", "cannot be created"),
         ("fusewire.ir.builder:Builder", "is a Builder, not a Backend"),
     ],
 )
@@ -148,7 +148,7 @@ def test_backend_under_the_name_of_another_says_so() -> None:
         ("raise_at_import", "chaos was asked for"),
         ("exit_at_probe", "exit"),
         ("garbage_at_import", "no Backend"),
-        ("garbage_at_probe", "the contract does not allow"),
+        ("garbage_at_probe", "broke the backend contract"),
     ],
 )
 def test_backend_that_cannot_start_stops_nobody(

@@ -316,5 +316,5 @@ def test_bench_shows_what_was_tuned(store: Store, timed: list[str], tmp_path: Pa
 
 
 def test_level_2_says_what_it_will_be() -> None:
-    with pytest.raises(OptionsError, match="level=2 splits a graph over engines, and that is not"):
+    with pytest.raises(OptionsError, match="level=2 splits a graph over engines, which is not"):
         fw.compile(layer, level=2)

@@ -1,4 +1,4 @@
-"""Run a tensor program on the best engine there is for each part of it.
+"""Run a tensor program on the best engine for each part of it.
 
 >>> import fusewire as fw
 >>> import numpy as np

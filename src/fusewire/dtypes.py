@@ -141,7 +141,7 @@ _BY_NUMPY = {d.numpy: d for d in ALL if d is not string}
 
 
 def dtype(of: DTypeLike) -> DType:
-    """Look a dtype up by our name, a NumPy dtype, or a scalar type.
+    """Look up a dtype by name, NumPy dtype or scalar type.
 
     >>> dtype("bfloat16"), dtype(np.float32), dtype(bool)
     (bfloat16, float32, bool)
@@ -160,4 +160,4 @@ def dtype(of: DTypeLike) -> DType:
         found = _BY_NUMPY.get(numpy.newbyteorder("="))
         if found is not None:
             return found
-    raise DTypeError(f"{of!r} is not a dtype of ours. Known: {', '.join(_BY_NAME)}.")
+    raise DTypeError(f"{of!r} is not a supported dtype. Supported: {', '.join(_BY_NAME)}.")

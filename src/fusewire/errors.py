@@ -2,21 +2,21 @@
 
 FusewireError
 ├── DTypeError (TypeError)             an unknown dtype, or one that an op does not take
-├── DimError (ValueError)              arithmetic on dims that has no answer, or a dim nobody bound
-├── TypeRuleError (TypeError)          operands or attributes that an op's type rule refuses
+├── DimError (ValueError)              dims that cannot be computed, or a dim without a value
+├── TypeRuleError (TypeError)          operands or attributes that an op's type rule rejects
 ├── UnknownOpError (LookupError)       no op has this name
 ├── GraphError (ValueError)            a graph that breaks an invariant of the IR
 │   ├── VerifyError                    found by the verifier; carries the name of the check
 │   └── ParseError                     text that is not a graph; carries line and column
 ├── TraceError (TypeError)             Python code that cannot become a graph
-├── ShapeMismatchError (ValueError)    an array that does not fit the signature it was given for
-├── CheckError (ValueError)            a run that met what its program does not allow
+├── ShapeMismatchError (ValueError)    an argument that does not fit the signature of a program
+├── CheckError (ValueError)            values that a program does not allow, found by a run
 ├── BudgetError (RuntimeError)         work that would exceed a stated limit
 ├── RegistryError (LookupError)        no such backend or frontend, or a name taken twice
-│   └── UnavailableError               a backend that is there and cannot run here
+│   └── UnavailableError               a backend that is installed and cannot run here
 ├── RefusedError (RuntimeError)        nodes that no allowed backend runs
 │   └── NoneRightError                 engines were compared, and none gives a right answer
-├── SourceError (TypeError)            something that no frontend reads
+├── SourceError (TypeError)            a source that no frontend reads
 ├── EngineError (RuntimeError)         what an engine did instead of answering
 │   ├── BackendCrashed                 its process died: a signal, an exit
 │   ├── BackendHung (TimeoutError)     no answer before the deadline
@@ -24,14 +24,14 @@ FusewireError
 │   ├── EngineOutOfMemory (MemoryError)  more memory than the limit, or than there is
 │   ├── EngineGarbage                  an answer that the contract does not allow
 │   └── EngineRaised                   an exception of its own
-├── IsolationError (RuntimeError)      no child process could be had; no engine is to blame
+├── IsolationError (RuntimeError)      no child process could be started; not the engine's fault
 ├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
-│   └── SizesNeededError               a model that is typed only once the sizes of inputs are known
+│   └── SizesNeededError               a model that cannot be typed without the sizes of inputs
 ├── StoreError (ValueError)            an entry or folder of the cache that cannot be used
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
 
 FallbackWarning (UserWarning)          part of a program runs on the reference
-MiscompileWarning (UserWarning)        a program gave a wrong answer, and no longer runs that way
+MiscompileWarning (UserWarning)        a program gave a wrong answer and no longer runs that plan
 StoreWarning (UserWarning)             the cache cannot be used; everything works without it
 ExtensionWarning (UserWarning)         an extension did not start; its backend runs without it
 
@@ -53,11 +53,11 @@ class DTypeError(FusewireError, TypeError):
 
 
 class DimError(FusewireError, ValueError):
-    """Arithmetic on dims that has no answer, or a dim that nobody bound."""
+    """Dims that cannot be computed, or a dim without a value."""
 
 
 class TypeRuleError(FusewireError, TypeError):
-    """Operands or attributes that an op's type rule refuses."""
+    """Operands or attributes that an op's type rule rejects."""
 
 
 class UnknownOpError(FusewireError, LookupError):
@@ -69,7 +69,7 @@ class GraphError(FusewireError, ValueError):
 
 
 class VerifyError(GraphError):
-    """An invariant found broken by the verifier."""
+    """A broken invariant, found by the verifier."""
 
     def __init__(self, check: str, message: str) -> None:
         super().__init__(f"{check}: {message}")
@@ -90,11 +90,11 @@ class TraceError(FusewireError, TypeError):
 
 
 class ShapeMismatchError(FusewireError, ValueError):
-    """An array that does not fit the signature it was given for."""
+    """An argument that does not fit the signature of a program."""
 
 
 class CheckError(FusewireError, ValueError):
-    """A run that met what its program does not allow."""
+    """Values that a program does not allow, found by a run."""
 
 
 class BudgetError(FusewireError, RuntimeError):
@@ -106,7 +106,7 @@ class RegistryError(FusewireError, LookupError):
 
 
 class UnavailableError(RegistryError):
-    """A backend that is there and cannot run here."""
+    """A backend that is installed and cannot run here."""
 
 
 class RefusedError(FusewireError, RuntimeError):
@@ -114,7 +114,7 @@ class RefusedError(FusewireError, RuntimeError):
 
 
 class NoneRightError(RefusedError):
-    """Engines were compared, and none gives a right answer; ``tried`` has what each did."""
+    """Engines were compared, and none gives a right answer; ``tried`` says what each did."""
 
     def __init__(self, message: str, tried: Iterable[Any] = ()) -> None:
         super().__init__(message)
@@ -122,17 +122,17 @@ class NoneRightError(RefusedError):
 
 
 class SourceError(FusewireError, TypeError):
-    """Something that no frontend reads."""
+    """A source that no frontend reads."""
 
 
 class FormatError(FusewireError, ValueError):
-    """A graph that a file format cannot hold, or a file that is not what it should be."""
+    """A graph that a file format cannot hold, or a malformed file."""
 
 
 class SizesNeededError(FormatError):
-    """A model whose types follow from sizes of inputs that were not given.
+    """A model that cannot be typed without the sizes of its inputs.
 
-    ``names`` are the dims that decide; empty when it is not known which do.
+    ``names`` are the dims that are needed; empty if that is not known.
     """
 
     def __init__(self, message: str, names: Iterable[str] = ()) -> None:
@@ -196,7 +196,7 @@ class EngineRaised(EngineError):
 
 
 class IsolationError(FusewireError, RuntimeError):
-    """No child process could be had; no engine is to blame."""
+    """No child process could be started; this is not the engine's fault."""
 
 
 class FallbackWarning(UserWarning):
@@ -208,7 +208,7 @@ class ExtensionWarning(UserWarning):
 
 
 class MiscompileWarning(UserWarning):
-    """A program gave a wrong answer while it ran, and no longer runs that way."""
+    """A program gave a wrong answer and no longer runs that plan."""
 
 
 class StoreWarning(UserWarning):

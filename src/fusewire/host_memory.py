@@ -1,8 +1,8 @@
-"""Memory of the host as arrays: aligned, an engine's own, and used again once nobody holds it.
+"""Host memory as arrays: aligned, lent by engines, and reused once nobody holds it.
 
-The C library maps what is large anew for every array, and page by page: that costs a program that
-is bound by memory up to four times what it computes. So large memory comes from a pool, and goes
-back to it when the last array over it has died, and not before.
+The C library maps large memory afresh for every array, page by page, which can cost a memory-bound
+program four times its own work. So large memory comes from a pool, and returns to it when the last
+array over it is gone.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, final
 
 import numpy as np
 
-# What the strictest of engines asks for before it takes memory as it is.
+# The strictest alignment that an engine asks for before it uses memory without a copy.
 ALIGNMENT = 64
-# Arrays of at least so many bytes come from the pool: to be written, they take 20 times as long as
-# the pool does (40 us and 2).
+# Arrays of at least this many bytes come from the pool: writing fresh memory takes 20 times as long
+# as the pool does (40 us against 2).
 LARGE = 1 << 20
-# What may lie idle: so many bytes, though never over a quarter of the machine's; so many things, so
-# that looking through them is quick; for so many seconds.
+# Limits of what the pool keeps: bytes, and at most a quarter of the machine's memory; blocks, so
+# that searching is quick; and seconds.
 _IDLE_BYTES = 1 << 30
 _IDLE_COUNT = 64
 _IDLE_SECONDS = 30.0
@@ -33,19 +33,19 @@ _Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
 
 @lru_cache(maxsize=256)
 def lender(shape: tuple[int, ...], of: np.dtype[Any]) -> Callable[[object, int], _Array]:
-    """Give a function from an engine's tensor and its address to an array over its memory.
+    """Return a function that makes an array over the memory of an engine's tensor.
 
-    The array keeps the tensor, and so the memory, alive. It may be written to: lend only what
-    nobody else reads.
+    The function takes the tensor and its address. The array keeps the tensor, and so the memory,
+    alive. It is writable: lend only what nobody else reads.
     """
     size = math.prod(shape) * of.itemsize
     if size == 0:
         return lambda owner, start: np.empty(shape, of)
-    # A type that is made like this takes attributes.
+    # A subclass made this way accepts attributes.
     memory: Any = type("Memory", (ctypes.c_char * size,), {})
 
     def lend(owner: object, start: int) -> _Array:
-        # Views of the array end in this object too: it is no array, so NumPy looks no further.
+        # Views of the array refer to this object too: it is not an array, so NumPy stops here.
         held = memory.from_address(start)
         held.owner = owner
         return np.ndarray(shape, of, held)
@@ -55,7 +55,7 @@ def lender(shape: tuple[int, ...], of: np.dtype[Any]) -> Callable[[object, int],
 
 @final
 class _Idle:
-    """A thing that waits in a pool; equal to itself alone."""
+    """A block that waits in a pool; equal only to itself."""
 
     __slots__ = ("key", "since", "size", "thing")
 
@@ -68,7 +68,7 @@ class _Idle:
 
 @final
 class _Lease:
-    """Whoever holds it holds the memory; with it, the memory goes back."""
+    """Keeps a block in use; when it is gone, the block returns to its pool."""
 
     __slots__ = ("key", "pool", "size", "thing")
 
@@ -84,11 +84,11 @@ class _Lease:
 
 @final
 class Pool:
-    """Things with memory, each under a key that says what it can be used for.
+    """Blocks of memory, each under a key that says what it can be used for.
 
-    An array may die anywhere: in any thread, in the garbage collector in the midst of a take, in a
-    process just forked. So there is no lock: the list changes by single steps of Python's own, each
-    whole or not at all, and who finds that another was quicker looks on.
+    An array may be freed anywhere: in any thread, in the garbage collector during a ``take``, in a
+    process just forked. So there is no lock: the list changes only by atomic operations of Python,
+    and a thread that finds a block gone looks for another.
     """
 
     def __init__(
@@ -99,23 +99,23 @@ class Pool:
         self._seconds = seconds
         # Oldest first.
         self._idle: list[_Idle] = []
-        # Held here, because arrays die when modules are already gone.
+        # Kept here, because arrays may outlive the modules of the interpreter.
         self._now = time.monotonic
 
     @property
     def idle_bytes(self) -> int:
-        """Bytes that nobody uses at this moment."""
+        """Bytes that nobody uses now."""
         return sum([idle.size for idle in tuple(self._idle)])
 
     def take(self, key: Hashable) -> Any | None:
-        """Give what was used last of such things, or None; whoever takes it has it alone."""
+        """Return the most recently used block of this key, or None; the caller owns it."""
         for idle in reversed(tuple(self._idle)):
             if idle.key == key and self._removes(idle):
                 return idle.thing
         return None
 
     def give(self, key: Hashable, size: int, thing: Any) -> None:
-        """Take back a thing of so many bytes that nobody uses, and let go of what is too much."""
+        """Take back an unused block of ``size`` bytes, and free what exceeds the limits."""
         now = self._now()
         self._idle.append(_Idle(key, size, thing, now))
         waiting = tuple(self._idle)
@@ -130,12 +130,12 @@ class Pool:
     def lend(
         self, shape: tuple[int, ...], of: np.dtype[Any], key: Hashable, thing: Any, start: int
     ) -> _Array:
-        """Make an array over a thing's memory; when all of it is gone, the thing comes back."""
+        """Make an array over a block; when its last view is gone, the block returns."""
         size = math.prod(shape) * of.itemsize
         return lender(shape, of)(_Lease(self, key, size, thing), start)
 
     def clear(self) -> None:
-        """Let go of all that is idle."""
+        """Free everything that is idle."""
         self._idle.clear()
 
     def _removes(self, idle: _Idle) -> bool:
@@ -147,7 +147,7 @@ class Pool:
 
 
 def _bound() -> int:
-    """Say how many bytes may lie idle on this machine."""
+    """Return how many idle bytes this machine may keep."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -155,25 +155,25 @@ def _bound() -> int:
     return min(_IDLE_BYTES, memory // 4)
 
 
-# The one pool of a process, as the C library's is: engines and programs share what they leave.
+# The one pool of a process: engines and programs share what they free.
 POOL = Pool(_bound())
-# Before engines are gone, whose memory may be among it.
+# Free engine memory before the engines themselves are gone.
 atexit.register(POOL.clear)
 
 
 def aligned_empty(shape: tuple[int, ...], of: np.dtype[Any]) -> _Array:
     """Allocate an array whose first element lies on a multiple of ``ALIGNMENT`` bytes.
 
-    What is in it is anybody's: whoever gets it writes all of it before it is read.
+    Its content is undefined: write all of it before you read it.
     """
     return maker(shape, of)()[0]
 
 
 @lru_cache(maxsize=256)
 def maker(shape: tuple[int, ...], of: np.dtype[Any]) -> Callable[[], tuple[_Array, int]]:
-    """Give what makes such arrays: each with its address, as ``aligned_empty`` makes them.
+    """Return a function that makes arrays like ``aligned_empty``, each with its address.
 
-    After a program that fills the caches, every object that is touched here costs.
+    Programs evict the caches, so every object that is touched here costs time.
     """
     size = math.prod(shape) * of.itemsize
     if size < LARGE:
@@ -185,29 +185,29 @@ def maker(shape: tuple[int, ...], of: np.dtype[Any]) -> Callable[[], tuple[_Arra
             return np.ndarray(shape, of, raw, gap), start + gap
 
         return make
-    # Sizes up to an eighth apart share; what is not written to takes no memory.
+    # Sizes within an eighth share a block; pages that nobody writes take no memory.
     step = 1 << (size.bit_length() - 4)
     rounded = -(-size // step) * step
     lend, pool = lender(shape, of), POOL
 
     def again() -> tuple[_Array, int]:
-        found = pool.take(rounded)
-        if found is None:
-            block = np.empty(rounded + ALIGNMENT, np.uint8)
-            start = _address(block)
-            found = block, start + -start % ALIGNMENT
-        return lend(_Lease(pool, rounded, size, found), found[1]), found[1]
+        block = pool.take(rounded)
+        if block is None:
+            memory = np.empty(rounded + ALIGNMENT, np.uint8)
+            start = _address(memory)
+            block = memory, start + -start % ALIGNMENT
+        return lend(_Lease(pool, rounded, size, block), block[1]), block[1]
 
     return again
 
 
 def aligned_copy(array: _Array) -> _Array:
-    """Copy an array to where it is aligned, in a row."""
+    """Copy an array to aligned, contiguous memory."""
     copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy
 
 
 def _address(raw: _Array) -> int:
-    # A third of the time that ``raw.ctypes.data`` takes.
+    # Takes a third of the time of ``raw.ctypes.data``.
     return ctypes.addressof(ctypes.c_char.from_buffer(raw.data))

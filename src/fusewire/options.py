@@ -1,4 +1,4 @@
-"""How to compile: the one frozen object that says it."""
+"""The one frozen object that says how to compile."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fusewire.contract.backend import Config, Fact
 from fusewire.errors import OptionsError
 from fusewire.process.limits import ChildLimits
 
-# What becomes of nodes that a backend refuses.
+# What to do with nodes that a backend refuses.
 Fallback = Literal["error", "warn", "allow"]
-# Runs every graph, and is always there.
+# The backend that runs every graph and is always installed.
 FALLBACK = "reference"
 
 
@@ -25,9 +25,9 @@ class ForDevice:
 
 @dataclass(frozen=True)
 class FirstWith:
-    """Prefer the first backend that takes every one of these ops whole.
+    """Prefer the first backend that takes all of these ops whole.
 
-    With ``capabilities`` it must also have been shown to hold these flags of ``capability.FLAGS``.
+    With ``capabilities``, it must also hold these flags of ``capability.FLAGS``.
     """
 
     ops: tuple[str, ...] = ()
@@ -38,10 +38,10 @@ class FirstWith:
 Chooser: TypeAlias = Callable[[Sequence[Any], Any], Any]
 Policy: TypeAlias = "str | ForDevice | FirstWith | Chooser"
 
-# What is not built yet, by level.
+# Levels that do not exist yet.
 LATER = {2: "splits a graph over engines"}
 
-# What the numbers among the options count, and the least of each that means something.
+# The unit of each numeric option, and its smallest meaningful value.
 _LEAST = (
     ("budget_seconds", 0, "seconds"),
     ("canary", 0, "a number of calls"),
@@ -93,7 +93,7 @@ class Options:
             raise OptionsError(f"level={self.level}: levels are 0, 1, 2 and 3.")
         if self.level in LATER:
             raise OptionsError(
-                f"level={self.level} {LATER[self.level]}, and that is not built yet. Use level=1."
+                f"level={self.level} {LATER[self.level]}, which is not built yet. Use level=1."
             )
         if self.fallback not in ("error", "warn", "allow"):
             raise OptionsError(f"fallback={self.fallback!r}: give 'error', 'warn' or 'allow'.")
@@ -106,22 +106,22 @@ class Options:
 
     @staticmethod
     def of(options: Options | None, given: Mapping[str, Any]) -> Options:
-        """Take options and change some; OptionsError for one that there is not."""
+        """Change some options; OptionsError for an unknown one."""
         known = [field.name for field in fields(Options)]
         if unknown := sorted(set(given) - set(known)):
             raise OptionsError(
-                f"No option is called {', '.join(unknown)}. There are {', '.join(known)}."
+                f"Unknown option: {', '.join(unknown)}. Options: {', '.join(known)}."
             )
         return replace(options or Options(), **given)
 
     @property
     def limits(self) -> ChildLimits:
-        """What first contact may take."""
+        """The limits of first contact."""
         return ChildLimits(self.deadline, self.memory_limit)
 
     @property
     def config(self) -> Config:
-        """What of this a backend is told."""
+        """The settings that a backend sees."""
         return Config(self.threads, self.memory_limit, self.deterministic, self.backend_config)
 
     def tell(self, what: str, share: float) -> None:

@@ -93,7 +93,7 @@ def test_folder_that_others_can_read_is_not_used(tmp_path: Path) -> None:
 def test_symbolic_link_for_a_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.warns(StoreWarning, match="is a link or no folder"):
+    with pytest.warns(StoreWarning, match="is not a folder, or a link"):
         assert Store(tmp_path / "link").put(key(), b"x") is False
 
 

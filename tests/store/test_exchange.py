@@ -151,7 +151,7 @@ def test_claim_of_size_costs_no_memory(empty: Store, tmp_path: Path) -> None:
 def test_only_a_plain_file_is_read(empty: Store, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "file"
     os.mkfifo(path) if kind == "fifo" else path.mkdir()
-    with pytest.raises(StoreError, match="not a plain file"):
+    with pytest.raises(StoreError, match="not a regular file"):
         take(empty, path)
 
 

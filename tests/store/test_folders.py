@@ -88,7 +88,7 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, what: str) -> None:
         path.write_text("mine")
     else:
         path.symlink_to(tmp_path / ("real" if what == "link" else "none"))
-    assert is_off_with_one_warning(Store(path), "is a link or no folder")
+    assert is_off_with_one_warning(Store(path), "is not a folder, or a link")
     assert list((tmp_path / "real").iterdir()) == []
 
 
@@ -100,7 +100,7 @@ def test_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> No
     for name in ("FUSEWIRE_CACHE", "XDG_CACHE_HOME", "HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 54321)
-    assert is_off_with_one_warning(Store(), "is a link or no folder")
+    assert is_off_with_one_warning(Store(), "is not a folder, or a link")
     monkeypatch.setenv("FUSEWIRE_CACHE", "/somewhere")
     assert default_path() == Path("/somewhere")
 

@@ -1,1 +1,1 @@
-"""The graph every program becomes. Knows no op and no backend."""
+"""The graph that every program becomes. Knows no op and no backend."""

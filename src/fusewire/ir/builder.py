@@ -1,4 +1,4 @@
-"""Two ways to make graphs: anew, and from another graph with some nodes replaced."""
+"""Build graphs from scratch, or from another graph with some nodes replaced."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, subs
 
 
 class Builder:
-    """Collect inputs and nodes in the order they are made, then close them into a graph.
+    """Collect inputs and nodes in order, then make a graph of them.
 
     >>> from fusewire.dtypes import float32
     >>> b = Builder("twice")
@@ -48,18 +48,18 @@ class Builder:
         types: Sequence[Type],
         name: str | None = None,
     ) -> tuple[Value, ...]:
-        """Add a node and give its outputs."""
+        """Add a node and return its outputs."""
         node = Node(op, inputs, attrs, types, name=name)
         self._nodes.append(node)
         return node.outputs
 
     def finish(self, outputs: Sequence[Value], names: Sequence[str] | None = None) -> Graph:
-        """Close the graph; nodes that no output needs stay in it."""
+        """Make the graph; nodes that no output needs stay in it."""
         return Graph(self._inputs, outputs, self._nodes, name=self.name, output_names=names)
 
 
 def constant(array: Any, name: str | None = None) -> Value:
-    """Make a constant value of an array, or of a Constant that exists."""
+    """Make a constant value from an array or a Constant."""
     held = array if isinstance(array, Constant) else Constant.of(array)
     return Value(held.type, name, held)
 
@@ -67,8 +67,8 @@ def constant(array: Any, name: str | None = None) -> Value:
 class Rebuild:
     """Copy a graph node by node, sharing what does not change.
 
-    Visit ``graph.nodes`` in order; for each call ``copied`` and, to put something else in its
-    place, ``replace``. ``finish`` keeps what the outputs still need.
+    Visit ``graph.nodes`` in order; call ``copied`` for each, and ``replace`` to put something else
+    in its place. ``finish`` keeps what the outputs still need.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -76,32 +76,32 @@ class Rebuild:
         self._new: dict[Value, Value] = {}
 
     def value(self, old: Value) -> Value:
-        """Find what stands for a value of the old graph."""
+        """Return the new value for a value of the old graph."""
         return self._new.get(old, old)
 
     def stand_in(self, old: Iterable[Value], new: Iterable[Value]) -> None:
-        """Let values stand for others from here on."""
+        """Use other values in place of these from here on."""
         self._new.update(zip(old, new, strict=True))
 
     def copied(self, node: Node) -> Node:
-        """Give the node over its new operands: the same object when none of them changed."""
+        """Return the node with its new operands: the same object if none of them changed."""
         inputs = tuple(None if v is None else self._new.get(v, v) for v in node.inputs)
         if all(new is old for new, old in zip(inputs, node.inputs, strict=True)):
             return node
         return node.copy(inputs)
 
     def replace(self, node: Node, values: Sequence[Value]) -> None:
-        """Let values stand for the outputs of an old node."""
+        """Use values in place of the outputs of an old node."""
         if len(values) != len(node.outputs):
             raise GraphError(
-                f"{node!r} has {len(node.outputs)} outputs and was to be replaced by {len(values)}."
+                f"{node!r} has {len(node.outputs)} outputs, not {len(values)}: cannot replace it."
             )
         for old, new in zip(node.outputs, values, strict=True):
             if new is not old:
                 self._new[old] = new
 
     def finish(self, inputs: Sequence[Value] | None = None) -> Graph:
-        """Close the new graph."""
+        """Make the new graph."""
         old = self.graph
         return Graph(
             old.inputs if inputs is None else inputs,
@@ -112,7 +112,7 @@ class Rebuild:
 
 
 def inline(graph: Graph, operands: Iterable[Value]) -> tuple[Value, ...]:
-    """Give the outputs of a graph over other values in place of its inputs."""
+    """Return the outputs of a graph, computed from other values in place of its inputs."""
     rebuild = Rebuild(graph)
     rebuild.stand_in(graph.inputs, operands)
     for node in graph.nodes:
@@ -121,9 +121,9 @@ def inline(graph: Graph, operands: Iterable[Value]) -> tuple[Value, ...]:
 
 
 def bind_symbols(graph: Graph, values: Mapping[Symbol, Dim]) -> Graph:
-    """Replace symbols everywhere: types, attributes and what subgraphs see of them.
+    """Replace symbols in types, attributes and subgraphs.
 
-    Types are substituted, not inferred anew: a rule gives the same answer on substituted dims.
+    Types are substituted, not inferred again: a type rule gives the same answer either way.
     """
     if not values:
         return graph
@@ -149,7 +149,7 @@ def bind_attr(attr: Attr, values: Mapping[Symbol, Dim]) -> Attr:
     if isinstance(attr, Sym):
         return substitute(attr, values)
     if isinstance(attr, Graph):
-        # What an input names as a whole dim is the subgraph's own: every run binds it anew.
+        # A symbol that is a whole dim of an input belongs to the subgraph: each run binds it.
         types = [v.type for v in attr.inputs if isinstance(v.type, TensorType)]
         own = {lone_symbol(dim) for type_ in types for dim in type_.shape}
         return bind_symbols(attr, {s: dim for s, dim in values.items() if s not in own})

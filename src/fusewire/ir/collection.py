@@ -1,4 +1,4 @@
-"""Python's garbage collector, kept out of the way while large graphs are made."""
+"""Pause Python's garbage collector while large graphs are built."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 def collection_paused() -> Iterator[None]:
     """Pause automatic collection.
 
-    Making a graph makes many objects and no garbage; the collector would walk all of them again
-    and again, which costs a third of the time at 100,000 nodes. Threads that pause at the same
-    time may see it resume early, which costs time and nothing else.
+    Building a graph creates many objects and no garbage, but the collector walks all of them again
+    and again, which takes a third of the time at 100,000 nodes. If several threads pause at once,
+    it may resume early, which costs only time.
     """
     was_on = gc.isenabled()
     gc.disable()

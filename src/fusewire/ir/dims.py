@@ -1,4 +1,4 @@
-"""Sizes of axes: ints, symbols known per call, and symbols known only after a node ran.
+"""Sizes of axes: ints, symbols known per call, and symbols known only after a node has run.
 
 A ``Dim`` is an ``int`` or a ``Sym``: a polynomial with integer coefficients over atoms, kept in
 one canonical order, so that equal expressions are equal objects and hash alike. An atom is a
@@ -41,14 +41,14 @@ RESERVED |= {d.name for d in ALL}
 
 @dataclass(frozen=True)
 class Symbol:
-    """A named size; unbacked when only a node that ran can tell it."""
+    """A named size; unbacked if it is known only after a node has run."""
 
     name: str
     unbacked: bool = False
 
     @cached_property
     def key(self) -> str:
-        """The printed form; a name that is no plain word, or means something else, in backticks."""
+        """The printed form; in backticks if the name is not a plain word or is reserved."""
         name = self.name
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) or name in RESERVED:
             name = "`" + json.dumps(name)[1:-1].replace("`", "\\u0060") + "`"
@@ -57,7 +57,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Apply:
-    """A function of two dims that has no simpler form."""
+    """A function of two dims that cannot be simplified."""
 
     function: str
     left: Dim
@@ -68,7 +68,7 @@ class Apply:
         return f"{self.function}({self.left}, {self.right})"
 
 
-# Programs of strangers can double what a size is made of with every node: here it ends.
+# Hostile programs can double the terms of a size with every node: this limit stops them.
 MOST_TERMS, MOST_POWER, MOST_TEXT = 2**12, 2**8, 2**12
 
 Atom: TypeAlias = Symbol | Apply
@@ -182,11 +182,11 @@ def _atom(atom: Atom) -> Dim:
 
 
 def _too_long(what: str) -> DimError:
-    return DimError(f"{what} is more than any real program asks for. Give dims numbers.")
+    return DimError(f"{what} exceeds the limit for dims. Replace symbols by numbers.")
 
 
 def symbol(name: str) -> Sym:
-    """Name a size that every call tells."""
+    """Name a size that each call determines."""
     return Sym({((Symbol(name), 1),): 1})
 
 
@@ -194,15 +194,15 @@ _counter = itertools.count()
 
 
 def unbacked(name: str | None = None) -> Sym:
-    """Name a size that only a node that ran can tell; a fresh name if none is given."""
+    """Name a size that is known only after a node has run; a fresh name by default."""
     return Sym({((Symbol(f"u{next(_counter)}" if name is None else name, True), 1),): 1})
 
 
 def floordiv(left: Dim, right: Dim) -> Dim:
-    """Divide and round down; exact quotients are found, also of polynomials."""
+    """Divide and round down; finds exact quotients of polynomials too."""
     if isinstance(left, int) and isinstance(right, int):
         if right == 0:
-            raise DimError(f"{left} // 0: a size divided by zero.")
+            raise DimError(f"{left} // 0: cannot divide a size by zero.")
         return left // right
     if right == 1 or left == 0:
         return left
@@ -232,7 +232,7 @@ def _only_atom(dim: Sym) -> Atom | None:
 
 
 def _exact_quotient(left: Dim, right: Sym) -> Dim | None:
-    """Long division by leading terms; None unless nothing is left over."""
+    """Divide by leading terms; None if there is a remainder."""
     quotient: Dim = 0
     lead, lead_factor = right.terms[0]
     for _ in range(16):
@@ -259,7 +259,7 @@ def _ordered(function: str, left: Dim, right: Dim) -> Dim:
     return _atom(Apply(function, first, second))
 
 
-# More elements than any tensor has.
+# Larger than any tensor.
 UNREACHED = 2**62
 
 
@@ -273,7 +273,7 @@ def dim_max(left: Dim, right: Dim) -> Dim:
 def dim_min(left: Dim, right: Dim) -> Dim:
     """Take the smaller size."""
     for bound, other in ((left, right), (right, left)):
-        # No tensor is as long; files say "to the end" like this.
+        # No tensor is this long; files write "to the end" this way.
         if isinstance(bound, int) and bound >= UNREACHED:
             return other
     if is_at_most(left, right):
@@ -282,7 +282,7 @@ def dim_min(left: Dim, right: Dim) -> Dim:
 
 
 def broadcast_dim(left: Dim, right: Dim) -> Dim:
-    """Find the size that two axes broadcast to; raises DimError when they cannot."""
+    """Return the size that two axes broadcast to; raises DimError if they cannot."""
     if left == right or right == 1:
         return left
     if left == 1:
@@ -291,7 +291,7 @@ def broadcast_dim(left: Dim, right: Dim) -> Dim:
         return _broadcast(left, right)
     if isinstance(left, int) or isinstance(right, int):
         return left if isinstance(left, int) else right
-    # Order, nesting and repeats do not matter, so they are not kept.
+    # Order, nesting and repeats do not matter.
     first, *rest = sorted({*_broadcast_parts(left), *_broadcast_parts(right)}, key=str)
     for part in rest:
         first = _atom(Apply("broadcast", first, part))
@@ -308,7 +308,7 @@ def _broadcast_parts(dim: Dim) -> Iterator[Dim]:
 
 
 def lower_bound(dim: Dim) -> int | None:
-    """Find a number that the size is never below, or None."""
+    """Return a lower bound of the size, or None."""
     if isinstance(dim, int):
         return dim
     total = 0
@@ -334,7 +334,7 @@ def _atom_bound(atom: Atom) -> int | None:
 
 
 def is_equal(left: Dim, right: Dim) -> bool | None:
-    """Tell whether two sizes are always equal (True), never (False), or it depends (None)."""
+    """Return whether two sizes are always equal (True), never (False), or it depends (None)."""
     if left == right:
         return True
     difference = left - right
@@ -345,7 +345,7 @@ def is_equal(left: Dim, right: Dim) -> bool | None:
 
 
 def is_at_most(left: Dim, right: Dim) -> bool:
-    """Tell whether ``left <= right`` is certain."""
+    """Return whether ``left <= right`` is certain."""
     bound = lower_bound(right - left)
     if bound is not None and bound >= 0:
         return True
@@ -358,13 +358,13 @@ def is_at_most(left: Dim, right: Dim) -> bool:
 
 
 def _arms(dim: Dim, function: str) -> tuple[Dim, ...]:
-    """The two sizes of which one is the larger or smaller; none for other dims."""
+    """Return the two operands of a maximum or minimum; nothing for other dims."""
     atom = _only_atom(dim) if isinstance(dim, Sym) else None
     return (atom.left, atom.right) if isinstance(atom, Apply) and atom.function == function else ()
 
 
 def lone_symbol(dim: Dim) -> Symbol | None:
-    """Find the symbol that is the whole of a size: only such a size can be read off a shape."""
+    """Return the symbol if a size is one alone: only then can a shape determine it."""
     atom = _only_atom(dim) if isinstance(dim, Sym) else None
     return atom if isinstance(atom, Symbol) else None
 
@@ -416,14 +416,14 @@ def apply(function: str, left: Dim, right: Dim) -> Dim:
 
 
 def evaluate(dim: Dim, values: Mapping[Symbol, int]) -> int:
-    """Compute a size; raises DimError when a symbol has no value."""
+    """Compute a size; raises DimError if a symbol has no value."""
     if isinstance(dim, int):
         return dim
     found = substitute(dim, values)
     if isinstance(found, int):
         return found
     missing = ", ".join(sorted({s.key for s in symbols(found)}))
-    raise DimError(f"The size {dim} needs {missing}, which no input or earlier node has bound.")
+    raise DimError(f"The size {dim} needs {missing}, which no input or earlier node determines.")
 
 
 def size(shape: Sequence[Dim]) -> Dim:

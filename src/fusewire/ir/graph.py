@@ -1,9 +1,10 @@
 """Graphs: values, nodes, constants. Everything is immutable and compared by identity.
 
-A value is a graph's input, a constant, or an output of a node. Nodes refer to values, values to
-the node that makes them, so a graph can be grown from its outputs; ``Graph.nodes`` lists them in
-an order in which each comes after what it uses. Subgraphs are attributes and closed: what a body
-needs is an operand. This file knows no op: names of ops and types of outputs come from above.
+A value is an input of a graph, a constant, or an output of a node. Nodes refer to values, and
+values to the node that produces them, so the outputs determine the graph; ``Graph.nodes`` lists
+nodes in an order in which each comes after what it uses. Subgraphs are attributes and closed:
+whatever a body needs is an operand. This file knows no op: names of ops and types of outputs come
+from callers.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ Attr: TypeAlias = (
 
 
 class Constant:
-    """A tensor known before the program runs; loaded when asked for, hashed once.
+    """A tensor known before the program runs; loaded on first use and hashed once.
 
-    ``digest`` is that of one which was hashed before.
+    ``digest`` is given if the tensor was hashed before.
     """
 
     __slots__ = ("_array", "_digest", "_load", "type")
@@ -41,7 +42,7 @@ class Constant:
         self, type_: TensorType, load: Callable[[], Array], digest: str | None = None
     ) -> None:
         if not type_.is_static:
-            raise GraphError(f"A constant of type {type_}: its dims must be ints.")
+            raise GraphError(f"A constant of type {type_} must have dims that are ints.")
         self.type = type_
         self._load: Callable[[], Array] | None = load
         self._array: Array | None = None
@@ -49,7 +50,7 @@ class Constant:
 
     @staticmethod
     def of(array: Any) -> Constant:
-        """Hold an array; a writable one is copied, so that nobody can change it later."""
+        """Wrap an array; a writable one is copied, so that nobody can change it later."""
         array = np.asarray(array)
         found = dtype(array.dtype)
         if found is string:
@@ -67,7 +68,7 @@ class Constant:
             array = self._load()
             if array.shape != self.type.shape or array.dtype != self.type.dtype.numpy:
                 raise GraphError(
-                    f"A constant promised {self.type} and loaded {array.dtype}{list(array.shape)}."
+                    f"A constant declared as {self.type} loaded {array.dtype}{list(array.shape)}."
                 )
             array = array.view()
             array.flags.writeable = False
@@ -82,7 +83,7 @@ class Constant:
             if self.type.dtype is string:
                 sha.update(json.dumps(self.array.tolist()).encode())
             else:
-                # A view as bytes: ml_dtypes arrays refuse the buffer protocol.
+                # A view as bytes: ml_dtypes arrays do not support the buffer protocol.
                 flat = np.ascontiguousarray(self.array).reshape(-1).view(np.uint8)
                 sha.update(flat.data)
             self._digest = sha.hexdigest()
@@ -90,7 +91,7 @@ class Constant:
 
 
 class Value:
-    """Something a node can use: an input, a constant, or an output of a node."""
+    """What a node can use: an input, a constant, or an output of a node."""
 
     __slots__ = ("constant", "index", "name", "node", "type")
 
@@ -114,7 +115,7 @@ class Value:
 
     @property
     def tensor(self) -> TensorType:
-        """The type, which must be a tensor's."""
+        """The type, which must be a TensorType."""
         if not isinstance(self.type, TensorType):
             raise GraphError(f"A tensor was expected here, found {self.type}.")
         return self.type
@@ -123,7 +124,7 @@ class Value:
 class Node:
     """One use of an op.
 
-    ``inputs`` has None where an optional operand is absent; ``operands`` are those present.
+    ``inputs`` has None for an absent optional operand; ``operands`` are those that are present.
     """
 
     __slots__ = ("attrs", "inputs", "name", "op", "operands", "outputs", "source")
@@ -169,7 +170,7 @@ class Node:
         attrs: Mapping[str, Attr] | None = None,
         types: Sequence[Type] | None = None,
     ) -> Node:
-        """Make the same node over other operands."""
+        """Make the same node with other operands."""
         return Node(
             self.op,
             inputs,
@@ -193,7 +194,7 @@ class Graph:
         name: str = "main",
         output_names: Sequence[str] | None = None,
     ) -> None:
-        """Collect the nodes from the outputs unless they are given."""
+        """Collect the nodes from the outputs, unless they are given."""
         self.name = name
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -214,7 +215,7 @@ class Graph:
 
     @cached_property
     def constants(self) -> tuple[Value, ...]:
-        """Constants in the order of their first use, those of subgraphs not included."""
+        """Constants in the order of their first use, without those of subgraphs."""
         used = uses(self)
         return tuple(dict.fromkeys(value for value in used if value.constant is not None))
 
@@ -245,7 +246,7 @@ def uses(graph: Graph) -> Iterator[Value]:
 
 
 def order(outputs: Iterable[Value], known: Container[Node] = ()) -> list[Node]:
-    """List the nodes that outputs need beside those known, each after what it uses. Linear."""
+    """List the nodes that outputs need, except known ones, each after what it uses. Linear."""
     done: set[Node] = set()
     ordered: list[Node] = []
     for output in outputs:

@@ -1,8 +1,8 @@
 """The two hashes of a graph, the same in every process.
 
-*Structural* is blind to names, to the values of large constants and to the spelling of symbols:
-what it covers decides speed. *Exact* adds the digest of every constant: what it covers decides
-the answer. Neither depends on the order in which independent nodes are listed.
+The *structural* hash ignores names, the values of large constants and the spelling of symbols: it
+covers what decides speed. The *exact* hash adds the digest of every constant: it covers what
+decides the answer. Neither depends on the order of independent nodes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read the printed form of graphs (docs/ir.md has the grammar). Trusts nothing it is given."""
+"""Read the printed form of graphs (docs/ir.md has the grammar). Does not trust its input."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BLANK = re.compile(r"(?:\s|#[^\n]*+)*+")
 _TENSOR = re.compile(r"\w+\[[^\]]*\]")
 DTYPES = {d.name: d for d in ALL}
 MAX_DEPTH = 64
-# Sums are sorted as they grow, and products multiply: no shape has this many terms.
+# Sums are sorted as they grow and products multiply terms: no real shape has this many.
 MAX_TERMS = 256
 Known = TypeVar("Known")
 _WORDS: dict[str, Attr] = {
@@ -64,7 +64,7 @@ def parse_attr(text: str) -> Attr:
 
 
 def parse_graph(text: str, constants: Mapping[str, Constant] | None = None) -> Graph:
-    """Read a graph; ``constants`` holds by digest those too large to be in the text."""
+    """Read a graph; ``constants`` has, by digest, those too large for the text."""
     with collection_paused():
         return _whole(_Parser(text, constants or {}), lambda parser: parser.graph(0))
 
@@ -75,7 +75,7 @@ def _whole(parser: _Parser, rule: Callable[[_Parser], Result]) -> Result:
     except ParseError:
         raise
     except (GraphError, DimError, ValueError, ArithmeticError) as error:
-        # Escapes that JSON has not, ints that are too long, divisions by zero.
+        # Escapes that JSON lacks, ints that are too long, divisions by zero.
         raise parser.error(str(error)) from None
     if parser.kind != "end":
         raise parser.error(f"expected the end, found {parser.text!r}")
@@ -96,26 +96,26 @@ class _Parser:
         self._source = source
         self._constants = constants
         self._start = self._end = 0
-        # Few types stand in a text many times over.
+        # A text repeats few types many times.
         self._types: dict[str, TensorType] = {}
         self.kind = self.text = ""
         self.advance()
 
     def advance(self) -> str:
-        """Take the next token in hand and give the one before."""
+        """Move to the next token and return the current one."""
         before = self.text
         match = _TOKEN.match(self._source, self._end)
         if match is None:
             blank = _BLANK.match(self._source, self._end)
             self._start = blank.end() if blank else self._end
-            raise self.error(f"{self._source[self._start]!r} belongs to no token")
+            raise self.error(f"unexpected character {self._source[self._start]!r}")
         self.kind = match.lastgroup or ""
         self.text = match[self.kind] or "the end"
         self._start, self._end = match.span(self.kind)
         return before
 
     def memorized(self, pattern: re.Pattern[str], known: dict[str, Known]) -> Known | None:
-        """Skip text that starts at the token in hand, when it is known what it reads as."""
+        """Skip text at the current token that was parsed before, and return its value."""
         match = pattern.match(self._source, self._start)
         found = known.get(match.group()) if match else None
         if found is not None and match is not None:
@@ -124,7 +124,7 @@ class _Parser:
         return found
 
     def since(self, start: int) -> str:
-        """Give the text from a place up to the token in hand."""
+        """Return the text from a place up to the current token."""
         return self._source[start : self._start].rstrip()
 
     def error(self, message: str) -> ParseError:
@@ -142,7 +142,7 @@ class _Parser:
         return self.advance()
 
     def many(self, close: str, item: Callable[[], None]) -> None:
-        """Read items between commas up to a closing mark; a comma may come last."""
+        """Read items separated by commas up to a closing mark; a trailing comma is allowed."""
         while self.text != close:
             item()
             if self.text != ",":
@@ -332,7 +332,7 @@ class _Parser:
     def constant(self) -> Constant:
         type_ = self.type()
         if not isinstance(type_, TensorType) or not all(_is_size(dim) for dim in type_.shape):
-            raise self.error(f"a constant of type {type_}: it must be a tensor with known dims")
+            raise self.error(f"a constant must be a tensor with known dims, found {type_}")
         if self.kind == "digest":
             digest = self.advance().removeprefix("sha256:")
             if digest not in self._constants:
@@ -346,7 +346,7 @@ class _Parser:
         if self.kind == "hex" and of is not string:
             raw = bytes.fromhex(self.advance()[5:-1])
             if of is bool_ and max(raw, default=0) > 1:
-                raise self.error("a byte of a bool is 0 or 1")
+                raise self.error("a bool must be a byte of 0 or 1")
             return self.shaped(np.frombuffer(raw, np.uint8), type_, view=True)
         items: list[Any] = []
         self.expect("{")
@@ -360,7 +360,7 @@ class _Parser:
             array = flat.view(type_.dtype.numpy) if view else flat
             array = array.reshape([int(d) for d in type_.shape if isinstance(d, int)])
         except ValueError:
-            raise self.error(f"{flat.size} elements or bytes do not make {type_}") from None
+            raise self.error(f"{flat.size} elements or bytes do not fit {type_}") from None
         if type_.dtype is not string:
             array.flags.writeable = False
         return Constant.of(array)
@@ -415,7 +415,7 @@ def _is_size(dim: Dim) -> bool:
 
 
 def _plain(label: str) -> str | None:
-    """Find the name in a printed value: %12 has none, %x#2 is called x."""
+    """Return the name in a printed value: %12 has none, %x#2 is called x."""
     name = label[1:]
     if name.startswith('"'):
         return str(json.loads(name[: name.rindex('"') + 1]))

@@ -1,8 +1,8 @@
 """The printed form of graphs, written; ``parse`` reads it. Both ways give the same graph.
 
-The grammar is in docs/ir.md. Small constants are printed as numbers when those read back to the
-same bits, else as hex; constants over the inline limit as their digest, and parsing then needs
-them in ``constants``.
+The grammar is in docs/ir.md. Small constants are printed as numbers if those read back to the same
+bits, else as hex. Constants over the inline limit are printed as their digest, and parsing then
+needs them in ``constants``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def print_graph(graph: Graph, *, inline_bytes: int = INLINE_BYTES) -> str:
 
 
 def constants_of(graph: Graph) -> dict[str, Constant]:
-    """Map digests to the constants of a graph and its subgraphs: what ``parse_graph`` asks for."""
+    """Map digests to the constants of a graph and its subgraphs, for ``parse_graph``."""
     held = (v.constant for g in graph.walk() for v in g.constants)
     return {constant.digest: constant for constant in held if constant is not None}
 
@@ -121,7 +121,7 @@ class _Printer:
 
 
 def _numbers(array: Array, of: DType) -> list[str] | None:
-    """Spell the elements out, or None when that would not read back to the same bits."""
+    """Write the elements as numbers, or None if those would not read back to the same bits."""
     flat = array.reshape(-1)
     if of.kind == "bool":
         return ["true" if item else "false" for item in flat]
@@ -135,7 +135,7 @@ def _numbers(array: Array, of: DType) -> list[str] | None:
 
 
 def _names(graph: Graph) -> dict[Value, str]:
-    """Name every value: its own name, told apart by #2, #3 where repeated; numbers for the rest."""
+    """Name every value: by its own name, with #2, #3 for repeats; others by number."""
     names: dict[Value, str] = {}
     taken: dict[str, int] = {}
     number = 0

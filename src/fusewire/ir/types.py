@@ -1,4 +1,4 @@
-"""Types of values: tensors for every engine; sequences and optionals for the reference alone."""
+"""Types of values: tensors for every engine; sequences and optionals for the reference only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TypeAlias
 from fusewire.dtypes import DType, DTypeLike, dtype
 from fusewire.ir.dims import Dim, Shape, Symbol, evaluate, size, substitute, symbols
 
-# NumPy's arrays have no more dims, and no more bytes even where a size is 0.
+# NumPy's limits on dims and on bytes, which hold even if a size is 0.
 MOST_RANK, MOST_BYTES = 64, 2**63 - 1
 
 
@@ -40,17 +40,17 @@ class TensorType:
         return all(isinstance(dim, int) for dim in self.shape)
 
     def with_shape(self, shape: tuple[Dim, ...]) -> TensorType:
-        """Keep the dtype."""
+        """Replace the shape."""
         return TensorType(self.dtype, tuple(shape))
 
     def with_dtype(self, of: DTypeLike) -> TensorType:
-        """Keep the shape."""
+        """Replace the dtype."""
         return TensorType(dtype(of), self.shape)
 
 
 @dataclass(frozen=True)
 class SequenceType:
-    """A list of values of one type; a dim that differs from element to element is unbacked."""
+    """A list of values of one type; a dim that differs between elements is unbacked."""
 
     element: Type
 
@@ -72,20 +72,20 @@ Type: TypeAlias = TensorType | SequenceType | OptionalType
 
 
 def tensor_of(type_: Type) -> TensorType:
-    """Find the tensor type inside sequences and optionals."""
+    """Return the tensor type inside sequences and optionals."""
     while not isinstance(type_, TensorType):
         type_ = type_.element
     return type_
 
 
 def impossible(type_: Type) -> str | None:
-    """Say why no array has such a type, if none can."""
+    """Say why no array can have this type; None if one can."""
     shape = tensor_of(type_).shape
     if len(shape) > MOST_RANK:
         return f"a tensor has at most {MOST_RANK} dims, found {len(shape):,}."
     known = math.prod([dim for dim in shape if isinstance(dim, int) and dim])
     if known * tensor_of(type_).dtype.itemsize > MOST_BYTES:
-        return f"{type_} has more elements than any memory."
+        return f"{type_} has more elements than any memory can hold."
     return None
 
 
@@ -105,5 +105,5 @@ def substitute_type(type_: Type, values: Mapping[Symbol, Dim]) -> Type:
 
 
 def concrete_shape(type_: TensorType, values: Mapping[Symbol, int]) -> tuple[int, ...]:
-    """Compute the shape for given values of its symbols."""
+    """Compute the shape for the values of its symbols."""
     return tuple(evaluate(dim, values) for dim in type_.shape)

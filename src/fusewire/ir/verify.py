@@ -1,6 +1,6 @@
 """The invariants of a graph, each a named check with a message.
 
-What only ops know (their names, type rules) is given as ``infer``, so that this file knows none.
+What only ops know (names, type rules) comes in as ``infer``, so that this file knows no op.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_DEPTH = 64
 
 @dataclass(frozen=True)
 class Context:
-    """What checks may ask for beside the graph."""
+    """What checks need beside the graph."""
 
     infer: Infer | None
     outer: frozenset[Symbol] = frozenset()
@@ -38,13 +38,13 @@ def _unique_inputs(graph: Graph, context: Context) -> Iterator[str]:
 def _plain_inputs(graph: Graph, context: Context) -> Iterator[str]:
     for value in graph.inputs:
         if value.node is not None or value.constant is not None:
-            yield f"the input {value!r} is made by a node or is a constant"
+            yield f"the input {value!r} is an output of a node or a constant"
 
 
 def _input_names(graph: Graph, context: Context) -> Iterator[str]:
     names = [value.name for value in graph.inputs]
     if None in names or len(set(names)) != len(names):
-        yield f"inputs need names that differ, found {names}"
+        yield f"inputs need distinct names, found {names}"
 
 
 def _unique_nodes(graph: Graph, context: Context) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _defined_before_use(graph: Graph, context: Context) -> Iterator[str]:
                 if value.constant is None and value not in inputs:
                     yield f"{node!r} uses an input of another graph: {value!r}"
             elif context.position.get(value.node, position) >= position:
-                yield f"{node!r} uses {value!r} before it is made, or from another graph"
+                yield f"{node!r} uses {value!r} before it is computed, or from another graph"
 
 
 def _outputs_defined(graph: Graph, context: Context) -> Iterator[str]:
@@ -79,14 +79,14 @@ def _outputs_defined(graph: Graph, context: Context) -> Iterator[str]:
             if value.constant is None and value not in inputs:
                 yield f"the output {value!r} is an input of another graph"
         elif value.node not in context.position:
-            yield f"the output {value!r} is made by a node that is not in the graph"
+            yield f"the output {value!r} comes from a node that is not in the graph"
 
 
 def _output_names(graph: Graph, context: Context) -> Iterator[str]:
     if len(graph.output_names) != len(graph.outputs):
         yield f"{len(graph.outputs)} outputs and {len(graph.output_names)} names for them"
     if len(set(graph.output_names)) != len(graph.output_names):
-        yield f"outputs need names that differ, found {list(graph.output_names)}"
+        yield f"outputs need distinct names, found {list(graph.output_names)}"
 
 
 def _constant_types(graph: Graph, context: Context) -> Iterator[str]:
@@ -122,7 +122,7 @@ def _is_attr(attr: Attr) -> bool:
 def _symbols_bound(graph: Graph, context: Context) -> Iterator[str]:
     bound = context.outer | _bound_by_inputs(graph)
     for value in graph.inputs:
-        # In a sequence an unbacked dim may be another for each element: nothing binds it.
+        # In a sequence an unbacked dim may differ between elements: nothing binds it.
         loose = not isinstance(value.type, TensorType)
         told = [s for s in type_symbols(value.type) if not (loose and s.unbacked)]
         if missing := [s.key for s in told if s not in bound]:
@@ -138,14 +138,14 @@ def _symbols_bound(graph: Graph, context: Context) -> Iterator[str]:
 
 
 def _bound_by_inputs(graph: Graph) -> set[Symbol]:
-    """Find the symbols that stand alone as a dim of an input: only those can be read off."""
+    """Return the symbols that are a whole dim of an input: a call determines only those."""
     types = [v.type for v in graph.inputs if isinstance(v.type, TensorType)]
     alone = (lone_symbol(dim) for type_ in types for dim in type_.shape)
     return {item for item in alone if item is not None}
 
 
 def mentioned(node: Node) -> Iterator[Symbol]:
-    """Yield the symbols in the types and attributes of a node, subgraphs not included."""
+    """Yield the symbols in the types and attributes of a node, without its subgraphs."""
     for type_ in node.types:
         yield from type_symbols(type_)
     for attr in node.attrs.values():
@@ -153,7 +153,7 @@ def mentioned(node: Node) -> Iterator[Symbol]:
 
 
 def attr_symbols(attr: Attr) -> Iterator[Symbol]:
-    """Yield the symbols that an attribute mentions, graphs apart."""
+    """Yield the symbols that an attribute mentions, without graphs."""
     if isinstance(attr, Sym):
         yield from symbols(attr)
     elif isinstance(attr, tuple):

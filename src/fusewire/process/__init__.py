@@ -1,1 +1,1 @@
-"""Engines at arm's length: child processes, framed bytes, and the guard around engine calls."""
+"""Keep engines at arm's length: child processes, framed bytes, the guard around engine calls."""

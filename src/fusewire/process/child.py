@@ -1,7 +1,7 @@
-"""One child process, seen from the parent: started, spoken to, watched, killed.
+"""One child process, as the parent sees it: start, ask, watch, kill.
 
-The parent trusts nothing that a child says and waits for nothing without a deadline. It watches
-from outside, so a child that holds its interpreter, or is stopped, is killed like any other.
+The parent does not trust what a child says, and never waits without a deadline. It watches from
+outside, so it can also kill a child that holds its interpreter lock or is stopped.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _LONGEST_NAME = 200
 
 
 CAN_ISOLATE = sys.platform == "linux" and bool(sys.executable)
-# What happened instead of an answer, and what was found.
+# What happened instead of an answer, and the details.
 Mishap: TypeAlias = tuple[type[EngineError], str]
 
 
 class Child:
-    """A worker process for one backend; one job at a time. ``module`` is what it runs."""
+    """A worker process for one backend; one job at a time. ``module`` is the code it runs."""
 
     def __init__(self, reference: str, module: str = "fusewire.process.worker") -> None:
         if not CAN_ISOLATE:
@@ -66,7 +66,7 @@ class Child:
             self._start(reference, module)
         except OSError as error:
             self._ours.close()
-            raise IsolationError(f"A child process could not be started: {error}.") from error
+            raise IsolationError(f"Cannot start a child process: {error}.") from error
 
     def _start(self, reference: str, module: str) -> None:
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
@@ -83,7 +83,7 @@ class Child:
                 stderr=noise,
                 pass_fds=(requests, replies, life),
                 start_new_session=True,
-                # The same modules as here, wherever this process found them.
+                # The child imports the same modules as this process.
                 env={**os.environ, "PYTHONPATH": path},
             )
         self._alive = os.pidfd_open(self.pid)
@@ -94,21 +94,21 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The number of the process, and of its group."""
+        """The id of the process, and of its group."""
         return self._process.pid
 
     @property
     def is_usable(self) -> bool:
-        """Whether it lives and has nothing to say: what comes unasked is garbage."""
+        """Whether it is alive and silent: unsolicited output is garbage."""
         if self._is_ended:
             return False
         watched = [self._alive, self._replies] if self._is_ready else [self._alive]
         return not _is_ready(0.0, *watched)
 
     def greet(self, seconds: float) -> float:
-        """Wait until it is ready for jobs, and give the seconds that it took, 0 if it was ready.
+        """Wait until it is ready for jobs; returns the seconds that took, 0 if it was ready.
 
-        Raises IsolationError if it does not get there.
+        Raises IsolationError if it does not become ready.
         """
         if self._is_ready:
             return 0.0
@@ -123,7 +123,7 @@ class Child:
         )
 
     def ask(self, header: dict[str, Any], blobs: Blobs, limits: ChildLimits, what: str) -> Frame:
-        """Have a job done; any error leaves the child ended."""
+        """Run a job; any error ends the child."""
         self.jobs += 1
         self._phase = "import"
         found = self._heard(Frame({**header, "job": self.jobs}, blobs), limits)
@@ -139,12 +139,12 @@ class Child:
         except EngineError as error:
             return type(error), error.reason
         except BaseException:
-            # Interrupted in the middle of a sentence: nothing that follows can be understood.
+            # Interrupted in the middle of a frame: what follows cannot be understood.
             self.end()
             raise
 
     def _listen(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
-        """Speak and listen until there is an answer, a limit is reached, or nobody is there."""
+        """Write and read until there is an answer, a limit is reached, or the child is gone."""
         memory = limits.memory_bytes or resident(self.pid) + available() * 9 // 10
         incoming = Incoming(self._replies, memory)
         poller = select.poll()
@@ -159,7 +159,10 @@ class Child:
             if now >= look:
                 look, ticks = now + _TICK, ticks + 1
                 if (held := self._memory(ticks)) > memory:
-                    return EngineOutOfMemory, f"{held >> 20} MiB, and {memory >> 20} are allowed"
+                    return (
+                        EngineOutOfMemory,
+                        f"it used {held >> 20} MiB; the limit is {memory >> 20}",
+                    )
             for descriptor, _ in poller.poll(math.ceil((min(look, deadline) - now) * 1000)):
                 if descriptor == self._requests and outgoing is not None:
                     if _is_sent(outgoing):
@@ -169,10 +172,10 @@ class Child:
                         poller.unregister(descriptor)
                 elif answer := self._receive(incoming, is_last=descriptor == self._alive):
                     return answer
-        return BackendHung, f"{limits.seconds:g} seconds are allowed"
+        return BackendHung, f"the limit is {limits.seconds:g} seconds"
 
     def _receive(self, incoming: Incoming, is_last: bool) -> Frame | Mishap | None:
-        """Read an answer, or what phase it is in; ``is_last`` when no more will be written."""
+        """Read an answer or a phase; ``is_last`` if nothing more will be written."""
         try:
             frame = incoming.read()
         except EOFError:
@@ -184,19 +187,19 @@ class Child:
             return frame
         phase, name = frame.header["phase"], frame.header.get("name")
         if phase not in get_args(Phase) or type(name) is not str or len(name) > _LONGEST_NAME:
-            raise EngineGarbage(f"it says that it is in the phase {repr(phase)[:40]}")
+            raise EngineGarbage(f"it reported an unknown phase {repr(phase)[:40]}")
         self._phase, self.name = phase, name
         return None
 
     def _memory(self, ticks: int) -> int:
-        """Measure the process; with its descendants now and then, because those must be found."""
+        """Measure the process, and now and then its descendants, which are slow to find."""
         own = resident(self.pid)
         if ticks % _TICKS_PER_WALK:
             return own
         return own + sum(resident(pid) for pid in descendants(self.pid))
 
     def post_mortem(self, kind: type[EngineError], found: str, what: str) -> EngineError:
-        """End it, and say what became of it."""
+        """End the child, and say what happened to it."""
         if kind is BackendCrashed:
             is_dead = _is_ready(_PATIENCE, self._alive)
             self.end()
@@ -204,23 +207,23 @@ class Child:
         else:
             self.end(_GRACE)
         if self._is_interrupted:
-            raise IsolationError(f"The pool was closed while {self.name} worked on {what}.")
+            raise IsolationError(f"The pool was closed while {self.name} was working on {what}.")
         told = f"{found.rstrip('.')}.{self._noise.last_words()}"
         return failure(kind, self.name, self._phase, what, told)
 
     def interrupt(self) -> None:
-        """Kill it, from any thread; whoever waits for it does the rest."""
+        """Kill it from any thread; the thread that waits for it does the rest."""
         with self._signals:
             self._is_interrupted = True
             if not self._is_ended:
                 self._kill(signal.SIGKILL)
 
     def end(self, grace: float = 0.0) -> None:
-        """Kill the group and what left it, and reap; within the grace it says where it was."""
+        """Kill the group and its descendants, and reap; with a grace for last words."""
         with self._signals:
             if self._is_ended:
                 return
-            # Found now, because orphans of a dead process are nobody's descendants.
+            # Listed now, because orphans of a dead process are no longer its descendants.
             family = descendants(self.pid)
             if grace:
                 self._kill(signal.SIGTERM)
@@ -233,7 +236,7 @@ class Child:
             self._is_ended = True
 
     def _kill(self, number: signal.Signals, *others: int) -> None:
-        # Not reaped yet, so the number of the group is still its own.
+        # Not reaped yet, so the id of the group is still valid.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
         for pid in others:
@@ -241,7 +244,7 @@ class Child:
                 os.kill(pid, number)
 
     def forget(self) -> None:
-        """Let go without killing: after a fork, the process is the parent's."""
+        """Release it without killing: after a fork, the process belongs to the parent."""
         self._ours.close()
         self._is_ended = True
 
@@ -264,7 +267,7 @@ def _is_sent(outgoing: Outgoing) -> bool:
     try:
         return outgoing.write()
     except BrokenPipeError:
-        # It no longer listens; that it is dead, or gives no answer, is found elsewhere.
+        # It no longer reads; its death or silence is detected elsewhere.
         return True
 
 
@@ -272,5 +275,5 @@ def _exit_of(code: int) -> str:
     if code >= 0:
         return f"it exited with code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    hint = ", perhaps because the machine had no memory left" if name == "SIGKILL" else ""
+    hint = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
     return f"it died of {name}{hint}"

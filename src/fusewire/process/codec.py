@@ -1,8 +1,8 @@
-"""The values of the contract, and arrays, as JSON and blobs; reading gives the same value back.
+"""Write values of the contract, and arrays, as JSON and blobs, and read them back.
 
-``RECORDS`` says which classes cross the boundary, with which fields, in which form. Whoever reads
-trusts nothing: what does not fit its form is EngineGarbage, on the way out as on the way in.
-Blobs are taken in the order in which they were written, so that nothing can name one twice.
+``RECORDS`` says which classes cross the boundary, with which fields, in which form. Reading trusts
+nothing: what does not fit its form is EngineGarbage, when writing as when reading. Blobs are read
+in the order in which they were written, so that nothing can refer to one twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_RANK = 64
 
 @dataclass(frozen=True)
 class Written:
-    """How one kind of value is written and read; blobs are appended, and taken in order."""
+    """How to write and read one kind of value; blobs are appended, and read in order."""
 
     write: Callable[[Any, Blobs], Json]
     read: Callable[[Json, Blob], Any]
@@ -54,7 +54,7 @@ def _refuse(expected: str, found: object) -> NoReturn:
 
 
 def _plain(*kinds: type) -> Written:
-    """What JSON has itself, of exactly these types: True is no int here."""
+    """Write what JSON has itself, of exactly these types: True is not an int here."""
     expected = " or ".join(kind.__name__ for kind in kinds)
 
     def check(value: Any, blobs: object) -> Any:
@@ -130,7 +130,7 @@ def _write_block(value: Any, blobs: Blobs) -> Json:
 
 
 def _next(size: Any, blobs: Blob) -> Array:
-    """Take the next blob, which must have the size that is said."""
+    """Take the next blob, which must have the stated size."""
     blob = next(blobs, None)
     if blob is None or type(size) is not int or blob.nbytes != size:
         found = "no more blobs" if blob is None else f"{blob.nbytes} bytes"
@@ -203,7 +203,7 @@ def write_value(value: HostValue, blobs: Blobs) -> Json:
     try:
         of = dtype(array.dtype)
     except DTypeError as error:
-        raise EngineGarbage(f"expected an array of ours: {error}") from None
+        raise EngineGarbage(f"expected an array of a supported dtype: {error}") from None
     if of is string:
         words = [TEXT.write(item, blobs) for item in array.astype(object).reshape(-1)]
         flat = np.frombuffer(json.dumps(words).encode(), np.uint8)
@@ -214,7 +214,7 @@ def write_value(value: HostValue, blobs: Blobs) -> Json:
 
 
 def read_value(value: Json, blobs: Blob, depth: int = 0) -> HostValue:
-    """Read what ``write_value`` wrote; arrays are writable and share memory with nothing else."""
+    """Read what ``write_value`` wrote; arrays are writable and share no memory."""
     if value is None:
         return None
     if type(value) is not dict or depth > _MAX_DEPTH:
@@ -225,14 +225,14 @@ def read_value(value: Json, blobs: Blob, depth: int = 0) -> HostValue:
     of, shape = _read_dtype(value.get("dtype"), blobs), _read_shape(value.get("shape"))
     flat, count = _next(value.get("bytes"), blobs), math.prod(shape)
     if of is not string and flat.nbytes != count * of.itemsize:
-        raise EngineGarbage(f"{flat.nbytes} bytes do not make {of.name}{list(shape)}")
+        raise EngineGarbage(f"{flat.nbytes} bytes do not fit {of.name}{list(shape)}")
     if of.kind == "bool" and flat.size and flat.max() > 1:
         raise EngineGarbage("a bool that is neither 0 nor 1")
     elements = _read_words(flat, count) if of is string else flat.view(of.numpy)
     try:
         return elements.reshape(shape)
     except ValueError:
-        # No elements, but dims whose product NumPy cannot hold.
+        # There are no elements, but NumPy cannot hold the product of the dims.
         _refuse("a shape", shape)
 
 
@@ -259,7 +259,7 @@ TEXT = _plain(str)
 FLAG = _plain(bool)
 WHOLE = _plain(int)
 BYTES = Written(_write_bytes, lambda value, blobs: _next(value, blobs).tobytes())
-# Not copied on its way: it may be as large as all weights.
+# Not copied: it may be as large as all weights.
 BLOCK = Written(_write_block, lambda value, blobs: _next(value, blobs).data)
 DTYPE = Written(_write_dtype, _read_dtype)
 DIMS = _many(Written(_write_dim, _read_dim))

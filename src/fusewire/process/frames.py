@@ -1,11 +1,10 @@
-"""Frames: what a parent and its child say to each other, as bytes on a pipe.
+"""Frames: messages between a parent and its child, as bytes on a pipe.
 
-Magic, version, lengths, a header in JSON, then blobs, which come to lie as they lay: engines copy
-what is not aligned, and what is timed in a child must not be told from what runs in its parent.
-Nothing in a frame can become code or an object of any class, and every length is checked before
-memory is set aside for it. Reading is a
-generator that asks for buffers to be filled, so that one reader serves the child, which blocks,
-and the parent, which must not.
+Magic, version, lengths, a header in JSON, then blobs. Blobs keep their alignment: engines copy what
+is not aligned, and a time measured in a child must hold for the parent. Nothing in a frame can
+become code or an object of any class, and every length is checked before memory is allocated for
+it. Reading is a generator that asks for buffers to be filled, so that one reader serves the child,
+which blocks, and the parent, which must not.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ class Frame(NamedTuple):
     blobs: Blobs
 
     def buffers(self) -> list[memoryview]:
-        """Lay the frame out for writing; blobs are not copied."""
+        """List the buffers to write; blobs are not copied."""
         header = json.dumps(self.header, separators=(",", ":")).encode()
         sizes = [blob.nbytes for blob in self.blobs]
         if len(header) > MAX_HEADER or len(sizes) > MAX_BLOBS:
             raise EngineGarbage(
                 f"A frame with {len(header)} bytes of header and {len(sizes)} blobs is too large: "
-                f"{MAX_HEADER} and {MAX_BLOBS} are allowed."
+                f"the limits are {MAX_HEADER} and {MAX_BLOBS}."
             )
         prefix = PREFIX.pack(MAGIC, VERSION, len(sizes), len(header), sum(sizes))
         leans = [blob.ctypes.data % ALIGNMENT for blob in self.blobs]
@@ -65,7 +64,7 @@ def reading(limit: int) -> Generator[memoryview, None, Frame]:
     if length > MAX_HEADER or count > MAX_BLOBS or total > limit:
         raise EngineGarbage(
             f"A frame of {length} bytes of header and {count} blobs of {total} bytes: "
-            f"{MAX_HEADER}, {MAX_BLOBS} and {limit} are allowed."
+            f"the limits are {MAX_HEADER}, {MAX_BLOBS} and {limit}."
         )
     start = bytearray(16 * count + length)
     if start:
@@ -73,7 +72,7 @@ def reading(limit: int) -> Generator[memoryview, None, Frame]:
     numbers = struct.unpack_from(f"<{2 * count}Q", start)
     sizes, leans = numbers[:count], numbers[count:]
     if sum(sizes) != total:
-        raise EngineGarbage(f"Blobs of {sum(sizes)} bytes in a frame that says {total}.")
+        raise EngineGarbage(f"The blobs have {sum(sizes)} bytes, but the frame says {total}.")
     header = _parsed(start[16 * count :])
     blobs = []
     for size, lean in zip(sizes, leans, strict=True):
@@ -85,13 +84,13 @@ def reading(limit: int) -> Generator[memoryview, None, Frame]:
 
 
 def _space(size: int, lean: int) -> Array:
-    """Set memory aside that lies so many bytes behind a multiple of what engines ask for."""
+    """Allocate memory at an offset from the alignment that engines ask for."""
     try:
         room = np.empty(size + ALIGNMENT, np.uint8)
         start = (lean - room.ctypes.data) % ALIGNMENT
         return room[start : start + size]
     except MemoryError:
-        raise EngineOutOfMemory(f"There is no memory for a blob of {size} bytes.") from None
+        raise EngineOutOfMemory(f"Not enough memory for a blob of {size} bytes.") from None
 
 
 def _parsed(raw: bytearray) -> dict[str, Any]:
@@ -105,7 +104,7 @@ def _parsed(raw: bytearray) -> dict[str, Any]:
 
 
 class Incoming:
-    """Frames read from a descriptor that may have only part of one, or nothing, to give."""
+    """Reads frames from a descriptor that may have only a part of one, or nothing, yet."""
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self._descriptor = descriptor
@@ -117,7 +116,7 @@ class Incoming:
         self._rest = next(self._frame)
 
     def read(self, most: int = 1 << 26) -> Frame | None:
-        """Read what is there, at most ``most`` bytes: a frame once it is whole, else None.
+        """Read at most ``most`` bytes; returns a frame once it is complete, else None.
 
         Raises EOFError at the end.
         """
@@ -141,14 +140,14 @@ class Incoming:
 
 
 class Outgoing:
-    """A frame written to a descriptor that may take only part of it at a time."""
+    """Writes a frame to a descriptor that may accept only a part of it at a time."""
 
     def __init__(self, descriptor: int, frame: Frame) -> None:
         self._descriptor = descriptor
         self._rest: Sequence[memoryview] = frame.buffers()
 
     def write(self) -> bool:
-        """Write what fits; tell whether that was all."""
+        """Write what fits; returns whether that was all."""
         while self._rest:
             try:
                 count = os.writev(self._descriptor, self._rest[:_MANY_BUFFERS])

@@ -1,7 +1,7 @@
 """The guard: the one place that catches whatever an engine throws.
 
-Engine calls go through ``guarded``, in a child and in the parent alike. What comes out is the
-answer, a typed error, or the caller's own mistake, which is one of ``CALLERS``.
+Engine calls go through ``guarded``, in the child and in the parent. The result is the answer, a
+typed error, or the caller's own mistake, which is one of ``CALLERS``.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ Answer = TypeVar("Answer")
 Phase = Literal["import", "probe", "claim", "compile", "load", "run"]
 
 _ELSEWHERE = "Run it on another backend"
-# What happened, and what can be done, by the kind of error.
+# What happened and what to do about it, by kind of error.
 KINDS: dict[type[EngineError], tuple[str, str]] = {
-    BackendCrashed: ("crashed", f"{_ELSEWHERE}, and report it to the makers of the engine."),
+    BackendCrashed: ("crashed", f"{_ELSEWHERE}, and report it to the engine's developers."),
     BackendHung: ("gave no answer in time", f"{_ELSEWHERE}, or give it more seconds."),
     CompileTimeout: ("did not finish in time", f"{_ELSEWHERE}, or give it more seconds."),
     EngineOutOfMemory: ("ran out of memory", f"{_ELSEWHERE}, or raise the memory limit."),
     EngineGarbage: (
-        "gave what the contract does not allow",
-        f"{_ELSEWHERE}, and report it to the makers of the backend.",
+        "broke the backend contract",
+        f"{_ELSEWHERE}, and report it to the backend's authors.",
     ),
-    EngineRaised: ("failed", f"{_ELSEWHERE}, or mend what it names."),
+    EngineRaised: ("failed", f"{_ELSEWHERE}, or fix what the message names."),
 }
-# What the caller did wrong, and is told, whichever process found it.
+# Mistakes of the caller, reported as such by whichever process finds them.
 CALLERS: tuple[type[FusewireError], ...] = (CheckError, OptionsError, ShapeMismatchError)
-# Not for the guard to say anything about.
+# The guard lets these through.
 _PASSED: tuple[type[BaseException], ...] = (EngineError, KeyboardInterrupt, *CALLERS)
 BY_CODE = {kind.code: kind for kind in KINDS}
 _DOING: dict[Phase, str] = {
@@ -64,7 +64,7 @@ _MAX_SAID = 1000
 def guarded(
     name: str, phase: Phase, what: str, call: Callable[..., Answer], *arguments: object
 ) -> Answer:
-    """Call into an engine; ``what`` is the thing that the phase is about, for the message."""
+    """Call into an engine; ``what`` names the subject of the phase, for the message."""
     try:
         return call(*arguments)
     except _PASSED:
@@ -76,7 +76,7 @@ def guarded(
 def guarded_run(
     name: str, run: Callable[[Sequence[Held]], Event], inputs: Sequence[Held], waits: bool
 ) -> list[Held]:
-    """Run a region and give its outputs; what every call of a program goes through."""
+    """Run a region and return its outputs; every call of a program goes through here."""
     try:
         event = run(inputs)
         return event.wait() if waits else event.outputs
@@ -87,18 +87,18 @@ def guarded_run(
 
 
 def _translated(name: str, phase: Phase, what: str, error: BaseException) -> EngineError:
-    # SystemExit, and the panics of Rust libraries, are no Exceptions, and no reason to die.
+    # SystemExit and the panics of Rust libraries are not Exceptions, and not a reason to exit.
     said = _said(error)
     is_memory = isinstance(error, MemoryError) or any(x in said.lower() for x in _NO_MEMORY)
     return failure(EngineOutOfMemory if is_memory else EngineRaised, name, phase, what, said)
 
 
 def failure(kind: type[EngineError], name: str, phase: Phase, what: str, found: str) -> EngineError:
-    """Say what was asked, what was found, and what can be done."""
+    """Make the error that says what was asked, what happened, and what to do."""
     if kind is BackendHung and phase == "compile":
         kind = CompileTimeout
     happened, advice = KINDS[kind]
-    # These are not about a region, though it may be for a region that they were asked.
+    # These phases are not about a region, even if a region was the reason for them.
     about = "" if phase in ("import", "probe") else what
     asked = f"{_DOING[phase]} {about}".strip()
     return kind(f"{name} {happened} while {asked}: {found.rstrip('.')}.", advice)
@@ -106,7 +106,7 @@ def failure(kind: type[EngineError], name: str, phase: Phase, what: str, found: 
 
 @contextlib.contextmanager
 def blaming(name: str, phase: Phase, what: str) -> Iterator[None]:
-    """Say who gave the garbage that is found inside."""
+    """Name the backend in errors about garbage that are raised inside."""
     try:
         yield
     except EngineGarbage as error:

@@ -1,9 +1,9 @@
-"""First contact with an engine: in a child process, where it can break nothing of ours.
+"""First contact with an engine, in a child process, where it cannot break this one.
 
-Whatever an engine does there, the caller gets an answer that was checked, or a refusal that says
-what happened. Raised are only the OptionsError of a wrong option, the ShapeMismatchError of inputs
-that do not fit, the CheckError of those that the program does not allow, and the IsolationError of
-a machine that starts no children: none is the engine's.
+Whatever the engine does there, the caller gets a checked answer, or a refusal that says what
+happened. Only errors that are not the engine's are raised: OptionsError for a wrong option,
+ShapeMismatchError for inputs that do not fit, CheckError for values that the program does not
+allow, and IsolationError if no child can be started.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from fusewire.process.trial import (
 
 _KEPT_EXECUTABLES = 8
 
-# Where nothing is isolated: backends are made once, as in a child.
+# Without isolation, backends are created once, as in a child.
 _here = functools.cache(backend_of)
 
 
 @dataclass(frozen=True, eq=False)
 class ContactSource:
-    """What a contact is made of; ``reference`` is the "module:Class" of a backend."""
+    """What first contact needs; ``reference`` is the "module:Class" of a backend."""
 
     reference: str
     region: Graph
@@ -76,17 +76,17 @@ class ContactSource:
 
 @dataclass(frozen=True, eq=False)
 class Contact:
-    """A region that an engine compiled, loaded and ran; its outputs fit, but nobody judged them.
+    """A region that an engine compiled, loaded and ran; its outputs fit, but are not judged.
 
-    ``metrics`` are seconds by phase, the peak of the child's memory in bytes, and the seconds in
-    which the child started, 0 if it was there.
+    ``metrics`` are seconds by phase, the peak memory of the child in bytes, and the seconds that
+    the child took to start, 0 if it was running.
     """
 
     artifact: Artifact
     outputs: list[HostValue]
     metrics: dict[str, float]
     source: ContactSource = field(repr=False)
-    # The name of the executable in the child, or the executable itself where there is no child.
+    # The name of the executable in the child, or the executable itself if there is no child.
     held: str | Executable = field(repr=False)
 
 
@@ -113,12 +113,12 @@ def claim(
     *,
     pool: ChildPool | None = None,
 ) -> list[Offer | Refusal]:
-    """Ask a backend what of a graph it would run; one that cannot answer refuses all of it."""
+    """Ask a backend which nodes of a graph it would run; no answer is a refusal of all."""
 
     def read(result: Any, blobs: Iterator[Array]) -> list[Offer | Refusal]:
         found = [read_record(x, blobs, Offer, Refusal) for x in LIST.read(result, blobs)]
         if any(place not in range(len(graph.nodes)) for item in found for place in item.nodes):
-            raise EngineGarbage(f"nodes outside of the {len(graph.nodes)} of the graph")
+            raise EngineGarbage(f"nodes that are not among the {len(graph.nodes)} of the graph")
         return found
 
     try:
@@ -144,7 +144,7 @@ def first_contact(
 ) -> Contact | Refusal:
     """Compile, load and run a region on the backend that "module:Class" names.
 
-    Without ``isolate`` it all happens in this process: limits do not hold, and a crash is ours.
+    Without ``isolate`` this happens in this process: limits do not hold, and a crash ends it.
     """
     source = ContactSource(reference, region, device, config)
     bound = bindings(region, inputs)
@@ -163,7 +163,7 @@ def rerun(
     *,
     pool: ChildPool | None = None,
 ) -> list[HostValue] | Refusal:
-    """Run a contact again, where it was made; a child that lost it loads its artifact again."""
+    """Run a contact again in its child; a child that lost it loads the artifact again."""
     region, held = contact.source.region, contact.held
     what, bound = described(region), bindings(region, inputs)
 
@@ -196,7 +196,7 @@ def timed(
     *,
     pool: ChildPool | None = None,
 ) -> list[float] | Refusal:
-    """Run a contact so many times and give the seconds of each; inputs are sent once."""
+    """Run a contact several times and return the seconds of each; inputs are sent once."""
     region, held = contact.source.region, contact.held
     what = described(region)
     try:
@@ -207,7 +207,7 @@ def timed(
             job = {"kind": "time", "held": held, "count": count, "is_same": seat.inputs is inputs}
             if seat.inputs is not inputs:
                 job["inputs"] = [write_value(x, blobs) for x in inputs]
-            # What the child holds is not known again until it has answered.
+            # Until the child answers, it is not known what it holds.
             seat.inputs = None
             seconds = seat.ask(job, blobs, limits, what, TIMES.read)
             seat.inputs = inputs
@@ -220,7 +220,7 @@ def timed(
 def _held(
     contact: Contact, inputs: Sequence[HostValue], limits: ChildLimits, pool: ChildPool | None
 ) -> Iterator[Seat]:
-    """Give the seat of the child that holds a contact, or holds it now."""
+    """Return the seat of the child that holds a contact, after loading it if needed."""
     source, held = contact.source, contact.held
     assert isinstance(held, str)
     with (pool or shared_pool()).seated(source.reference) as (seat, _):
@@ -245,7 +245,7 @@ def _in_some_child(
     bound: Bindings,
     limits: ChildLimits,
 ) -> Contact:
-    """Have a child make contact; what only a child that did other jobs dies of is not counted."""
+    """Make contact in a child; a failure in a used child is tried again in a fresh one."""
     for is_last in (False, True):
         with pool.seated(source.reference) as (seat, start):
             try:
@@ -267,7 +267,7 @@ def _in_child(
     held: str,
     known: Artifact | None = None,
 ) -> Contact:
-    """Have a child make contact, or load what an earlier child compiled."""
+    """Make contact in this child, or load what an earlier child compiled."""
     region = source.region
 
     def read(result: Any, blobs: Iterator[Array]) -> Contact:
@@ -283,7 +283,7 @@ def _in_child(
         job["config"] = write_record(source.config, blobs)
     except EngineGarbage as error:
         raise OptionsError(
-            f"{error.reason}: options are words, numbers, or tuples of them."
+            f"{error.reason}: options must be words, numbers, or tuples of these."
         ) from None
     job["inputs"] = [write_value(x, blobs) for x in inputs]
     job["artifact"] = known and write_record(known, blobs)

@@ -1,4 +1,4 @@
-"""What a child process may take."""
+"""The limits of a child process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ChildLimits:
-    """What one job may take: seconds, and resident memory (None: what the machine has free)."""
+    """Limits of one job: seconds, and resident bytes (None: what the machine has free)."""
 
     seconds: float = 60.0
     memory_bytes: int | None = None

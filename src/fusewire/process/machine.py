@@ -1,4 +1,4 @@
-"""What the kernel and the processor tell about this machine; what they do not tell is left out."""
+"""Facts about this machine, from the kernel and the processor; unknown ones are left out."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import numpy as np
 from fusewire.contract.backend import Fact
 from fusewire.process.procfs import available
 
-# Of what a processor can do, that which kernels are chosen by.
+# The processor features by which libraries choose kernels.
 _VECTORS = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16",
     "avx512_fp16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16",
     "asimd", "asimddp", "asimdhp", "sve", "sve2", "i8mm", "bf16",
 )  # fmt: skip
-# What /proc calls the list of it, by architecture.
+# The name of the feature list in /proc, by architecture.
 _CAN_DO = ("flags", "Features")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def machine() -> dict[str, Fact]:
-    """Tell what the host is: processor, cores, caches, memory."""
+    """Describe the host: processor, cores, caches, memory."""
     return {**_fixed(), "memory_free_bytes": available()}
 
 
 @cache
 def processor() -> str:
-    """Tell processors apart that compile to other code: by name and by all that they can do."""
+    """Identify the processor, as far as compiled code depends on it: name and features."""
     said = _processor()
     told = [platform.machine(), *(said.get(key, "") for key in ("model name", *_CAN_DO))]
     return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
@@ -42,14 +42,14 @@ def processor() -> str:
 
 @cache
 def memory_latency(steps: int = 50_000) -> float:
-    """Measure in nanoseconds what a step to a far place takes more than one to a near place."""
+    """Measure how much slower a far access is than a near one, in nanoseconds."""
     small, large = 1 << 8, 1 << 24
     return round((_walk(large, steps) - _walk(small, steps)) * 1e9, 1)
 
 
 def _walk(count: int, steps: int) -> float:
-    """Give the seconds of a step from place to place, each telling where the next is."""
-    # An odd multiplier walks through all places of a power of two, and no prefetcher follows.
+    """Return the seconds per step of a pointer chase."""
+    # An odd multiplier visits every place of a power of two, in an order no prefetcher predicts.
     following = ((np.arange(count, dtype=np.int64) * 6364136223846793005 + 1) % count).data
     best = math.inf
     for _ in range(3):
@@ -63,11 +63,11 @@ def _walk(count: int, steps: int) -> float:
 
 @cache
 def kernels_for() -> dict[str, Fact]:
-    """Tell what kernels are chosen by: the processor, its cores, and what of it they use."""
+    """Identify what kernels are chosen by: the processor, its cores and its features."""
     said = _processor()
     flags = {flag for key in _CAN_DO for flag in said.get(key, "").split()}
     return {
-        # Asked last: on Linux ``platform.processor`` starts a process.
+        # The last resort: on Linux ``platform.processor`` starts a process.
         "processor": said.get("model name") or platform.processor() or platform.machine(),
         "compute_units": len(os.sched_getaffinity(0)),
         "features": tuple(name for name in _VECTORS if name in flags),
@@ -85,7 +85,7 @@ def _fixed() -> dict[str, Fact]:
 
 
 def _processor() -> dict[str, str]:
-    """Read what /proc says of the first processor."""
+    """Read what /proc says about the first processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What an engine prints: never in the way of what a child says, and its end kept for reasons."""
+"""Capture what an engine prints, apart from a child's answers; the end of it explains failures."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ _PIECE = 1 << 16
 _PIECES = 16
 _KEPT = 16384
 _SHOWN = 800
-# Lines that a dump of the interpreter has beside the place that matters.
+# Lines of an interpreter dump that do not name the place.
 _NO_NEWS = ("Extension modules:", "<frozen ", "fusewire/process/", "most recent call first")
 
 
 class OutputTail:
-    """The end of what comes out of a descriptor that does not block."""
+    """The end of what was read from a nonblocking descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self._kept = bytearray()
 
     def drain(self) -> bool:
-        """Read what is there; tell whether more can come."""
+        """Read what is there; returns whether more can come."""
         with contextlib.suppress(BlockingIOError):
-            # Not for ever: someone may write as fast as this reads.
+            # Not forever: a writer may be as fast as this reader.
             for _ in range(_PIECES):
                 if not (piece := os.read(self.descriptor, _PIECE)):
                     return False
@@ -32,8 +32,8 @@ class OutputTail:
         return True
 
     def last_words(self) -> str:
-        """Show the last lines as the end of a sentence; nothing if there are none."""
+        """Return the last lines as the end of a sentence; "" if there are none."""
         lines = (line.strip() for line in self._kept.decode(errors="replace").splitlines())
         told = [x for x in lines if x and not any(mark in x for mark in _NO_NEWS)]
         shown = "".join(c if c.isprintable() else "?" for c in " | ".join(told)[-_SHOWN:])
-        return f" Its last words: {shown}" if shown else ""
+        return f" Its last output: {shown}" if shown else ""

@@ -1,4 +1,4 @@
-"""Children that are kept and used again: one for each backend, replaced when it died or is old."""
+"""A pool of child processes, one per backend, replaced when dead or old."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _KEPT_BYTES = 1 << 30
 
 
 class Seat:
-    """The place of a backend's child, and what that child was given to hold."""
+    """The child of a backend, and what that child holds."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.child: Child | None = None
         self.constants: dict[str, int] = {}
         self.executables: list[str] = []
-        # Those that were timed last.
+        # The inputs that were timed last.
         self.inputs: object = None
 
     def fill(self, reference: str, jobs: int) -> Child:
-        """Give the child, a new one if there is none of use."""
+        """Return the child, a new one if there is none that can be used."""
         child = self.child
         if child is None or not child.is_usable or child.jobs >= jobs:
             self.empty()
@@ -49,13 +49,13 @@ class Seat:
         return child
 
     def empty(self) -> None:
-        """End the child; what it held is gone with it."""
+        """End the child, and forget what it held."""
         if self.child is not None:
             self.child.end()
         self.child, self.constants, self.executables, self.inputs = None, {}, [], None
 
     def written(self, region: Graph, blobs: Blobs) -> dict[str, Any]:
-        """Write a region, as the last of a job, without constants that the child holds."""
+        """Write a region as the last part of a job, without constants that the child holds."""
         needed = {
             digest: constant.array
             for digest, constant in constants_of(region).items()
@@ -80,13 +80,13 @@ class Seat:
         what: str,
         read: Callable[[Any, Iterator[Array]], Answer],
     ) -> Answer:
-        """Have a job done and read the answer; an EngineError says why there is none."""
+        """Run a job and read the answer; raises EngineError if there is none."""
         child = self.child
         assert child is not None, "the seat was filled"
         try:
             frame = child.ask(header, blobs, limits, what)
         except EngineGarbage:
-            # What cannot be sent is not there, and was noted as held.
+            # What could not be sent was already noted as held.
             self.empty()
             raise
         given = iter(frame.blobs)
@@ -95,17 +95,17 @@ class Seat:
                 raise _error(frame.header["error"])
             answer = read(frame.header.get("result"), given)
             if next(given, None) is not None:
-                raise EngineGarbage("more blobs than anyone asked for")
+                raise EngineGarbage("more blobs than expected")
         except EngineGarbage as error:
             if error.advice:
                 raise
-            # What says one wrong thing may say another: it is not asked again.
+            # A child that gave one malformed answer is not asked again.
             raise child.post_mortem(EngineGarbage, error.reason, what) from None
         return answer
 
 
 def _error(about: Any) -> Exception:
-    """Make the error that a child tells of."""
+    """Rebuild the error that a child reports."""
     row = about if isinstance(about, dict) else {}
     code, reason, advice = (
         TEXT.read(row.get(x, ""), iter(())) for x in ("code", "reason", "advice")
@@ -114,12 +114,12 @@ def _error(about: Any) -> Exception:
         if code == kind.__name__:
             return kind(reason)
     if code not in BY_CODE or not reason:
-        return EngineGarbage(f"an error that is none: {repr(about)[:80]}")
+        return EngineGarbage(f"a malformed error: {repr(about)[:80]}")
     return BY_CODE[code](reason, advice)
 
 
 class ChildPool:
-    """The children of this process. Safe to share between threads; a backend's jobs take turns."""
+    """The children of this process. Thread-safe; jobs of one backend take turns."""
 
     def __init__(self, jobs_per_child: int = 256, start_seconds: float = 60.0) -> None:
         self._jobs_per_child = jobs_per_child
@@ -131,7 +131,7 @@ class ChildPool:
         os.register_at_fork(after_in_child=functools.partial(_after_fork, weakref.ref(self)))
 
     def forget(self) -> None:
-        """Start anew in a forked process: the children are its parent's, to live and die with."""
+        """Start empty in a forked process: the children belong to its parent."""
         self._lock = threading.Lock()
         seats, self._seats = self._seats, {}
         for seat in seats.values():
@@ -144,31 +144,31 @@ class ChildPool:
 
     def _fill(self, seat: Seat, reference: str) -> Child:
         if self._is_closed:
-            raise IsolationError("The pool of child processes is closed. Make another.")
+            raise IsolationError("The pool of child processes is closed. Create another.")
         return seat.fill(reference, self._jobs_per_child)
 
     def prepare(self, reference: str) -> None:
-        """Start a child and do not wait for it, so that the first job finds it ready."""
+        """Start a child without waiting for it, so that the first job finds it ready."""
         seat = self._seat(reference)
         with seat.lock:
             self._fill(seat, reference)
 
     @contextlib.contextmanager
     def seated(self, reference: str) -> Iterator[tuple[Seat, float]]:
-        """Take a backend's child for a job; and the seconds in which it started, 0 if it had."""
+        """Take a backend's child for a job, with the seconds it took to start, 0 if running."""
         seat = self._seat(reference)
         with seat.lock:
             child = self._fill(seat, reference)
             yield seat, child.greet(self._start_seconds)
 
     def pid(self, reference: str) -> int | None:
-        """Give the process of a backend's child, if there is one."""
+        """Return the process id of a backend's child, if there is one."""
         seat = self._seats.get(reference)
         child = None if seat is None else seat.child
         return None if child is None else child.pid
 
     def release(self, reference: str) -> None:
-        """End a backend's child that nobody will ask again."""
+        """End a backend's child that is no longer needed."""
         with self._lock:
             seat = self._seats.get(reference)
         if seat is not None:
@@ -176,7 +176,7 @@ class ChildPool:
                 seat.empty()
 
     def close(self) -> None:
-        """End all children, also those at work; safe to repeat."""
+        """End all children, including busy ones; safe to repeat."""
         atexit.unregister(self.close)
         with self._lock:
             self._is_closed = True
@@ -206,5 +206,5 @@ def _after_fork(forked: weakref.ref[ChildPool]) -> None:
 
 @functools.cache
 def shared_pool() -> ChildPool:
-    """The pool for whoever brings none; closed when the process ends."""
+    """Return the default pool; it is closed when the process ends."""
     return ChildPool()

@@ -1,4 +1,4 @@
-"""What the kernel tells about processes: memory in use, time on and off a core, descendants."""
+"""Facts about processes from the kernel: memory in use, time on and off a core, descendants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PROC = Path("/proc")
 
 
 def resident(pid: int) -> int:
-    """Give the bytes of memory that a process holds; 0 when it is gone."""
+    """Return the resident bytes of a process; 0 if it is gone."""
     try:
         return int((_PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError, ValueError):
@@ -19,7 +19,7 @@ def resident(pid: int) -> int:
 
 
 def descendants(pid: int) -> list[int]:
-    """List the children of a process, theirs, and so on; also those that left its group."""
+    """List all descendants of a process, including those that left its group."""
     found: list[int] = []
     waiting = [pid]
     while waiting:
@@ -34,7 +34,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def available() -> int:
-    """Give the bytes of memory that the machine could still hand out."""
+    """Return the bytes of memory that the machine has available."""
     for line in (_PROC / "meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -42,14 +42,14 @@ def available() -> int:
 
 
 class Scheduled(NamedTuple):
-    """Seconds that the threads of a process ran, and that they waited for a core."""
+    """Seconds for which the threads of a process ran, and for which they waited for a core."""
 
     ran: float
     waited: float
 
 
 def scheduled(pid: int | None) -> Scheduled:
-    """Sum up over the threads of a process; zeros where nobody tells."""
+    """Sum over the threads of a process; zeros if unknown."""
     ran = waited = 0
     for listed in (_PROC / str(pid) / "task").glob("*/schedstat") if pid is not None else ():
         try:

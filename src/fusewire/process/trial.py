@@ -1,4 +1,4 @@
-"""What first contact does, in whichever process: compile, load, run; and what answers must be."""
+"""The work of first contact, in either process: compile, load, run, and check the answers."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class Trial:
 
 
 def backend_of(reference: str) -> Backend:
-    """Make the backend that "module:Class" names, with extensions: "module:Class+module:Other"."""
+    """Create the backend "module:Class", with extensions: "module:Class+module:Other"."""
     own, *added = reference.split("+")
     made = guarded(own, "import", "", _made, own)
     if not isinstance(made, Backend):
-        found = f"{type(made).__name__} is no Backend"
+        found = f"{type(made).__name__} is not a Backend"
         raise failure(EngineGarbage, own, "import", "", found)
-    # Whoever speaks of it will ask for its name; better to hear now that it has none.
+    # Messages need its name; fail now if it has none.
     guarded(own, "import", "", lambda: made.info.name)
     for other in added:
         guarded(other, "import", "", lambda other=other: attach(made, _made(other)))
@@ -54,7 +54,7 @@ def backend_of(reference: str) -> Backend:
 
 def _made(reference: str) -> object:
     if not _REFERENCE.fullmatch(reference):
-        raise ValueError(f"{reference!r} is not of the form module:Class")
+        raise ValueError(f"{reference!r} does not have the form module:Class")
     module, _, path = reference.partition(":")
     made: Any = importlib.import_module(module)
     for name in path.split("."):
@@ -71,7 +71,7 @@ def attempt(
     artifact: Artifact | None = None,
     report: Callable[[Phase], None] = lambda phase: None,
 ) -> Trial:
-    """Compile unless there is an artifact, load, run; raises what the guard makes of failures."""
+    """Compile unless there is an artifact, load and run; the guard types the errors."""
     name, what = backend.info.name, described(region)
     metrics: dict[str, float] = {}
 
@@ -103,7 +103,7 @@ def attempt(
 
 
 def run(executable: Executable, inputs: Sequence[HostValue]) -> list[HostValue]:
-    """Run once, and bring what lies on a device to the host."""
+    """Run once, and copy outputs from the device to the host."""
     found = executable.run(inputs).wait()
     return [x.read() if isinstance(x, Buffer) else x for x in found]
 
@@ -111,7 +111,7 @@ def run(executable: Executable, inputs: Sequence[HostValue]) -> list[HostValue]:
 def run_timed(
     name: str, what: str, executable: Executable, inputs: Sequence[HostValue], count: int
 ) -> list[float]:
-    """Run several times and give the seconds of each, with outputs that die before the next."""
+    """Run several times and return the seconds of each; outputs are freed in between."""
     seconds = []
     for _ in range(count):
         start = time.perf_counter()
@@ -124,7 +124,7 @@ def run_timed(
 
 
 def _sums(values: Sequence[HostValue]) -> list[int]:
-    """Sum up what arrays hold, to tell whether somebody wrote into them."""
+    """Checksum arrays, to detect writes into them."""
     arrays = [x for x in values if isinstance(x, np.ndarray) and x.dtype.kind != "O"]
     return [zlib.crc32(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data) for x in arrays]
 
@@ -135,12 +135,12 @@ def _shares(output: HostValue, given: HostValue) -> bool:
 
 
 def artifact_problem(artifact: Artifact, region: Graph) -> str | None:
-    """Say what is wrong with an artifact of a region, or None."""
+    """Return what is wrong with an artifact of a region, or None."""
     known = constants_of(region)
     for place, slot in enumerate(artifact.slots):
         problem = None
         if (slot.role == "weight") != (slot.digest is not None):
-            problem = "a weight has a digest, and nothing else does"
+            problem = "a weight must have a digest, and nothing else may"
         elif slot.digest is not None and slot.digest not in known:
             problem = f"the region has no constant {slot.digest[:12]}"
         if problem:
@@ -148,7 +148,7 @@ def artifact_problem(artifact: Artifact, region: Graph) -> str | None:
     found = [_edge(slot) for slot in artifact.slots if slot.role in ("input", "output")]
     expected = [_edge(slot) for slot in edge_slots(region)]
     if found != expected:
-        return f"its inputs and outputs are {found}, those of the region {expected}"
+        return f"its inputs and outputs are {found}, expected {expected}"
     return None
 
 
@@ -157,7 +157,7 @@ def _edge(slot: Slot) -> tuple[str, str, int]:
 
 
 def bindings(region: Graph, inputs: Sequence[HostValue]) -> Bindings:
-    """Read the sizes off the inputs of a region; ShapeMismatchError if they do not fit it."""
+    """Read the sizes of symbols from inputs; ShapeMismatchError if they do not fit."""
     if len(inputs) != len(region.inputs):
         raise ShapeMismatchError(
             f"{described(region)} takes {len(region.inputs)} inputs, found {len(inputs)}."
@@ -171,7 +171,7 @@ def bindings(region: Graph, inputs: Sequence[HostValue]) -> Bindings:
 
 
 def output_problem(region: Graph, bound: Bindings, outputs: Sequence[HostValue]) -> str | None:
-    """Say what is wrong with the outputs of a region, or None."""
+    """Return what is wrong with the outputs of a region, or None."""
     if len(outputs) != len(region.outputs):
         return f"{len(outputs)} outputs, not {len(region.outputs)}"
     for value, name, found in zip(region.outputs, region.output_names, outputs, strict=True):
@@ -187,7 +187,7 @@ def _misfit(type_: Type, found: HostValue, bound: Bindings) -> str | None:
     if isinstance(type_, SequenceType):
         if not isinstance(found, list):
             return f"is {type_}, found a {type(found).__name__}"
-        # Sizes that differ from element to element are nobody's binding.
+        # Sizes that differ between elements bind nothing.
         misfits = (_misfit(type_.element, item, dict(bound)) for item in found)
         return next(filter(None, misfits), None)
     if not isinstance(found, np.ndarray):

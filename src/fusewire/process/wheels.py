@@ -1,7 +1,7 @@
-"""What is installed, read off the folders that installers leave.
+"""Which packages are installed, read from the folders that installers leave.
 
-``importlib.metadata`` knows more ways to be installed, and takes as long to import as an engine
-does: 30 ms. It is asked only for what is not found like this.
+``importlib.metadata`` handles more kinds of installation, but importing it takes as long as an
+engine does: 30 ms. It is used only for packages that are not found here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENDING = ".dist-info"
 
 
 def installed(*names: str) -> str:
-    """Give the version of the first of these distributions that is there, "" if none is."""
+    """Return the version of the first of these distributions that is installed, or ""."""
     found = _folders()
     for name in names:
         if (version := found.get(_plain(name))) is not None:
@@ -33,9 +33,9 @@ def installed(*names: str) -> str:
 
 @cache
 def native_libraries(package: str, inside: str = "") -> str:
-    """Tell the native code in a folder of a package from other builds, without importing it.
+    """Fingerprint the native libraries in a package's folder, without importing it.
 
-    By names, sizes and times: a digest of all bytes would take as long as loading them.
+    Uses names, sizes and times: a digest of all bytes would take as long as loading them.
     """
     spec = importlib.util.find_spec(package)
     listed = []
@@ -50,7 +50,7 @@ def native_libraries(package: str, inside: str = "") -> str:
 
 @cache
 def _folders() -> dict[str, str]:
-    """Find versions by name; what comes first on the path is what is imported."""
+    """Map names to versions; the first on the path is the one that is imported."""
     found: dict[str, str] = {}
     for folder in sys.path:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""The child, ``python -m fusewire.process.worker``: one job at a time, and dead with its parent.
+"""The child process, ``python -m fusewire.process.worker``: runs one job at a time.
 
-It holds what the parent sent and has not dropped: constants by digest, executables by name. It
-decides nothing: which to keep, and when to die, is the parent's business.
+It holds what the parent sent and has not dropped: constants by digest, executables by name. The
+parent decides what to keep and when to end; the child ends with its parent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fusewire.process.guard import CALLERS, Phase, blaming, described, guarded
 from fusewire.process.trial import attempt, backend_of, run, run_timed
 
 _DESCRIPTORS = 4096
-# Above what engines open first, so that one that closes a wrong number does not hit ours.
+# Above the numbers that engines use, so that an engine that closes a wrong one misses ours.
 _FIRST_DESCRIPTOR = 200
 _CHILD_SUBREAPER = 36
 # The parent is trusted.
@@ -39,7 +39,7 @@ _ANY_SIZE = 1 << 62
 
 @dataclass(frozen=True)
 class Job:
-    """What the parent asks; a kind of job has what it needs."""
+    """A request of the parent; each kind of job uses the fields it needs."""
 
     kind: str
     device: Device
@@ -86,7 +86,7 @@ class Worker:
         except CALLERS as error:
             answer, blobs = {"error": {"code": type(error).__name__, "reason": str(error)}}, []
         self._say({"job": frame.header["job"], **answer}, blobs)
-        # After the answer: an engine that dies of this has done nothing wrong to the job.
+        # After the answer: if an engine crashes here, the job itself succeeded.
         for held in frame.header.get("drop", ()):
             what, executable = self._held.pop(held)
             guarded(self._reference, "run", what, executable.close)
@@ -95,12 +95,12 @@ class Worker:
         Outgoing(self._replies, Frame(header, blobs or [])).write()
 
     def _report(self, phase: Phase) -> None:
-        """Tell the parent where a crash would have happened."""
+        """Report the phase to the parent, in case of a crash."""
         name = self._reference.split("+")[0] if self._backend is None else self._backend.info.name
         self._say({"phase": phase, "name": name})
 
     def _job(self, header: Any, given: Iterator[Array]) -> Job:
-        """Read a job, in the order in which the parent writes, and hold what it sends to keep."""
+        """Read a job in the order in which the parent writes it, and keep what it sends."""
 
         def record(name: str, kind: type) -> Any:
             return read_record(header[name], given, kind) if header.get(name) else None
@@ -109,7 +109,7 @@ class Worker:
         inputs = [read_value(x, given) for x in header.get("inputs", ())]
         artifact = record("artifact", Artifact)
         region = self._region(header, given) if "constants" in header else None
-        # A kind of job that lacks one of these does not look at it.
+        # Kinds of jobs that lack one of these do not use it.
         return Job(
             header["kind"],
             device,
@@ -170,7 +170,7 @@ class Worker:
             return [write_value(x, blobs) for x in outputs]
 
     def _time(self, name: str, job: Job, blobs: Blobs) -> Any:
-        """Run several times on what is given, or on what was given last."""
+        """Run several times on the given inputs, or on the last ones."""
         what, executable = self._held[job.held]
         self._report("run")
         if not job.is_same:
@@ -186,14 +186,14 @@ def _records(name: str, phase: Phase, what: str, found: Any, blobs: Blobs) -> An
 
 
 def settle(life: int) -> None:
-    """Set limits, and arrange to die with the parent."""
+    """Set limits, and arrange to end with the parent."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _DESCRIPTORS), hard))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError):
-        # When the machine has no memory left, the kernel ends this process and not the parent.
+        # If the machine runs out of memory, the kernel kills this process and not the parent.
         Path("/proc/self/oom_score_adj").write_text("1000")
-    # What this process leaves behind comes back to it, so that the parent finds it.
+    # Orphans are reparented to this process, so that the parent can find them.
     ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
     # The parent alone holds the other end. When that closes, the kernel kills the whole group,
     # stuck in native code or not. PR_SET_PDEATHSIG would spoil it: it comes when a *thread* ends,
@@ -201,13 +201,13 @@ def settle(life: int) -> None:
     fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
-    # Both write to stderr where the program is, without the interpreter: a hang can hold it.
+    # Both write a traceback to stderr without the interpreter lock, which a hang may hold.
     faulthandler.enable()
     faulthandler.register(signal.SIGTERM, chain=True)
 
 
 def away(descriptor: int) -> int:
-    """Move a descriptor out of the way of engines, and out of the reach of their children."""
+    """Move a descriptor out of the way of engines, and close it in their children."""
     moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
     os.close(descriptor)
     return moved
@@ -217,7 +217,7 @@ def main(reference: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
     settle(away(life))
     Worker(reference, away(requests), away(replies)).serve()
-    # Engines crash and hang in their last breath too; nobody needs to hear it.
+    # Engines crash and hang at exit too; nobody needs to know.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""Backends, their extensions, and frontends by name; found by entry point, ours like anyone's.
+"""Find backends, their extensions, and frontends by entry point, ours like anybody's.
 
 The one mutable global of the package is ``REGISTRY``.
 """
@@ -28,7 +28,7 @@ from fusewire.registry.plugins import Plugins
 
 @dataclass(frozen=True)
 class Met:
-    """A backend as it was found: how children find it, its devices, and its extensions."""
+    """A backend after probing: its reference for children, its devices and extensions."""
 
     name: str
     reference: str
@@ -41,12 +41,12 @@ class Met:
 
     @property
     def reasons(self) -> str:
-        """Say why there is no device, or not more."""
+        """The reasons why devices are missing."""
         return " ".join(f"{x.reason} {x.fix}" for x in self.found if isinstance(x, Unavailable))
 
     @property
     def is_broken(self) -> bool:
-        """Whether something that is installed does not work."""
+        """Whether something that is installed is broken."""
         faults = [x for x in self.found if isinstance(x, Unavailable) and x.is_fault]
         return bool(faults) or any(x.problem for x in self.extensions)
 
@@ -60,14 +60,14 @@ class BackendDevice:
 
 
 class Registry:
-    """What can run graphs and what can read sources. Safe under threads.
+    """The backends that run graphs and the frontends that read sources. Thread-safe.
 
-    A backend's devices are looked for in a child process, unless ``isolate`` is off, and so is
-    the code of packages other than this one first imported there.
+    Unless ``isolate`` is off, a child process probes the devices of a backend, and is the first to
+    import the code of other packages.
     """
 
     def __init__(self) -> None:
-        # The contracts are abstract classes; mypy would have them concrete.
+        # The contracts are abstract classes; mypy wants concrete ones.
         self.backends: Plugins[Backend] = Plugins("fusewire.backends", Backend)  # type: ignore[type-abstract]
         self.frontends: Plugins[Frontend] = Plugins("fusewire.frontends", Frontend)  # type: ignore[type-abstract]
         self.extensions: Plugins[Extension] = Plugins(GROUP, Extension)  # type: ignore[type-abstract]
@@ -79,7 +79,7 @@ class Registry:
 
     @property
     def default(self) -> str:
-        """The backend that "auto" stands for: "auto" itself unless it was set."""
+        """The backend that "auto" stands for; "auto" itself unless it was set."""
         return self._default or "auto"
 
     def set_default(self, name: str | None) -> None:
@@ -89,7 +89,7 @@ class Registry:
         self._default = name
 
     def register(self, reference: str, name: str | None = None) -> str:
-        """Add a backend, "module:Class", and give its name; without one, it is imported to ask."""
+        """Add a backend "module:Class" and return its name; imports it if no name is given."""
         if name is None:
             try:
                 name = backend_of(reference).info.name
@@ -99,14 +99,14 @@ class Registry:
         return name
 
     def unregister(self, name: str) -> None:
-        """Forget a backend; programs that use it go on."""
+        """Remove a backend; programs that use it keep running."""
         with self._turn(name):
             self._forget(name)
             self.backends.unregister(name)
             self._started.pop(name, None)
 
     def _forget(self, name: str) -> None:
-        """Let a backend be met anew, in a child that holds nothing of it."""
+        """Discard what is known about a backend, and its child."""
         met = self._met.pop(name, None)
         self._failed.pop(name, None)
         own = self.backends.describe(name).reference
@@ -116,7 +116,7 @@ class Registry:
     def get(
         self, name: str, *, isolate: bool = CAN_ISOLATE, limits: ChildLimits = ChildLimits()
     ) -> Backend:
-        """Give a backend, with its extensions; instances are shared."""
+        """Return a backend with its extensions; instances are shared."""
         if not self._is_ours(name) or self._extensions_of(name):
             met = self.meet(name, isolate=isolate, limits=limits)
             if met.is_broken and not met.devices:
@@ -126,10 +126,10 @@ class Registry:
     def meet(
         self, name: str, *, isolate: bool = CAN_ISOLATE, limits: ChildLimits = ChildLimits()
     ) -> Met:
-        """Find the devices of a backend and start its extensions; found once, it is remembered.
+        """Probe the devices of a backend and start its extensions; the result is kept.
 
-        So is that something is wrong with it, until it is closed or given more time or memory:
-        one that hangs is waited for once.
+        A failure is kept too, until the backend is closed or given more time or memory: a backend
+        that hangs is waited for once.
         """
         with self._turn(name):
             if (met := self._met.get(name)) is not None:
@@ -150,7 +150,7 @@ class Registry:
             here = not isolate or (self._is_ours(name) and self._made(name).info.trusted)
             found = self._look(name) if here else probe(reference, limits)
             if any(isinstance(x, Unavailable) and x.code == "raised" for x in found):
-                # Nothing crashed: raised here, it says more.
+                # Nothing crashed: the error raised here says more.
                 self._made(name)
             if not any(isinstance(x, Device) for x in found):
                 return Met(name, reference, tuple(found))
@@ -174,7 +174,7 @@ class Registry:
     def _extended(
         self, name: str, label: str, reference: str | None, limits: ChildLimits
     ) -> Extended:
-        """Start one extension, where there is a reference first in a child."""
+        """Start one extension; if it has a reference, first in a child."""
         own = self.extensions.describe(label).reference
         try:
             if reference is not None:
@@ -209,20 +209,20 @@ class Registry:
         return self._turns.setdefault(name, threading.RLock())
 
     def close(self, name: str) -> None:
-        """Stop the extensions of a backend and close it; the next use meets it anew."""
+        """Stop the extensions of a backend and close it; the next use probes it again."""
         with self._turn(name):
             self._forget(name)
             backend = self.backends.made(name)
             if backend is None:
                 return
             with contextlib.ExitStack() as stack:
-                # In the other order, each whatever the others raise.
+                # In reverse order, each whatever the others raise.
                 stack.callback(guarded, name, "import", "", backend.close)
                 for extension in self._started.pop(name, []):
                     stack.callback(guarded, name, "import", "", detach, backend, extension)
 
     def frontend_for(self, source: object) -> Frontend:
-        """Find the frontend that reads a source; ask each in the order of names."""
+        """Find the frontend that reads a source, in the order of names."""
         for name in self.frontends.names():
             frontend = self.frontends.get(name)
             if frontend.accepts(source):
@@ -235,7 +235,7 @@ class Registry:
     def ranked(
         self, *, isolate: bool = CAN_ISOLATE, limits: ChildLimits = ChildLimits()
     ) -> list[str]:
-        """List backends that can be made, the most preferred first."""
+        """List usable backends, the most preferred first."""
         usable = []
         for name in self.backends.names():
             with contextlib.suppress(RegistryError):
@@ -250,30 +250,30 @@ class Registry:
         return [BackendDevice(name, device) for name, devices in found for device in devices]
 
     def on_device(self, device: str) -> list[Backend]:
-        """Find backends that run on a device, given by id, kind or power."""
+        """List backends that run on a device, given by id, kind or power."""
         fits = [p.backend for p in self.devices() if answers_to(p.device, device)]
         return [self.get(name) for name in dict.fromkeys(fits)]
 
     def capabilities(self, name: str) -> dict[str, Capability]:
-        """Tell of each of the twelve flags whether a backend was shown to hold it, and why not."""
+        """Return the twelve capability flags of a backend, with reasons."""
         backend, reference = self.get(name), self.backends.describe(name).reference
         record = record_of(name, reference)
         return capabilities(record, backend.info.version, backend.lowerings is not None)
 
     def holds(self, name: str, *flags: str) -> bool:
-        """Tell whether a backend was shown to hold all these flags."""
+        """Return whether a backend holds all these flags."""
         if unknown := [flag for flag in flags if flag not in FLAGS]:
             raise RegistryError(
-                f"No capability is called {', '.join(unknown)}. There are {', '.join(FLAGS)}."
+                f"Unknown capability: {', '.join(unknown)}. Known: {', '.join(FLAGS)}."
             )
         return not flags or all(self.capabilities(name)[flag].is_held for flag in flags)
 
     def capable(self, *flags: str) -> list[Backend]:
-        """Find backends that were shown to hold all these flags, the most preferred first."""
+        """List backends that hold all these flags, the most preferred first."""
         return [self.get(name) for name in self.ranked() if self.holds(name, *flags)]
 
     def that_run(self, graph: Graph) -> list[Backend]:
-        """Find backends that offer every node of a graph."""
+        """List backends that offer to run every node of a graph."""
         places = [place for place in self.devices() if self._offers_all(place, graph)]
         return [self.get(name) for name in dict.fromkeys(place.backend for place in places)]
 

@@ -1,7 +1,7 @@
-"""What a backend was shown to do: a record beside it, and the twelve flags that follow from it.
+"""What a backend was shown to do: the record beside it, and the twelve flags that follow from it.
 
-`fusewire conform BACKEND --record` writes the record. Nothing here is typed in by hand but which
-ops stand for a flag; must never name a backend.
+`fusewire conform BACKEND --record` writes the record. Only the ops behind each flag are written by
+hand. Must never name a backend.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.table import all_ops
 
 FILE = "proven.json"
-# Flags that ops stand for: one is held when all of these are proven.
+# Flags that follow from ops: one is held if all of its ops are proven.
 OPS: Mapping[str, tuple[str, ...]] = {
     "basic ops": (
         "add",
@@ -57,11 +57,11 @@ OPS: Mapping[str, tuple[str, ...]] = {
         "qlinear_conv",
     ),
 }
-# Flags that a measurement shows: testing.demonstration has it.
+# Flags that testing.demonstration measures.
 MEASURED = ("graph optimisation", "memory optimisation", "JIT")
 # Flags that nothing can show yet, and why.
 ABSENT: Mapping[str, str] = {
-    "distributed": "No region is spread over several devices yet.",
+    "distributed": "A region cannot run on several devices yet.",
     "autograd": "Graphs have no gradients yet.",
 }
 CUSTOM = "custom ops"
@@ -70,7 +70,7 @@ FLAGS = (*OPS, CUSTOM, *MEASURED, *ABSENT)
 
 @dataclass(frozen=True)
 class Capability:
-    """A flag, whether it is held, and what shows it or what is missing."""
+    """A flag, whether it is held, and the evidence or what is missing."""
 
     flag: str
     is_held: bool
@@ -87,7 +87,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class ConformanceRecord:
-    """The outcome of the conformance suite: statuses by op, refused ones left out."""
+    """The result of the conformance suite: status by op, without refused ops."""
 
     backend: str
     version: str
@@ -115,7 +115,7 @@ class ConformanceRecord:
             raise FormatError(f"This is not a record of a backend: {error}.") from error
 
     def families(self) -> dict[str, tuple[int, int]]:
-        """Count by family how many tensor ops are proven, of how many."""
+        """Count the proven tensor ops and all tensor ops, by family."""
         tensor_ops = [op for op in all_ops().values() if not op.is_(Trait.HOST)]
         proven = Counter(op.family for op in tensor_ops if self.ops.get(op.name) == "proven")
         return {
@@ -125,13 +125,13 @@ class ConformanceRecord:
 
 
 def path_of(reference: str) -> Path | None:
-    """Find where the record of a backend, "module:Class", belongs: beside its module."""
+    """Return the path of the record of a backend "module:Class": beside its module."""
     spec = importlib.util.find_spec(reference.partition(":")[0])
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / FILE
 
 
 def record_of(name: str, reference: str) -> ConformanceRecord | None:
-    """Read the record of a backend; None when there is none that can be read."""
+    """Read the record of a backend; None if there is none or it is malformed."""
     path = path_of(reference)
     if path is None or not path.is_file():
         return None
@@ -145,12 +145,16 @@ def record_of(name: str, reference: str) -> ConformanceRecord | None:
 def capabilities(
     record: ConformanceRecord | None, version: str, opens_table: bool
 ) -> dict[str, Capability]:
-    """Give every flag; ``opens_table`` tells whether extensions may add ops."""
+    """Compute every flag; ``opens_table`` says whether extensions may add ops."""
     found = [_capability(flag, record) for flag in (*OPS, *MEASURED)]
     if record is not None and record.version != version:
         since = f" Shown with {record.version}; {version} is installed."
         found = [Capability(x.flag, x.is_held, x.reason + since) for x in found]
-    custom = "Extensions add ops to its table." if opens_table else "It opens no table of ops."
+    custom = (
+        "Extensions can add ops to its table."
+        if opens_table
+        else "It has no table that extensions can add to."
+    )
     found.append(Capability(CUSTOM, opens_table, custom))
     found += [Capability(flag, False, reason) for flag, reason in ABSENT.items()]
     by_flag = {x.flag: x for x in found}
@@ -159,9 +163,7 @@ def capabilities(
 
 def _capability(flag: str, record: ConformanceRecord | None) -> Capability:
     if record is None:
-        return Capability(
-            flag, False, "No record can be read: run `fusewire conform NAME --record`."
-        )
+        return Capability(flag, False, "There is no record: run `fusewire conform NAME --record`.")
     if flag in MEASURED:
         shown = record.shown.get(flag, Shown(False, "It was not measured."))
         return Capability(flag, shown.is_held, shown.reason)

@@ -1,6 +1,6 @@
-"""The plugins of an entry-point group: read as metadata, imported on use, shared from then on.
+"""The plugins of an entry-point group: listed from metadata, imported on first use, then shared.
 
-One that fails to import is listed with its reason and stops nobody.
+A plugin that fails to import is listed with the reason and does not affect others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class Plugin:
-    """What is known of a plugin without importing it."""
+    """What is known about a plugin without importing it."""
 
     name: str
     reference: str
@@ -31,7 +31,7 @@ class Plugin:
 
 
 class Plugins(Generic[Kind]):
-    """The plugins of one entry-point group; instances are made once and shared."""
+    """The plugins of one entry-point group; each is created once and shared."""
 
     def __init__(self, group: str, kind: type[Kind], found: Iterable[EntryPoint] | None = None):
         self._group = group
@@ -42,18 +42,18 @@ class Plugins(Generic[Kind]):
         self._lock = threading.RLock()
 
     def names(self) -> list[str]:
-        """List what is installed; imports nothing."""
+        """List the installed plugins; imports nothing."""
         return sorted(self._points())
 
     def describe(self, name: str) -> Plugin:
-        """Tell where a plugin comes from; imports nothing."""
+        """Say where a plugin comes from; imports nothing."""
         point = self._point(name)
         dist = point.dist
         source = ("registered here", "") if dist is None else (dist.name, dist.version)
         return Plugin(name, point.value, *source)
 
     def register(self, name: str, reference: str) -> None:
-        """Add a plugin by importable reference, "module:Class"; a name is taken once."""
+        """Add a plugin by its reference, "module:Class"; a name can be used once."""
         with self._lock:
             if name in self._points():
                 raise RegistryError(
@@ -63,30 +63,30 @@ class Plugins(Generic[Kind]):
             self._points()[name] = EntryPoint(name, reference, self._group)
 
     def unregister(self, name: str) -> None:
-        """Forget a plugin; programs that use it go on."""
+        """Remove a plugin; programs that use it keep running."""
         with self._lock:
             self._point(name)
             self._points().pop(name)
             self._made.pop(name, None)
 
     def get(self, name: str) -> Kind:
-        """Make the plugin on first use, then share it."""
+        """Create the plugin on first use, then share it."""
         with self._lock:
             if name not in self._made:
                 self._made[name] = self._load(self._point(name))
             return self._made[name]
 
     def made(self, name: str) -> Kind | None:
-        """Give the plugin if somebody used it; imports nothing."""
+        """Return the plugin if it was used; imports nothing."""
         return self._made.get(name)
 
     def working(self) -> list[Kind]:
-        """Give every plugin that imports."""
+        """List every plugin that can be imported."""
         found = [(name, self.problem(name)) for name in self.names()]
         return [self.get(name) for name, problem in found if problem is None]
 
     def problem(self, name: str) -> str | None:
-        """Say why a plugin cannot be used; None when it can."""
+        """Say why a plugin cannot be used; None if it can."""
         try:
             self.get(name)
         except RegistryError as error:
@@ -128,12 +128,12 @@ class Plugins(Generic[Kind]):
                     f"Install what it needs: pip install 'fusewire[{point.name}]'."
                 ) from error
             raise RegistryError(
-                f"{said} cannot be made: {error.reason} Report it to its authors."
+                f"{said} cannot be created: {error.reason} Report it to its authors."
             ) from error
         if not isinstance(made, self._kind):
             raise RegistryError(
                 f"{said} is a {type(made).__name__}, "
-                f"not a {self._kind.__name__}: docs/add-a-backend.md says what one must be."
+                f"not a {self._kind.__name__}: see docs/add-a-backend.md."
             )
         if info is not None and info.api[0] != API[0]:
             raise RegistryError(_other_contract(point.name, info.api))

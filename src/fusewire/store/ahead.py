@@ -1,4 +1,4 @@
-"""Read large entries on a thread, while this one imports an engine or does something else."""
+"""Read large entries on another thread, while this one imports an engine."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from fusewire.store.disk import ENTRY, Store
 from fusewire.store.key import Key
 
 Found = TypeVar("Found")
-# Smaller ones are read in less time than a thread takes to start.
+# Reading a smaller entry takes less time than starting a thread.
 _LARGE = 2**21
 
 
 @final
 class Ahead(Generic[Found]):
-    """What a function gives, which is at work already; one that failed is asked once more."""
+    """The result of a function that already runs; a failed one is called once more."""
 
     def __init__(self, work: Callable[[], Found]) -> None:
         self._work = work
         self._found: list[Found] = []
         self._thread = threading.Thread(target=self._do, daemon=True)
-        # Where no thread is to be had, it is done when it is asked for.
+        # If no thread can be started, ``result`` does the work.
         with contextlib.suppress(RuntimeError):
             self._thread.start()
 
     def _do(self) -> None:
-        # Whoever asks for the result does it again, and is told what is wrong.
+        # ``result`` calls it again, and raises what is wrong.
         with contextlib.suppress(OSError, MemoryError, ValueError, FusewireError):
             self._found.append(self._work())
 
     def result(self) -> Found:
-        """Wait for it."""
+        """Wait for the result."""
         if self._thread.ident is not None:
             self._thread.join()
         return self._found[0] if self._found else self._work()
 
 
 def is_large(store: Store, key: Key) -> bool:
-    """Tell whether reading an entry takes so long that it should begin early."""
+    """Return whether an entry is large enough to be read ahead."""
     opened = store.opened()
     with contextlib.suppress(OSError, StoreError):
         if opened is not None:

@@ -1,11 +1,11 @@
-"""One entry as bytes: nothing of it is believed before all of it was checked.
+"""One entry as bytes; all of it is checked before any of it is used.
 
     magic (8) · length of the header (4) · header (JSON: kind, fields, size of the payload)
     · payload · SHA-256 of each piece of it · HMAC-SHA256 (32), under the user's key, of all but
     the payload
 
-A digest beside a payload proves nothing against someone who can write both; the HMAC covers the
-digests, so that one pass over the payload proves it, by as many threads as there are processors.
+A digest beside a payload proves nothing against someone who can write both. The HMAC covers the
+digests, so that one pass over the payload, by several threads, proves it.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ MAGIC = b"FUSEWIR3"
 _LENGTH = struct.Struct(">I")
 _START = len(MAGIC) + _LENGTH.size
 _DIGEST = 32
-# Pieces are a quarter of a payload, though never smaller or larger than this: enough for several
-# threads, and each of them long at work without a word to Python, which may be busy importing.
+# A piece is a quarter of a payload, within these limits: enough for several threads, each of which
+# works for long without the interpreter lock, which an import may hold.
 _LEAST_PIECE, _MOST_PIECE = 2**20, 2**24
 _MOST_HEADER = 2**16
 # Enough for the header of nearly every entry.
 _GLANCE = 2**12
-# Fewer pieces are not worth a thread; more threads find nothing to do, memory is read no faster.
+# Fewer pieces are not worth a thread; more threads do not read memory faster.
 _LEAST_PIECES = 2
 _MOST_THREADS = 4
 
 
 class ByteSource(Protocol):
-    """Bytes of known size that may be read in parts, by several threads at once."""
+    """Bytes of known size that several threads may read in parts."""
 
     @property
     def size(self) -> int: ...
 
     def read(self, at: int, length: int) -> bytes:
-        """Give so many bytes from a place, fewer only where they end."""
+        """Return ``size`` bytes from a place, fewer only at the end."""
         ...
 
     def fill(self, view: memoryview, at: int) -> int:
-        """Read from a place into memory, as far as there is something to read."""
+        """Read from a place into memory, up to the end."""
         ...
 
 
@@ -81,7 +81,7 @@ class Bytes:
 
 @dataclass(frozen=True)
 class Header:
-    """What an entry says of itself; ``start`` is all that stands before its payload."""
+    """What an entry says about itself; ``start`` is everything before its payload."""
 
     key: Key
     size: int
@@ -94,36 +94,36 @@ class Header:
 
     @property
     def end(self) -> int:
-        """Bytes of all that stands after the payload."""
+        """Bytes of everything after the payload."""
         return _DIGEST * (-(-self.size // _piece(self.size)) + 1)
 
 
 def pack(key: Key, payload: bytes, secret: bytes) -> tuple[bytes, bytes, bytes]:
-    """Make an entry, in three parts of which the payload is the second."""
+    """Make an entry in three parts; the second is the payload."""
     held = {**key.to_json(), "size": len(payload)}
     header = json.dumps(held, separators=(",", ":")).encode()
     if len(header) > _MOST_HEADER:
-        raise StoreError(f"A key of {len(header):,} bytes: {_MOST_HEADER:,} are allowed.")
+        raise StoreError(f"A key has {len(header):,} bytes; the limit is {_MOST_HEADER:,}.")
     start = b"".join((MAGIC, _LENGTH.pack(len(header)), header))
     digests = _digests(memoryview(payload))
     return start, payload, digests + _mac(secret, start, digests)
 
 
 def read_header(source: ByteSource) -> Header:
-    """Read the header of an entry; StoreError when it is none."""
+    """Read the header of an entry; StoreError if it is not one."""
     held = source.read(0, _GLANCE)
     if len(held) < _START or not held.startswith(MAGIC):
-        raise StoreError("It does not begin like an entry of this format.")
+        raise StoreError("It is not an entry of this format.")
     (length,) = _LENGTH.unpack_from(held, len(MAGIC))
     if length > _MOST_HEADER:
-        raise StoreError(f"Its header has {length:,} bytes, at most {_MOST_HEADER:,} are right.")
+        raise StoreError(f"Its header has {length:,} bytes; the limit is {_MOST_HEADER:,}.")
     if len(held) < _START + length:
         held = source.read(0, _START + length)
     start = held[: _START + length]
     try:
         found = json.loads(start[_START:])
     except (ValueError, RecursionError):
-        raise StoreError("Its header is not JSON, or cut off.") from None
+        raise StoreError("Its header is not JSON, or is truncated.") from None
     key = Key.from_json(found)
     size = found.get("size")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
@@ -134,13 +134,13 @@ def read_header(source: ByteSource) -> Header:
 def unpack(
     source: ByteSource, key: Key | None, secret: bytes | None, most: int = sys.maxsize
 ) -> tuple[Header, bytes]:
-    """Check an entry from end to end and give its payload; StoreError says what is wrong.
+    """Check a whole entry and return its payload; StoreError says what is wrong.
 
-    ``key`` is the one asked for: an entry put under another's name is refused. None takes any.
-    Without a ``secret`` the digests are checked, and nothing is known of who wrote it.
+    ``key`` is the expected key: an entry under the name of another is refused. None accepts any.
+    Without a ``secret`` only the digests are checked, and the writer is unknown.
     """
     header, digests = _proven(source, key, secret, most)
-    # Whose buffer becomes the payload without a copy.
+    # Its buffer becomes the payload without a copy.
     held = io.BytesIO(bytes(header.size))
     with held.getbuffer() as view:
         _fill(view, source, header, digests)
@@ -150,7 +150,7 @@ def unpack(
 def unpack_block(
     source: ByteSource, key: Key, secret: bytes, most: int = sys.maxsize
 ) -> memoryview:
-    """Check an entry like ``unpack``; its payload begins where engines take it as it lies."""
+    """Check an entry like ``unpack``; its payload is aligned as engines need it."""
     header, digests = _proven(source, key, secret, most)
     view = aligned_empty((header.size,), np.dtype(np.uint8)).data
     _fill(view, source, header, digests)
@@ -160,24 +160,24 @@ def unpack_block(
 def _proven(
     source: ByteSource, key: Key | None, secret: bytes | None, most: int
 ) -> tuple[Header, bytes]:
-    """Give the header and the digests of an entry, once it is known that the user wrote them."""
+    """Return the header and digests of an entry, after checking that the user wrote them."""
     header = read_header(source)
     if source.size != header.total:
-        raise StoreError(f"It has {source.size:,} bytes, and its header says {header.total:,}.")
+        raise StoreError(f"It has {source.size:,} bytes, but its header says {header.total:,}.")
     if header.total > most:
-        raise StoreError(f"It has {header.total:,} bytes, {most:,} are allowed.")
+        raise StoreError(f"It has {header.total:,} bytes; the limit is {most:,}.")
     if key is not None and header.key != key:
-        raise StoreError("It is the entry of another key.")
+        raise StoreError("It belongs to another key.")
     end = source.read(len(header.start) + header.size, header.end)
     digests, mac = end[:-_DIGEST], end[-_DIGEST:]
     if secret is not None and not hmac.compare_digest(_mac(secret, header.start, digests), mac):
-        raise StoreError("It was not written with this user's key, or was changed since.")
+        raise StoreError("It was not written with this user's key, or was changed afterwards.")
     return header, digests
 
 
 def _fill(view: memoryview, source: ByteSource, header: Header, digests: bytes) -> None:
     if _digests(view, source, len(header.start)) != digests:
-        raise StoreError("Its payload is not what its digest says.")
+        raise StoreError("Its payload does not match its digest.")
 
 
 def _mac(secret: bytes, start: bytes, digests: bytes) -> bytes:
@@ -189,7 +189,7 @@ def _piece(size: int) -> int:
 
 
 def _digests(view: memoryview, source: ByteSource | None = None, at: int = 0) -> bytes:
-    """Give the SHA-256 of each piece, one after the other; read first if there is a source."""
+    """Return the concatenated SHA-256 of all pieces; a source is read first."""
     piece = _piece(len(view))
     todo = deque((place, view[place : place + piece]) for place in range(0, len(view), piece))
     found: dict[int, bytes] = {}
@@ -213,7 +213,7 @@ def _digests(view: memoryview, source: ByteSource | None = None, at: int = 0) ->
         try:
             thread.start()
         except RuntimeError:
-            # No thread is to be had: this one does it all.
+            # No thread can be started: this one does all the work.
             break
         threads.append(thread)
     work()

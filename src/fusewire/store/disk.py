@@ -1,4 +1,4 @@
-"""The store on disk. Whatever is wrong with it makes us slower, never wrong, and never stops us."""
+"""The store on disk. A fault in it makes a program slower, never wrong, and never stops it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from fusewire.store.key import CODE, Key, apart, nearest
 Payload = TypeVar("Payload", bytes, memoryview)
 LIMIT = 4 * 2**30
 ENTRY = ".entry"
-# How often the folder's size is looked at, in entries written.
+# The folder's size is checked after this many writes.
 _LOOK = 32
 _LONGEST_PAUSE = 0.1
 
 
 @dataclass(frozen=True)
 class StoreEntry:
-    """An entry as its header tells, not yet checked."""
+    """An entry according to its header, not yet checked."""
 
     key: Key
     size: int
@@ -38,7 +38,7 @@ class StoreEntry:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check of all entries found; bad ones are gone."""
+    """The result of checking all entries; bad ones are removed."""
 
     good: int
     bad: tuple[str, ...]
@@ -47,15 +47,15 @@ class Checked:
 
 @cache
 def shared_store() -> Store | None:
-    """Give the store of this user, for all programs of this process; None where it is off."""
+    """Return this user's store, shared by all programs of the process; None if it is off."""
     return None if os.environ.get("FUSEWIRE_CACHE") == "off" else Store()
 
 
 class Store:
     """Entries by key. Safe for many threads and processes; a store that cannot be used is off.
 
-    Nothing here raises for what the disk does: ``get`` misses, ``put`` does nothing, and one
-    warning says why.
+    A failing disk raises nothing here: ``get`` misses, ``put`` does nothing, and one warning says
+    why.
     """
 
     def __init__(self, path: Path | None = None, limit: int = LIMIT) -> None:
@@ -65,20 +65,20 @@ class Store:
         self._opened: tuple[Folder, bytes] | None = None
         self._off = False
         self._has_complained = False
-        # Entries and bytes that may be written before the folder is looked at.
+        # Entries and bytes that may be written before the folder's size is checked.
         self._left = (0, 0)
 
     @property
     def is_off(self) -> bool:
-        """Whether the store gave up: its folder cannot be used."""
+        """Whether the store is off because its folder cannot be used."""
         return self.opened() is None
 
     def get(self, key: Key) -> bytes | None:
-        """Give the payload of an entry, checked; None when there is none that can be used."""
+        """Return the checked payload of an entry, or None."""
         return self._got(key, lambda file, secret: unpack(file, key, secret, self.limit)[1])
 
     def block(self, key: Key) -> memoryview | None:
-        """Give a payload like ``get``; it begins where engines take it as it lies."""
+        """Return a payload like ``get``, aligned as engines need it."""
         return self._got(key, lambda file, secret: unpack_block(file, key, secret, self.limit))
 
     def _got(self, key: Key, read: Callable[[File, bytes], Payload]) -> Payload | None:
@@ -101,7 +101,7 @@ class Store:
         return None
 
     def put(self, key: Key, payload: bytes) -> bool:
-        """Keep a payload; tells whether it was kept."""
+        """Write a payload; returns whether it was kept."""
         opened = self.opened()
         if opened is None:
             return False
@@ -109,7 +109,7 @@ class Store:
             parts = pack(key, payload, opened[1])
             size = sum(map(len, parts))
             if size > self.limit:
-                raise StoreError(f"An entry of {size:,} bytes, and {self.limit:,} are allowed.")
+                raise StoreError(f"An entry has {size:,} bytes; the limit is {self.limit:,}.")
             self._write(opened[0], key, parts)
         except (OSError, StoreError) as error:
             self._complain("write", error)
@@ -118,9 +118,9 @@ class Store:
         return True
 
     def once(self, key: Key, make: Callable[[], bytes], seconds: float = 600.0) -> bytes:
-        """Give an entry, or make it: one process at a time, as far as the disk can lock.
+        """Return an entry, or make it: one process at a time, if the disk can lock.
 
-        One that waits longer than ``seconds`` makes its own: a lock never decides what is right.
+        A process that waits longer than ``seconds`` makes its own: no answer depends on a lock.
         """
         end, pause = time.monotonic() + seconds, 0.001
         while (held := self.get(key)) is None:
@@ -137,7 +137,7 @@ class Store:
 
     @contextlib.contextmanager
     def alone(self, key: Key, seconds: float = 600.0) -> Iterator[None]:
-        """Hold the turn of a key: others who would make it wait, as far as the disk can lock."""
+        """Lock a key, so that others who would make its entry wait, if the disk can lock."""
         end, pause = time.monotonic() + seconds, 0.001
         while True:
             with self._turn(key, is_last=time.monotonic() > end) as is_mine:
@@ -148,12 +148,12 @@ class Store:
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def drop(self, key: Key) -> None:
-        """Forget an entry."""
+        """Remove an entry."""
         if (opened := self.opened()) is not None:
             opened[0].remove(key.digest + ENTRY)
 
     def entries(self, kind: str | None = None) -> Iterator[StoreEntry]:
-        """List entries by their headers; those that have none of their name are left out."""
+        """List entries by their headers; files without the header of their name are left out."""
         opened = self.opened()
         if opened is None:
             return
@@ -165,10 +165,10 @@ class Store:
                     yield StoreEntry(key, found.size, found.used, found.name)
 
     def why_missed(self, key: Key) -> str:
-        """Say in a sentence what differs from the nearest entry."""
+        """Say in a sentence what differs from the most similar entry."""
         if self.is_off:
             return f"The cache {self.path} cannot be used."
-        # Of those as near, the one used last.
+        # Among equally similar ones, the most recently used.
         others = sorted(self.entries(key.kind), key=lambda entry: -entry.used)
         other = nearest(key, (entry.key for entry in others))
         if other is None:
@@ -177,7 +177,7 @@ class Store:
         return f"The nearest {key.kind} differs in {'; '.join(parts)}."
 
     def verify(self) -> Checked:
-        """Check every entry from end to end, and remove those that are not right."""
+        """Check every entry, and remove damaged ones."""
         opened = self.opened()
         if opened is None:
             return Checked(0, (), 0)
@@ -200,17 +200,17 @@ class Store:
         return Checked(good, tuple(bad), 0)
 
     def prune(self, limit: int) -> int:
-        """Remove entries that were used longest ago until so many bytes are left; count them."""
+        """Remove the least recently used entries until ``limit`` bytes are left; count them."""
         opened = self.opened()
         return 0 if opened is None else self._prune(opened[0], limit)[0]
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Close the folder."""
         with self._lock:
             self._opened, self._off = None, True
 
     def opened(self) -> tuple[Folder, bytes] | None:
-        """Give the folder and the user's key; None when the store is off."""
+        """Return the folder and the user's key; None if the store is off."""
         with self._lock:
             if self._opened is None and not self._off:
                 try:
@@ -232,7 +232,7 @@ class Store:
         try:
             folder.write(name, parts, durable=durable)
         except FileNotFoundError:
-            # Somebody removed the folder: a new one, once, with a new key.
+            # Somebody removed the folder: create it once more, with a new key.
             with self._lock:
                 self._opened = None
             opened = self.opened()
@@ -248,7 +248,7 @@ class Store:
             return []
 
     def _bound(self, size: int) -> None:
-        """Keep the folder below its limit, as far as we know what others write."""
+        """Keep the folder below its limit, as far as writes of others are known."""
         with self._lock:
             entries, room = self._left[0] - 1, self._left[1] - size
             self._left = entries, room
@@ -262,10 +262,10 @@ class Store:
             opened[0].sweep()
 
     def _prune(self, folder: Folder, limit: int) -> tuple[int, int]:
-        """Remove what was used longest ago; give how many are gone and the bytes that stay."""
+        """Remove the least recently used; returns how many, and the bytes that are left."""
         files, now = self._files(folder), time.time()
         for found in files:
-            # Left by a clock that was ahead: it counts as used now, and ages from here on.
+            # Written when the clock was ahead: count it as used now, so that it ages.
             if found.used > now:
                 folder.touch(found.name)
         total, gone = sum(found.size for found in files), 0
@@ -279,7 +279,7 @@ class Store:
 
     @contextlib.contextmanager
     def _turn(self, key: Key, *, is_last: bool) -> Iterator[bool]:
-        """Tell whether it is ours to make an entry: alone, or because nobody can lock or wait."""
+        """Return whether this process should make an entry: it has the lock, or cannot wait."""
         opened, name, fd = self.opened(), key.digest + LOCK, None
         is_mine = True
         if opened is not None:

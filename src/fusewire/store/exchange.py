@@ -1,9 +1,9 @@
-"""Entries in one file, to carry from machine to machine; what is read is a stranger's until proven.
+"""Export entries to one file and import them; an imported entry is untrusted until checked.
 
     magic (8) · entries, one after the other, each as `blob` writes it
 
-Data is checked for its digests, its size and being JSON, and whoever reads it checks what it says.
-What we would have to believe (code, plans, verdicts) is taken only under the same user's key.
+For data, digests and size are checked and that it is JSON; its reader checks what it says. What
+would have to be trusted (code, plans, verdicts) is imported only under the same user's key.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from fusewire.store.files import File, plain_file
 from fusewire.store.key import DATA, LOCAL, VOUCHED, Key
 
 _MAGIC = b"FUSEWIRX"
-# Data is small: what is larger is none. Read as JSON it takes up to twenty times as much memory.
+# Data is small; anything larger is not data. Parsed JSON takes up to twenty times the memory.
 _MOST_DATA = 2**24
 _MOST_ENTRIES = 100_000
 
 
 @dataclass
 class Moved:
-    """What became of the entries: how many of each kind, and those refused with the reason."""
+    """The result of a transfer: entries kept by kind, and those refused with the reason."""
 
     kept: Counter[str] = field(default_factory=Counter)
     present: int = 0
     refused: list[str] = field(default_factory=list)
 
     def refuse(self, key: Key, error: StoreError) -> None:
-        """Note why an entry was left out."""
+        """Record why an entry was refused."""
         self.refused.append(f"{key.kind} {key.digest[:12]}: {error}")
 
 
 def export(store: Store, path: Path, kinds: Set[str] = DATA) -> Moved:
-    """Write the entries of some kinds into one file, whole or not at all."""
+    """Write the entries of some kinds to one file, atomically."""
     opened = store.opened()
     if opened is None:
         raise StoreError(f"The cache {store.path} cannot be used, so nothing can be exported.")
@@ -67,7 +67,7 @@ def export(store: Store, path: Path, kinds: Set[str] = DATA) -> Moved:
 
 
 def take(store: Store, path: Path) -> Moved:
-    """Read such a file into the store; what the store has stays. StoreError if it is not one."""
+    """Import an exported file; existing entries stay. StoreError if it is not such a file."""
     opened = store.opened()
     if opened is None:
         raise StoreError(f"The cache {store.path} cannot be used, so nothing can be imported.")
@@ -75,13 +75,13 @@ def take(store: Store, path: Path) -> Moved:
     with plain_file(path.resolve()) as file:
         if file.read(0, len(_MAGIC)) != _MAGIC:
             raise StoreError(f"{path} was not written by `fusewire cache export`.")
-        # The structure of all of it, before anything is kept.
+        # Check the structure of the whole file before keeping anything.
         for header, part in list(_parts(file)):
             key = header.key
             try:
                 if key.kind in LOCAL:
-                    raise StoreError("It means something on the machine that wrote it only.")
-                # Before anything is read: a size is only a claim.
+                    raise StoreError("It is valid only on the machine that wrote it.")
+                # Before anything is read: the stated size is only a claim.
                 most = _MOST_DATA if key.kind in DATA else store.limit
                 vouched = opened[1] if key.kind in VOUCHED else None
                 _, payload = unpack(part, key, vouched, most)
@@ -105,7 +105,7 @@ def _parts(file: File) -> Iterator[tuple[Header, File]]:
         try:
             header = read_header(rest)
             if header.total > rest.size:
-                raise StoreError(f"It has {header.total:,} bytes, {rest.size:,} are left.")
+                raise StoreError(f"It has {header.total:,} bytes, but only {rest.size:,} are left.")
         except StoreError as error:
             raise StoreError(f"Entry {count} of the file, at byte {at:,}: {error}") from None
         if (count := count + 1) > _MOST_ENTRIES:
@@ -115,11 +115,11 @@ def _parts(file: File) -> Iterator[tuple[Header, File]]:
 
 
 def _check(key: Key, payload: bytes) -> None:
-    """See that data is a JSON object of bounded size."""
+    """Check that data is a JSON object of bounded size."""
     if key.kind not in DATA:
         return
     if len(payload) > _MOST_DATA:
-        raise StoreError(f"{len(payload):,} bytes of data, {_MOST_DATA:,} are allowed.")
+        raise StoreError(f"It has {len(payload):,} bytes of data; the limit is {_MOST_DATA:,}.")
     try:
         found = json.loads(payload)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""All that the store does to a disk, in one place, so that every call can be made to fail.
+"""Every file operation of the store, in one place, so that tests can make each one fail.
 
-Paths are names inside a folder that is open already: nobody can move it under our feet. Must
-never do anything but file operations.
+Paths are names inside a folder that is already open, so nobody can replace it meanwhile. Must do
+nothing but file operations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from fusewire.errors import StoreError
 
-with contextlib.suppress(ImportError):  # Windows has none, and a Folder is refused there.
+with contextlib.suppress(ImportError):  # Windows has no fcntl, and a Folder is refused there.
     import fcntl
 
 LOCK = ".lock"
@@ -26,9 +26,9 @@ _SECRET = "key"
 _SECRET_SIZE = 32
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _TEMPORARY = ".part-"
-# What is as old as this belongs to nobody any more.
+# Temporary files of this age have no owner any more.
 _OLD = 3600.0
-# A use is noted when the last one noted is as old as this.
+# A use is recorded if the last record is at least this old.
 _RECENT = 60.0
 
 
@@ -43,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True)
 class File:
-    """A plain file, open to read; ``start`` is the place that counts as its first byte."""
+    """A regular file, open for reading; ``start`` counts as its first byte."""
 
     fd: int
     size: int
@@ -51,14 +51,14 @@ class File:
     start: int = 0
 
     def read(self, at: int, length: int) -> bytes:
-        """Read a little from a place: fewer bytes than asked for only where the file ends."""
+        """Read a few bytes from a place, fewer only at the end of the file."""
         held = bytearray(length)
         with memoryview(held) as view:
             size = self.fill(view, at)
         return bytes(held[:size])
 
     def fill(self, view: memoryview, at: int) -> int:
-        """Read from a place into memory, and count the bytes: all, or where the file ends."""
+        """Read from a place into memory; returns the number of bytes, fewer only at the end."""
         done = 0
         while done < len(view) and (
             count := os.preadv(self.fd, [view[done:]], self.start + at + done)
@@ -67,16 +67,16 @@ class File:
         return done
 
     def touch(self) -> None:
-        """Note that it is used now, unless that was noted a moment ago."""
+        """Record that it is used now, unless that was recorded recently."""
         if abs(time.time() - self.used) > _RECENT:
             with contextlib.suppress(OSError):
                 os.utime(self.fd)
 
 
 def default_path() -> Path:
-    """Give the folder of this user: FUSEWIRE_CACHE, or fusewire in the user's cache folder.
+    """Return the folder of this user: FUSEWIRE_CACHE, or fusewire in the user's cache folder.
 
-    FUSEWIRE_CACHE=off means none; who opens a store all the same opens it in the usual folder.
+    With FUSEWIRE_CACHE=off, a store that is opened explicitly is in the usual folder.
     """
     given = os.environ.get("FUSEWIRE_CACHE")
     if given and given != "off":
@@ -84,26 +84,26 @@ def default_path() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusewire"
     except RuntimeError:
-        # A user without a home: no folder, which a store says when it is opened.
+        # A user without a home has no folder; opening a store reports that.
         return Path(os.devnull)
 
 
 class Folder:
-    """A folder that is ours alone; StoreError when it is not. Let go of when nobody has it."""
+    """A private folder; StoreError if it is not. Closed when nobody uses it."""
 
     def __init__(self, path: Path) -> None:
         self._fd = -1
         if os.name != "posix":
-            raise StoreError("Files are kept safely on POSIX systems only, and this is none.")
+            raise StoreError("The cache needs a POSIX system, and this is not one.")
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir(mode=0o700)
         try:
             self._fd = os.open(path, _FLAGS | os.O_DIRECTORY)
         except NotADirectoryError:
-            # O_DIRECTORY finds a link before O_NOFOLLOW does.
+            # O_DIRECTORY reports a link before O_NOFOLLOW does.
             raise StoreError(
-                f"The cache folder {path} is a link or no folder. Set FUSEWIRE_CACHE to a folder."
+                f"The cache folder {path} is not a folder, or a link. Set FUSEWIRE_CACHE to one."
             ) from None
         about = os.fstat(self._fd)
         if about.st_uid != os.geteuid() or about.st_mode & 0o077:
@@ -120,14 +120,14 @@ class Folder:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[File]:
-        """Open a plain file of ours; FileNotFoundError when there is none."""
+        """Open a regular file of this user; FileNotFoundError if there is none."""
         with plain_file(name, self._fd) as file:
             if os.fstat(file.fd).st_uid != os.geteuid():
                 raise StoreError(f"{name} is not yours.")
             yield file
 
     def secret(self) -> bytes:
-        """Read the user's key; made at first use, and anew when it is not one."""
+        """Read the user's key; creates it at first use, or if it is malformed."""
         for _ in range(2):
             try:
                 with self.open(_SECRET) as file:
@@ -140,10 +140,12 @@ class Folder:
             except FileNotFoundError:
                 pass
             self.write_once(_SECRET, os.urandom(_SECRET_SIZE))
-        raise StoreError(f"The cache has no key, and none can be made: remove {_SECRET!r} there.")
+        raise StoreError(
+            f"The cache has no key, and none can be created: remove {_SECRET!r} there."
+        )
 
     def write(self, name: str, parts: Iterable[bytes], *, durable: bool) -> None:
-        """Put a file in place whole: others see the old one or the new one, never a part."""
+        """Write a file atomically: others see the old one or the new one, never a part."""
         temporary = self._temporary(parts, durable=durable)
         try:
             os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
@@ -151,19 +153,19 @@ class Folder:
             self.remove(temporary)
             raise
         if durable:
-            # Some network disks cannot. It is in place; at worst it is gone when the power fails.
+            # Some network disks cannot. At worst a power failure loses the file.
             with contextlib.suppress(OSError):
                 os.fsync(self._fd)
 
     def write_once(self, name: str, held: bytes) -> None:
-        """Put a file in place unless there is one already."""
+        """Write a file unless it exists."""
         temporary = self._temporary((held,), durable=True)
         try:
             os.link(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except FileExistsError:
             pass
         except OSError:
-            # A disk without hard links: the last of those who do this at once stays.
+            # A disk without hard links: the last concurrent writer wins.
             os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         finally:
             self.remove(temporary)
@@ -186,31 +188,31 @@ class Folder:
         try:
             os.close(fd)
         except OSError:
-            # Network disks say here that what was written did not arrive.
+            # Network disks report here that a write failed.
             self.remove(name)
             raise
         return name
 
     def remove(self, name: str) -> None:
-        """Remove a file if it can be."""
+        """Remove a file if possible."""
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=self._fd)
 
     def touch(self, name: str) -> None:
-        """Note that a file was used just now."""
+        """Record that a file is used now."""
         with contextlib.suppress(OSError):
             os.utime(name, dir_fd=self._fd, follow_symlinks=False)
 
     def lock(self, name: str) -> int | None:
-        """Take a lock and give what ``unlock`` wants; None while somebody has it.
+        """Take a lock and return its handle for ``unlock``; None if somebody holds it.
 
-        It dies with the process that has it. OSError when the disk cannot lock.
+        A lock ends with its process. OSError if the disk cannot lock.
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         fd = os.open(name, flags, 0o600, dir_fd=self._fd)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever had it before removed the file: a lock on that one locks nothing.
+            # The previous holder removed the file: a lock on it locks nothing.
             there = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
             if os.path.samestat(os.fstat(fd), there):
                 return fd
@@ -223,17 +225,17 @@ class Folder:
         return None
 
     def unlock(self, name: str, fd: int) -> None:
-        """Give a lock back, and remove its file."""
+        """Release a lock, and remove its file."""
         self.remove(name)
         with contextlib.suppress(OSError):
-            # A process forked meanwhile holds this file open too, and would hold the lock.
+            # A process forked meanwhile has this file open too, and would keep the lock.
             fcntl.flock(fd, fcntl.LOCK_UN)
         with contextlib.suppress(OSError):
             os.close(fd)
 
     def __iter__(self) -> Iterator[Found]:
-        """List plain files."""
-        # Opened anew each time: two listings through one descriptor share their place in it.
+        """List regular files."""
+        # Opened each time: two listings through one descriptor share a position.
         fd = os.open(".", _FLAGS | os.O_DIRECTORY, dir_fd=self._fd)
         try:
             with os.scandir(fd) as entries:
@@ -246,7 +248,7 @@ class Folder:
             os.close(fd)
 
     def sweep(self) -> int:
-        """Remove temporary files that nobody writes any more, and old locks; count the former."""
+        """Remove abandoned temporary files and old locks; returns the number of the former."""
         gone = 0
         for found in list(self):
             if found.name.startswith(_TEMPORARY) and _is_left(found):
@@ -261,29 +263,29 @@ class Folder:
 
 @contextlib.contextmanager
 def plain_file(name: str | Path, folder: int | None = None) -> Iterator[File]:
-    """Open a file to read; StoreError when it is a link, a pipe or anything but a plain file."""
+    """Open a file for reading; StoreError if it is not a regular file."""
     try:
         fd = os.open(name, _FLAGS | os.O_NONBLOCK, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
-            raise StoreError(f"{name} is not a plain file.") from None
+            raise StoreError(f"{name} is not a regular file.") from None
         raise
     try:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):
-            raise StoreError(f"{name} is not a plain file.")
+            raise StoreError(f"{name} is not a regular file.")
         yield File(fd, about.st_size, about.st_mtime)
     finally:
         os.close(fd)
 
 
 def _is_old(found: Found) -> bool:
-    """Tell whether a file was left long ago, also by a clock that was wrong."""
+    """Return whether a file was abandoned long ago, even if the clock was wrong."""
     return abs(time.time() - found.used) > _OLD
 
 
 def _is_left(found: Found) -> bool:
-    """Tell whether the writer of a temporary file is gone."""
+    """Return whether the writer of a temporary file is gone."""
     pid, _, rest = found.name.removeprefix(_TEMPORARY).partition("-")
     is_here = bool(_world()) and rest.startswith(f"{_world()}-") and pid.isdigit()
     return _is_old(found) or (is_here and not Path(f"/proc/{pid}").exists())
@@ -291,7 +293,7 @@ def _is_left(found: Found) -> bool:
 
 @cache
 def _world() -> str:
-    """Name what a pid means something in: this start of the machine, and this container of it."""
+    """Identify the scope of a pid: this boot of the machine, and this container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:12]
         return f"{boot}.{Path('/proc/self/ns/pid').stat().st_ino}"

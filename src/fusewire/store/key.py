@@ -11,22 +11,22 @@ from typing import Any
 
 from fusewire.errors import StoreError
 
-# What kinds of entries there are. Code, and weights beside it, are used as they are; data is JSON,
-# and checked.
+# The kinds of entries. Code, and weights beside it, are used as they are; data is JSON, and
+# checked.
 CODE = frozenset({"artifact", "module", "weights"})
 DATA = frozenset({"plan", "measurement", "verdict", "quarantine", "tuning"})
-# What means something on this machine only: it is neither exported nor imported.
+# Valid on this machine only: neither exported nor imported.
 LOCAL = frozenset({"stamp"})
 KINDS = CODE | DATA | LOCAL
-# Believed because this user wrote it. What else a stranger tells makes us slower at worst.
+# Trusted only if this user wrote it. Other imported data makes a program slower at worst.
 VOUCHED = CODE | LOCAL | {"plan", "verdict"}
-# Texts as long as this are told in full; of longer ones, so much around what differs.
+# Texts up to this length are shown in full; longer ones with this much around a difference.
 _LONG, _AROUND = 64, 20
 
 
 @dataclass(frozen=True)
 class Key:
-    """What an entry was made of; ``fields`` in their order, each a name and a plain text.
+    """What an entry depends on; ``fields`` are ordered, each a name and a text.
 
     >>> key = Key.of("measurement", graph="ab12", engine="openvino 2026.4.1", threads=2)
     >>> key.fields
@@ -38,9 +38,9 @@ class Key:
 
     @staticmethod
     def of(kind: str, **fields: object) -> Key:
-        """Make a key; values are told by their text."""
+        """Make a key; values are converted to text."""
         if kind not in KINDS:
-            raise StoreError(f"No kind of entry is called {kind!r}: {', '.join(sorted(KINDS))}.")
+            raise StoreError(f"Unknown kind of entry {kind!r}. Kinds: {', '.join(sorted(KINDS))}.")
         return Key(kind, tuple((name, str(value)) for name, value in fields.items()))
 
     @cached_property
@@ -53,17 +53,17 @@ class Key:
 
     @staticmethod
     def from_json(held: Any) -> Key:
-        """Read a key; StoreError when it is not one."""
+        """Read a key; StoreError if it is malformed."""
         kind = held.get("kind") if isinstance(held, Mapping) else None
         if not isinstance(kind, str) or kind not in KINDS:
-            raise StoreError("An entry of the store has no kind that is known.")
+            raise StoreError("An entry of the store has an unknown kind.")
         fields = held.get("fields")
         if not isinstance(fields, list) or not all(_is_pair(pair) for pair in fields):
             raise StoreError("An entry of the store has no fields.")
         return Key(kind, tuple((pair[0], pair[1]) for pair in fields))
 
     def differs(self, other: Key) -> list[tuple[str, str, str]]:
-        """List the fields in which another key differs: name, its text, our text."""
+        """List the fields in which another key differs: name, its text, this text."""
         mine, theirs = dict(self.fields), dict(other.fields)
         names = dict.fromkeys([*mine, *theirs])
         pairs = [(name, theirs.get(name, "absent"), mine.get(name, "absent")) for name in names]
@@ -71,12 +71,12 @@ class Key:
 
 
 def shorten(text: str) -> str:
-    """Give the beginning of a long text."""
+    """Return the beginning of a long text."""
     return text if len(text) <= _AROUND * 2 else f"{text[:_AROUND]}..."
 
 
 def apart(theirs: str, mine: str) -> tuple[str, str]:
-    """Cut two texts to where they differ, with a little around it, if they are long.
+    """Cut two long texts to where they differ, with some context.
 
     >>> apart("same " * 20 + "old" + " same" * 20, "same " * 20 + "new" + " same" * 20)[0]
     '...same same same same old same same same same...'
@@ -89,21 +89,21 @@ def apart(theirs: str, mine: str) -> tuple[str, str]:
 
 
 def _alike(one: str, other: str) -> int:
-    """Count the characters that two texts begin with alike."""
+    """Count the characters of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _cut(text: str, start: int, end: int) -> str:
-    """Give a text without its first and last characters, but for a few of them."""
+    """Cut a text to a part in the middle, with some context."""
     first, last = max(start - _AROUND, 0), min(len(text) - end + _AROUND, start + _LONG)
     return f"{'...' * (first > 0)}{text[first:last]}{'...' * (last < len(text))}"
 
 
 def nearest(key: Key, others: Iterable[Key]) -> Key | None:
-    """Find the key of the same kind that differs in the fewest fields, of late ones the first."""
+    """Find the most similar key of the same kind; among equal ones, the first."""
     alike = [other for other in others if other.kind == key.kind and other != key]
-    # Fields stand in the order of their weight: one that differs late differs less.
+    # Fields are ordered by weight: a difference in a late field counts less.
     names = [name for name, _ in key.fields]
 
     def distance(other: Key) -> tuple[int, int]:

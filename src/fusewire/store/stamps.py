@@ -1,11 +1,10 @@
-"""Digests of files that were hashed before, found by what the kernel says of a file.
+"""Digests of files that were hashed before, found by what the kernel says about a file.
 
-As git does with its index: a file of the same device, inode, size and times is the same file. The
-kernel notes the time of every change, and nobody else can set it (``ctime``). What is believed of
-that time is little: the file system must be one that notes writes through a mapping; the time must
-lie well before the file was hashed, as clocks are coarse and such writes are noted late; and it
-must have a fraction, as disks that know whole seconds only miss changes. Else the file is hashed
-each time.
+As in git's index, a file with the same device, inode, size and times is the same file. The kernel
+records the time of every change, and nobody else can set it (``ctime``). That time is trusted only
+if the file system records writes through a mapping; if the time lies well before the file was
+hashed, because clocks are coarse and such writes are recorded late; and if it has a fraction,
+because disks that know only whole seconds miss changes. Otherwise the file is hashed each time.
 """
 
 from __future__ import annotations
@@ -22,16 +21,17 @@ from pathlib import Path
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
-# Smaller files are hashed as quickly as they are looked up.
+# Hashing a smaller file is as quick as looking it up.
 _LARGE = 2**18
-# A page that was written to through a mapping stays open to writes that nobody notes, until the
-# kernel writes it to the disk. Seconds after which it has, at least, and beyond what it was told.
+# After a write through a mapping, further writes to the page are not recorded until the kernel has
+# written it to the disk. The least seconds to wait for that, and a margin beyond the kernel's
+# setting.
 _SETTLED, _SLACK = 60.0, 25.0
 _SYSTEM = Path("/proc/sys/vm")
 _KEPT_BACK = ("dirty_expire_centisecs", "dirty_writeback_centisecs")
-# These set the times of a file whenever a page of it opens to writes, and close it when it is on
-# the disk. tmpfs and ramfs do neither. An overlay is what its upper layer is, which may be a tmpfs;
-# behind network, shared and fuse file systems are writers that this kernel does not see.
+# These set the times of a file when a page becomes writable, and protect the page again once it is
+# on the disk. tmpfs and ramfs do neither. An overlay behaves as its upper layer, which may be a
+# tmpfs; network, shared and fuse file systems have writers that this kernel does not see.
 _NOTING = frozenset({"btrfs", "ext2", "ext3", "ext4", "xfs"})
 # With this, a crash may lose the time of a change and keep the change.
 _LATE = "lazytime"
@@ -40,7 +40,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def file_digest(path: str | os.PathLike[str], store: Store | None = None) -> str | None:
-    """Give the SHA-256 of a file as hex; None when it cannot be read."""
+    """Return the SHA-256 of a file as hex; None if it cannot be read."""
     try:
         with Path(path).open("rb", buffering=0) as file:
             about = os.fstat(file.fileno())
@@ -72,7 +72,7 @@ def _key(about: os.stat_result) -> Key:
 
 
 def _is_old(file: FileIO, about: os.stat_result, now: float) -> bool:
-    """Tell whether a file was left alone for so long that a change since would show."""
+    """Return whether a file was unchanged for so long that a later change would show."""
     if about.st_ctime_ns % _SECOND == 0 or about.st_ctime >= now - _SETTLED:
         return False
     kind, options = _mount(file)
@@ -80,9 +80,9 @@ def _is_old(file: FileIO, about: os.stat_result, now: float) -> bool:
 
 
 def _mount(file: FileIO) -> tuple[str, list[str]]:
-    """Find the type and options of the file system that a file was opened on; "" if unknown.
+    """Return the type and options of the file system of an open file; "" if unknown.
 
-    By mount and not by device: on btrfs and overlays that of a file is not that of its mount.
+    Found by mount, not by device: on btrfs and overlays the two differ.
     """
     try:
         held = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text("ascii")
@@ -99,12 +99,12 @@ def _mount(file: FileIO) -> tuple[str, list[str]]:
 
 
 def _settling() -> float:
-    """Say after how many seconds a page that was written to is on the disk; inf if unknown."""
+    """Return after how many seconds a written page is on the disk; inf if unknown."""
     try:
         expire, wake = (int((_SYSTEM / name).read_text("ascii")) / 100 for name in _KEPT_BACK)
     except (OSError, ValueError):
         return math.inf
-    # A kernel that does not wake for it keeps pages back as long as it likes.
+    # A kernel that does not wake up for it may hold pages back indefinitely.
     return max(_SETTLED, expire + wake + _SLACK) if wake else math.inf
 
 
