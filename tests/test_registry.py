@@ -147,7 +147,7 @@ def test_backend_under_the_name_of_another_says_so() -> None:
         ("segv_at_import", "SIGSEGV"),
         ("raise_at_import", "chaos was asked for"),
         ("exit_at_probe", "exit"),
-        ("garbage_at_import", "no Backend"),
+        ("garbage_at_import", "is not a Backend"),
         ("garbage_at_probe", "broke the backend contract"),
     ],
 )

@@ -141,7 +141,7 @@ def test_constant_is_loaded_once_and_cannot_change() -> None:
 
 
 def test_constant_that_lies_about_its_type_is_refused() -> None:
-    with pytest.raises(GraphError, match="promised"):
+    with pytest.raises(GraphError, match="declared as"):
         _ = Constant(F3, lambda: np.ones(4, np.float32)).array
 
 

@@ -90,7 +90,7 @@ def test_an_error_becomes_the_refusal_of_every_node() -> None:
 
 def test_garbage_is_blamed_on_who_gave_it() -> None:
     with (
-        pytest.raises(EngineGarbage, match=r"xla gave what .* while loading main: odd slots"),
+        pytest.raises(EngineGarbage, match=r"xla broke the .* while loading main: odd slots"),
         blaming("xla", "load", "main"),
     ):
         raise EngineGarbage("odd slots")

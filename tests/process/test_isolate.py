@@ -187,7 +187,7 @@ def test_grandchildren_die_too(pool: ChildPool, name: str) -> None:
 def test_memory_beyond_the_limit_is_a_refusal(pool: ChildPool) -> None:
     found = refused(contact(pool, "oom_at_compile", ChildLimits(60.0, 400 << 20)))
     assert found.code == "out-of-memory"
-    assert "400 are allowed" in found.reason
+    assert "the limit is 400" in found.reason
 
 
 def test_what_an_engine_prints_is_not_in_the_way(pool: ChildPool) -> None:

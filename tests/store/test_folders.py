@@ -236,7 +236,7 @@ def test_large_entries_come_back_and_a_changed_byte_is_seen_in_every_piece(
 def test_entry_larger_than_the_limit_is_not_kept_and_drives_nobody_out(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache", limit=10_000)
     store.put(KEY, b"x")
-    with pytest.warns(StoreWarning, match="10,000 are allowed"):
+    with pytest.warns(StoreWarning, match="the limit is 10,000"):
         assert store.put(Key.of("artifact", graph="cd"), bytes(20_000)) is False
     assert store.get(KEY) == b"x"
 
