@@ -16,11 +16,8 @@ BACKENDS = f"{PACKAGE}.backends"
 # Names that are still used twice. The list only shrinks: remove a name once its clash is gone.
 KNOWN = frozenset(
     {
-        "Buffer",
         "Maker",
-        "Memory",
         "Runner",
-        "Store",
         "Verdict",
     }
 )

@@ -8,21 +8,21 @@ from fusewire.ir.graph import Array
 from fusewire.kernel import interpret as interpreter
 from fusewire.kernel.form import (
     Bound,
-    Buffer,
+    BufferLoad,
+    BufferStore,
     Carry,
     Combine,
     Compute,
     Fold,
     Holds,
     Kernel,
+    KernelBuffer,
     Literal,
-    Load,
     Loop,
     Lowered,
     Place,
     Repeat,
     Statement,
-    Store,
     identity,
 )
 from fusewire.kernel.index import Axis, Held, Index, at
@@ -36,7 +36,7 @@ Body = list[Statement]
 
 def run(body: Body, x: Array, y: Array, *, axes: tuple[Axis, ...] = (I,)) -> Array:
     """Run a kernel that reads x and writes something of the shape and dtype of y."""
-    given, made = (Buffer(n, dtype(a.dtype), a.shape) for n, a in (("x", x), ("y", y)))
+    given, made = (KernelBuffer(n, dtype(a.dtype), a.shape) for n, a in (("x", x), ("y", y)))
     kernel = Kernel("kernel", axes, tuple(body), (given,), (made,))
     region = Lowered("region", ("x",), ("y",), {"x": given, "y": made}, {}, (kernel,))
     verify_lowered(region)
@@ -44,19 +44,22 @@ def run(body: Body, x: Array, y: Array, *, axes: tuple[Axis, ...] = (I,)) -> Arr
     return found
 
 
-def load(of: DType, *index: Index, name: str = "a", guard: tuple[Bound, ...] = ()) -> Load:
-    return Load(name, of, "x", index, guard)
+def load(of: DType, *index: Index, name: str = "a", guard: tuple[Bound, ...] = ()) -> BufferLoad:
+    return BufferLoad(name, of, "x", index, guard)
 
 
 def test_a_load_outside_of_its_guard_reads_nothing() -> None:
     moved = at(I) - 1
-    body: Body = [load(float32, moved, guard=(Bound(moved, 0, 3),)), Store("y", (at(I),), "a")]
+    body: Body = [
+        load(float32, moved, guard=(Bound(moved, 0, 3),)),
+        BufferStore("y", (at(I),), "a"),
+    ]
     x = np.array([5, 6, 7], np.float32)
     assert run(body, x, x).tolist() == [0, 5, 6]
 
 
 def test_a_guard_is_also_a_value() -> None:
-    body: Body = [Holds("h", (Bound(at(I), 1, 2),)), Store("y", (at(I),), "h")]
+    body: Body = [Holds("h", (Bound(at(I), 1, 2),)), BufferStore("y", (at(I),), "h")]
     x = np.zeros(3, np.float32)
     assert run(body, x, np.zeros(3, bool)).tolist() == [False, True, False]
 
@@ -65,7 +68,7 @@ def test_held_values_are_clamped() -> None:
     body: Body = [
         load(int64, at(I)),
         Place("p", int32, at(Held("a", 3)) * 2),
-        Store("y", (at(I),), "p"),
+        BufferStore("y", (at(I),), "p"),
     ]
     x = np.array([-4, 1, 9])
     assert run(body, x, np.zeros(3, np.int32)).tolist() == [0, 2, 4]
@@ -79,17 +82,17 @@ def test_folds_combine_and_of_nothing_give_the_identity(combine: Combine, expect
     x = np.tile(np.array([3, 4, -2, -2], np.float32), (3, 1))
     x[:, 3] = 1 if combine == "multiply" else -2
     fold = Fold(("f",), (float32,), combine, (K,), (load(float32, at(I), at(K)),), ("a",))
-    body: Body = [fold, Store("y", (at(I),), "f")]
+    body: Body = [fold, BufferStore("y", (at(I),), "f")]
     assert run(body, x, np.zeros(3, np.float32)).tolist() == [expected] * 3
     none = Axis("k", 0)
     fold = Fold(("f",), (float32,), combine, (none,), (load(float32, at(I), at(none)),), ("a",))
-    empty = run([fold, Store("y", (at(I),), "f")], x, np.zeros(3, np.float32))
+    empty = run([fold, BufferStore("y", (at(I),), "f")], x, np.zeros(3, np.float32))
     assert empty.tolist() == [identity(combine, float32)] * 3
 
 
 def test_a_value_that_does_not_depend_on_the_fold_counts_every_time() -> None:
     fold = Fold(("f",), (float32,), "add", (K,), (), ("a",))
-    body: Body = [load(float32, at(I)), fold, Store("y", (at(I),), "f")]
+    body: Body = [load(float32, at(I)), fold, BufferStore("y", (at(I),), "f")]
     x = np.array([1, 2, 3], np.float32)
     assert run(body, x, x).tolist() == [4, 8, 12]
 
@@ -97,7 +100,7 @@ def test_a_value_that_does_not_depend_on_the_fold_counts_every_time() -> None:
 def test_half_floats_are_summed_in_float32() -> None:
     k = Axis("k", 4096)
     fold = Fold(("f",), (float16,), "add", (k,), (load(float16, at(k)),), ("a",))
-    body: Body = [fold, Store("y", (), "f")]
+    body: Body = [fold, BufferStore("y", (), "f")]
     x = np.ones(4096, np.float16)
     assert run(body, x, np.zeros((), np.float16), axes=()) == 4096
 
@@ -107,7 +110,7 @@ def test_the_first_of_equals_wins_and_nan_wins_over_all() -> None:
     for combine, expected in (("argmax", [1, 1, 0]), ("argmin", [0, 1, 0])):
         inner = (load(float32, at(I), at(K)), Place("p", int32, at(K)))
         fold = Fold(("b", "w"), (float32, int32), combine, (K,), inner, ("a", "p"))  # type: ignore[arg-type]
-        body: Body = [fold, Store("y", (at(I),), "w")]
+        body: Body = [fold, BufferStore("y", (at(I),), "w")]
         assert run(body, x, np.zeros(3, np.int32)).tolist() == expected
 
 
@@ -118,7 +121,7 @@ def test_a_loop_in_order_carries_from_point_to_point() -> None:
         (
             load(float32, at(I), at(K)),
             Compute("n", float32, "add", ("c", "a")),
-            Store("y", (at(I), at(K)), "n"),
+            BufferStore("y", (at(I), at(K)), "n"),
         ),
         carries=(Carry("c", float32, "z", "n"),),
     )
@@ -129,7 +132,7 @@ def test_a_loop_in_order_carries_from_point_to_point() -> None:
 def test_stores_in_order_let_the_last_one_win_and_combine_with_what_is_there() -> None:
     x = np.array([2.0, 3.0, 4.0], np.float32)
     for combine, expected in ((None, 4.0), ("add", 9.0)):
-        store = Store("y", (at(0),), "a", (), combine)  # type: ignore[arg-type]
+        store = BufferStore("y", (at(0),), "a", (), combine)  # type: ignore[arg-type]
         loop = Loop((I,), (load(float32, at(I)), store), ordered=True)
         assert run([loop], x, np.zeros(1, np.float32), axes=()).tolist() == [expected]
 
@@ -138,7 +141,7 @@ def test_integers_wrap_around() -> None:
     body: Body = [
         load(dtype("int8"), at(I)),
         Compute("s", dtype("int8"), "add", ("a", "a")),
-        Store("y", (at(I),), "s"),
+        BufferStore("y", (at(I),), "s"),
     ]
     x = np.array([100, -100, 3], np.int8)
     assert run(body, x, x).tolist() == [-56, 56, 6]
@@ -146,17 +149,17 @@ def test_integers_wrap_around() -> None:
 
 def test_each_point_has_locals_of_its_own() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
-    given, made = Buffer("x", float32, (3, 4)), Buffer("y", float32, (3, 4))
+    given, made = KernelBuffer("x", float32, (3, 4)), KernelBuffer("y", float32, (3, 4))
     j = Axis("j", 4)
-    fill = Loop((K,), (load(float32, at(I), at(K)), Store("l", (at(K),), "a")))
+    fill = Loop((K,), (load(float32, at(I), at(K)), BufferStore("l", (at(K),), "a")))
     turned = Loop(
         (j,),
         (
-            Load("b", float32, "l", (at(j) * -1 + 3,)),
-            Store("y", (at(I), at(j)), "b"),
+            BufferLoad("b", float32, "l", (at(j) * -1 + 3,)),
+            BufferStore("y", (at(I), at(j)), "b"),
         ),
     )
-    kept = Buffer("l", float32, (4,))
+    kept = KernelBuffer("l", float32, (4,))
     kernel = Kernel("turn", (I,), (fill, turned), (given,), (made,), (kept,))
     region = Lowered("region", ("x",), ("y",), {"x": given, "y": made}, {}, (kernel,))
     verify_lowered(region)
@@ -165,13 +168,13 @@ def test_each_point_has_locals_of_its_own() -> None:
 
 def test_a_repeat_runs_its_kernels_once_a_step() -> None:
     step = Axis("step", 5)
-    state = Buffer("t", float32, (2,))
-    made = Buffer("y", float32, (5,))
-    given = Buffer("x", float32, (1,))
+    state = KernelBuffer("t", float32, (2,))
+    made = KernelBuffer("y", float32, (5,))
+    given = KernelBuffer("x", float32, (1,))
     start = Kernel(
         "start",
         (),
-        (Load("a", float32, "x", (at(0),)), Store("t", (at(0),), "a")),
+        (BufferLoad("a", float32, "x", (at(0),)), BufferStore("t", (at(0),), "a")),
         (given,),
         (state,),
     )
@@ -179,10 +182,10 @@ def test_a_repeat_runs_its_kernels_once_a_step() -> None:
         "double",
         (),
         (
-            Load("a", float32, "t", (at(step) % 2,)),
+            BufferLoad("a", float32, "t", (at(step) % 2,)),
             Compute("d", float32, "add", ("a", "a")),
-            Store("t", ((at(step) + 1) % 2,), "d"),
-            Store("y", (at(step),), "d"),
+            BufferStore("t", ((at(step) + 1) % 2,), "d"),
+            BufferStore("y", (at(step),), "d"),
         ),
         (state,),
         (state, made),
@@ -199,6 +202,6 @@ def test_a_repeat_runs_its_kernels_once_a_step() -> None:
 def test_a_large_space_is_run_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     fold = Fold(("f",), (float32,), "add", (K,), (load(float32, at(I), at(K)),), ("a",))
-    body: Body = [fold, Store("y", (at(I),), "f")]
+    body: Body = [fold, BufferStore("y", (at(I),), "f")]
     monkeypatch.setattr(interpreter, "MOST_POINTS", 5)
     np.testing.assert_array_equal(run(body, x, np.zeros(3, np.float32)), x.sum(1))

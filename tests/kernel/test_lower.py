@@ -12,7 +12,7 @@ from fusewire.errors import RefusedError
 from fusewire.fusion.grouping import fuse
 from fusewire.ir.graph import Graph
 from fusewire.kernel.analysis import contraction_of, shape_of, walk
-from fusewire.kernel.form import Fold, Kernel, Load, Loop, Lowered, Repeat, Store
+from fusewire.kernel.form import BufferLoad, BufferStore, Fold, Kernel, Loop, Lowered, Repeat
 from fusewire.kernel.index import flatten, has_division
 from fusewire.kernel.interpret import interpret
 from fusewire.kernel.lower.region import lower, lower_fusion
@@ -95,7 +95,7 @@ def test_an_elementwise_chain_is_one_axis_without_divisions() -> None:
     places = [
         flatten(s.index, kernel.buffer(s.buffer).shape)
         for s in walk(kernel.body)
-        if isinstance(s, Load | Store)
+        if isinstance(s, BufferLoad | BufferStore)
     ]
     assert len(places) == 3
     assert not any(map(has_division, places))
@@ -107,7 +107,7 @@ def test_views_are_no_kernels() -> None:
         return np.exp(np.concatenate([y, y], 0))
 
     kernel = only(lowered(moved, (2, 3, 4)))
-    assert sum(isinstance(s, Load) for s in walk(kernel.body)) == 2
+    assert sum(isinstance(s, BufferLoad) for s in walk(kernel.body)) == 2
 
 
 def test_a_product_names_its_factors() -> None:
@@ -117,7 +117,7 @@ def test_a_product_names_its_factors() -> None:
     roles = [found.batch, found.rows, found.columns, found.depth]
     assert [[axis.extent for axis in axes] for axes in roles] == [[2], [5], [3], [7]]
     assert len(found.after) == 5
-    assert [type(s) for s in (*found.left, *found.right)] == [Load, Load]
+    assert [type(s) for s in (*found.left, *found.right)] == [BufferLoad, BufferLoad]
 
 
 def test_a_convolution_is_a_product_with_guarded_loads() -> None:
@@ -130,7 +130,7 @@ def test_a_convolution_is_a_product_with_guarded_loads() -> None:
     assert [axis.extent for axis in found.columns] == [4]
     assert [axis.extent for axis in found.rows] == [2, 8, 8]
     (read,) = found.left
-    assert isinstance(read, Load)
+    assert isinstance(read, BufferLoad)
     assert len(read.guard) == 2
 
 

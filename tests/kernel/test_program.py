@@ -8,7 +8,7 @@ from typing import Any
 import fusewire as fw
 from fusewire import ops
 from fusewire.fusion.grouping import fuse
-from fusewire.kernel.form import Buffer, Kernel, Lowered, Repeat
+from fusewire.kernel.form import Kernel, KernelBuffer, Lowered, Repeat
 from fusewire.kernel.lower.region import lower_fusion
 from fusewire.kernel.lower.table import expansion_refusal, refusal
 from fusewire.kernel.printed import PrintedKernel
@@ -18,12 +18,12 @@ from tests.kernel.regions import random_region
 
 def printed(kernel: Kernel) -> PrintedKernel[str]:
     """Print a name for code; locals are memory of the device, as in Triton."""
-    own = tuple(Buffer(f"{kernel.name}.{b.name}", b.dtype, b.shape) for b in kernel.locals)
+    own = tuple(KernelBuffer(f"{kernel.name}.{b.name}", b.dtype, b.shape) for b in kernel.locals)
     buffers = dict.fromkeys((*kernel.reads, *kernel.writes, *own))
     return PrintedKernel(kernel.name, tuple(buffers), (1,))
 
 
-def size_of(buffer: Buffer) -> int:
+def size_of(buffer: KernelBuffer) -> int:
     return math.prod(buffer.shape) * buffer.dtype.itemsize
 
 

@@ -8,25 +8,29 @@ from fusewire.dtypes import float32, int32
 from fusewire.errors import VerifyError
 from fusewire.kernel.form import (
     Bound,
-    Buffer,
+    BufferLoad,
+    BufferStore,
     Compute,
     Fold,
     Kernel,
+    KernelBuffer,
     Literal,
-    Load,
     Loop,
     Lowered,
     Statement,
-    Store,
 )
 from fusewire.kernel.index import Axis, Held, at
 from fusewire.kernel.verify import verify_kernel, verify_lowered
 
 ROW, K = Axis("row", 4), Axis("k", 6)
-X, Y, L = Buffer("x", float32, (4, 6)), Buffer("y", float32, (4,)), Buffer("l", float32, (6,))
-LOAD = Load("a", float32, "x", (at(ROW), at(K)))
+X, Y, L = (
+    KernelBuffer("x", float32, (4, 6)),
+    KernelBuffer("y", float32, (4,)),
+    KernelBuffer("l", float32, (6,)),
+)
+LOAD = BufferLoad("a", float32, "x", (at(ROW), at(K)))
 SUM = Fold(("s",), (float32,), "add", (K,), (LOAD,), ("a",))
-STORE = Store("y", (at(ROW),), "s")
+STORE = BufferStore("y", (at(ROW),), "s")
 ZERO = Literal("z", float32, 0.0)
 NUMBER = Literal("n", int32, 3)
 RIGHT = Kernel("sums", (ROW,), (SUM, STORE), (X,), (Y,))
@@ -66,7 +70,7 @@ BROKEN: dict[str, tuple[str, tuple[Statement, ...]]] = {
         (_fold(body=(replace(LOAD, index=(BELOW, at(K)), guard=(Bound(BELOW, -1, 4),)),)), STORE),
     ),
     "too few indices": ("rank", (_fold(body=(replace(LOAD, index=(at(ROW),)),)), STORE)),
-    "a buffer that is only written": ("buffers", (Load("b", float32, "y", (at(ROW),)),)),
+    "a buffer that is only written": ("buffers", (BufferLoad("b", float32, "y", (at(ROW),)),)),
     "a fold of two values by one op": ("folds", (_fold(values=("a", "a")), STORE)),
     "points that store to one place": ("races", (SUM, replace(STORE, index=(at(0),)))),
     "a held value that is no integer": ("names", (SUM, replace(STORE, index=(at(Held("s", 4)),)))),
@@ -91,7 +95,7 @@ def test_a_bound_makes_an_index_safe() -> None:
 
 
 def test_a_loop_in_order_may_store_to_one_place() -> None:
-    loop = Loop((K,), (LOAD, Store("y", (at(ROW),), "a")), ordered=True)
+    loop = Loop((K,), (LOAD, BufferStore("y", (at(ROW),), "a")), ordered=True)
     verify_kernel(replace(RIGHT, body=(loop,)))
     with pytest.raises(VerifyError, match="races"):
         verify_kernel(replace(RIGHT, body=(replace(loop, ordered=False),)))

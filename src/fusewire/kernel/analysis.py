@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Literal as OneOf
 
 from fusewire.kernel.form import (
+    BufferLoad,
+    BufferStore,
     Compute,
     Fold,
     Guard,
     Holds,
     Kernel,
-    Load,
     Loop,
     Place,
     Statement,
-    Store,
 )
 from fusewire.kernel.index import Axis, Held, Index, atoms_of
 
@@ -75,14 +75,14 @@ def names_of(statement: Statement) -> tuple[str, ...]:
         return statement.names
     if isinstance(statement, Loop):
         return tuple(carry.name for carry in statement.carries)
-    return () if isinstance(statement, Store) else (statement.name,)
+    return () if isinstance(statement, BufferStore) else (statement.name,)
 
 
 def indices_of(statement: Statement) -> Iterator[Index]:
     """Yield the indices that a statement itself computes."""
-    if isinstance(statement, Load | Store):
+    if isinstance(statement, BufferLoad | BufferStore):
         yield from statement.index
-    if isinstance(statement, Load | Store | Holds):
+    if isinstance(statement, BufferLoad | BufferStore | Holds):
         guard: Guard = statement.guard
         yield from (bound.index for bound in guard)
     if isinstance(statement, Place):
@@ -93,7 +93,7 @@ def operands_of(statement: Statement) -> Iterator[str]:
     """Yield the values that a statement itself uses; what is inside it not included."""
     if isinstance(statement, Compute):
         yield from statement.operands
-    if isinstance(statement, Store):
+    if isinstance(statement, BufferStore):
         yield statement.value
     if isinstance(statement, Loop):
         yield from (carry.start for carry in statement.carries)

@@ -14,16 +14,16 @@ from dataclasses import replace
 from fusewire.kernel.analysis import walk
 from fusewire.kernel.form import (
     Bound,
-    Buffer,
+    BufferLoad,
+    BufferStore,
     Fold,
     Guard,
     Holds,
     Kernel,
-    Load,
+    KernelBuffer,
     Loop,
     Place,
     Statement,
-    Store,
 )
 from fusewire.kernel.index import Axis, Index, at, flatten, has_division, substituted
 
@@ -79,11 +79,11 @@ def _is_free(kernel: Kernel, places: Places) -> bool:
     return True
 
 
-def _computed(statement: Statement, buffers: Mapping[str, Buffer]) -> Iterable[Index]:
+def _computed(statement: Statement, buffers: Mapping[str, KernelBuffer]) -> Iterable[Index]:
     """List the numbers that a statement computes of axes: places, bounds, values."""
-    if isinstance(statement, Load | Store):
+    if isinstance(statement, BufferLoad | BufferStore):
         yield flatten(statement.index, buffers[statement.buffer].shape)
-    if isinstance(statement, Load | Store | Holds):
+    if isinstance(statement, BufferLoad | BufferStore | Holds):
         yield from (bound.index for bound in statement.guard)
     if isinstance(statement, Place):
         yield statement.index
@@ -106,7 +106,7 @@ def _joined(kernel: Kernel, pair: tuple[Axis, Axis], joined: Axis, places: Place
         return tuple(map(statement, given))
 
     def statement(given: Statement) -> Statement:
-        if isinstance(given, Load | Store):
+        if isinstance(given, BufferLoad | BufferStore):
             return replace(given, index=indices(given.index), guard=guard(given.guard))
         if isinstance(given, Holds):
             return replace(given, guard=guard(given.guard))

@@ -30,7 +30,7 @@ Number: TypeAlias = bool | int | float | complex
 
 
 @dataclass(frozen=True)
-class Buffer:
+class KernelBuffer:
     """Memory of a dense tensor, row-major. A local one belongs to one point of a kernel's axes."""
 
     name: str
@@ -52,7 +52,7 @@ Guard: TypeAlias = tuple[Bound, ...]
 
 
 @dataclass(frozen=True)
-class Load:
+class BufferLoad:
     """Read an element; where the guard does not hold nothing is read, and the value is 0."""
 
     name: str
@@ -140,7 +140,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Store:
+class BufferStore:
     """Write an element where the guard holds; with ``combine``, of what is there and the value."""
 
     buffer: str
@@ -150,8 +150,8 @@ class Store:
     combine: Combine | None = None
 
 
-Scalar: TypeAlias = Load | Literal | Place | Holds | Compute
-Statement: TypeAlias = Scalar | Fold | Loop | Store
+Scalar: TypeAlias = BufferLoad | Literal | Place | Holds | Compute
+Statement: TypeAlias = Scalar | Fold | Loop | BufferStore
 
 
 @dataclass(frozen=True)
@@ -165,12 +165,12 @@ class Kernel:
     name: str
     axes: tuple[Axis, ...]
     body: tuple[Statement, ...]
-    reads: tuple[Buffer, ...]
-    writes: tuple[Buffer, ...]
-    locals: tuple[Buffer, ...] = ()
+    reads: tuple[KernelBuffer, ...]
+    writes: tuple[KernelBuffer, ...]
+    locals: tuple[KernelBuffer, ...] = ()
     steps: tuple[Axis, ...] = ()
 
-    def buffer(self, name: str) -> Buffer:
+    def buffer(self, name: str) -> KernelBuffer:
         """Find a buffer by name."""
         return next(b for b in (*self.reads, *self.writes, *self.locals) if b.name == name)
 
@@ -194,7 +194,7 @@ class Lowered:
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    buffers: Mapping[str, Buffer]
+    buffers: Mapping[str, KernelBuffer]
     constants: Mapping[str, Constant]
     steps: tuple[Kernel | Repeat, ...]
 

@@ -18,6 +18,8 @@ from fusewire.dtypes import DType, dtype
 from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.form import (
+    BufferLoad,
+    BufferStore,
     Combine,
     Compute,
     Fold,
@@ -25,12 +27,10 @@ from fusewire.kernel.form import (
     Holds,
     Kernel,
     Literal,
-    Load,
     Loop,
     Lowered,
     Place,
     Statement,
-    Store,
     identity,
 )
 from fusewire.kernel.index import Atom, Axis, Held, Index, Quotient
@@ -120,15 +120,15 @@ class _Run:
                 self._fold(statement)
             elif isinstance(statement, Loop):
                 self._loop(statement)
-            elif isinstance(statement, Store):
+            elif isinstance(statement, BufferStore):
                 self._store(statement)
             else:
                 self._values[statement.name] = self._scalar(statement)
 
     # -- scalars
 
-    def _scalar(self, statement: Load | Literal | Place | Holds | Compute) -> Array:
-        if isinstance(statement, Load):
+    def _scalar(self, statement: BufferLoad | Literal | Place | Holds | Compute) -> Array:
+        if isinstance(statement, BufferLoad):
             return self._load(statement)
         if isinstance(statement, Literal):
             return self._raised(np.array(statement.value).astype(statement.dtype.numpy))
@@ -187,7 +187,7 @@ class _Run:
             own.append(np.arange(len(at)).reshape(shape))
         return self._locals[name], own + places
 
-    def _load(self, load: Load) -> Array:
+    def _load(self, load: BufferLoad) -> Array:
         memory, places = self._memory(load.buffer, load.index)
         if not load.guard:
             return self._raised(memory[tuple(places)])
@@ -197,7 +197,7 @@ class _Run:
             return self._raised(zero)
         return np.where(holds, memory[tuple(np.where(holds, at, 0) for at in places)], zero)
 
-    def _store(self, store: Store) -> None:
+    def _store(self, store: BufferStore) -> None:
         memory, places = self._memory(store.buffer, store.index)
         value = self._value(store.value)
         if store.guard:

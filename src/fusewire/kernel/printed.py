@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from fusewire.kernel.form import Buffer, Guard
+from fusewire.kernel.form import Guard, KernelBuffer
 from fusewire.kernel.index import Atom, Axis, Held, Index, Quotient, Remainder
 
 Code = TypeVar("Code", bound=Hashable)
@@ -27,7 +27,7 @@ class PrintedKernel(Generic[Code]):
     """
 
     code: Code
-    buffers: tuple[Buffer, ...]
+    buffers: tuple[KernelBuffer, ...]
     grid: tuple[int, ...]
     params: tuple[int, ...] = ()
 

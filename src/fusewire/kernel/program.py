@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, final
 import numpy as np
 
 from fusewire.ir.graph import Constant
-from fusewire.kernel.form import Buffer, Kernel, Lowered, Repeat
+from fusewire.kernel.form import Kernel, KernelBuffer, Lowered, Repeat
 from fusewire.kernel.printed import Code, PrintedKernel
 
 # A constant of at least so many bytes stays out of the artifact and comes by its digest.
@@ -112,7 +112,7 @@ class ProgramWriter(Generic[Code]):
         self,
         region: Lowered,
         print_kernel: Callable[[Kernel], PrintedKernel[Code]],
-        size_of: Callable[[Buffer], int],
+        size_of: Callable[[KernelBuffer], int],
         weights: Container[str] = (),
     ) -> None:
         """Constants whose digests are in ``weights`` come when the program is loaded.
@@ -156,7 +156,7 @@ class ProgramWriter(Generic[Code]):
         self._places[name] = len(self._schedule.allocations)
         self._schedule.allocations.append(allocation)
 
-    def _constant(self, constant: Constant, buffer: Buffer) -> Allocation:
+    def _constant(self, constant: Constant, buffer: KernelBuffer) -> Allocation:
         size = self._size_of(buffer)
         if constant.digest in self._weights:
             return Allocation("constant", size, digest=constant.digest)
@@ -180,7 +180,7 @@ class ProgramWriter(Generic[Code]):
         )
         return [buffer.name for buffer in printed.buffers if buffer not in shared]
 
-    def _allocate(self, buffer: Buffer) -> None:
+    def _allocate(self, buffer: KernelBuffer) -> None:
         """Take the smallest free slot that is large enough, else a new one."""
         sizes, size = self._schedule.scratch, self._size_of(buffer)
         fitting = [slot for slot in self._free if sizes[slot] >= size]

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fusewire.kernel.analysis import shape_of, walk
-from fusewire.kernel.form import Buffer, Fold, Kernel, Load, Loop, Lowered, Store
+from fusewire.kernel.form import BufferLoad, BufferStore, Fold, Kernel, KernelBuffer, Loop, Lowered
 
 # Points that a group of invocations computes, for kernels that say nothing else.
 GROUP = 256
@@ -21,8 +21,8 @@ class KernelSpec:
     """
 
     name: str
-    inputs: tuple[Buffer, ...]
-    outputs: tuple[Buffer, ...]
+    inputs: tuple[KernelBuffer, ...]
+    outputs: tuple[KernelBuffer, ...]
     temporary_bytes: int
     register_bytes: int
     block: tuple[int, ...]
@@ -31,9 +31,9 @@ class KernelSpec:
 
 def spec_of(kernel: Kernel) -> KernelSpec:
     """Describe a kernel."""
-    scalars = [s for s in walk(kernel.body) if not isinstance(s, Fold | Loop | Store)]
+    scalars = [s for s in walk(kernel.body) if not isinstance(s, Fold | Loop | BufferStore)]
     flags: list[str] = [shape_of(kernel)]
-    guarded = (s for s in walk(kernel.body) if isinstance(s, Load | Store))
+    guarded = (s for s in walk(kernel.body) if isinstance(s, BufferLoad | BufferStore))
     flags += ["guarded"] if any(s.guard for s in guarded) else []
     flags += ["repeated"] if kernel.steps else []
     return KernelSpec(
@@ -53,7 +53,7 @@ def temporary_bytes(region: Lowered) -> int:
     return sum(bytes_of(b) for name, b in region.buffers.items() if name not in given)
 
 
-def bytes_of(buffer: Buffer) -> int:
+def bytes_of(buffer: KernelBuffer) -> int:
     """Count the bytes of a buffer."""
     return math.prod(buffer.shape) * buffer.dtype.itemsize
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fusewire.kernel.form import (
-    Buffer,
+    BufferLoad,
+    BufferStore,
     Compute,
     Fold,
     Guard,
     Holds,
     Kernel,
+    KernelBuffer,
     Literal,
-    Load,
     Loop,
     Lowered,
     Place,
     Repeat,
     Scalar,
     Statement,
-    Store,
 )
 from fusewire.kernel.index import Axis, flatten, has_division
 
@@ -68,18 +68,18 @@ def _body(kernel: Kernel, body: Sequence[Statement]) -> Iterator[str]:
             yield _line(kernel, statement)
 
 
-def _line(kernel: Kernel, statement: Scalar | Store) -> str:
-    if isinstance(statement, Store):
+def _line(kernel: Kernel, statement: Scalar | BufferStore) -> str:
+    if isinstance(statement, BufferStore):
         sign = "=" if statement.combine is None else f"={statement.combine}"
         return f"{_access(kernel, statement)} {sign} {statement.value}{_guard(statement.guard)}"
-    if isinstance(statement, Load):
+    if isinstance(statement, BufferLoad):
         made = f"{_access(kernel, statement)}{_guard(statement.guard)}"
     else:
         made = _made(statement)
     return f"{statement.name}: {statement.dtype.name} = {made}"
 
 
-def _access(kernel: Kernel, access: Load | Store) -> str:
+def _access(kernel: Kernel, access: BufferLoad | BufferStore) -> str:
     """Print an element by its index, or by its row-major place where that is simpler."""
     place = flatten(access.index, kernel.buffer(access.buffer).shape)
     if has_division(place) or not any(map(has_division, access.index)):
@@ -109,7 +109,7 @@ def _axes(axes: Sequence[Axis]) -> str:
     return ", ".join(f"{axis.name} < {axis.extent}" for axis in axes)
 
 
-def _buffer(buffer: Buffer) -> str:
+def _buffer(buffer: KernelBuffer) -> str:
     return f"{buffer.name}: {buffer.dtype.name}[{', '.join(map(str, buffer.shape))}]"
 
 

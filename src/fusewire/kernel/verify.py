@@ -12,19 +12,19 @@ from fusewire.dtypes import DType
 from fusewire.errors import VerifyError
 from fusewire.ir.types import TensorType
 from fusewire.kernel.form import (
-    Buffer,
+    BufferLoad,
+    BufferStore,
     Compute,
     Fold,
     Guard,
     Holds,
     Kernel,
-    Load,
+    KernelBuffer,
     Loop,
     Lowered,
     Place,
     Repeat,
     Statement,
-    Store,
 )
 from fusewire.kernel.index import Axis, Held, Index, Quotient, atoms_of
 from fusewire.ops.declare import Trait
@@ -83,7 +83,7 @@ class _Check:
         for statement in statements:
             if isinstance(statement, Fold | Loop):
                 self._nest(statement, axes, known)
-            elif isinstance(statement, Store):
+            elif isinstance(statement, BufferStore):
                 self._access(statement, self._writable, axes, known)
                 found = known.get(statement.value)
                 self._require(
@@ -97,7 +97,7 @@ class _Check:
         return known
 
     def _scalar(self, statement: Statement, axes: Sequence[Axis], known: dict[str, DType]) -> None:
-        if isinstance(statement, Load):
+        if isinstance(statement, BufferLoad):
             self._access(statement, self._readable, axes, known)
             buffer = self._readable[statement.buffer]
             same = statement.dtype is buffer.dtype
@@ -149,8 +149,8 @@ class _Check:
 
     def _access(
         self,
-        access: Load | Store,
-        buffers: dict[str, Buffer],
+        access: BufferLoad | BufferStore,
+        buffers: dict[str, KernelBuffer],
         axes: Sequence[Axis],
         known: dict[str, DType],
     ) -> None:
@@ -160,7 +160,7 @@ class _Check:
         rank = len(access.index) == len(buffer.shape)
         self._require("rank", rank, f"{len(access.index)} indices for {buffer}")
         self._indices([*access.index, *(b.index for b in access.guard)], axes, known)
-        if isinstance(access, Store):
+        if isinstance(access, BufferStore):
             self._races(access, axes)
         for index, dim in zip(access.index, buffer.shape, strict=True):
             low, high = range_under(index, access.guard)
@@ -168,7 +168,7 @@ class _Check:
             inside = empty or (low >= 0 and high < dim)
             self._require("bounds", inside, f"{index} of {buffer} may be {low} to {high}")
 
-    def _races(self, store: Store, axes: Sequence[Axis]) -> None:
+    def _races(self, store: BufferStore, axes: Sequence[Axis]) -> None:
         """Refuse a store that two points make to one place, so far as the index shows it."""
         own = {b.name for b in self._kernel.locals}
         apart = [*self._kernel.steps, *(self._kernel.axes if store.buffer in own else ())]

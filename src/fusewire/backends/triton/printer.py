@@ -24,7 +24,7 @@ from fusewire.backends.triton.statements import (
 from fusewire.backends.triton.storage import literal, storage_of
 from fusewire.dtypes import int32
 from fusewire.kernel.analysis import Contraction, contraction_of, walk
-from fusewire.kernel.form import Buffer, Compute, Fold, Kernel, Loop
+from fusewire.kernel.form import Compute, Fold, Kernel, KernelBuffer, Loop
 from fusewire.kernel.index import Axis
 from fusewire.kernel.printed import PrintedKernel
 
@@ -78,7 +78,7 @@ def print_kernel(kernel: Kernel, configuration: Configuration) -> PrintedKernel[
     for buffer in kernel.locals:
         # A local belongs to a point: all points have theirs side by side in memory of the device.
         name, shape = f"{kernel.name}.{buffer.name}", (points, *buffer.shape)
-        buffers[buffer.name] = Buffer(name, buffer.dtype, shape)
+        buffers[buffer.name] = KernelBuffer(name, buffer.dtype, shape)
     steps = [axis.name for axis in kernel.steps]
     text = "\n".join([f"({', '.join([*buffers, *steps])}):", *lines.text])
     pointers = tuple(storage_of(b.dtype).pointer for b in buffers.values())

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, final
 
 from fusewire.backends.triton.printer import Function, print_module
-from fusewire.kernel.form import Buffer
+from fusewire.kernel.form import KernelBuffer
 from fusewire.kernel.program import Launch, Schedule
 
 
@@ -92,6 +92,6 @@ class Program:
         return {"memories": memories, "scratch": self.schedule.scratch, "launches": launches}
 
 
-def size_of(buffer: Buffer) -> int:
+def size_of(buffer: KernelBuffer) -> int:
     """Give the bytes that a buffer takes on a device."""
     return math.prod(buffer.shape) * buffer.dtype.itemsize

@@ -13,7 +13,7 @@ from fusewire.dtypes import DType
 from fusewire.ir.graph import Node, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.analysis import walk
-from fusewire.kernel.form import Compute, Fold, Kernel, Loop, Store
+from fusewire.kernel.form import BufferStore, Compute, Fold, Kernel, Loop
 from fusewire.kernel.lower.table import expansion_refusal
 from fusewire.kernel.lower.table import refusal as no_kernel
 from fusewire.kernel.refusal import PrintCheck, print_refusal
@@ -84,7 +84,7 @@ def _kernel_refusal(kernel: Kernel) -> str | None:
             types.update(zip(statement.names, statement.dtypes, strict=True))
         elif isinstance(statement, Loop):
             types.update({carry.name: carry.dtype for carry in statement.carries})
-        elif not isinstance(statement, Store):
+        elif not isinstance(statement, BufferStore):
             types[statement.name] = statement.dtype
     for statement in walk(kernel.body):
         if isinstance(statement, Compute):

@@ -19,6 +19,8 @@ from fusewire.backends.triton.storage import literal, storage_of
 from fusewire.dtypes import DType, bool_, int32
 from fusewire.kernel.analysis import walk
 from fusewire.kernel.form import (
+    BufferLoad,
+    BufferStore,
     Combine,
     Compute,
     Fold,
@@ -26,12 +28,10 @@ from fusewire.kernel.form import (
     Holds,
     Kernel,
     Literal,
-    Load,
     Loop,
     Place,
     Scalar,
     Statement,
-    Store,
     identity,
 )
 from fusewire.kernel.index import Axis, Held, Index, Quotient, Remainder, atoms_of, flatten
@@ -173,14 +173,14 @@ class Body:
         self._lines = lines
         self._locals = {buffer.name for buffer in kernel.locals}
         written = {buffer.name for buffer in kernel.writes}
-        loaded = {s.buffer for s in walk(kernel.body) if isinstance(s, Load)}
+        loaded = {s.buffer for s in walk(kernel.body) if isinstance(s, BufferLoad)}
         # What a kernel writes and reads again: threads must see what others wrote.
         self._shared = self._locals | (written & loaded)
 
     def scalars(self, statements: Sequence[Statement], scope: Scope) -> Scope:
         """Print statements that are neither folds nor loops."""
         for statement in statements:
-            if isinstance(statement, Store):
+            if isinstance(statement, BufferStore):
                 self._store(statement, scope)
             else:
                 assert not isinstance(statement, Fold | Loop)
@@ -193,7 +193,7 @@ class Body:
 
     def _scalar(self, statement: Scalar, scope: Scope) -> Value:
         match statement:
-            case Load():
+            case BufferLoad():
                 return self._load(statement, scope)
             case Literal(dtype=of, value=value):
                 return self._named(literal(value, of, scope.one), of, NONE)
@@ -218,7 +218,7 @@ class Body:
 
     # -- memory
 
-    def _where(self, access: Load | Store, scope: Scope) -> tuple[str, Dims, set[str]]:
+    def _where(self, access: BufferLoad | BufferStore, scope: Scope) -> tuple[str, Dims, set[str]]:
         """Print the place of an access; also what masks the axes of it have."""
         shape = self._kernel.buffer(access.buffer).shape
         place = flatten(access.index, shape)
@@ -230,7 +230,7 @@ class Body:
         masks = {scope.spots[a].mask for a in axes} - {None}
         return text, dims, {mask for mask in masks if mask is not None}
 
-    def _load(self, load: Load, scope: Scope) -> Value:
+    def _load(self, load: BufferLoad, scope: Scope) -> Value:
         text, dims, masks = self._where(load, scope)
         guards = _tests(load.guard, scope)
         wider = _dims_of((b.index for b in load.guard), scope) - dims if guards else NONE
@@ -248,7 +248,7 @@ class Body:
         named = self._lines.say(said)
         return named if way == "{0}" else self._lines.say(way.format(named))
 
-    def _store(self, store: Store, scope: Scope) -> None:
+    def _store(self, store: BufferStore, scope: Scope) -> None:
         text, _, _ = self._where(store, scope)
         masks = [*scope.masks, *_tests(store.guard, scope)]
         place = self._lines.say(f"{text} + {literal(0, int32, scope.shape)}")

@@ -16,7 +16,7 @@ from fusewire.backends.webgpu import tiles
 from fusewire.backends.webgpu.functions import needed
 from fusewire.backends.webgpu.statements import HEAD, Page
 from fusewire.kernel.analysis import contraction_of, shape_of, walk
-from fusewire.kernel.form import Fold, Kernel, Loop, Statement, Store
+from fusewire.kernel.form import BufferStore, Fold, Kernel, Loop, Statement
 from fusewire.kernel.index import flatten
 from fusewire.kernel.printed import PrintedKernel, row_major
 
@@ -118,7 +118,7 @@ def _lanes(page: Page) -> int:
     """Tell how many points an invocation makes, so that the words it stores are whole."""
     kernel = page.kernel
     small = {b.name: page.of(b).lanes for b in kernel.writes if page.of(b).lanes > 1}
-    stores = [s for s in walk(kernel.body) if isinstance(s, Store) and s.buffer in small]
+    stores = [s for s in walk(kernel.body) if isinstance(s, BufferStore) and s.buffer in small]
     point = row_major(kernel.axes)
     whole = all(
         s in kernel.body
@@ -149,7 +149,7 @@ def _stage(page: Page, statement: Statement, width: int) -> None:
         _spread(page, statement, width)
         if page.kernel.locals:
             page.line("workgroupBarrier();")
-    elif isinstance(statement, Store):
+    elif isinstance(statement, BufferStore):
         with page.block("if (lane == 0u)"):
             page.store(statement)
     else:

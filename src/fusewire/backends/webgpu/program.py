@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from fusewire.backends.webgpu.storage import byte_size
-from fusewire.kernel.form import Buffer
+from fusewire.kernel.form import KernelBuffer
 from fusewire.kernel.program import Schedule
 
 # How it is run: at once; with timestamps around each dispatch, which may be all that counts of its
@@ -37,6 +37,6 @@ class Program:
         return Program(data["kernels"], Schedule.from_data(data["schedule"]), data["mode"])
 
 
-def size_of(buffer: Buffer) -> int:
+def size_of(buffer: KernelBuffer) -> int:
     """Give the bytes that a buffer takes on a device."""
     return byte_size(math.prod(buffer.shape), buffer.dtype)

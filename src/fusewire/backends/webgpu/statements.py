@@ -17,19 +17,19 @@ from fusewire.backends.webgpu.storage import Storage, computes, lacking, literal
 from fusewire.dtypes import DType, bool_, int32
 from fusewire.errors import RefusedError
 from fusewire.kernel.form import (
-    Buffer,
+    BufferLoad,
+    BufferStore,
     Compute,
     Fold,
     Guard,
     Holds,
     Kernel,
+    KernelBuffer,
     Literal,
-    Load,
     Loop,
     Place,
     Scalar,
     Statement,
-    Store,
     identity,
 )
 from fusewire.kernel.index import Axis, Held, Index, Quotient, Remainder, flatten
@@ -149,7 +149,7 @@ class Page:
         self._count += 1
         return f"{stem}{self._count}"
 
-    def of(self, buffer: Buffer) -> Storage:
+    def of(self, buffer: KernelBuffer) -> Storage:
         """Tell how a buffer's elements lie."""
         return storage_of(buffer.dtype, self.features)
 
@@ -187,14 +187,14 @@ class Page:
                 self.fold(statement)
             elif isinstance(statement, Loop):
                 self.loop(statement)
-            elif isinstance(statement, Store):
+            elif isinstance(statement, BufferStore):
                 self.store(statement)
             else:
                 self.scalar(statement)
 
     def scalar(self, statement: Scalar) -> None:
         """Add what computes a scalar."""
-        if isinstance(statement, Load) and statement.guard:
+        if isinstance(statement, BufferLoad) and statement.guard:
             self._guarded(statement)
             return
         name = self.fresh()
@@ -203,7 +203,7 @@ class Page:
 
     def _code(self, statement: Scalar) -> str:
         match statement:
-            case Load():
+            case BufferLoad():
                 return self._read(statement.buffer, statement.index)
             case Literal(value=value, dtype=of):
                 return literal(value, of, self.features)
@@ -258,14 +258,14 @@ class Page:
             return read.replace(word, f"atomicLoad(&{word})")
         return read
 
-    def _guarded(self, load: Load) -> None:
+    def _guarded(self, load: BufferLoad) -> None:
         name = self.fresh()
         self.line(f"var {name} = {self.register(load.dtype)}();")
         with self.block(f"if ({self.holds(load.guard)})"):
             self.line(f"{name} = {self._read(load.buffer, load.index)};")
         self.name(load.name, load.dtype, name)
 
-    def store(self, store: Store) -> None:
+    def store(self, store: BufferStore) -> None:
         """Add a store."""
         if not store.guard:
             self._write(store)
@@ -273,7 +273,7 @@ class Page:
         with self.block(f"if ({self.holds(store.guard)})"):
             self._write(store)
 
-    def _write(self, store: Store) -> None:
+    def _write(self, store: BufferStore) -> None:
         """Add what writes an element, whatever a guard says.
 
         Elements smaller than a word are written by atomics, because others of the word may be
@@ -310,7 +310,7 @@ class Page:
         self._meeting[name] = f"var<workgroup> {name}: array<{register}, {width}>;"
         return name
 
-    def used(self) -> list[Buffer]:
+    def used(self) -> list[KernelBuffer]:
         """List the memories that lines name: a device knows of no others."""
         words = set(_MEMORY.findall("\n".join(self.lines)))
         return [buffer for buffer in self.buffers if self._memory[buffer.name] in words]

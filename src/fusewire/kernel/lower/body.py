@@ -18,14 +18,14 @@ from fusewire.ir.graph import Array, Attr, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.form import (
     Bound,
-    Buffer,
+    BufferLoad,
     Combine,
     Compute,
     Fold,
     Guard,
     Holds,
+    KernelBuffer,
     Literal,
-    Load,
     Number,
     Place,
     Scalar,
@@ -45,7 +45,7 @@ class Located:
     With ``rows`` it is a part of what is there in that shape.
     """
 
-    buffer: Buffer
+    buffer: KernelBuffer
     part: Indices = ()
     shape: tuple[int, ...] | None = None
     rows: Indices = ()
@@ -59,14 +59,14 @@ class Located:
         return (*self.part, *index)
 
 
-class Memory(Protocol):
+class StoredValues(Protocol):
     """Where values are that a kernel does not compute."""
 
     def find(self, value: Value) -> Located | None:
         """Tell where a value is that is stored before the kernel runs."""
         ...
 
-    def table(self, array: Array) -> Buffer:
+    def table(self, array: Array) -> KernelBuffer:
         """Give a buffer with these elements."""
         ...
 
@@ -110,15 +110,15 @@ class Body:
     """The body of a kernel while it is written."""
 
     def __init__(
-        self, axes: Iterable[Axis], memory: Memory, find: Callable[[str], Element]
+        self, axes: Iterable[Axis], memory: StoredValues, find: Callable[[str], Element]
     ) -> None:
         self.current = self.root = Scope(None, tuple(axes))
         self.memory = memory
-        self.loaded: dict[str, Buffer] = {}
+        self.loaded: dict[str, KernelBuffer] = {}
         # The axes that each fold depends on.
         self.folds: list[frozenset[Axis]] = []
         # Values whose rows are kept while a point is computed, and the index of that point.
-        self.locals: dict[Value, Buffer] = {}
+        self.locals: dict[Value, KernelBuffer] = {}
         self.row: Indices = ()
         self._find = find
         self._home: dict[str, Scope] = {}
@@ -158,7 +158,7 @@ class Body:
         """Tell the dtype of a scalar."""
         return self._dtype[name]
 
-    def load(self, buffer: Buffer, index: Indices, guard: Guard = ()) -> str:
+    def load(self, buffer: KernelBuffer, index: Indices, guard: Guard = ()) -> str:
         """Read a buffer; a guard that the extents of axes make needless is dropped."""
         if 0 in buffer.shape or any(never(bound) for bound in guard):
             return self.literal(0, buffer.dtype)
@@ -172,8 +172,8 @@ class Body:
             guard = (*guard, *(b for b in loose if b not in guard and not within(b, guard)))
         self.loaded[buffer.name] = buffer
         needs = (*index, *(bound.index for bound in guard))
-        key = (Load, buffer.name, index, guard)
-        make = lambda name: Load(name, buffer.dtype, buffer.name, index, guard)  # noqa: E731
+        key = (BufferLoad, buffer.name, index, guard)
+        make = lambda name: BufferLoad(name, buffer.dtype, buffer.name, index, guard)  # noqa: E731
         return self._emit(key, make, buffer.dtype, needs)
 
     def table(self, array: Array, index: Indices, guard: Guard = ()) -> str:
@@ -226,7 +226,7 @@ class Body:
         if not guard:
             return name
         made = self._made.get(name)
-        if other == 0 and isinstance(made, Load) and {*guard} <= {*made.guard}:
+        if other == 0 and isinstance(made, BufferLoad) and {*guard} <= {*made.guard}:
             return name
         return self.compute(
             "where", self.holds(guard), name, self.literal(other, self._dtype[name])

@@ -11,7 +11,7 @@ import numpy as np
 
 from fusewire.dtypes import int32
 from fusewire.ir.graph import Node, Value
-from fusewire.kernel.form import Buffer, Guard
+from fusewire.kernel.form import Guard, KernelBuffer
 from fusewire.kernel.index import Index
 from fusewire.kernel.lower.body import Body, Element, Indices
 from fusewire.kernel.lower.shapes import axis_of, replaced, shape_of
@@ -48,7 +48,9 @@ def _angle(body: Body, left: Index, right: Index, length: int) -> Index:
     return body.held(rest, length)
 
 
-def _roots(body: Body, length: int, turn: int, of: np.dtype[Any]) -> tuple[Buffer, Buffer]:
+def _roots(
+    body: Body, length: int, turn: int, of: np.dtype[Any]
+) -> tuple[KernelBuffer, KernelBuffer]:
     """Keep cosines and sines of all angles, with zeros that are zeros."""
     angles = turn * 2 * np.pi * np.arange(length) / length
     parts = (np.where(np.abs(x) < 1e-9, 0, x) for x in (np.cos(angles), np.sin(angles)))

@@ -14,14 +14,14 @@ from fusewire.ir.graph import Array, Constant, Graph, Node, Value
 from fusewire.kernel.analysis import names_of, operands_of
 from fusewire.kernel.collapse import collapsed
 from fusewire.kernel.form import (
-    Buffer,
+    BufferStore,
     Fold,
     Kernel,
+    KernelBuffer,
     Loop,
     Lowered,
     Repeat,
     Statement,
-    Store,
 )
 from fusewire.kernel.index import Axis, at
 from fusewire.kernel.lower.body import Body, Element, Indices, Located
@@ -43,10 +43,10 @@ class Lowering:
         self.around: tuple[Axis, ...] = ()
         self._count = 0
         self._find = find
-        self._buffers: dict[str, Buffer] = {}
+        self._buffers: dict[str, KernelBuffer] = {}
         self._held: dict[Value, Located] = {}
         self._constants: dict[str, Constant] = {}
-        self._tables: dict[str, Buffer] = {}
+        self._tables: dict[str, KernelBuffer] = {}
         self._inputs = [self._add(f"in{i}", v) for i, v in enumerate(graph.inputs)]
         self._outputs = [self._output(f"out{i}", v) for i, v in enumerate(graph.outputs)]
         self._targets: dict[Value, Located] = {}
@@ -56,13 +56,13 @@ class Lowering:
 
     # -- memory
 
-    def _add(self, name: str, value: Value) -> Buffer:
+    def _add(self, name: str, value: Value) -> KernelBuffer:
         buffer = self._output(name, value)
         self._held[value] = Located(buffer)
         return buffer
 
-    def _output(self, name: str, value: Value) -> Buffer:
-        buffer = self._buffers[name] = Buffer(name, value.tensor.dtype, shape_of(value))
+    def _output(self, name: str, value: Value) -> KernelBuffer:
+        buffer = self._buffers[name] = KernelBuffer(name, value.tensor.dtype, shape_of(value))
         return buffer
 
     def find(self, value: Value) -> Located | None:
@@ -71,24 +71,24 @@ class Lowering:
             self._held[value] = Located(self._constant(value.constant))
         return self._held.get(value)
 
-    def _constant(self, constant: Constant) -> Buffer:
+    def _constant(self, constant: Constant) -> KernelBuffer:
         found = self._tables.get(constant.digest)
         if found is None:
             name = f"c{len(self._constants)}"
             of = constant.type
-            found = Buffer(name, of.dtype, tuple(d for d in of.shape if isinstance(d, int)))
+            found = KernelBuffer(name, of.dtype, tuple(d for d in of.shape if isinstance(d, int)))
             self._buffers[name] = self._tables[constant.digest] = found
             self._constants[name] = constant
         return found
 
-    def table(self, array: Array) -> Buffer:
+    def table(self, array: Array) -> KernelBuffer:
         """Give a buffer with these elements."""
         return self._constant(Constant.of(array))
 
-    def temporary(self, of: DType, shape: Ints) -> Buffer:
+    def temporary(self, of: DType, shape: Ints) -> KernelBuffer:
         """Add memory that lasts as long as the region runs."""
         name = f"t{len(self._buffers)}"
-        buffer = self._buffers[name] = Buffer(name, of, shape)
+        buffer = self._buffers[name] = KernelBuffer(name, of, shape)
         return buffer
 
     def target(self, value: Value) -> Located:
@@ -143,7 +143,9 @@ class Lowering:
         """Start the body of a kernel."""
         return Body((*self.around, *axes), self, self._find)
 
-    def add(self, name: str, axes: Sequence[Axis], body: Body, writes: Iterable[Buffer]) -> None:
+    def add(
+        self, name: str, axes: Sequence[Axis], body: Body, writes: Iterable[KernelBuffer]
+    ) -> None:
         """Add a kernel of what a body has at its root, unless it has no points."""
         if any(axis.extent == 0 for axis in axes):
             return
@@ -178,7 +180,7 @@ class Lowering:
         scope = body.enter(inner) if inner else body.root
         found = [body.element(value, space.index) for value in values]
         scope.statements += [
-            Store(where.buffer.name, where.at(space.index), name)
+            BufferStore(where.buffer.name, where.at(space.index), name)
             for where, name in zip(targets, found, strict=True)
         ]
         if inner:
@@ -203,10 +205,10 @@ class Lowering:
             shape = shape_of(value)[len(row) :]
             axes = tuple(body.axis(extent) for extent in shape)
             index = tuple(at(axis) for axis in axes)
-            buffer = Buffer(f"l{place}", value.tensor.dtype, shape)
+            buffer = KernelBuffer(f"l{place}", value.tensor.dtype, shape)
             scope = body.enter(axes)
             found = body.element(value, (*row, *index))
-            scope.statements.append(Store(buffer.name, index, found))
+            scope.statements.append(BufferStore(buffer.name, index, found))
             body.root.statements.append(Loop(axes, body.leave()))
             body.locals[value] = buffer
 
@@ -281,7 +283,7 @@ def _needed(statements: Sequence[Statement], wanted: set[str]) -> tuple[list[Sta
             wanted = wanted | {c.next for c in statement.carries}
             body, wanted = _needed(statement.body, wanted)
             statement = Loop(statement.axes, tuple(body), statement.ordered, statement.carries)
-        elif not isinstance(statement, Store) and not names & wanted:
+        elif not isinstance(statement, BufferStore) and not names & wanted:
             continue
         wanted = wanted | {*operands_of(statement)}
         kept.append(statement)

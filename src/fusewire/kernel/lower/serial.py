@@ -11,7 +11,7 @@ import math
 
 from fusewire.dtypes import DType, float32, int32, int64
 from fusewire.ir.graph import Node, Value
-from fusewire.kernel.form import Bound, Carry, Combine, Loop, Store, identity
+from fusewire.kernel.form import Bound, BufferStore, Carry, Combine, Loop, identity
 from fusewire.kernel.index import Axis, Index, at
 from fusewire.kernel.lower.body import Body, Indices, Located
 from fusewire.kernel.lower.lowering import Lowering, Whole
@@ -57,7 +57,7 @@ def _running(lowering: Lowering, node: Node) -> None:
     given = sum_ if node.attrs["exclusive"] else following
     target = lowering.target(y)
     scope.statements.append(
-        Store(target.buffer.name, target.at(index), body.cast(given, y.tensor.dtype))
+        BufferStore(target.buffer.name, target.at(index), body.cast(given, y.tensor.dtype))
     )
     carries = (Carry(sum_, work, start, following),)
     body.root.statements.append(Loop((axes[axis],), body.leave(), True, carries))
@@ -105,7 +105,7 @@ def _scatter_elements(lowering: Lowering, node: Node) -> None:
     written = body.element(updates, index)
     combine = _WRITES[str(node.attrs["reduction"])]
     where = target.at(replaced(index, axis, place))
-    scope.statements.append(Store(target.buffer.name, where, written, (), combine))
+    scope.statements.append(BufferStore(target.buffer.name, where, written, (), combine))
     body.root.statements.append(Loop((axes[axis],), body.leave(), ordered=True))
     lowering.add(node.op, lanes, body, [target.buffer])
 
@@ -126,7 +126,7 @@ def _scatter_nd(lowering: Lowering, node: Node) -> None:
     written = body.element(updates, tuple(at(a) for a in axes))
     combine = _WRITES[str(node.attrs["reduction"])]
     where = target.at((*places, *(at(a) for a in lanes)))
-    scope.statements.append(Store(target.buffer.name, where, written, (), combine))
+    scope.statements.append(BufferStore(target.buffer.name, where, written, (), combine))
     body.root.statements.append(Loop(named, body.leave(), ordered=True))
     lowering.add(node.op, lanes, body, [target.buffer])
 
@@ -163,7 +163,7 @@ def _sort(lowering: Lowering, node: Node) -> None:
     place = replaced(index, axis, body.held(rank, axes[axis].extent))
     moved = mine if node.op == "sort" else body.place(index[axis], int64)
     target = lowering.target(y)
-    body.root.statements.append(Store(target.buffer.name, target.at(place), moved))
+    body.root.statements.append(BufferStore(target.buffer.name, target.at(place), moved))
     lowering.add(node.op, axes, body, [target.buffer])
     lowering.keep(y, target)
 
