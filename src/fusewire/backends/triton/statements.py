@@ -39,6 +39,7 @@ from fusewire.kernel.printed import IndexPrinter, strides
 
 Dims = frozenset[int]
 NONE: Dims = frozenset()
+_WIDE: Dims = frozenset({1})
 
 
 @dataclass(frozen=True)
@@ -272,9 +273,6 @@ class Body:
         """Print two values combined into one."""
         said = TABLE[combine][kind_of(of)].format(left, right)
         return said if of is bool_ else in_register(said, of, exact=True)
-
-
-_WIDE = frozenset({1})
 
 
 def power_of_two(least: int) -> int:

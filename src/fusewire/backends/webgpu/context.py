@@ -48,6 +48,9 @@ ENGINE_ERRORS = (RuntimeError, wgpu.GPUError)
 _IDLE_BYTES = 256 << 20
 # Pipelines that a device keeps to use again; a program keeps its own as long as it lives.
 PIPELINES = 1024
+# Buffers are made in steps of so many bytes, so that one fits the next tensor of a like size.
+_ROUNDED = 256
+_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 _STAGE = wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.MAP_READ
 
 
@@ -172,10 +175,6 @@ class Context:
         """Let go of memory and pipelines."""
         self._pipelines.clear()
         self.pool.clear()
-
-
-_ROUNDED = 256
-_USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 
 @final

@@ -24,6 +24,9 @@ from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 from fusewire.kernel.program import Allocation, Launch
 
+# Sets of edge buffers whose bindings are kept: buffers are used again, so few sets come back often.
+_KEPT = 8
+# Timestamps of a dispatch: its begin and its end.
 _WORDS = 2
 # A pipeline, what it is bound to, and its grid.
 _Step = tuple[Any, Any, tuple[int, ...]]
@@ -81,10 +84,6 @@ def spans(ticks: Array) -> list[float]:
     """
     pairs = ticks.reshape(-1, _WORDS).tolist()
     return [(end - begin) * 1e-9 if end >= begin else math.nan for begin, end in pairs]
-
-
-# Sets of edge buffers whose bindings are kept: buffers are used again, so few sets come back often.
-_KEPT = 8
 
 
 @final

@@ -26,6 +26,16 @@ _SIGNED = ("i32", "i64")
 _WHOLE = ("i32", "u32", "i64", "u64")
 _REAL = (*_FLOATS, *_WHOLE)
 _COMPLEX = ("vec2<f32>",)
+# Ops that need no more of an element than its bits.
+_BITS_ONLY = ("where", "bitcast")
+_BOOLS: Mapping[str, str] = {
+    "add": "{0} || {1}",
+    "maximum": "{0} || {1}",
+    "logical_or": "{0} || {1}",
+    "multiply": "{0} && {1}",
+    "minimum": "{0} && {1}",
+    "logical_and": "{0} && {1}",
+}
 
 
 def _row(*parts: tuple[tuple[str, ...], str]) -> Row:
@@ -210,18 +220,6 @@ def expression(node: Node) -> str | None:
     return TABLE[node.op].get(register)
 
 
-# Ops that need no more of an element than its bits.
-_BITS_ONLY = ("where", "bitcast")
-_BOOLS: Mapping[str, str] = {
-    "add": "{0} || {1}",
-    "maximum": "{0} || {1}",
-    "logical_or": "{0} || {1}",
-    "multiply": "{0} && {1}",
-    "minimum": "{0} && {1}",
-    "logical_and": "{0} && {1}",
-}
-
-
 def compute(statement: Compute, given: tuple[DType, ...], features: frozenset[str]) -> str:
     """Give the expression of a statement over ``{0}`` ...; RefusedError says what is missing."""
     return _compute(replace(statement, name="", operands=()), given, features)
@@ -248,10 +246,10 @@ def _compute(statement: Compute, given: tuple[DType, ...], features: frozenset[s
         # What is stored is rounded anyway; a cast is asked for because of its rounding.
         stored = storage_of(statement.dtype, features)
         return stored.load.replace("{0}", stored.store.replace("{0}", code))
-    return cut(code, statement.dtype) if statement.op not in _BITS_ONLY else code
+    return narrowed(code, statement.dtype) if statement.op not in _BITS_ONLY else code
 
 
-def cut(code: str, of: DType) -> str:
+def narrowed(code: str, of: DType) -> str:
     """Bring what was computed to the width of its dtype."""
     if of.is_integer and of.bits < 32:
         mask = f"extractBits({code}, 0u, {of.bits}u)"

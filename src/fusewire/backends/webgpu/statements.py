@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import final
 
-from fusewire.backends.webgpu.expressions import combine, compute, cut
+from fusewire.backends.webgpu.expressions import combine, compute, narrowed
 from fusewire.backends.webgpu.storage import Storage, computes, lacking, literal, storage_of
 from fusewire.dtypes import DType, bool_, int32
 from fusewire.errors import RefusedError
@@ -282,7 +282,7 @@ class Page:
         value, of = self.value(store.value), self.kernel.buffer(store.buffer).dtype
         if store.combine is not None:
             code = combine(store.combine, of, self.features).replace("{1}", value)
-            code = cut(code.replace("{0}", self._read(store.buffer, store.index)), of)
+            code = narrowed(code.replace("{0}", self._read(store.buffer, store.index)), of)
             value = self.fresh()
             self.line(f"let {value} = {code};")
         place = self._place(store.buffer, store.index)
@@ -404,7 +404,7 @@ class Page:
         """Name what a fold gives."""
         for scalar, of, name in zip(fold.names, fold.dtypes, names, strict=False):
             if of.is_integer and of.bits < 32:
-                self.line(f"{name} = {cut(name, of)};")
+                self.line(f"{name} = {narrowed(name, of)};")
             self.name(scalar, of, name, fold.combine)
 
     # -- loops

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusewire.backends.webgpu.expressions import combine, cut
+from fusewire.backends.webgpu.expressions import combine, narrowed
 from fusewire.backends.webgpu.statements import Page
 from fusewire.backends.webgpu.storage import literal
 from fusewire.kernel.analysis import Contraction, names_of, needs, operands_of
@@ -179,7 +179,7 @@ def _one(page: Page, contraction: Contraction, value: str, place: tuple[str, str
     for axes, at in zip((contraction.rows, contraction.columns), place, strict=True):
         page.unravel(at, axes)
     name = page.fresh()
-    page.line(f"let {name} = {cut(value, of)};")
+    page.line(f"let {name} = {narrowed(value, of)};")
     page.name(contraction.fold.names[0], of, name, contraction.fold.combine)
     page.body([*contraction.before, *contraction.after])
 
