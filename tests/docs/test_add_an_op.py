@@ -69,7 +69,7 @@ print(fw.__file__)
 
 
 def _said(folder: Path) -> list[str]:
-    done = _run(folder, "tests.docs.said")
+    done = run(folder, "tests.docs.said")
     assert done.returncode == 0, done.stderr
     said, file = done.stdout.splitlines()
     assert Path(file).is_relative_to(folder)
@@ -82,7 +82,7 @@ def test_onnx_in_both_directions_is_one_row_of_one_file(tmp_path: Path) -> None:
     place = ROW.match(found)
     assert place is not None
     row = found[place.end() :]
-    folder = _copy(tmp_path)
+    folder = copied(tmp_path)
     (folder / "tests" / "docs" / "said.py").write_text(BOTH_DIRECTIONS, encoding="utf-8")
     file = folder / place[1]
     whole = file.read_text(encoding="utf-8")
