@@ -27,7 +27,7 @@ from fusewire.backends.webgpu.program import Program, size_of
 from fusewire.backends.webgpu.space import TILES, WebGpuSpace
 from fusewire.contract.backend import Config, Executable
 from fusewire.contract.region import build, edge_slots, first_device
-from fusewire.fusion.origins import expand
+from fusewire.fusion.origins import expand_with_origins
 from fusewire.ir.graph import Array, Graph
 from fusewire.kernel.lower.region import lower
 from fusewire.kernel.lower.table import refusal
@@ -46,7 +46,7 @@ def chain(x: Any) -> Any:
 def unfused(graph: Graph) -> Executable:
     """Build a region with a kernel for every node."""
     configured = WebGpuSpace(DEVICE).configured(Config())
-    region = lower(expand(graph, refusal).graph)
+    region = lower(expand_with_origins(graph, refusal).graph)
     program = Program(*ProgramWriter(region, configured.print, size_of).write())
     context = BACKEND.context(DEVICE)
     return WebGpuExecutable(context, program, edge_slots(graph), {}, lambda lost: lost)

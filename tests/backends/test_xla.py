@@ -42,7 +42,7 @@ from fusewire.ops.sorting import dynamic_top_k
 from fusewire.ops.subgraph import FLAG, INDEX, subgraph
 from fusewire.ops.table import all_ops, families
 from fusewire.registry import REGISTRY
-from fusewire.rewrite.legalize import legalize
+from fusewire.rewrite.expand import expand
 from fusewire.rewrite.specialize import specialize
 from fusewire.testing.conformance import Case, cases, first_cases
 from fusewire.testing.suite import is_tensor_op, reports
@@ -515,7 +515,7 @@ def test_nine_of_ten_tensor_ops_are_taken() -> None:
 
 
 def is_taken(case: Case) -> bool:
-    legal = legalize(case.make()[0], refuses).graph
+    legal = expand(case.make()[0], refuses).graph
     return not refused(legal)
 
 

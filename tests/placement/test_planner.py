@@ -67,10 +67,10 @@ def _same(graph: Graph, homes: Sequence[Home], *inputs: Any) -> Planned:
 
 
 def _network(x: Any, w: Any) -> Any:
-    h = np.tanh(x @ w) + 1
+    h = np.cos(x @ w) + 1
     branch = np.sin(h)
     h = np.exp(-h) * branch
-    return np.sum(np.tanh(h), axis=-1), branch, w
+    return np.sum(np.cos(h), axis=-1), branch, w
 
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -80,7 +80,7 @@ ALL_OPS = sorted({node.op for node in NETWORK.nodes})
 
 
 @pytest.mark.parametrize("shapes", ["static", "dynamic"])
-@pytest.mark.parametrize("refused", [[op] for op in ALL_OPS] + [[], ["tanh", "sin", "exp"]])
+@pytest.mark.parametrize("refused", [[op] for op in ALL_OPS] + [[], ["cos", "sin", "exp"]])
 def test_answer_does_not_depend_on_the_cuts(refused: list[str], shapes: Any) -> None:
     picky, rest = PickyBackend("picky", refused, shapes), PickyBackend("rest", [])
     planned = _same(NETWORK, _homes(picky, rest), X, W)

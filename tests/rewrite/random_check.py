@@ -22,8 +22,8 @@ from fusewire.ops.table import verify
 from fusewire.rewrite.cse import share
 from fusewire.rewrite.dead import drop_dead
 from fusewire.rewrite.engine import simplify
+from fusewire.rewrite.expand import expand, refuses_composites
 from fusewire.rewrite.fold import Budget, ConstantFolder
-from fusewire.rewrite.legalize import legalize, refuses_composites
 from fusewire.rewrite.pipeline import RULES, run_pipeline
 from fusewire.rewrite.resolve import resolve
 from fusewire.rewrite.rule import Rewritten, RuleTable
@@ -47,8 +47,8 @@ REWRITES: Mapping[str, Rewrite] = {
     "dead": drop_dead,
     "resolve": resolve,
     "pipeline": run_pipeline,
-    "legalize": lambda graph: legalize(graph, refuses_composites),
-    "legalize, pipeline": lambda graph: run_pipeline(legalize(graph, refuses_composites).graph),
+    "legalize": lambda graph: expand(graph, refuses_composites),
+    "legalize, pipeline": lambda graph: run_pipeline(expand(graph, refuses_composites).graph),
 }
 
 

@@ -34,8 +34,8 @@ from fusewire.ops.table import get_op, verify
 from fusewire.rewrite.cse import share
 from fusewire.rewrite.dead import drop_dead
 from fusewire.rewrite.engine import simplify
+from fusewire.rewrite.expand import expand, refuses_composites
 from fusewire.rewrite.fold import Budget, ConstantFolder
-from fusewire.rewrite.legalize import legalize, refuses_composites
 from fusewire.rewrite.pipeline import PIPELINE, run_pipeline
 from fusewire.rewrite.resolve import resolve
 from fusewire.rewrite.rule import Rewritten
@@ -327,7 +327,7 @@ def test_refused_composites_are_expanded_to_what_is_taken() -> None:
         "reciprocal",
         "variance",
     }
-    graph, report = legalize(graph, lambda n: None if n.op in taken else f"no kernel for {n.op}.")
+    graph, report = expand(graph, lambda n: None if n.op in taken else f"no kernel for {n.op}.")
     assert "gelu" in _ops(graph)
     assert "layer_norm" not in _ops(graph)
     assert {f.rule for f in report.fired} == {"expand"}
@@ -335,11 +335,11 @@ def test_refused_composites_are_expanded_to_what_is_taken() -> None:
     assert {n.op for n in graph.nodes} - taken == {r.reason.split()[3][:-1] for r in report.refused}
 
 
-def test_bodies_are_legalized_too() -> None:
+def test_bodies_are_expanded_too() -> None:
     x, flag = _input(), _input(FLAG, "flag")
     then, otherwise = (subgraph(lambda a, op=op: [op(a)], x.type) for op in (silu, gelu))
     graph = Graph([flag, x], cond(flag, x, then=then, otherwise=otherwise), output_names=["y"])
-    done = legalize(graph, refuses_composites)
+    done = expand(graph, refuses_composites)
     for inner in done.graph.walk():
         assert not any(get_op(node.op).is_composite for node in inner.nodes)
     _same(graph, done.graph, np.array(True), np.array([-1, 0, 2], np.float32))

@@ -26,13 +26,13 @@ from fusewire.fusion.growth import (
     source,
 )
 from fusewire.fusion.kinds import kind_of, unshaped
-from fusewire.fusion.origins import expand
+from fusewire.fusion.origins import expand_with_origins
 from fusewire.fusion.patterns import PATTERNS, pattern_of
 from fusewire.ir.graph import Graph, Node, Value, order
 from fusewire.ir.types import TensorType
 from fusewire.ops.bundle import fused
 from fusewire.ops.declare import Kind
-from fusewire.rewrite.legalize import Refuses, refuses_composites
+from fusewire.rewrite.expand import Refuses, refuses_composites
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def fuse(
     for value in [*graph.inputs, *(v for n in graph.nodes for v in n.outputs)]:
         if not isinstance(value.type, TensorType):
             raise GraphError(f"Fusion is for tensors, and {value!r} is none.")
-    expanded = expand(graph, refuses)
+    expanded = expand_with_origins(graph, refuses)
     growth = Growth(expanded.graph, cost, limits, apart(expanded.graph) if apart else {})
     growth.run(_attentions(expanded.graph, expanded.origin, limits))
     groups = ordered(dict.fromkeys(growth.group_of.values()))

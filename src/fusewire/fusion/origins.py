@@ -1,4 +1,4 @@
-"""Expand composites, and remember which node each primitive comes from.
+"""Expand what is refused, and remember which node each primitive comes from.
 
 Fusion works on primitives, and people think in layers: a group is called a softmax because what is
 in it comes from one. Equal nodes of one expansion become one node, and what is made of constants
@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Attr, Graph, Node, Value
+from fusewire.ops.decompose import GRADES, Grade
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import get_op
-from fusewire.rewrite.legalize import Refuses
+from fusewire.rewrite.expand import Refuses, simpler
 
 # Constants of this many elements are compared by what they hold.
 SMALL = 16
@@ -30,14 +31,17 @@ class ExpandedGraph:
     origin: Mapping[Node, Node]
 
 
-def expand(graph: Graph, refuses: Refuses) -> ExpandedGraph:
-    """Replace refused composites by their expansions until none is left, in subgraphs too."""
-    return _Expansion(refuses).run(graph)
+def expand_with_origins(
+    graph: Graph, refuses: Refuses, grades: Sequence[Grade] = GRADES
+) -> ExpandedGraph:
+    """Replace what is refused by simpler ops until nothing more can be, in subgraphs too."""
+    return _Expansion(refuses, grades).run(graph)
 
 
 class _Expansion:
-    def __init__(self, refuses: Refuses) -> None:
+    def __init__(self, refuses: Refuses, grades: Sequence[Grade]) -> None:
         self._refuses = refuses
+        self._grades = grades
         self._origin: dict[Node, Node] = {}
         self._made: dict[Hashable, Node] = {}
 
@@ -68,9 +72,8 @@ class _Expansion:
         inputs = tuple(None if v is None else new.get(v, v) for v in node.inputs)
         same = all(a is b for a, b in zip(inputs, node.inputs, strict=True))
         current = node if same else node.copy(inputs)
-        op = get_op(node.op)
-        if op.is_composite and self._refuses(current) is not None:
-            meaning = op.expansion(current)
+        meaning = self._simpler(current)
+        if meaning is not None:
             inner = dict(zip(meaning.inputs, current.operands, strict=True))
             for part in meaning.nodes:
                 self._place(part, origin, inner)
@@ -81,9 +84,18 @@ class _Expansion:
             values = self._kept(current, origin, expanded=node is not origin).outputs
         new.update(zip(node.outputs, values, strict=True))
 
+    def _simpler(self, node: Node) -> Graph | None:
+        op = get_op(node.op)
+        # Asking may take long, so only where the answer counts.
+        if not op.is_composite and op.decompose is None:
+            return None
+        refused = self._refuses(node) is not None
+        return simpler(node, self._refuses, self._grades) if refused else None
+
     def _kept(self, node: Node, origin: Node, *, expanded: bool) -> Node:
         bodies: dict[str, Attr] = {
-            key: _Expansion(self._refuses).run(body).graph for key, body in node.graphs()
+            key: _Expansion(self._refuses, self._grades).run(body).graph
+            for key, body in node.graphs()
         }
         if bodies:
             node = node.copy(node.inputs, {**node.attrs, **bodies})

@@ -10,9 +10,11 @@ import numpy as np
 
 from fusewire.dtypes import FLOATS, REAL, SIGNED, DType
 from fusewire.ir.dims import floordiv
-from fusewire.ir.graph import Array, Value
+from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
+from fusewire.ops import special
 from fusewire.ops.declare import Family, Op, Tolerance, Trait
+from fusewire.ops.decompose import in_both
 from fusewire.ops.elementwise import (
     abs_,
     add,
@@ -89,16 +91,12 @@ def _activation(
     )
 
 
-def _sigmoid(x: Array) -> Array:
-    small = np.exp(-np.abs(x))
-    return np.asarray(np.where(x < 0, small, 1.0) / (1.0 + small), x.dtype)
-
-
 sigmoid = FAMILY.declare(
     "sigmoid",
     unary_type,
     doc="Logistic function: 1 / (1 + e^-x).",
-    reference=_sigmoid,
+    reference=lambda x: np.asarray(special.sigmoid(np, x), x.dtype),
+    decompose=in_both(special.sigmoid),
     dtypes=FLOATS,
     traits=(Trait.ELEMENTWISE,),
     tolerance=SHARE,

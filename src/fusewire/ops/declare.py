@@ -19,6 +19,7 @@ from fusewire.errors import TypeRuleError
 from fusewire.ir.dims import Dim, unbacked
 from fusewire.ir.graph import Attr, Graph, Node, Value
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, impossible, tensor_of
+from fusewire.ops.decompose import Decomposition, Grade, decomposition
 from fusewire.ops.operand import Operand, Traced, as_values, canonical
 from fusewire.ops.ranges import ValueRange
 from fusewire.ops.sample import Sample
@@ -142,6 +143,7 @@ Flops: TypeAlias = "int | Callable[[Sequence[Type | None], Sequence[Type], Mappi
 class Op(Generic[R]):
     """A declared op; call it on values to make a node, on arrays to run the reference.
 
+    ``decompose`` gives a primitive in simpler ones, for engines that lack it.
     ``kind`` and ``cost`` are for fusion. ``not_folded`` says why engines run it even on constants.
     ``value_range`` bounds the integers it makes, and ``symbolic`` is what it means on sizes.
     ``layout`` is for ops that run subgraphs.
@@ -160,6 +162,7 @@ class Op(Generic[R]):
     cost: CostClass
     reference: Callable[..., Any] | None = None
     expand: Callable[..., Any] | None = None
+    decompose: Decomposition | None = None
     flops: Flops | None = None
     index_operands: tuple[str, ...] = ()
     not_folded: str | None = None
@@ -307,6 +310,10 @@ class Op(Generic[R]):
         names = [f"output{i}" for i in range(len(outputs))]
         present = [v for v in inputs if v is not None]
         return Graph(present, outputs, name=self.name, output_names=names)
+
+    def decomposition(self, node: Node, grade: Grade) -> Graph | None:
+        """Give a primitive node in simpler ones over the same inputs; None where it has no way."""
+        return decomposition(self, node, grade)
 
 
 ONE_OPERAND = "has one operand, so there is nothing to broadcast"

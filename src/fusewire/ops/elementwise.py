@@ -25,6 +25,7 @@ from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops import ranges, special, symbolic
 from fusewire.ops.declare import EXACT, CostClass, Family, Op, Tolerance, Trait, ulps
+from fusewire.ops.decompose import Decomposition, Formula, in_both
 from fusewire.ops.inference import broadcast_types
 from fusewire.ops.sample import Sample, draw, given, sample
 
@@ -159,6 +160,11 @@ def _quotients() -> list[Sample]:
     return [*whole, sample(dividend, divisors, only=FLOATS)]
 
 
+def _in_float64(formula: Formula) -> Callable[[Array], Array]:
+    """Compute in float64 whatever is given, and round once."""
+    return lambda x: np.asarray(formula(np, np.asarray(x, np.float64))).astype(x.dtype)
+
+
 def _real_type(x: TensorType) -> TensorType:
     return x.with_dtype(f"float{x.dtype.bits // 2}")
 
@@ -284,7 +290,12 @@ power = _binary(
     flops=16,
 )
 atan2 = _binary(
-    "atan2", np.arctan2, "Take the angle of the point (y, x), first operand y.", FLOATS, flops=16
+    "atan2",
+    np.arctan2,
+    "Take the angle of the point (y, x), first operand y.",
+    FLOATS,
+    flops=16,
+    decompose=in_both(special.atan2),
 )
 copysign = _binary(
     "copysign", np.copysign, "Take the size of x and the sign of y.", FLOATS, EXACT, JUMPS
@@ -328,7 +339,12 @@ square = _unary(
     value_range=ranges.squares,
 )
 reciprocal = _unary(
-    "reciprocal", np.reciprocal, "Divide one by each element.", INEXACT, samples=unary_samples(0.5)
+    "reciprocal",
+    np.reciprocal,
+    "Divide one by each element.",
+    INEXACT,
+    samples=unary_samples(0.5),
+    decompose=in_both(special.reciprocal),
 )
 sqrt = _unary("sqrt", np.sqrt, "Take the square root.", INEXACT, samples=POSITIVE)
 rsqrt = _unary(
@@ -337,53 +353,134 @@ rsqrt = _unary(
     "Divide one by the square root.",
     samples=POSITIVE,
     flops=2,
+    decompose=in_both(special.rsqrt),
 )
-cbrt = _unary("cbrt", np.cbrt, "Take the cube root.", flops=8)
+cbrt = _unary("cbrt", np.cbrt, "Take the cube root.", flops=8, decompose=in_both(special.cbrt))
 exp = _unary("exp", np.exp, "Raise e to each element.", INEXACT, flops=8)
-exp2 = _unary("exp2", np.exp2, "Raise 2 to each element.", flops=8)
-expm1 = _unary("expm1", np.expm1, "Raise e to each element, less 1, exact near 0.", flops=8)
+exp2 = _unary("exp2", np.exp2, "Raise 2 to each element.", flops=8, decompose=in_both(special.exp2))
+expm1 = _unary(
+    "expm1",
+    np.expm1,
+    "Raise e to each element, less 1, exact near 0.",
+    flops=8,
+    decompose=in_both(special.expm1),
+)
 log = _unary("log", np.log, "Take the natural logarithm.", INEXACT, samples=POSITIVE, flops=8)
-log2 = _unary("log2", np.log2, "Take the logarithm to base 2.", samples=POSITIVE, flops=8)
-log10 = _unary("log10", np.log10, "Take the logarithm to base 10.", samples=POSITIVE, flops=8)
+log2 = _unary(
+    "log2",
+    np.log2,
+    "Take the logarithm to base 2.",
+    samples=POSITIVE,
+    flops=8,
+    decompose=in_both(special.log2),
+)
+log10 = _unary(
+    "log10",
+    np.log10,
+    "Take the logarithm to base 10.",
+    samples=POSITIVE,
+    flops=8,
+    decompose=in_both(special.log10),
+)
 log1p = _unary(
     "log1p",
     np.log1p,
     "Take the natural logarithm of 1 + x, exact near 0.",
     samples=unary_samples(-0.5, 3.0),
     flops=8,
+    decompose=in_both(special.log1p),
 )
 sin = _unary("sin", np.sin, "Take the sine.", INEXACT, flops=8)
 cos = _unary("cos", np.cos, "Take the cosine.", INEXACT, flops=8)
-tan = _unary("tan", np.tan, "Take the tangent.", samples=unary_samples(-1.4, 1.4), flops=8)
-asin = _unary("asin", np.arcsin, "Take the angle of a sine.", samples=WITHIN_ONE, flops=8)
-acos = _unary("acos", np.arccos, "Take the angle of a cosine.", samples=WITHIN_ONE, flops=8)
-atan = _unary("atan", np.arctan, "Take the angle of a tangent.", flops=8)
-sinh = _unary("sinh", np.sinh, "Take the hyperbolic sine.", flops=8)
-cosh = _unary("cosh", np.cosh, "Take the hyperbolic cosine.", flops=8)
-tanh = _unary("tanh", np.tanh, "Take the hyperbolic tangent.", flops=8)
-asinh = _unary("asinh", np.arcsinh, "Undo sinh.", flops=8)
-acosh = _unary("acosh", np.arccosh, "Undo cosh.", samples=unary_samples(1.1, 4.0), flops=8)
-atanh = _unary("atanh", np.arctanh, "Undo tanh.", samples=WITHIN_ONE, flops=8)
-erf = _unary("erf", special.erf, "Compute the error function.", flops=16)
-erfc = _unary("erfc", special.erfc, "Compute 1 - erf(x), exact far from 0.", flops=32)
+tan = _unary(
+    "tan",
+    np.tan,
+    "Take the tangent.",
+    samples=unary_samples(-1.4, 1.4),
+    flops=8,
+    decompose=in_both(special.tan),
+)
+asin = _unary(
+    "asin",
+    np.arcsin,
+    "Take the angle of a sine.",
+    samples=WITHIN_ONE,
+    flops=8,
+    decompose=in_both(special.asin),
+)
+acos = _unary(
+    "acos",
+    np.arccos,
+    "Take the angle of a cosine.",
+    samples=WITHIN_ONE,
+    flops=8,
+    decompose=in_both(special.acos),
+)
+atan = _unary(
+    "atan", np.arctan, "Take the angle of a tangent.", flops=8, decompose=in_both(special.atan)
+)
+sinh = _unary(
+    "sinh", np.sinh, "Take the hyperbolic sine.", flops=8, decompose=in_both(special.sinh)
+)
+cosh = _unary(
+    "cosh", np.cosh, "Take the hyperbolic cosine.", flops=8, decompose=in_both(special.cosh)
+)
+tanh = _unary(
+    "tanh", np.tanh, "Take the hyperbolic tangent.", flops=8, decompose=in_both(special.tanh)
+)
+asinh = _unary("asinh", np.arcsinh, "Undo sinh.", flops=8, decompose=in_both(special.asinh))
+acosh = _unary(
+    "acosh",
+    np.arccosh,
+    "Undo cosh.",
+    samples=unary_samples(1.1, 4.0),
+    flops=8,
+    decompose=in_both(special.acosh),
+)
+atanh = _unary(
+    "atanh", np.arctanh, "Undo tanh.", samples=WITHIN_ONE, flops=8, decompose=in_both(special.atanh)
+)
+erf = _unary(
+    "erf",
+    _in_float64(special.erf),
+    "Compute the error function.",
+    flops=16,
+    decompose=Decomposition(special.erf),
+)
+erfc = _unary(
+    "erfc",
+    _in_float64(special.erfc),
+    "Compute 1 - erf(x), exact far from 0.",
+    flops=32,
+    decompose=Decomposition(special.erfc),
+)
 lgamma = _unary(
     "lgamma",
-    special.lgamma,
+    _in_float64(special.lgamma),
     "Compute the logarithm of the absolute gamma function.",
     samples=unary_samples(0.1, 8.0),
     flops=64,
+    decompose=Decomposition(special.lgamma),
 )
 digamma = _unary(
     "digamma",
-    special.digamma,
+    _in_float64(special.digamma),
     "Compute the slope of lgamma; NaN at -1, -2, ...",
     samples=unary_samples(1.6, 8.0),
     flops=64,
+    decompose=Decomposition(special.digamma),
 )
 ceil = _unary("ceil", np.ceil, "Round up.", tolerance=EXACT, traits=JUMPS)
 floor = _unary("floor", np.floor, "Round down.", tolerance=EXACT, traits=JUMPS)
 round_ = _unary("round", np.rint, "Round to nearest, halves to even.", FLOATS, EXACT, traits=JUMPS)
-trunc = _unary("trunc", np.trunc, "Round toward 0.", tolerance=EXACT, traits=JUMPS)
+trunc = _unary(
+    "trunc",
+    np.trunc,
+    "Round toward 0.",
+    tolerance=EXACT,
+    traits=JUMPS,
+    decompose=in_both(special.trunc),
+)
 conj = _unary("conj", np.conj, "Change the sign of imaginary parts.", COMPLEX, EXACT)
 
 abs_ = _unary(

@@ -12,9 +12,10 @@ from fusewire.errors import RefusedError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.planning.claims import Home, expand
+from fusewire.planning.claims import Home
 from fusewire.planning.planner import Planned, make_plan
 from fusewire.records.keys import code_of, settings
+from fusewire.rewrite.expand import replace_nodes
 
 # Plans in more pieces than this are hopeless, and take long to try.
 _MOST_REGIONS = 32
@@ -138,8 +139,8 @@ def _is_expandable(node: Node) -> bool:
 
 def expanded(graph: Graph) -> Graph:
     """Give composites in parts, all the way down, but for those that run in a loop."""
-    while composites := {node for node in graph.nodes if _is_expandable(node)}:
-        graph = expand(graph, composites)
+    while composites := [node for node in graph.nodes if _is_expandable(node)]:
+        graph = replace_nodes(graph, {node: get_op(node.op).expansion(node) for node in composites})
     return graph
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 
 from fusewire.contract.backend import Backend, Device, Offer, Refusal, Shapes
 from fusewire.errors import EngineError
-from fusewire.ir.builder import Rebuild, inline
 from fusewire.ir.graph import Graph, Node
+from fusewire.ops.decompose import GRADES
 from fusewire.ops.table import get_op
 from fusewire.process import isolate
 from fusewire.process.guard import BY_CODE, described, guarded, refusal
 from fusewire.process.limits import ChildLimits
+from fusewire.rewrite.expand import replace_nodes
 
 
 @dataclass(frozen=True)
@@ -68,19 +69,31 @@ class Claimed:
 
 
 def ask(home: Home, graph: Graph) -> Claimed:
-    """Ask for a whole graph; give refused composites back expanded until only primitives are left.
+    """Ask for a whole graph; give what is refused back in simpler ops, as far as that helps.
 
     A node that is neither offered nor refused counts as refused. EngineError if it cannot answer.
     """
     expanded: dict[str, str] = {}
     while True:
         shapes, refusals = _answers(home, graph)
-        composites = {node for node in refusals if get_op(node.op).is_composite}
-        if not composites:
+        meanings = {node: parts for node in refusals if (parts := _simpler(home, node))}
+        if not meanings:
             return Claimed(graph, shapes, refusals, expanded)
-        for node in composites:
+        for node in meanings:
             expanded.setdefault(node.op, refusals[node].reason)
-        graph = expand(graph, composites)
+        graph = replace_nodes(graph, meanings)
+
+
+def _simpler(home: Home, node: Node) -> Graph | None:
+    """Give a refused composite as its expansion; a primitive in parts that are all taken."""
+    op = get_op(node.op)
+    if op.is_composite:
+        return op.expansion(node)
+    for grade in GRADES:
+        parts = op.decomposition(node, grade)
+        if parts is not None and (claimed := ask(home, parts)).takes_all():
+            return claimed.graph
+    return None
 
 
 def ask_calmly(home: Home, graph: Graph) -> Claimed:
@@ -107,16 +120,3 @@ def _answers(home: Home, graph: Graph) -> tuple[dict[Node, Shapes], dict[Node, R
         if node not in shapes and node not in refusals:
             refusals[node] = Refusal((place,), "silent", f"{home.name}: {silent}")
     return shapes, {node: why for node, why in refusals.items() if node not in shapes}
-
-
-def expand(graph: Graph, nodes: set[Node]) -> Graph:
-    """Replace composites by their expansions, one level deep."""
-    rebuild = Rebuild(graph)
-    for node in graph.nodes:
-        current = rebuild.copied(node)
-        if node in nodes:
-            meaning = get_op(node.op).expansion(node)
-            rebuild.replace(node, inline(meaning, current.operands))
-        else:
-            rebuild.replace(node, current.outputs)
-    return rebuild.finish()

@@ -6,7 +6,7 @@ from fusewire.backends.openvino.holding import Holding
 from fusewire.errors import EngineRaised
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.graph import Attr, Graph, Node
-from fusewire.rewrite.legalize import legalize
+from fusewire.rewrite.expand import expand
 
 
 def held(graph: Graph) -> Holding:
@@ -30,7 +30,7 @@ def with_plain_bodies(graph: Graph) -> Graph:
     for node in graph.nodes:
         new = rebuild.copied(node)
         bodies: dict[str, Attr] = {
-            key: legalize(body, lambda inner: refusal(holding, inner)).graph
+            key: expand(body, lambda inner: refusal(holding, inner)).graph
             for key, body in node.graphs()
         }
         if bodies:

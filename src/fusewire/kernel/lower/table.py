@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from fusewire.errors import RefusedError
-from fusewire.fusion.origins import expand
+from fusewire.fusion.origins import expand_with_origins
 from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.kernel.lower import (
@@ -24,7 +24,7 @@ from fusewire.kernel.lower.body import Element
 from fusewire.kernel.lower.lowering import Whole
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.rewrite.legalize import Refuses
+from fusewire.rewrite.expand import Refuses
 
 _FACTORED = "it is a factorisation, whose steps depend on one another; a library has it"
 _SIZED = "the size of what it gives is known only when it has run"
@@ -100,16 +100,17 @@ def _type_refusal(node: Node) -> str | None:
 
 
 def expansion_refusal(node: Node, refuses: Refuses = refusal) -> str | None:
-    """Answer None for a node that is taken, or a composite all parts of which are; else why not.
+    """Answer None for a node that is taken, or all parts of which are; else why not.
 
-    Composites in the body of a scan are judged by their parts as well.
+    What is in the body of a scan is judged by its parts as well.
     """
-    reason = refuses(node)
-    if reason is None or not (get_op(node.op).is_composite or node.op == "scan"):
+    reason, op = refuses(node), get_op(node.op)
+    has_parts = op.is_composite or op.decompose is not None or node.op == "scan"
+    if reason is None or not has_parts:
         return reason
     if (types := _type_refusal(node)) is not None:
         return types
-    parts = expand(Graph(node.operands, node.outputs, [node]), refuses).graph.nodes
+    parts = expand_with_origins(Graph(node.operands, node.outputs, [node]), refuses).graph.nodes
     return next(filter(None, map(refuses, parts)), None)
 
 

@@ -6,13 +6,12 @@ by what would stop the process.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from fusewire import dtypes
-from fusewire.dtypes import bool_, float32, float64
+from fusewire.dtypes import bool_, float64
 from fusewire.ir.graph import Node
 from fusewire.onnx.ops.reading import cast
 from fusewire.onnx.ops.rows import OnnxRow, aligned, readers, writers
@@ -25,7 +24,6 @@ from fusewire.onnx.ops.writing import (
     operand,
     plain,
     smaller,
-    widened,
 )
 from fusewire.ops import elementwise
 from fusewire.ops.declare import Op
@@ -158,27 +156,6 @@ def _read_identity(call: OnnxCall) -> Converted:
     return call[0]
 
 
-def _write_atan2(e: Emitter, node: Node, y: Ref, x: Ref) -> Ref:
-    """Take the angle by the arc tangent of the quotient, in the half plane that the signs tell."""
-    # Two infinities have no quotient, and the same angle as two ones.
-    both = e("And", e("IsInf", x, dtype=bool_), e("IsInf", y, dtype=bool_))
-    y, x = (choose(e, both, e("Sign", v), v) for v in (y, x))
-    down, left = _is_negative(e, y), _is_negative(e, x)
-    turn = choose(e, down, number(e, -math.pi, x), number(e, math.pi, x))
-    slope = e("Atan", e("Div", y, x))
-    angle = choose(e, left, e("Add", slope, turn), slope)
-    # Nor have two zeros: their angle is 0 or pi by the sign of x, signed as y.
-    zero = number(e, 0, x)
-    none = e("And", compare(e, "Equal", x, zero), compare(e, "Equal", y, zero))
-    return choose(e, none, choose(e, left, turn, y), angle)
-
-
-def _is_negative(e: Emitter, x: Ref) -> Ref:
-    """Tell the sign, also of 0: one over it is infinite and has the same."""
-    zero = number(e, 0, x)
-    return e("Or", compare(e, "Less", x, zero), compare(e, "Less", e("Reciprocal", x), zero))
-
-
 def _write_sign(e: Emitter, node: Node, x: Ref) -> Ref:
     """Give the sign; engines disagree about that of NaN, which is NaN here."""
     if x.dtype.is_float:
@@ -195,75 +172,11 @@ def _write_square(e: Emitter, node: Node, x: Ref) -> Ref:
     return e("Mul", x, x)
 
 
-def _write_rsqrt(e: Emitter, node: Node, x: Ref) -> Ref:
-    """Divide one by the root, rounded once for 16 bits."""
-    wide = widened(e, x, float32)
-    return e.cast(e("Reciprocal", e("Sqrt", wide)), x.dtype)
-
-
-def _write_cbrt(e: Emitter, node: Node, x: Ref) -> Ref:
-    """Raise to a third in float64, and step once toward the root, as a third is not exact."""
-    wide = e.cast(x, float64)
-    size = e("Abs", wide)
-    root = e("Pow", size, number(e, 1.0 / 3.0, wide))
-    square = e("Mul", root, root)
-    step = e("Div", e("Sub", root, e("Div", size, square)), number(e, 3.0, wide))
-    near = e("Sub", root, step)
-    # At 0 and infinity the step has no value, and the root needs none.
-    kept = choose(e, e("IsNaN", step, dtype=bool_), root, near)
-    return e.cast(e("Mul", kept, e("Sign", wide)), x.dtype)
-
-
-def _write_exp2(e: Emitter, node: Node, x: Ref) -> Ref:
-    """Raise 2 to a power."""
-    return e("Pow", number(e, 2.0, x), x)
-
-
-def _write_expm1(e: Emitter, node: Node, x: Ref) -> Ref:
-    """Compute e^x - 1 by Kahan: the rounding of e^x cancels against its logarithm's."""
-    wide = widened(e, x, float32)
-    one = number(e, 1.0, wide)
-    grown = e("Exp", wide)
-    less = e("Sub", grown, one)
-    near = e("Mul", less, e("Div", wide, e("Log", grown)))
-    # Far out there is nothing to cancel, and the logarithm has no value.
-    far = e("Or", e("IsInf", grown, dtype=bool_), compare(e, "Less", grown, number(e, 0.1, wide)))
-    found = choose(e, far, less, near)
-    return e.cast(choose(e, compare(e, "Equal", grown, one), wide, found), x.dtype)
-
-
-def _write_log1p(e: Emitter, node: Node, x: Ref) -> Ref:
-    """Compute log(1 + x) by Kahan: the rounding of 1 + x is divided out."""
-    wide = widened(e, x, float32)
-    one = number(e, 1.0, wide)
-    moved = e("Add", wide, one)
-    log = e("Log", moved)
-    near = e("Mul", log, e("Div", wide, e("Sub", moved, one)))
-    found = choose(e, e("IsInf", moved, dtype=bool_), log, near)
-    return e.cast(choose(e, compare(e, "Equal", moved, one), wide, found), x.dtype)
-
-
-def _logarithm(base: float) -> Write:
-    """Take the logarithm to a base, rounded once for 16 bits."""
-
-    def write(e: Emitter, node: Node, x: Ref) -> Ref:
-        wide = widened(e, x, float32)
-        found = e("Mul", e("Log", wide), number(e, 1.0 / math.log(base), wide))
-        return e.cast(found, x.dtype)
-
-    return write
-
-
 def _write_tan(e: Emitter, node: Node, x: Ref) -> Ref:
     """Take the tangent; in float64 as a quotient, because engines lack it."""
     if x.dtype is float64:
         return e("Div", e("Sin", x), e("Cos", x))
     return e("Tan", x)
-
-
-def _write_trunc(e: Emitter, node: Node, x: Ref) -> Ref:
-    """Round toward 0."""
-    return choose(e, compare(e, "Less", x, number(e, 0, x)), e("Ceil", x), e("Floor", x))
 
 
 ROWS = (
@@ -312,14 +225,5 @@ WRITERS: Mapping[str, Write] = {
     "floor_divide": _write_floor_divide,
     "remainder": _write_remainder,
     "fmod": _write_fmod,
-    "atan2": _write_atan2,
     "square": _write_square,
-    "rsqrt": _write_rsqrt,
-    "cbrt": _write_cbrt,
-    "exp2": _write_exp2,
-    "expm1": _write_expm1,
-    "log2": _logarithm(2.0),
-    "log10": _logarithm(10.0),
-    "log1p": _write_log1p,
-    "trunc": _write_trunc,
 }

@@ -19,11 +19,12 @@ from fusewire.ir.dims import Apply, Dim, Shape, Sym, Symbol, lone_symbol
 from fusewire.ir.graph import Constant, Graph, Node, Value
 from fusewire.ir.types import TensorType, tensor_of, type_symbols
 from fusewire.onnx.elements import element_of
-from fusewire.onnx.write.model import Model, OnnxAttr, OnnxBody, OnnxStep, Ref
+from fusewire.onnx.write.model import Model, OnnxAttr, OnnxBody, OnnxStep, Ref, Write
 from fusewire.onnx.write.target import COMPARING
 from fusewire.ops.declare import Op
 from fusewire.ops.elementwise import floor_divide, maximum, minimum
 from fusewire.ops.table import get_op
+from fusewire.rewrite.expand import simpler
 
 if TYPE_CHECKING:
     from fusewire.onnx.write.model import Ref
@@ -198,12 +199,19 @@ class Emitter:
         expands = self.outer is not None or self.model.expands
         if op.is_composite and expands and refusal(node, self.model) is not None:
             return self.run(op.expansion(node), [x for x in operands if x], inline=True)[0]
-        if write is None:
-            raise FormatError(f"{self.target.name} has no op that does what {node.op} does.")
+        write = write or self._in_simpler_ops(node)
         if not self.is_trial and is_nothing(node):
             # Engines do not agree about work on nothing; some of them stop the process.
             return [self.nothing(v.tensor) for v in node.outputs]
         return write(self, node, *operands)
+
+    def _in_simpler_ops(self, node: Node) -> Write:
+        """Find what writes a primitive as ops that the target has."""
+        is_primitive = not get_op(node.op).is_composite
+        parts = simpler(node, lambda part: refusal(part, self.model)) if is_primitive else None
+        if parts is None:
+            raise FormatError(f"{self.target.name} has no op that does what {node.op} does.")
+        return lambda e, node, *operands: e.run(parts, operands, inline=True)[0]
 
     def caution(self, sentence: str) -> None:
         """Refuse what the specification allows and engines do not agree about."""

@@ -20,7 +20,7 @@ from fusewire.onnx.write.local_functions import Locals
 from fusewire.onnx.write.model import LocalFunction, Model, OnnxBody, Port, Ref, Write
 from fusewire.onnx.write.proto import model_proto
 from fusewire.onnx.write.target import DEFAULT, OnnxTarget, Standard
-from fusewire.rewrite.legalize import legalize
+from fusewire.rewrite.expand import expand
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def write(graph: Graph, opset: int = DEFAULT, *, is_cautious: bool = False) -> W
     """
     target = Standard(opset, is_cautious=is_cautious)
     model = Model(target, WRITERS)
-    return emit(legalize(graph, lambda node: refusal(node, model)).graph, target)
+    return emit(expand(graph, lambda node: refusal(node, model)).graph, target)
 
 
 def emit(
