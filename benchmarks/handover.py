@@ -61,7 +61,7 @@ def _xla(executable: Any, value: Any) -> Any:
 
 
 def _onnxruntime(executable: Any, value: Any) -> Any:
-    from fusewire.backends.onnxruntime.session import lent
+    from fusewire.backends.onnxruntime.executable import lent
 
     return lent(value, dtype(value.dtype))
 

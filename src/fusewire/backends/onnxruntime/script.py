@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from fusewire.backends.onnxruntime.executable import DISABLED, PROVIDERS, is_foreign
 from fusewire.backends.onnxruntime.lowering import lower
-from fusewire.backends.onnxruntime.session import DISABLED, PROVIDERS, is_foreign
 from fusewire.contract.backend import Config
 from fusewire.contract.script import Script
 from fusewire.ir.graph import Graph

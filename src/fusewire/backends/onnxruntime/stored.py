@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from fusewire.backends.onnxruntime.info import INFO
-from fusewire.backends.onnxruntime.session import (
+from fusewire.backends.onnxruntime.executable import (
     bound,
     initializer,
     session_of,
     settings,
     wrapped,
 )
+from fusewire.backends.onnxruntime.info import INFO
 from fusewire.contract.backend import Artifact, Executable, Slot
 from fusewire.errors import FormatError
 from fusewire.host_memory import ALIGNMENT, aligned_copy, aligned_empty

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
 from typing import Any, final
 
 import numpy as np
 
+from fusewire.backends.xla.executable import XlaExecutable, bytes_of, is_large
 from fusewire.backends.xla.gaps import GAPS
 from fusewire.backends.xla.info import INFO
 from fusewire.contract.backend import (
@@ -21,13 +21,10 @@ from fusewire.contract.backend import (
     BackendInfo,
     Config,
     Device,
-    Done,
-    Event,
     Exchange,
     Executable,
     Fact,
     Gap,
-    Held,
     Offer,
     Refusal,
     Slot,
@@ -36,7 +33,6 @@ from fusewire.contract.backend import (
 from fusewire.contract.script import Script, Scripted
 from fusewire.dtypes import float32
 from fusewire.errors import FormatError, OptionsError
-from fusewire.host_memory import ALIGNMENT, aligned_copy
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.process.machine import processor
@@ -45,44 +41,9 @@ from fusewire.process.wheels import native_libraries
 # Constants of at least so many bytes are arguments: not in the program, bound when it is loaded.
 # Smaller ones are in the program, because an argument costs a call 0.2 us.
 WEIGHT_BYTES = 4096
-# Inputs of at least so many bytes that are not aligned are copied here: above 100 KiB XLA would
-# have another thread do it, and wait for it (a call with 256 KiB: 94 us, not 59).
-LARGE = 96 << 10
 # Outputs of so many bytes, where all such together have that many, are written where earlier ones
 # were. It takes a second compilation, and less than that the C library keeps mapped by itself.
 SPARE_BYTES = (4 << 20, 32 << 20)
-
-
-@final
-class XlaExecutable(Executable):
-    """A function from host arrays to host arrays, with its weights bound."""
-
-    def __init__(self, call: Callable[..., list[Array]], inputs: Sequence[Slot]) -> None:
-        self._call = call
-        self._narrow = [i for i, slot in enumerate(inputs) if slot.dtype.is_narrow]
-        self._large = [i for i, slot in enumerate(inputs) if _is_large(slot)]
-
-    @property
-    def is_reentrant(self) -> bool:
-        """Every run has its own buffers."""
-        return True
-
-    def run(self, inputs: Sequence[Held]) -> Event:
-        """Run to the end; outputs are fresh, writable, and the caller's."""
-        if self._narrow or self._large:
-            inputs = self._shown(inputs)
-        outputs: list[Held] = self._call(*inputs)  # type: ignore[assignment] # arrays are held
-        return Done(outputs)
-
-    def _shown(self, inputs: Sequence[Any]) -> list[Any]:
-        """View narrow dtypes as bytes, and align what is large."""
-        shown = list(inputs)
-        for i in self._narrow:
-            shown[i] = shown[i].view(np.uint8)
-        for i in self._large:
-            if shown[i].ctypes.data % ALIGNMENT:
-                shown[i] = aligned_copy(shown[i])
-        return shown
 
 
 @final
@@ -185,7 +146,7 @@ class XlaBackend(Backend, Scripted):
         parts = [artifact.payload[:first], *([artifact.payload[first:]] if spares else [])]
         loaded = [owner.load(part, bool(artifact.launch["lapack"])) for part in parts]
         ready = [owner.put(array) for array in held]
-        waits = any(map(_is_large, roles["input"]))
+        waits = any(map(is_large, roles["input"]))
         call = client.bind(owner, loaded, ready, roles["input"], roles["output"], spares, waits)
         return XlaExecutable(call, roles["input"])
 
@@ -203,18 +164,10 @@ class XlaBackend(Backend, Scripted):
         return script(region)
 
 
-def _bytes(slot: Slot) -> int:
-    return math.prod([slot.dtype.itemsize, *(dim for dim in slot.dims if isinstance(dim, int))])
-
-
-def _is_large(slot: Slot) -> bool:
-    return _bytes(slot) >= LARGE
-
-
 def _spares(slots: Sequence[Slot]) -> tuple[int, ...]:
     """List the places of outputs that are written into spare memory."""
     each, together = SPARE_BYTES
-    sizes = [_bytes(slot) for slot in slots if slot.role == "output"]
+    sizes = [bytes_of(slot) for slot in slots if slot.role == "output"]
     found = tuple(place for place, size in enumerate(sizes) if size >= each)
     return found if sum(sizes[place] for place in found) >= together else ()
 
