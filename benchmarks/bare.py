@@ -59,7 +59,7 @@ def model(engine: str, size: str) -> tuple[Callable[[Any], Any], tuple[int, ...]
 
 def loaded(program: Program, x: Array) -> Any:
     """Dig out the one executable of a program that has run."""
-    made: Any = program.entry((x,)).executable
+    made: Any = program.entry((x,)).runner
     runner = made._runners[0]
     (loaded_,) = runner._made.values()
     return loaded_.parts[0].__self__

@@ -26,8 +26,8 @@ from typing import Any
 
 from rich.console import Console
 
+from fusewire.cli.comparison import markdown, sheet, title
 from fusewire.cli.plot import plot
-from fusewire.cli.ways import markdown, sheet, title
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = "onnx,onnxruntime,openvino,xla"

@@ -96,7 +96,7 @@ def model_graph(name: str) -> Graph:
     path, made = zoo.path(name), zoo.inputs(name)
     if not zoo.is_whole(name):
         raise SystemExit(f"{path} is missing: python benchmarks/zoo/zoo.py fetch {name}")
-    order = OnnxFrontend().inputs(path, fw.Limits())
+    order = OnnxFrontend().open(path, fw.Limits()).inputs
     return run_pipeline(fw.trace(str(path), *(made[key] for key in order))).graph
 
 

@@ -31,7 +31,8 @@ from fusewire.ir.builder import constant
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import TensorType
-from fusewire.planning.claims import Home, ask
+from fusewire.planning.claims import ask
+from fusewire.planning.target import Target
 from fusewire.process.codec import read_record, write_record
 from fusewire.registry import REGISTRY
 
@@ -114,7 +115,7 @@ def child(name: str, model: str, path: Path, is_cold: bool) -> dict[str, Any]:
     backend = REGISTRY.backends.get(name)
     device = first_device(backend)
     ready = time.perf_counter() - begin
-    claimed = ask(Home(backend, device), graph_of(model))
+    claimed = ask(Target(backend, device), graph_of(model))
     if claimed.refusals:
         return {"refused": next(iter(claimed.refusals.values())).reason}
     held = constants_of(claimed.graph)

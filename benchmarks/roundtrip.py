@@ -59,11 +59,11 @@ class Outcome:
 
 def read(model: Any, inputs: Sequence[Any]) -> Graph:
     """Read a model as ``fw.compile`` does: with sizes only if it cannot do without."""
-    frontend = OnnxFrontend()
+    document = OnnxFrontend().open(model, Limits())
     try:
-        return frontend.convert(model, (), Limits()).graph
+        return document.convert(()).graph
     except SizesNeededError:
-        return frontend.convert(model, inputs, Limits(), is_open=True).graph
+        return document.convert(inputs, is_open=True).graph
 
 
 def saved(graph: Graph) -> Any:

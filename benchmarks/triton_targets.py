@@ -41,7 +41,8 @@ from fusewire.errors import FusewireError
 from fusewire.ir.graph import Graph
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.table import all_ops
-from fusewire.planning.claims import Home, ask
+from fusewire.planning.claims import ask
+from fusewire.planning.target import Target as BackendTarget
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.testing.conformance import cases, sliced
@@ -63,7 +64,7 @@ class Bench:
         self.backend = TritonBackend()
         device = self.backend.probe()[-1]
         assert isinstance(device, Device)
-        self.home = Home(self.backend, device)
+        self.home = BackendTarget(self.backend, device)
         self.targets = [Target.of(name) for name in options.targets.split(",")]
         self.options = options
         self.failed: list[str] = []
@@ -160,7 +161,7 @@ def _model(name: str) -> tuple[Graph, list[Any]]:
     """Read a model of the zoo at its own sizes."""
     path = zoo.path(name)
     made = zoo.inputs(name)
-    ports = REGISTRY.frontend_for(path).inputs(path, Limits())
+    ports = REGISTRY.frontend_for(path).open(path, Limits()).inputs
     given = [made[port] for port in ports]
     return run_pipeline(fw.trace(str(path), *given)).graph, given
 

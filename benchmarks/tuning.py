@@ -46,7 +46,7 @@ NAIVE: Mapping[str, Fact] = {"tile": (1, 1)}
 WARMS, BATCH = 2, 0.02
 
 
-class Way:
+class Contender:
     """Kernels that are cut in one way; seconds of calls, and of kernels, by round."""
 
     def __init__(self, graph: Graph, options: Mapping[str, Fact]) -> None:
@@ -74,7 +74,7 @@ class Way:
             self._count = max(1, min(50, round(BATCH / min(spans))))
 
 
-def compared(ways: Mapping[str, Way], inputs: Sequence[Array], rounds: int) -> None:
+def compared(ways: Mapping[str, Contender], inputs: Sequence[Array], rounds: int) -> None:
     """Run ways in turns, each round beginning with another."""
     names = list(ways)
     for number in range(WARMS + rounds):
@@ -108,7 +108,11 @@ def model_row(name: str, budget: float, rounds: int) -> tuple[str, list[str]]:
         return f"| {name} | nothing was found | | | | | {seconds:.0f} |", list(program.why().notes)
     graph = bind_symbols(program.graph, dict(bindings_of(program.graph, inputs)))
     options: dict[str, Fact] = {key: tuple(x) for key, x in row.options.items()}
-    ways = {"untuned": Way(graph, {}), "again": Way(graph, {}), "tuned": Way(graph, options)}
+    ways = {
+        "untuned": Contender(graph, {}),
+        "again": Contender(graph, {}),
+        "tuned": Contender(graph, options),
+    }
     compared(ways, inputs, rounds)
     one, again, best = ways.values()
     others = [cut for cut in row.tuned if cut["is_other"]]
@@ -131,7 +135,7 @@ def matmul(side: int, budget: float, rounds: int) -> list[str]:
     program, row, seconds = tuned(lambda x, y: x @ y, inputs, budget)
     found: dict[str, Fact] = dict(row.tuned[0]["chosen"]) if row is not None else {}
     cuts = {"naive": NAIVE, "naive again": NAIVE, "untuned": {}, "tuned": found}
-    ways = {name: Way(program.graph, options) for name, options in cuts.items()}
+    ways = {name: Contender(program.graph, options) for name, options in cuts.items()}
     compared(ways, inputs, rounds)
     said = {"untuned": "tile (4, 4), workgroup 256", "tuned": f"{found}, found in {seconds:.0f} s"}
     naive = ways["naive"].kernels

@@ -32,8 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent / "zoo"))
 
 import fusewire as fw
 from benchmarks.oracle import NETS
-from fusewire.choosing.inputs import InputSet
-from fusewire.choosing.verify import Jury, Run
+from fusewire.choosing.judge import InputSet, Judge, Run
 from fusewire.contract.region import build, first_device
 from fusewire.errors import FusewireError
 from fusewire.ir.builder import bind_symbols
@@ -43,7 +42,8 @@ from fusewire.numerics.oracle import Oracle
 from fusewire.numerics.spread import Expected, classes
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
-from fusewire.planning.claims import Home, ask
+from fusewire.planning.claims import ask
+from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY
 from fusewire.runtime.transfer import to_host
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, WrongEngine, swapped
@@ -155,14 +155,14 @@ class Bench:
     def __init__(self, subject: Subject, seed: int) -> None:
         self.subject = subject
         self.graph = subject.graph
-        self.jury = Jury(self.graph, subject.inputs, seed=seed)
+        self.jury = Judge(self.graph, subject.inputs, seed=seed)
         self.honest: Run = Interpreter(self.graph)
         given = self.jury.oracle(self.jury.sets[0])
         assert isinstance(given, Oracle)
         self.oracle = given
         self.oracle.values(self.graph.nodes)
         # The jury's inputs are not the user's: the same sizes, drawn anew.
-        apart = Jury(self.graph, subject.inputs, seed=seed + 1000)
+        apart = Judge(self.graph, subject.inputs, seed=seed + 1000)
         pairs = [(s, apart.oracle(s)) for s in apart.sets if s.kind in ("random", "edges")]
         known = [(s, oracle) for s, oracle in pairs if isinstance(oracle, Oracle)]
         self.shown: list[tuple[InputSet, Oracle, list[HostValue]]] = [
@@ -247,7 +247,7 @@ def engine_of(name: str, bench: Bench) -> Run | None:
     backend = REGISTRY.backends.get(name)
     device = first_device(backend)
     sizes = dict(bindings_of(bench.graph, bench.subject.inputs))
-    claimed = ask(Home(backend, device), bind_symbols(bench.graph, sizes))
+    claimed = ask(Target(backend, device), bind_symbols(bench.graph, sizes))
     if not claimed.takes_all():
         return None
     executable = build(backend, claimed.graph, device)

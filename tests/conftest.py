@@ -21,7 +21,6 @@ os.environ["FUSEWIRE_CACHE"] = "off"
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store of the test's own, in place of the user's."""
     own = Store(tmp_path / "cache")
-    monkeypatch.setattr("fusewire.entries.shared_store", lambda: own)
-    monkeypatch.setattr("fusewire.records.recall.shared_store", lambda: own)
+    monkeypatch.setattr("fusewire.compiler.shared_store", lambda: own)
     yield own
     own.close()

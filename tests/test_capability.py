@@ -10,7 +10,8 @@ from fusewire.contract.region import first_device
 from fusewire.errors import FormatError, RegistryError
 from fusewire.ops.table import all_ops
 from fusewire.options import FirstWith
-from fusewire.planning.claims import Home, ask
+from fusewire.planning.claims import ask
+from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY
 from fusewire.registry.capability import (
     FILE,
@@ -86,7 +87,7 @@ def test_record_is_about_the_engine_and_the_ops_that_are_here(name: str) -> None
     assert record is not None
     assert record.version == backend.info.version
     assert "failed" not in record.ops.values()
-    home = Home(backend, first_device(backend))
+    home = Target(backend, first_device(backend))
     for op in (op for op, status in record.ops.items() if status == "proven"):
         claims = (ask(home, case.make()[0]) for case in cases([all_ops()[op]]))
         assert any(claimed.takes_all() for claimed in claims), f"{op} is refused: record it again"

@@ -1,25 +1,49 @@
-"""The recipe: source, graph, rewritten graph, executable, program."""
+"""The recipe: read a source, rewrite its graph, plan it, make a program of the plan.
+
+``Session`` is the road of a model; ``fw.compile`` and every command go through it. What only
+compiling needs is imported where it is needed: a model that an earlier process compiled does
+without it, and should not wait for it.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, final
 
-from fusewire.contract.frontend import Limits, Reading, Structure
-from fusewire.errors import SizesNeededError
-from fusewire.ir.graph import Graph
+import numpy as np
+
+from fusewire.contract.backend import Backend, Config
+from fusewire.contract.frontend import Document, Example, Frontend, Limits, Reading, Structure
+from fusewire.errors import FormatError, SizesNeededError, warn_outside
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import Type
 from fusewire.options import FALLBACK, Options
-from fusewire.records.recall import Recall
-from fusewire.runtime.entry import Entry
+from fusewire.records.entries import Records
+from fusewire.records.keys import body_key, file_key
+from fusewire.records.plans import SavedPlan, SavedTarget
+from fusewire.records.recall import Recalled, keep_host_graphs, recall
+from fusewire.runtime.entry import Details, Entry, Runner, Undecided, plain
+from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Program
+from fusewire.runtime.transfer import to_host
+from fusewire.runtime.why import Tried, Why
+from fusewire.store.disk import shared_store
+from fusewire.store.key import Key
+from fusewire.store.stamps import file_digest
+from fusewire.trials.build import BuildTarget, PlanBuilder
 
 if TYPE_CHECKING:
-    from fusewire.entries import Recipe
-
-# What compiles is imported when something is compiled: a file that was compiled before does
-# without, and should not wait for it.
+    from fusewire.choosing.decide import Decision
+    from fusewire.numerics.judge import Verdict
+    from fusewire.planning.candidates import Candidate
+    from fusewire.planning.planner import Planned
+    from fusewire.planning.policy import TargetFinder
+    from fusewire.planning.target import Target
 
 
 def compile(source: Any, *example: Any, options: Options | None = None, **fields_: Any) -> Program:
@@ -33,40 +57,7 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     >>> double(np.ones(3, np.float32))
     array([2., 2., 2.], dtype=float32)
     """
-    chosen = Options.of(options, fields_)
-    name = source.name if isinstance(source, Graph) else getattr(source, "__name__", "program")
-
-    planner = partial(_recipe, chosen)
-
-    def fresh(arguments: tuple[Any, ...], is_open: bool = False) -> Entry:
-        recipe, reading = planner(), _read(source, arguments, is_open)
-        return recipe.entry(reading, arguments, recipe.key(reading, arguments, is_open))
-
-    def make(arguments: tuple[Any, ...], is_open: bool = False) -> Entry:
-        return recall.entry(arguments, is_open) or fresh(arguments, is_open)
-
-    recall = Recall(source, chosen, partial(_read, source), planner)
-    if isinstance(source, Graph) or example:
-        return Program(name, make, [make(example)])
-    if (found := recall.entry(())) is not None:
-        return Program(name, make, [found])
-    if not recall.needs_sizes:
-        from fusewire.registry import REGISTRY
-
-        if REGISTRY.frontend_for(source).needs_example:
-            return Program(name, make)
-        try:
-            return Program(name, make, [fresh(())])
-        except SizesNeededError:
-            recall.note_sizes()
-    # Read at the first call, with the sizes that it cannot do without.
-    return Program(name, partial(make, is_open=True))
-
-
-def _recipe(options: Options) -> Recipe:
-    from fusewire.entries import Recipe
-
-    return Recipe(options)
+    return Session(Options.of(options, fields_)).program(ModelSource(source), example)
 
 
 def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
@@ -74,9 +65,7 @@ def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
 
     Raises FormatError for what cannot be read, naming the node, BudgetError past the limits.
     """
-    from fusewire.registry import REGISTRY
-
-    return REGISTRY.frontend_for(path).read(path, (), limits)
+    return ModelSource(path, limits).read().graph
 
 
 def trace(source: Any, *example: Any) -> Graph:
@@ -89,10 +78,10 @@ def trace(source: Any, *example: Any) -> Graph:
       return %1 as output
     }
     """
-    return _read(source, example).graph
+    return ModelSource(source).read(example).graph
 
 
-def run(op: str, *arrays: Any, backend: str = "reference", **attrs: Any) -> Any:
+def run(op: str, *arrays: Any, backend: str = FALLBACK, **attrs: Any) -> Any:
     """Run one op on arrays; a tuple when it has several outputs.
 
     >>> import numpy as np
@@ -100,7 +89,6 @@ def run(op: str, *arrays: Any, backend: str = "reference", **attrs: Any) -> Any:
     array([3., 3.], dtype=float32)
     """
     from fusewire.contract.region import build
-    from fusewire.entries import reference
     from fusewire.ops.interpret import graph_of
     from fusewire.ops.table import get_op
 
@@ -109,20 +97,635 @@ def run(op: str, *arrays: Any, backend: str = "reference", **attrs: Any) -> Any:
     if backend != FALLBACK:
         # As careful as with any program: an engine may crash over one op.
         return compile(graph, backend=backend, fallback="error")(*inputs)
-    home = reference()
-    outputs = build(home.backend, graph, home.device).run(inputs).wait()
+    fallback = reference_target()
+    outputs = build(fallback.backend, graph, fallback.device).run(inputs).wait()
     return tuple(outputs) if declared.is_multiple else outputs[0]
 
 
-def _read(source: Any, example: tuple[Any, ...], is_open: bool = False) -> Reading:
-    if isinstance(source, Graph):
-        names = tuple(v.name or "" for v in source.inputs)
-        arguments = Structure((Structure.LEAF,) * len(names), names)
-        return Reading(source, arguments, Structure.of_results(source.output_names))
+def reference_target() -> Target:
+    """Give the target that runs everything."""
+    from fusewire.contract.region import first_device
+    from fusewire.planning.target import Target
     from fusewire.registry import REGISTRY
 
-    frontend = REGISTRY.frontend_for(source)
-    found = frontend.convert(source, example, Limits(), is_open=is_open)
-    # Arguments are named after parameters, and a program is called with them in order.
-    positional = Structure(tuple(found.arguments.tree.values()), found.arguments.names)
-    return replace(found, arguments=positional)
+    backend = REGISTRY.backends.get(FALLBACK)
+    return Target(backend, first_device(backend))
+
+
+@final
+class ModelSource:
+    """What a user brings: a function, a graph or a model file.
+
+    A file is opened when something of it is needed and stays open until ``release``: asking for
+    its inputs and reading its graph parse and check it once.
+    """
+
+    def __init__(self, source: Any, limits: Limits = Limits()) -> None:
+        self.source = source
+        # The SHA-256 of a file, once somebody looked.
+        self.digest: str | None = None
+        self._limits = limits
+        self._document: Document | None = None
+
+    @property
+    def name(self) -> str:
+        if isinstance(self.source, Graph):
+            return self.source.name
+        return getattr(self.source, "__name__", "program")
+
+    @property
+    def is_file(self) -> bool:
+        return isinstance(self.source, str | os.PathLike)
+
+    @property
+    def needs_example(self) -> bool:
+        """Whether it does not say the types of its arguments itself."""
+        return not isinstance(self.source, Graph) and self._frontend.needs_example
+
+    @cached_property
+    def _frontend(self) -> Frontend:
+        from fusewire.registry import REGISTRY
+
+        return REGISTRY.frontend_for(self.source)
+
+    def inputs(self) -> Mapping[str, Type]:
+        """Name the arguments that it declares, with their types."""
+        if isinstance(self.source, Graph):
+            return {value.name or "": value.type for value in self.source.inputs}
+        return self._opened().inputs
+
+    def read(
+        self, example: Example = (), *, is_open: bool = False, digest: str | None = None
+    ) -> Reading:
+        """Read its graph; with ``is_open``, only sizes that it cannot do without are taken.
+
+        ``digest`` says how the file should be: a document of an older state is opened again.
+        """
+        if isinstance(self.source, Graph):
+            from fusewire.ops.table import verify
+
+            # Frontends check what they make; a graph may come from anywhere.
+            verify(self.source)
+            names = tuple(value.name or "" for value in self.source.inputs)
+            arguments = Structure((Structure.LEAF,) * len(names), names)
+            results = Structure.of_results(self.source.output_names)
+            return Reading(self.source, arguments, results)
+        if self._document is not None and digest not in (None, self._document.digest):
+            self.release()
+        reading = self._opened().convert(example, is_open=is_open)
+        # Arguments are named after parameters, and a program is called with them in order.
+        tree = tuple(reading.arguments.tree.values())
+        return replace(reading, arguments=Structure(tree, reading.arguments.names))
+
+    def release(self) -> None:
+        """Let go of what was opened."""
+        self._document = None
+
+    def _opened(self) -> Document:
+        if self._document is None:
+            self._document = self._frontend.open(self.source, self._limits)
+        return self._document
+
+
+@dataclass(frozen=True)
+class Session:
+    """Compiles models with one set of options."""
+
+    options: Options = field(default_factory=Options)
+
+    @cached_property
+    def records(self) -> Records:
+        """What earlier processes found out, and where new findings are kept."""
+        return Records(shared_store() if self.options.cache else None)
+
+    @cached_property
+    def finder(self) -> TargetFinder:
+        """Where targets are looked for."""
+        from fusewire.planning.policy import TargetFinder
+        from fusewire.registry import REGISTRY
+
+        return TargetFinder(REGISTRY, self.options.isolate, self.options.limits)
+
+    @property
+    def level(self) -> int:
+        """The level that was asked for; "auto" measures, and a named backend does not."""
+        from fusewire.registry import REGISTRY
+
+        options = self.options
+        if options.level is not None:
+            return options.level
+        is_auto = options.backend == "auto" and REGISTRY.default == "auto"
+        return int(is_auto and options.budget_seconds > 0)
+
+    # The road: a program has entries, an entry is recalled or made, and made means read, rewritten,
+    # planned, and got ready.
+
+    def program(self, model: ModelSource, example: tuple[Any, ...] = ()) -> Program:
+        """Make a program; a model that says its own types is compiled at once."""
+        name, make = model.name, _EntryMaker(self, model).make
+        if isinstance(model.source, Graph) or example:
+            return Program(name, make, [make(example)])
+        recalled = self._recalled_entry(model, (), is_open=False)
+        if recalled is not None:
+            return Program(name, make, [recalled])
+        if not self._is_known_to_need_sizes(model):
+            if model.needs_example:
+                return Program(name, make)
+            try:
+                return Program(name, make, [self._made_entry(model, (), is_open=False)])
+            except SizesNeededError:
+                self._note_that_it_needs_sizes(model)
+        # Read at the first call, with the sizes that it cannot do without.
+        return Program(name, _EntryMaker(self, model, is_open=True).make)
+
+    def entry(
+        self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool = False
+    ) -> Entry:
+        """Recall how a model runs on such arguments, or find it out."""
+        recalled = self._recalled_entry(model, example, is_open=is_open)
+        return recalled or self._made_entry(model, example, is_open=is_open)
+
+    def _made_entry(self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool) -> Entry:
+        reading = model.read(example, is_open=is_open)
+        model.release()
+        key = self._plan_key(reading.digest, example, is_open)
+        graph = self.rewrite(reading.graph)
+        if self.level == 0:
+            return self._planned_entry(reading, graph, key)
+        if example and all(isinstance(x, np.ndarray | np.generic) for x in example):
+            return self._chosen_entry(reading, graph, key, example)
+        return Entry(
+            graph.inputs,
+            Undecided(),
+            reading.arguments,
+            reading.results,
+            "auto",
+            len(graph.nodes),
+            _PlanOfLevelZero(self, reading, graph),
+            partial(self._chosen_entry, reading, graph, key),
+        )
+
+    def rewrite(self, graph: Graph) -> Graph:
+        """Bring a graph that was checked to its canonical form."""
+        from fusewire.rewrite.pipeline import run_pipeline
+
+        return run_pipeline(graph).graph
+
+    def plan(self, graph: Graph, target: Target) -> Planned:
+        """Plan a graph on a target, the fallback taking what it refuses where that is allowed."""
+        from fusewire.planning.candidates import allowed
+        from fusewire.planning.planner import make_plan
+
+        fallback = reference_target()
+        may_fall_back = self.options.fallback != "error"
+        return make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
+
+    def choose(
+        self,
+        graph: Graph,
+        inputs: Sequence[Any],
+        targets: Callable[[], Iterator[Target]],
+        *,
+        fields: Mapping[str, object] | None = None,
+        records: Records | None = None,
+        is_thorough: bool = False,
+    ) -> Decision:
+        """Compare the candidates of a graph on these targets, or recall an earlier comparison."""
+        from fusewire.choosing.decide import Question, decide
+
+        options = self.options
+        question = Question(
+            graph,
+            inputs,
+            targets,
+            reference_target(),
+            options.config,
+            fields,
+            may_fall_back=options.fallback != "error",
+            budget=options.budget_seconds,
+            seed=options.seed,
+            progress=options.report,
+            is_thorough=is_thorough,
+            max_crossings=options.max_crossings,
+            tunes=options.level == 3,
+        )
+        return decide(question, self.records if records is None else records, self.finder)
+
+    def _planned_entry(self, reading: Reading, graph: Graph, key: Key | None) -> Entry:
+        """Plan without measuring."""
+        from fusewire.planning.candidates import Candidate
+
+        notes: list[str] = []
+        target = self._preferred_target(graph, notes)
+        candidate = Candidate(target, self._plan_within_limits(graph, target, notes))
+        # What was not to be had may be there the next time, so a plan with notes is not kept.
+        return self._ready(reading, candidate, None if notes else key, notes)
+
+    def _chosen_entry(
+        self, reading: Reading, graph: Graph, key: Key | None, arguments: tuple[Any, ...]
+    ) -> Entry:
+        """Compare the engines on these arguments, or recall an earlier comparison."""
+        from fusewire.errors import NoneRightError
+
+        leaves = reading.arguments.flatten(arguments)
+        inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
+        targets = partial(self._fitting_targets, graph)
+        try:
+            decision = self.choose(graph, inputs, targets, fields=self._decision_fields())
+        except NoneRightError as error:
+            return self._fallback_entry(reading, graph, error)
+        self.options.report("ready", 1.0)
+        return self._ready(
+            reading, decision.candidate, key, decision.notes, decision.tried, decision.cut_at
+        )
+
+    def _fallback_entry(self, reading: Reading, graph: Graph, error: Any) -> Entry:
+        """Run everything on the fallback, which was not compared: no engine is right."""
+        from fusewire.planning.candidates import Candidate
+        from fusewire.planning.planner import make_plan
+
+        if self.options.fallback == "error" or any(x.backend == FALLBACK for x in error.tried):
+            raise error
+        notes: list[str] = []
+        self._warn(notes, f"{error} All of it runs on {FALLBACK}.")
+        fallback = reference_target()
+        candidate = Candidate(fallback, make_plan(graph, [fallback]))
+        return self._ready(reading, candidate, None, notes, tuple(error.tried))
+
+    # Targets and plans, as the options ask for them.
+
+    def _fitting_targets(self, graph: Graph) -> Iterator[Target]:
+        """Yield the targets to choose from, the most preferred first."""
+        from fusewire.planning.policy import choose, fitting
+
+        options, finder = self.options, replace(self.finder, is_ahead=True)
+        policy = finder.registry.default if options.backend == "auto" else options.backend
+        if callable(policy):
+            return iter([choose(policy, options.device, graph, finder)])
+        return fitting(policy, options.device, graph, finder)
+
+    def _preferred_target(self, graph: Graph, notes: list[str]) -> Target:
+        """Find the target that is asked for; the fallback if it has no device and may be used."""
+        from fusewire.errors import UnavailableError
+        from fusewire.planning.policy import choose
+
+        options = self.options
+        try:
+            return choose(options.backend, options.device, graph, self.finder)
+        except UnavailableError as error:
+            if options.fallback == "error":
+                raise
+            self._warn(notes, f"{error} All of it runs on {FALLBACK}.")
+            return reference_target()
+
+    def _plan_within_limits(self, graph: Graph, target: Target, notes: list[str]) -> Planned:
+        from fusewire.errors import RefusedError
+        from fusewire.planning.planner import make_plan
+
+        options, planned = self.options, self.plan(graph, target)
+        crossings = planned.plan.crossings() if options.max_crossings is not None else 0
+        if crossings <= (options.max_crossings or 0):
+            return planned
+        problem = (
+            f"{target.name} would hand over {crossings} tensors, and {options.max_crossings} "
+            "are allowed."
+        )
+        if options.fallback == "error":
+            raise RefusedError(f"{problem} Raise max_crossings, or choose another backend.")
+        self._warn(notes, f"{problem} All of it runs on {FALLBACK}.")
+        return make_plan(graph, [reference_target()])
+
+    def _warn(self, notes: list[str], sentence: str) -> None:
+        notes.append(sentence)
+        if self.options.fallback == "warn":
+            warn_outside(sentence)
+
+    # A plan made ready to run.
+
+    def _ready(
+        self,
+        reading: Reading,
+        candidate: Candidate,
+        key: Key | None,
+        notes: Sequence[str],
+        tried: tuple[Tried, ...] = (),
+        cut_at: float | None = None,
+    ) -> Entry:
+        """Make the entry of a candidate, and save its plan under the key."""
+        from fusewire.choosing.explain import Explanation
+
+        options, plan = self.options, candidate.planned.plan
+        warnings = candidate.planned.warnings() if options.fallback == "warn" else []
+        for sentence in warnings:
+            warn_outside(sentence)
+        key = key if self._may_save(candidate) else None
+        if key is not None:
+            self._save(key, reading, candidate, tried, cut_at, warnings)
+        bodies = _BodyPlanner(self, candidate.target, key)
+        builder = PlanBuilder(
+            BuildTarget.of(candidate.target, candidate.config(options.config)),
+            BuildTarget.of(reference_target(), Config()),
+            options.fallback,
+            options.deadline,
+            self.records,
+            bodies.plan,
+        )
+        runner: Runner = PlanRunner(plan, builder)
+        if options.canary and candidate.target.name != FALLBACK:
+            runner = self._watched(runner, reading, candidate)
+        return Entry(
+            plan.graph.inputs,
+            runner,
+            reading.arguments,
+            reading.results,
+            candidate.target.name,
+            len(plan.graph.nodes),
+            Explanation(candidate.planned, builder, tuple(notes), tried),
+        )
+
+    def _watched(self, runner: Runner, reading: Reading, candidate: Candidate) -> Runner:
+        from fusewire.choosing.canary import Watched
+
+        graph, every = candidate.planned.plan.graph, self.options.canary
+        remake = partial(self._without_wrong_engine, reading, candidate)
+        return Watched(runner, graph, every, candidate.name, remake)
+
+    def _without_wrong_engine(
+        self, reading: Reading, candidate: Candidate, inputs: Sequence[Any], verdict: Verdict
+    ) -> Runner:
+        """Make a program again without the engine that the canary found wrong."""
+        from fusewire.choosing.findings import Findings
+        from fusewire.errors import RefusedError
+        from fusewire.planning.candidates import Candidate
+        from fusewire.planning.planner import make_plan
+        from fusewire.records.quarantine import Fact
+
+        graph, options = self.rewrite(reading.graph), self.options
+        findings = Findings(graph, inputs, self.records, options.config, options.deadline)
+        findings.hold(candidate, Fact("wrong", verdict.reason))
+        if self.level:
+            arguments = reading.arguments.restore(inputs)
+            return self._chosen_entry(reading, graph, None, arguments).runner
+        if options.fallback == "error":
+            raise RefusedError(
+                f"{candidate.target.name} gave a wrong answer, and fallback is not allowed: "
+                f"{verdict.reason}"
+            )
+        fallback = reference_target()
+        rest = Candidate(fallback, make_plan(graph, [fallback]))
+        return self._ready(reading, rest, None, ()).runner
+
+    # Records: what is kept of a model file, and what is recalled of it.
+
+    def _plan_key(self, digest: str | None, example: Sequence[Any], is_open: bool) -> Key | None:
+        """Name the plan of a file; None for what is not a file, or if nothing is to be kept."""
+        from fusewire.registry import REGISTRY
+
+        if digest is None or self.records.store is None or REGISTRY.extensions.names():
+            return None
+        return file_key(digest, example, is_open, self.options)
+
+    def _decision_fields(self) -> dict[str, object] | None:
+        """Name what a decision depends on beside the graph; None for what has no name."""
+        from fusewire.records.keys import decision_fields
+
+        return decision_fields(self.options, self.level)
+
+    def _may_save(self, candidate: Candidate) -> bool:
+        """Tell whether the backends are of this package: others may change unnoticed."""
+        from fusewire.registry import REGISTRY
+
+        names = (candidate.target.name, FALLBACK)
+        is_ours = all(REGISTRY.backends.describe(x).distribution == "fusewire" for x in names)
+        return is_ours and not self.options.canary
+
+    def _save(
+        self,
+        key: Key,
+        reading: Reading,
+        candidate: Candidate,
+        tried: Sequence[Tried],
+        cut_at: float | None,
+        warnings: Sequence[str],
+    ) -> None:
+        """Save the plan of a model, so that another process runs it without planning it again."""
+        plan, fallback = candidate.planned.plan, reference_target()
+        keep_host_graphs(self.records, plan, fallback.backend, fallback.device, Config())
+        targets = {
+            FALLBACK: _saved_target(fallback, Config()),
+            candidate.target.name: _saved_target(
+                candidate.target, candidate.config(self.options.config)
+            ),
+        }
+        saved = SavedPlan(
+            plan,
+            tuple((value.name or "", value.type) for value in plan.graph.inputs),
+            reading.results.names,
+            reading.results.tree is Structure.LEAF,
+            len(plan.graph.nodes),
+            targets,
+            candidate.choice(),
+            [asdict(row) for row in tried],
+            cut_at,
+            tuple(warnings),
+        )
+        self.records.keep_saved_plan(key, saved)
+
+    def _recalled_entry(
+        self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool
+    ) -> Entry | None:
+        """Make an entry of a saved plan; None where there is none, or it does not fit."""
+        # What is open is read at a call, which may be long after compiling.
+        digest = self._file_digest(model, is_fresh=is_open and bool(example))
+        if digest is None:
+            return None
+        key = file_key(digest, example, is_open, self.options)
+        planner = partial(_Replanner, self, model, example, is_open, digest)
+        recalled = recall(self.records, key, self.options, planner)
+        if recalled is None:
+            return None
+        saved = recalled.saved
+        builder = self._builder_of(recalled)
+        builder.read_ahead(recalled.artifact_keys())
+        for sentence in saved.warnings:
+            warn_outside(sentence)
+        names = tuple(name for name, _ in saved.inputs)
+        leaves = (Structure.LEAF,) * len(saved.outputs)
+        return Entry(
+            tuple(Value(type_, name) for name, type_ in saved.inputs),
+            PlanRunner(saved.plan, builder),
+            Structure((Structure.LEAF,) * len(names), names),
+            Structure(Structure.LEAF if saved.is_alone else leaves, saved.outputs),
+            saved.choice.backend,
+            saved.nodes,
+            _RecalledDetails(recalled, builder),
+        )
+
+    def _builder_of(self, recalled: Recalled) -> PlanBuilder:
+        saved, options = recalled.saved, self.options
+        configs = {FALLBACK: Config(), saved.choice.backend: saved.choice.config(options.config)}
+        targets = {
+            name: BuildTarget(
+                name,
+                partial(_loaded_target, saved.targets[name], options),
+                config,
+                known_fields=saved.targets[name].fields,
+            )
+            for name, config in configs.items()
+        }
+        return PlanBuilder(
+            targets[saved.choice.backend],
+            targets[FALLBACK],
+            options.fallback,
+            options.deadline,
+            self.records,
+            recalled.plan_body,
+        )
+
+    def _file_digest(self, model: ModelSource, *, is_fresh: bool = False) -> str | None:
+        """Give the digest of a model file when it was compiled; None where nothing is recorded."""
+        store = self.records.store
+        if not model.is_file or store is None:
+            return None
+        if is_fresh or model.digest is None:
+            model.digest = file_digest(model.source, store)
+        return model.digest
+
+    def _sizes_key(self, model: ModelSource) -> Key | None:
+        digest = self._file_digest(model)
+        return None if digest is None else file_key(digest, (), True, self.options)
+
+    def _is_known_to_need_sizes(self, model: ModelSource) -> bool:
+        """Tell whether an earlier process could not read it before the sizes of a call."""
+        key = self._sizes_key(model)
+        return key is not None and self.records.get(key) is not None
+
+    def _note_that_it_needs_sizes(self, model: ModelSource) -> None:
+        if (key := self._sizes_key(model)) is not None:
+            self.records.put(key, b"{}")
+
+
+@dataclass(frozen=True, eq=False)
+class _EntryMaker:
+    """Makes the entries of a program."""
+
+    session: Session
+    model: ModelSource
+    is_open: bool = False
+
+    def make(self, arguments: tuple[Any, ...]) -> Entry:
+        """Make the entry for arguments that no other entry fits."""
+        return self.session.entry(self.model, arguments, is_open=self.is_open)
+
+
+@dataclass(frozen=True, eq=False)
+class _PlanOfLevelZero:
+    """The plan without measuring, for whoever asks before the first call."""
+
+    session: Session
+    reading: Reading
+    graph: Graph
+
+    @cached_property
+    def _details(self) -> Details:
+        return self.session._planned_entry(self.reading, self.graph, None).details
+
+    @property
+    def plan(self) -> Plan:
+        return self._details.plan
+
+    def why(self) -> Why:
+        return self._details.why()
+
+
+@dataclass(frozen=True, eq=False)
+class _BodyPlanner:
+    """Plans bodies of control flow whose sizes are known, and keeps the plans under a key."""
+
+    session: Session
+    target: Target
+    key: Key | None
+
+    def plan(self, body: Graph) -> Plan:
+        """Plan a body."""
+        plan = self.session.plan(body, self.target).plan
+        if self.key is not None:
+            records, fallback = self.session.records, reference_target()
+            keep_host_graphs(records, plan, fallback.backend, fallback.device, Config())
+            records.keep_plan(body_key(self.key, body), plan)
+        return plan
+
+
+@dataclass(frozen=True, eq=False)
+class _Replanner:
+    """Plans a model again whose plan was recalled, where that turns out to be needed."""
+
+    session: Session
+    model: ModelSource
+    example: tuple[Any, ...]
+    is_open: bool
+    digest: str
+    key: Key
+
+    def planned(self, saved: SavedPlan) -> Planned:
+        """Plan the model as it was chosen."""
+        from fusewire.planning.candidates import plan_choice
+
+        session = self.session
+        graph = session.rewrite(self._read().graph)
+        target = _loaded_target(saved.targets[saved.choice.backend], session.options)
+        may_fall_back = session.options.fallback != "error"
+        return plan_choice(saved.choice, graph, target, reference_target(), may_fall_back)
+
+    def plan_body(self, saved: SavedPlan, body: Graph) -> Plan:
+        """Plan a body of control flow, and keep its plan."""
+        target = _loaded_target(saved.targets[saved.choice.backend], self.session.options)
+        return _BodyPlanner(self.session, target, self.key).plan(body)
+
+    def _read(self) -> Reading:
+        model = self.model
+        reading = model.read(self.example, is_open=self.is_open, digest=self.digest)
+        model.release()
+        if reading.digest != self.digest:
+            # What is made of it would be kept, and used, as that of the file that was there.
+            raise FormatError(
+                f"{model.source} has changed since it was compiled, and must be read again for "
+                "this. Compile it again."
+            )
+        return reading
+
+
+@dataclass(frozen=True, eq=False)
+class _RecalledDetails:
+    """The plan that was recalled; asking why makes it again, to hear what backends say."""
+
+    recalled: Recalled
+    builder: PlanBuilder
+
+    @property
+    def plan(self) -> Plan:
+        return self.recalled.saved.plan
+
+    def why(self) -> Why:
+        from fusewire.choosing.decide import read_tried
+        from fusewire.choosing.explain import Explanation
+
+        tried = tuple(map(read_tried, self.recalled.saved.tried))
+        return Explanation(self.recalled.planned, self.builder, (), tried).why()
+
+
+def _saved_target(target: Target, config: Config) -> SavedTarget:
+    from fusewire.registry import REGISTRY
+
+    reference = REGISTRY.backends.describe(target.name).reference
+    return SavedTarget.of(target.backend, reference, target.device, config)
+
+
+def _loaded_target(saved: SavedTarget, options: Options) -> Target:
+    """Make the target of a saved plan; the store authenticates the name of its class."""
+    from fusewire.planning.target import Target
+
+    module, _, name = saved.reference.partition(":")
+    backend: Backend = getattr(import_module(module), name)()
+    is_isolated = options.isolate and not backend.info.trusted
+    return Target(backend, saved.device, saved.reference if is_isolated else None, options.limits)

@@ -30,11 +30,12 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.contraction import matmul
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.interpret import type_of
-from fusewire.planning.claims import Home, ask
+from fusewire.planning.claims import ask
+from fusewire.planning.target import Target
 from fusewire.process.machine import machine, memory_latency
 from fusewire.runtime.plan import Region
 from fusewire.runtime.transfer import hand_over
-from fusewire.trials.contact import Maker
+from fusewire.trials.build import BuildTarget, PlanBuilder
 
 _CHAIN = 8
 _BATCHES = (1, 8, 64, 512)
@@ -55,8 +56,8 @@ class Sizes:
 class Bench:
     """Builds graphs for one device and times them."""
 
-    def __init__(self, home: Home, sizes: Sizes) -> None:
-        self.home = home
+    def __init__(self, target: Target, sizes: Sizes) -> None:
+        self.target = target
         self.sizes = sizes
         self.metrics: Mapping[str, float] = {}
 
@@ -64,14 +65,14 @@ class Bench:
         self, graph: Graph, inputs: Sequence[Array], config: Config = Config()
     ) -> tuple[Executable, list[Held]]:
         """Have a graph compiled, after first contact, and its inputs where they are taken."""
-        home = self.home
-        claimed = ask(home, graph)
+        target = self.target
+        claimed = ask(target, graph)
         if claimed.refusals:
             raise RefusedError(next(iter(claimed.refusals.values())).reason)
-        maker = Maker(home, home, config, "error")
-        region = Region(claimed.graph, home.name, home.device, "static")
-        made, exchange = maker.make(region.outline, lambda: claimed.graph, inputs)
-        self.metrics = maker.contacts[-1].contacted.metrics
+        builder = _builder(target, config)
+        region = Region.of(claimed.graph, target.name, target.device, "static")
+        made, exchange = builder.build(region, lambda: claimed.graph, inputs)
+        self.metrics = builder.contacts[-1].contacted.metrics
         return made, [self._resident(x, exchange) for x in inputs]
 
     def _resident(self, array: Array, exchange: Exchange) -> Held:
@@ -81,9 +82,8 @@ class Bench:
             return given
         x = Value(type_of(array), "x")
         graph = Graph([x], [add(x, np.zeros((), array.dtype))], name="resident")
-        region = Region(graph, self.home.name, self.home.device, "static")
-        maker = Maker(self.home, self.home, Config(), "error")
-        made, _ = maker.make(region.outline, lambda: graph, [array])
+        region = Region.of(graph, self.target.name, self.target.device, "static")
+        made, _ = _builder(self.target, Config()).build(region, lambda: graph, [array])
         return made.run([given]).wait()[0]
 
     def seconds(self, graph: Graph, inputs: Sequence[Array], config: Config = Config()) -> float:
@@ -95,6 +95,11 @@ class Bench:
         best = min(chain(made, given, count), chain(made, given, count)) / count
         made.close()
         return best
+
+
+def _builder(target: Target, config: Config) -> PlanBuilder:
+    only = BuildTarget.of(target, config)
+    return PlanBuilder(only, only, "error", target.limits.seconds)
 
 
 def chain(made: Executable, given: Sequence[Held], count: int) -> float:
@@ -220,7 +225,7 @@ def _workgroup(bench: Bench) -> dict[str, Fact]:
 
 
 def _alignment(bench: Bench) -> dict[str, Fact]:
-    return {"alignment": bench.home.backend.exchange.alignment}
+    return {"alignment": bench.target.backend.exchange.alignment}
 
 
 FIGURES: Mapping[str, Callable[[Bench], Mapping[str, Fact]]] = {
@@ -262,17 +267,17 @@ class Measured:
         return float(found) if isinstance(found, int | float) else 0.0
 
 
-def known(home: Home) -> Device:
+def known(target: Target) -> Device:
     """Add to what a backend says of its device what the machine tells, and what it claims."""
-    device = home.device
+    device = target.device
     facts: dict[str, Fact] = machine() if device.kind == "cpu" else {}
     facts["execution"] = _execution(device.facts, facts)
     if "memory_bytes" in facts:
         facts["max_buffer_bytes"] = facts["memory_bytes"]
-    on_host = home.backend.exchange.memory == "host"
+    on_host = target.backend.exchange.memory == "host"
     facts["unified_memory"] = on_host or device.is_software
-    facts["dtypes"] = _taken(home, NUMERIC, lambda x: add(x, x))
-    facts["precisions"] = _taken(home, FLOATS, lambda x: matmul(x, x))
+    facts["dtypes"] = _taken(target, NUMERIC, lambda x: add(x, x))
+    facts["precisions"] = _taken(target, FLOATS, lambda x: matmul(x, x))
     return replace(device, facts={**facts, **device.facts})
 
 
@@ -284,12 +289,14 @@ def _execution(own: Mapping[str, Fact], of_machine: Mapping[str, Fact]) -> tuple
     return tuple(found)
 
 
-def _taken(home: Home, dtypes: Iterable[DType], op: Callable[[Value], Value]) -> tuple[str, ...]:
+def _taken(
+    target: Target, dtypes: Iterable[DType], op: Callable[[Value], Value]
+) -> tuple[str, ...]:
     """List the dtypes in which a backend offers an op; they are asked for in one graph."""
     inputs = [Value(TensorType(of, (2, 2)), of.name) for of in dtypes]
     graph = Graph(inputs, [op(x) for x in inputs], name="dtypes")
     try:
-        answers = home.claim(graph)
+        answers = target.claim(graph)
     except EngineError:
         return ()
     offered = {place for x in answers if isinstance(x, Offer) for place in x.nodes}
@@ -297,15 +304,15 @@ def _taken(home: Home, dtypes: Iterable[DType], op: Callable[[Value], Value]) ->
     return tuple(names[graph.nodes[place].outputs[0]] for place in sorted(offered))
 
 
-def measure(home: Home, sizes: Sizes = Sizes()) -> Measured:
+def measure(target: Target, sizes: Sizes = Sizes()) -> Measured:
     """Find out all that can be: a second or two for an ordinary device."""
-    device = known(home)
+    device = known(target)
     facts: dict[str, Fact] = dict(device.facts)
     if device.kind == "cpu":
         facts["memory_latency_ns"] = memory_latency()
     hints: dict[str, Fact] = {}
     missing: dict[str, str] = {}
-    bench = Bench(home, sizes)
+    bench = Bench(target, sizes)
     for table, found in ((FIGURES, facts), (HINTS, hints)):
         for name, figure in table.items():
             try:
@@ -314,7 +321,7 @@ def measure(home: Home, sizes: Sizes = Sizes()) -> Measured:
                 missing[name] = str(error)
     hints["use_async"] = facts.get("is_async", False)
     hints["vectorize"] = "simd" in str(facts["execution"]) or "subgroup" in facts
-    return Measured(home.name, replace(device, facts=facts), hints, missing)
+    return Measured(target.name, replace(device, facts=facts), hints, missing)
 
 
 def best(found: Sequence[Measured]) -> Measured:

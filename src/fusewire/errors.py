@@ -40,7 +40,10 @@ A message says what was asked, what was found, and what can be done.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -213,3 +216,14 @@ class MiscompileWarning(UserWarning):
 
 class StoreWarning(UserWarning):
     """The cache cannot be used; everything works without it."""
+
+
+_PACKAGE = str(Path(__file__).parent)
+
+
+def warn_outside(message: str) -> None:
+    """Warn of a fallback at the line outside of this package that led to it."""
+    depth, frame = 1, sys._getframe(0).f_back
+    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(message, FallbackWarning, stacklevel=depth)

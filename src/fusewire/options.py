@@ -124,7 +124,7 @@ class Options:
         """The settings that a backend sees."""
         return Config(self.threads, self.memory_limit, self.deterministic, self.backend_config)
 
-    def tell(self, what: str, share: float) -> None:
+    def report(self, what: str, share: float) -> None:
         """Say what is being done."""
         if self.progress is not None:
             self.progress(what, min(max(share, 0.0), 1.0))

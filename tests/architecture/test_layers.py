@@ -15,7 +15,6 @@ LAYERS = (
     "cli",
     "testing",
     "compiler",
-    "entries",
     "choosing",
     "device_facts",
     "trials",
@@ -50,15 +49,13 @@ LEAVES = {
 # The public faces are above all layers: they may name any of them, but only when a name is asked
 # for.
 FACES = (f"{PACKAGE}/__init__.py", f"{PACKAGE}/backend.py")
-# To go when a saved plan is plain data.
-UPWARD = ("fusewire.records.again", "fusewire.records.keeping")
 
 
 def layer_problems(root: Path) -> list[str]:
     return [
         f"{module.shown}:{found.line}: {problem}"
         for module in modules(root)
-        if module.shown not in FACES and module.name not in UPWARD
+        if module.shown not in FACES
         for found in imports(module)
         if is_within(found.target, PACKAGE)
         if (problem := _problem(module.name, found))

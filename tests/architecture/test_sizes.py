@@ -11,9 +11,7 @@ from tests.architecture.source import SOURCE, Module, function_lines, functions,
 FUNCTION_LINES = 40
 
 # "fusewire/x.py::Class.function" -> why it is better long.
-EXCEPTIONS: dict[str, str] = {
-    "fusewire/entries.py::Recipe._assembled": "goes when there is one plan",
-}
+EXCEPTIONS: dict[str, str] = {}
 
 
 def size_problems(root: Path, exceptions: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import get_op
 from fusewire.planning.candidates import Candidate, candidates
-from fusewire.planning.claims import Home
+from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY
 from fusewire.testing.conformance import cases, value_problems
 from fusewire.testing.suite import merge
@@ -68,9 +68,9 @@ def test_own_nodes_are_offered_where_there_are_any() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"nan": "exact"}, {"nan": "engine"}])
 def test_option_that_was_given_is_not_tried_otherwise(given: dict[str, Any]) -> None:
-    home, spare = Home(BACKEND, CPU), Home(REGISTRY.backends.get("reference"), CPU)
+    target, fallback = Target(BACKEND, CPU), Target(REGISTRY.backends.get("reference"), CPU)
     graph = _graph(fw.ops.hard_swish)
-    found = candidates(graph, [home], spare, Config(options=given), fallback=False)
+    found = candidates(graph, [target], fallback, Config(options=given), may_fall_back=False)
     names = [way.name for way in found if isinstance(way, Candidate)]
     assert [name for name in names if "nan" in name] == ([] if given else ["openvino nan=engine"])
 

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 import fusewire as fw
 from fusewire.cli import main
+from fusewire.cli.comparison import digits, markdown
 from fusewire.cli.plot import plot
-from fusewire.cli.ways import digits, markdown
 from fusewire.registry import REGISTRY
 
 QUICK = ("--budget", "2")

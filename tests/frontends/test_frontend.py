@@ -88,7 +88,7 @@ def test_results_keep_their_structure() -> None:
     def function(x: Any, flag: str = "no", *, scale: float = 2.0) -> Any:
         return {"y": x * scale, "rest": [x, flag, (3, None)]}
 
-    reading = TraceFrontend().convert(function, [np.ones(2)], Limits())
+    reading = TraceFrontend().open(function, Limits()).convert([np.ones(2)])
     assert reading.graph.output_names == ("y", "rest.0")
     found = reading.results.restore(interpret(reading.graph, [np.ones(2)]))
     np.testing.assert_array_equal(found["y"], [2, 2])

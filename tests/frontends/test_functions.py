@@ -119,7 +119,7 @@ def name_of(function: Any) -> str:
 
 def run(function: Any, args: Any) -> Any:
     """Trace, run the graph on the same arguments, and put the results back in their places."""
-    reading = TraceFrontend().convert(function, args, Limits())
+    reading = TraceFrontend().open(function, Limits()).convert(args)
     names = list(reading.arguments.tree)
     arrays = reading.arguments.flatten(dict(zip(names, args, strict=True)))
     return reading.results.restore(interpret(reading.graph, arrays))
@@ -191,7 +191,7 @@ SYMBOLIC: list[tuple[Any, Any, Callable[[int], Any]]] = [
     ("function", "specs", "make"), SYMBOLIC, ids=[f.__name__ for f, *_ in SYMBOLIC]
 )
 def test_one_trace_serves_many_sizes(function: Any, specs: Any, make: Any) -> None:
-    reading = TraceFrontend().convert(function, specs, Limits())
+    reading = TraceFrontend().open(function, Limits()).convert(specs)
     for n in (4, 9):
         args = make(n)
         found = reading.results.restore(interpret(reading.graph, args))

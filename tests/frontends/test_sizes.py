@@ -163,7 +163,7 @@ def masked(x: Any) -> Any:
     ids=lambda f: f.__name__,
 )
 def test_one_trace_serves_all_sizes(function: Any) -> None:
-    reading = TraceFrontend().convert(function, [Spec(("n", 4), "float64")], Limits())
+    reading = TraceFrontend().open(function, Limits()).convert([Spec(("n", 4), "float64")])
     for n in (4, 7):
         x = np.random.default_rng(n).standard_normal((n, 4))
         found = reading.results.restore(interpret(reading.graph, [x]))

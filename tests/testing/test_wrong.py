@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.choosing.verify import Jury
+from fusewire.choosing.judge import Judge
 from fusewire.contract.backend import Config, Device
 from fusewire.contract.region import build
 from fusewire.ir.graph import Graph
@@ -25,7 +25,7 @@ def model() -> Graph:
 def test_chaos_is_wrong_by_name_and_the_jury_catches_it(kind: str) -> None:
     graph = model()
     executable = build(ChaosBackend(kind, "run"), graph, Device("cpu", "chaos"), Config())
-    judged = Jury(graph, [X, ROWS]).judge(lambda given: list(executable.run(given).wait()))
+    judged = Judge(graph, [X, ROWS]).judge(lambda given: list(executable.run(given).wait()))
     assert judged.status == "wrong", kind
     assert judged.kind == ("edges" if kind == "special" else "given")
 
@@ -33,7 +33,7 @@ def test_chaos_is_wrong_by_name_and_the_jury_catches_it(kind: str) -> None:
 def test_jury_finds_nothing_where_chaos_does_nothing() -> None:
     graph = model()
     executable = build(ChaosBackend("none", "run"), graph, Device("cpu", "chaos"), Config())
-    judged = Jury(graph, [X, ROWS]).judge(lambda given: list(executable.run(given).wait()))
+    judged = Judge(graph, [X, ROWS]).judge(lambda given: list(executable.run(given).wait()))
     assert judged.status == "right", judged.reason
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusewire.choosing.verify import Judged, Jury, Run, answers
+from fusewire.choosing.judge import Judge, Judgement, Run, answers
 from fusewire.contract.backend import Config, Device, Refusal
 from fusewire.errors import EngineError, FusewireError
 from fusewire.ir.builder import bind_symbols
@@ -56,7 +56,7 @@ class Culprit:
     op: str
     source: str
     alone: bool
-    judged: Judged
+    judged: Judgement
     region: Graph
     inputs: tuple[HostValue, ...]
     expected: tuple[Expected, ...]
@@ -126,7 +126,7 @@ class _Inquest:
     ) -> None:
         self._graph = bind_symbols(graph, dict(bindings_of(graph, inputs)))
         self._given = dict(zip(self._graph.inputs, inputs, strict=True))
-        other = Jury(self._graph, inputs).other()
+        other = Judge(self._graph, inputs).other()
         self._other = None if other is None else dict(zip(self._graph.inputs, other, strict=True))
         self._oracle = Oracle(self._graph, inputs, runs=_RUNS)
         self._build = build
@@ -227,17 +227,19 @@ class _Inquest:
             self._steps,
         )
 
-    def _judged(self, region: Graph, inputs: Sequence[HostValue], *, alone: bool) -> Judged | None:
+    def _judged(
+        self, region: Graph, inputs: Sequence[HostValue], *, alone: bool
+    ) -> Judgement | None:
         self._steps += 1
         try:
-            jury = Jury(region, inputs, runs=_RUNS, only=("given",), alone=alone)
-            return jury.judge(self._build(region))
+            judge = Judge(region, inputs, runs=_RUNS, only=("given",), alone=alone)
+            return judge.judge(self._build(region))
         except EngineError:
             return None
 
     def _tried(
         self, node: Node, nodes: Sequence[Node]
-    ) -> tuple[Graph, tuple[HostValue, ...], Judged] | None:
+    ) -> tuple[Graph, tuple[HostValue, ...], Judgement] | None:
         """Run nodes on the oracle's values; give the region if it is wrong."""
         reach = Graph(self._graph.inputs, node.outputs)
         inside = set(nodes)
@@ -253,11 +255,11 @@ class _Inquest:
         is_wrong = judged is not None and judged.status == "wrong"
         return (region, inputs, judged) if judged is not None and is_wrong else None
 
-    def _whole(self, count: int) -> tuple[Graph, tuple[HostValue, ...], Judged]:
+    def _whole(self, count: int) -> tuple[Graph, tuple[HostValue, ...], Judgement]:
         region, taken, _ = self._prefix(count)
         inputs = tuple(self._given[v] for v in taken)
         judged = self._judged(region, inputs, alone=False)
-        return region, inputs, judged or Judged("not judged")
+        return region, inputs, judged or Judgement("not judged")
 
     def _read(self, value: Value) -> HostValue:
         """Give what the oracle has for a value, rounded to what is stored."""

@@ -56,10 +56,10 @@ class Canary:
         except _UNFIT as error:
             return Verdict("cannot say", 0.0, 1.0, f"The reference has no answer: {error}")
         if verdict.status == "wrong":
-            self._tell(call, verdict)
+            self._progress(call, verdict)
         return verdict
 
-    def _tell(self, call: int, verdict: Verdict) -> None:
+    def _progress(self, call: int, verdict: Verdict) -> None:
         if self.keeper is not None:
             fact = Fact("wrong", f"call {call:,} of {self.graph.name}: {verdict.reason}")
             for artifact in self.artifacts:

@@ -1,86 +1,44 @@
-"""Decide how a graph runs, once: what was found out before is recalled, what was not is kept."""
+"""Decide how a graph runs, once: an earlier decision is recalled, a new one is kept."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from fusewire.choosing.ledger import Ledger
-from fusewire.choosing.search import LEAST_SECONDS, Contest, Decision, Tell
+from fusewire.choosing.findings import Findings
+from fusewire.choosing.judge import Judge
+from fusewire.choosing.race import LEAST_SECONDS, Progress, Race, RaceResult
 from fusewire.choosing.tune import Tuning
-from fusewire.choosing.verify import Jury
-from fusewire.contract.backend import Config, Fact, Form
+from fusewire.contract.backend import Config
 from fusewire.errors import RegistryError, StoreError
 from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
-from fusewire.planning.candidates import Candidate, Unfit, allowed, candidates, expanded
-from fusewire.planning.claims import Home
-from fusewire.planning.planner import Planned, make_plan
-from fusewire.planning.select import Search
-from fusewire.records.remember import Memory
+from fusewire.planning.candidates import Candidate, Unfit, candidates, plan_choice
+from fusewire.planning.policy import TargetFinder
+from fusewire.planning.target import Target
+from fusewire.records.entries import Records
+from fusewire.records.plans import Choice
 from fusewire.runtime.why import Tried
 from fusewire.store.key import Key
-from fusewire.trials.stage import Stage
+from fusewire.trials.trial import TrialRunner
 
 # Runs of the reference that show how far answers may be apart. As many as tolerances are made for:
 # with four, the float32 reference itself is 1.17 of the tolerance on ppocr-rec, with eight 0.34.
 _RUNS = 8
-# The share of the budget after which no further set of inputs is judged on.
+# The share of the budget after which no further set of inputs is judged.
 _JUDGING = 0.8
-# The share of it that comparing ways as they are may take where kernels are tuned after it.
+# The share of the budget for racing whole candidates, where their kernels are tuned afterwards.
 _WHOLE = 0.5
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A way to run a graph, as what can be written down."""
+class Decision:
+    """The chosen candidate, all that was tried, and the noise of the comparison.
 
-    backend: str
-    device: str
-    form: Form = "native"
-    options: Mapping[str, Fact] = field(default_factory=dict)
-
-    @staticmethod
-    def of(found: Candidate) -> Choice:
-        """Name a candidate."""
-        return Choice(found.home.name, found.home.device.id, found.form, found.options)
-
-    def to_data(self) -> dict[str, Any]:
-        """Give it as what JSON has."""
-        return {**asdict(self), "options": dict(self.options)}
-
-    @staticmethod
-    def from_data(held: Any) -> Choice:
-        """Read it back; StoreError when it is none."""
-        if not isinstance(held, Mapping) or set(held) != set(Choice.__dataclass_fields__):
-            raise StoreError("A choice has other fields than those known.")
-        texts = [held["backend"], held["device"]]
-        is_good = all(isinstance(x, str) for x in texts) and isinstance(held["options"], dict)
-        if not is_good or held["form"] not in ("native", "expanded"):
-            raise StoreError("A choice holds what is not of its kind.")
-        # JSON has no tuples.
-        pairs = held["options"].items()
-        options = {key: tuple(x) if isinstance(x, list) else x for key, x in pairs}
-        return Choice(**{**held, "options": options})
-
-    def config(self, given: Config) -> Config:
-        """Give its options on top of those that were asked for."""
-        return replace(given, options={**given.options, **self.options})
-
-    def planned(self, graph: Graph, home: Home, spare: Home, fallback: bool) -> Planned:
-        """Plan a graph as it was chosen."""
-        graph = expanded(graph) if self.form == "expanded" else graph
-        return make_plan(graph, allowed(home, spare, fallback), spare)
-
-
-@dataclass(frozen=True)
-class Decided:
-    """The way that was chosen, all that was tried, and the noise of the comparison.
-
-    Of one that is recalled the noise is not known any more. ``cut_at`` is the budget in seconds
+    The noise of a recalled decision is not known any more. ``cut_at`` is the budget in seconds
     that ended the comparison early, None if none did.
     """
 
@@ -95,145 +53,154 @@ class Decided:
 class Question:
     """What is to be decided, and what it may cost.
 
-    ``homes`` gives those among which to choose, and is asked only where nothing is remembered;
-    ``fields`` name what the answer depends on beside the graph, None if it is not to be kept. Plans
-    that hand over more tensors than ``max_crossings`` are none. ``tunes``: kernels too.
+    ``targets`` lists the targets to choose from, and is called only if nothing is recalled.
+    ``fields`` name what the decision depends on beside the graph, None if it is not to be kept.
+    Plans that hand over more tensors than ``max_crossings`` are left out. ``is_thorough`` tries
+    every candidate; ``tunes`` also tunes kernels.
     """
 
     graph: Graph
     inputs: Sequence[HostValue]
-    homes: Callable[[], Iterator[Home]]
-    spare: Home
+    targets: Callable[[], Iterator[Target]]
+    fallback: Target
     config: Config
     fields: Mapping[str, object] | None
-    fallback: bool = True
+    may_fall_back: bool = True
     budget: float = 20.0
     seed: int = 0
-    tell: Tell = lambda what, share: None
+    progress: Progress = lambda what, share: None
     is_thorough: bool = False
     max_crossings: int | None = None
     tunes: bool = False
 
+    def candidates(self) -> Iterator[Candidate | Unfit]:
+        """Yield ways to run the graph, and targets that cannot."""
+        fitting = candidates(
+            self.graph,
+            self.targets(),
+            self.fallback,
+            self.config,
+            may_fall_back=self.may_fall_back,
+        )
+        return _few_crossings(fitting, self.max_crossings)
 
-def decide(question: Question, memory: Memory, search: Search) -> Decided:
-    """Recall what was decided for such a graph and such inputs, or compare and decide."""
-    limits = search.limits
-    ledger = Ledger(question.graph, question.inputs, memory, question.config, limits.seconds)
+
+def decide(question: Question, records: Records, finder: TargetFinder) -> Decision:
+    """Recall the decision for such a graph and such inputs, or compare candidates and decide."""
+    findings = Findings(
+        question.graph, question.inputs, records, question.config, finder.limits.seconds
+    )
     if question.fields is None:
-        return _decided(question, _contested(question, ledger, search))
+        return _decision(question, _race(question, findings, finder))
     sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
-    key = Key.of("plan", graph=ledger.exact, sizes=sizes, **question.fields)
-    if (found := _recalled(question, key, memory, search, ledger)) is not None:
-        return found
-    with memory.alone(key):
+    key = Key.of("plan", graph=findings.exact, sizes=sizes, **question.fields)
+    recalled = _recall(question, key, records, finder, findings)
+    if recalled is not None:
+        return recalled
+    with records.alone(key):
         # Another process may have decided it while this one waited.
-        if (found := _recalled(question, key, memory, search, ledger)) is not None:
-            return found
-        decision = _contested(question, ledger, search)
-        found = _decided(question, decision)
-        memory.put(key, json.dumps({**_written(decision), "cut_at": found.cut_at}).encode())
-        return found
+        recalled = _recall(question, key, records, finder, findings)
+        if recalled is not None:
+            return recalled
+        result = _race(question, findings, finder)
+        decision = _decision(question, result)
+        records.put(key, json.dumps({**_written(result), "cut_at": decision.cut_at}).encode())
+        return decision
 
 
-def _decided(question: Question, decision: Decision) -> Decided:
-    cut_at = question.budget if decision.is_cut else None
-    return Decided(decision.chosen, decision.tried, decision.notes, decision.noise, cut_at)
+def _decision(question: Question, result: RaceResult) -> Decision:
+    cut_at = question.budget if result.is_cut else None
+    return Decision(result.chosen, result.tried, result.notes, result.noise, cut_at)
 
 
-def _contested(question: Question, ledger: Ledger, search: Search) -> Decision:
-    stage = Stage(question.config, search.limits, search.reference_of, search.isolate)
-    # The inputs given are judged on in any case, others as far as there is time.
-    start, config = time.monotonic(), question.config
-    deadline = start + _JUDGING * question.budget
-    jury = Jury(question.graph, question.inputs, seed=question.seed, runs=_RUNS, deadline=deadline)
-    budget = question.budget * (_WHOLE if question.tunes else 1.0)
-    contest = Contest(
-        question.inputs,
-        stage,
-        jury,
-        ledger,
-        budget,
-        question.tell,
-        is_thorough=question.is_thorough,
-        least=min(LEAST_SECONDS, budget),
-    )
-    tuning = Tuning(
-        stage,
-        ledger.memory,
-        config,
-        question.inputs,
-        start,
-        question.budget,
-        question.tell,
-        question.seed,
-        question.is_thorough,
-    )
-    found = candidates(
-        question.graph, question.homes(), question.spare, config, fallback=question.fallback
+def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceResult:
+    """Race the candidates in children, and tune the kernels of the best if that is asked for."""
+    start, budget, progress = time.monotonic(), question.budget, question.progress
+    inputs, seed, is_thorough = question.inputs, question.seed, question.is_thorough
+    runner = TrialRunner(question.config, finder.limits, finder.reference_of, finder.isolate)
+    # Answers on the given inputs are judged in any case, others as far as there is time.
+    deadline = start + _JUDGING * budget
+    judge = Judge(question.graph, inputs, seed=seed, runs=_RUNS, deadline=deadline)
+    racing = budget * (_WHOLE if question.tunes else 1.0)
+    least = min(LEAST_SECONDS, racing)
+    race = Race(
+        inputs, runner, judge, findings, racing, progress, is_thorough=is_thorough, least=least
     )
     try:
-        decision = contest.run(_few_crossings(found, question.max_crossings))
-        decision = tuning.improve(decision, contest) if question.tunes else decision
-        ledger.keep_artifact(decision.staged[decision.chosen.name])
-        return decision
+        result = race.run(question.candidates())
+        if question.tunes:
+            tuning = Tuning(
+                runner,
+                findings.records,
+                question.config,
+                inputs,
+                start,
+                budget,
+                progress,
+                seed,
+                is_thorough,
+            )
+            result = tuning.improve(result, race)
+        findings.keep_artifact(result.trials[result.chosen.name])
+        return result
     finally:
-        stage.close()
+        runner.close()
 
 
 def _few_crossings(
-    found: Iterable[Candidate | Unfit], most: int | None
+    fitting: Iterable[Candidate | Unfit], most: int | None
 ) -> Iterator[Candidate | Unfit]:
-    """Leave out what hands over too much, and say so of a home that does as it is."""
-    for candidate in found:
+    """Leave out candidates that hand over too much, and say so of a target in its plain form."""
+    for candidate in fitting:
         crossings = candidate.planned.plan.crossings() if isinstance(candidate, Candidate) else 0
         if most is None or crossings <= most:
             yield candidate
-        elif candidate.name == (home := Unfit(candidate.home, "")).name:
-            said = f"{home.name} would hand over {crossings} tensors, and {most} are allowed."
-            yield replace(home, reason=said)
+        elif candidate.name == (unfit := Unfit(candidate.target, "")).name:
+            reason = f"{unfit.name} would hand over {crossings} tensors, and {most} are allowed."
+            yield replace(unfit, reason=reason)
 
 
-def _written(decision: Decision) -> dict[str, Any]:
+def _written(result: RaceResult) -> dict[str, Any]:
     return {
-        "choice": Choice.of(decision.chosen).to_data(),
-        "tried": [asdict(row) for row in decision.tried],
-        "notes": list(decision.notes),
+        "choice": result.chosen.choice().to_data(),
+        "tried": [asdict(row) for row in result.tried],
+        "notes": list(result.notes),
     }
 
 
-def _recalled(
-    question: Question, key: Key, memory: Memory, search: Search, ledger: Ledger
-) -> Decided | None:
-    held = memory.get(key)
-    if held is None:
+def _recall(
+    question: Question, key: Key, records: Records, finder: TargetFinder, findings: Findings
+) -> Decision | None:
+    payload = records.get(key)
+    if payload is None:
         return None
     try:
-        row = json.loads(held)
+        row = json.loads(payload)
         choice = Choice.from_data(row["choice"])
         tried = tuple(read_tried(x) for x in row["tried"])
         notes = tuple(map(str, row["notes"]))
         cut_at = None if row["cut_at"] is None else float(row["cut_at"])
     except (StoreError, ValueError, KeyError, TypeError):
-        memory.drop(key)
+        records.drop(key)
         return None
     if cut_at is not None and question.budget > cut_at:
         return None
     try:
-        homes = search.homes(choice.backend)
+        targets = finder.targets(choice.backend)
     except RegistryError:
         return None
-    home = next((home for home in homes if home.device.id == choice.device), None)
-    if home is None:
+    target = next((target for target in targets if target.device.id == choice.device), None)
+    if target is None:
         return None
-    planned = choice.planned(question.graph, home, question.spare, question.fallback)
-    found = Candidate(home, planned, choice.form, choice.options)
-    if ledger.fault(found) is not None:
-        memory.drop(key)
+    planned = plan_choice(choice, question.graph, target, question.fallback, question.may_fall_back)
+    candidate = Candidate(target, planned, choice.form, choice.options)
+    if findings.fault(candidate) is not None:
+        records.drop(key)
         return None
-    return Decided(found, tried, notes, cut_at=cut_at)
+    return Decision(candidate, tried, notes, cut_at=cut_at)
 
 
 def read_tried(row: Any) -> Tried:
-    """Read a row back: shown to people, and decides nothing."""
-    found = Tried(**row)
-    return replace(found, judged_on=tuple(found.judged_on), cache="hit")
+    """Read a row back: it is shown to people, and decides nothing."""
+    tried = Tried(**row)
+    return replace(tried, judged_on=tuple(tried.judged_on), cache="hit")

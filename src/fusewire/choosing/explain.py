@@ -6,46 +6,51 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fusewire.ir.graph import Node
+from fusewire.ir.graph import Graph, Node
 from fusewire.planning.planner import Planned
 from fusewire.planning.work import works
-from fusewire.records.remember import Made
-from fusewire.runtime.plan import Region
-from fusewire.runtime.why import Contacted, Expanded, NodeWhy, RegionWhy, Tried, Verdict, Why
-from fusewire.trials.contact import Maker
+from fusewire.records.entries import BuiltRegion
+from fusewire.runtime.plan import Plan
+from fusewire.runtime.why import Contacted, Expanded, NodeVerdict, NodeWhy, RegionWhy, Tried, Why
+from fusewire.trials.build import PlanBuilder
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Keeps what planning and first contact found out, until somebody asks."""
+    """What planning and first contact found out, kept until somebody asks."""
 
     planned: Planned
-    maker: Maker
+    builder: PlanBuilder
     notes: tuple[str, ...] = ()
     tried: tuple[Tried, ...] = ()
 
+    @property
+    def plan(self) -> Plan:
+        """The plan that is explained."""
+        return self.planned.plan
+
     def why(self) -> Why:
-        """Tell all of it."""
+        """Explain every node, region and contact."""
         names = dict(_region_names(self.planned, ""))
-        contacts = tuple(self._contacted(made, names) for made in list(self.maker.contacts))
-        home = self.maker.home
+        built = list(self.builder.contacts)
+        target = self.builder.first.target
         return Why(
-            home.name,
-            home.device.id,
-            self.maker.fallback,
+            target.name,
+            target.device.id,
+            self.builder.policy,
             tuple(_nodes(self.planned, "", "", _by_backend(self.tried))),
-            tuple(_region(region, name) for region, name in names.items()),
+            tuple(_regions(self.planned, "")),
             tuple(dict.fromkeys(_expanded(self.planned))),
-            contacts,
+            tuple(self._contacted(region, names) for region in built),
             self.notes,
             self.tried,
         )
 
-    def _contacted(self, made: Made, names: Mapping[Region, str]) -> Contacted:
-        region, cache, memory = made.outline.region, made.contacted.cache, self.maker.memory
-        if cache == "miss" and made.key is not None and memory is not None:
-            cache = memory.why_missed(made.key)
-        return replace(made.contacted, region=names.get(region, region.graph.name), cache=cache)
+    def _contacted(self, built: BuiltRegion, names: Mapping[Graph, str]) -> Contacted:
+        graph, cache, records = built.region.graph, built.contacted.cache, self.builder.records
+        if cache == "miss" and built.key is not None and records is not None:
+            cache = records.why_missed(built.key)
+        return replace(built.contacted, region=names.get(graph, graph.name), cache=cache)
 
 
 def _bodies(planned: Planned) -> Iterator[tuple[int, int, str, Planned]]:
@@ -56,24 +61,30 @@ def _bodies(planned: Planned) -> Iterator[tuple[int, int, str, Planned]]:
             yield place, step, key, body
 
 
-def _region_names(planned: Planned, prefix: str) -> Iterator[tuple[Region, str]]:
+def _region_names(planned: Planned, prefix: str) -> Iterator[tuple[Graph, str]]:
+    """Yield the graphs of all regions with their names; those of bodies have longer ones."""
     for step in planned.plan.steps:
-        yield step.region, prefix + step.region.graph.name
+        yield step.region.graph, prefix + step.region.graph.name
     for _, number, key, body in _bodies(planned):
         yield from _region_names(body, f"{prefix}region{number}.{key}.")
 
 
-def _region(region: Region, name: str) -> RegionWhy:
-    return RegionWhy(name, region.backend, region.device.id, region.shapes, len(region.graph.nodes))
+def _regions(planned: Planned, prefix: str) -> Iterator[RegionWhy]:
+    for step in planned.plan.steps:
+        region = step.region
+        name, count = prefix + region.graph.name, len(region.graph.nodes)
+        yield RegionWhy(name, region.backend, region.device.id, region.shapes, count)
+    for _, number, key, body in _bodies(planned):
+        yield from _regions(body, f"{prefix}region{number}.{key}.")
 
 
 def _by_backend(tried: Sequence[Tried]) -> dict[str, Tried]:
-    """Find the best way of each backend."""
+    """Find the best candidate of each backend."""
     best: dict[str, Tried] = {}
-    for way in tried:
-        known = best.get(way.backend)
-        if known is None or (way.seconds or math.inf) < (known.seconds or math.inf):
-            best[way.backend] = way
+    for candidate in tried:
+        known = best.get(candidate.backend)
+        if known is None or (candidate.seconds or math.inf) < (known.seconds or math.inf):
+            best[candidate.backend] = candidate
     return best
 
 
@@ -99,25 +110,29 @@ def _nodes(
         yield from _nodes(body, places, regions, tried)
 
 
-def _verdicts(planned: Planned, node: Node, tried: Mapping[str, Tried]) -> Iterator[Verdict]:
+def _verdicts(planned: Planned, node: Node, tried: Mapping[str, Tried]) -> Iterator[NodeVerdict]:
     for name, said in planned.claims.items():
         if node in said.shapes:
-            yield _measured(Verdict(name, True), tried.get(name))
+            yield _measured(NodeVerdict(name, True), tried.get(name))
         elif (refusal := said.refusals.get(node)) is not None:
-            yield Verdict(name, False, refusal.code, refusal.reason, refusal.suggestion)
+            yield NodeVerdict(name, False, refusal.code, refusal.reason, refusal.suggestion)
     # Of those that are not in the plan, all is known that was found when they were tried.
-    for name, way in tried.items():
+    for name, candidate in tried.items():
         if name not in planned.claims:
-            is_offered = way.status != "refused"
-            refused = () if is_offered else ("refused", way.reason)
-            yield _measured(Verdict(name, is_offered, *refused), way)
+            is_offered = candidate.status != "refused"
+            refused = () if is_offered else ("refused", candidate.reason)
+            yield _measured(NodeVerdict(name, is_offered, *refused), candidate)
 
 
-def _measured(verdict: Verdict, way: Tried | None) -> Verdict:
-    if way is None:
+def _measured(verdict: NodeVerdict, candidate: Tried | None) -> NodeVerdict:
+    if candidate is None:
         return verdict
     return replace(
-        verdict, status=way.status, seconds=way.seconds, error=way.error, cache=way.cache
+        verdict,
+        status=candidate.status,
+        seconds=candidate.seconds,
+        error=candidate.error,
+        cache=candidate.cache,
     )
 
 

@@ -37,7 +37,7 @@ AGAIN = "again"
 
 
 @dataclass(frozen=True)
-class Way:
+class Contender:
     """Runs a number of times and gives the seconds of each; ``pid`` is the process that works.
 
     It is asked for each time: a child that has done many jobs gives way to a new one.
@@ -145,9 +145,9 @@ def _outside(count: int) -> int:
 
 
 def compare(
-    ways: Mapping[str, Way],
+    ways: Mapping[str, Contender],
     seconds: float,
-    tell: Callable[[str], None] = lambda said: None,
+    progress: Callable[[str], None] = lambda said: None,
     close: float = _CLOSE,
 ) -> Comparison:
     """Time ways, given in the order of preference, for about so many seconds.
@@ -159,14 +159,14 @@ def compare(
     names = list(ways)
     heats = _Rounds(ways)
     # A third is kept for the final.
-    heats.go(names, time.monotonic() + seconds * 0.6, tell)
+    heats.go(names, time.monotonic() + seconds * 0.6, progress)
     found = heats.timings()
     best = min(names, key=lambda name: found[name].median)
     limit = close * found[best].median
     first = sorted((n for n in names if found[n].median <= limit), key=lambda n: found[n].median)
     finalists = [name for name in names if name in first[:_FINALISTS]]
     final = _Rounds({**{n: ways[n] for n in finalists}, AGAIN: ways[best]}, heats.calls)
-    final.go([*finalists, AGAIN], end, tell, keep=(best, AGAIN))
+    final.go([*finalists, AGAIN], end, progress, keep=(best, AGAIN))
     anew = final.timings()
     fastest = min(finalists, key=lambda name: anew[name].median)
     noise = final.noise(best)
@@ -183,7 +183,9 @@ def compare(
 class _Rounds:
     """Samples of ways, by round; a way that has left has fewer."""
 
-    def __init__(self, ways: Mapping[str, Way], calls: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, ways: Mapping[str, Contender], calls: Mapping[str, int] | None = None
+    ) -> None:
         self._ways = ways
         self._samples: dict[str, list[float]] = {name: [] for name in ways}
         self._disturbed = dict.fromkeys(ways, 0)
@@ -194,7 +196,7 @@ class _Rounds:
         self,
         names: Sequence[str],
         end: float,
-        tell: Callable[[str], None],
+        progress: Callable[[str], None],
         keep: tuple[str, ...] = (),
     ) -> None:
         """Run rounds until all but one have left, the time is over, or enough was seen."""
@@ -202,7 +204,7 @@ class _Rounds:
         while self.rounds < _MOST_ROUNDS:
             turn = self.rounds % len(active)
             for name in active[turn:] + active[:turn]:
-                tell(name)
+                progress(name)
                 self._samples[name].append(self._sample(name))
             self.rounds += 1
             if time.monotonic() > end and self.rounds >= _FIRST:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import pprint
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.choosing.bisect import Culprit
+from fusewire.choosing.bisect import Culprit, engine, find_culprit
+from fusewire.choosing.findings import Findings
 from fusewire.contract.backend import Backend, Config, Device
 from fusewire.contract.script import Script, Scripted
 from fusewire.dtypes import dtype
@@ -24,7 +25,10 @@ from fusewire.errors import EngineError
 from fusewire.ir.graph import Array
 from fusewire.ir.text import constants_of, print_graph
 from fusewire.numerics.spread import Expected
+from fusewire.ops.sample import HostValue
 from fusewire.process.guard import described, guarded
+from fusewire.records.quarantine import Fact
+from fusewire.trials.trial import CandidateTrial, TrialRunner
 
 _TEMPLATE = '''"""{headline}
 
@@ -215,3 +219,49 @@ def _packed(arrays: Mapping[str, Array], types: dict[str, str]) -> bytes:
     file = io.BytesIO()
     np.savez_compressed(file, **held)
     return file.getvalue()
+
+
+# Where scripts go, beside what the store keeps.
+FOLDER = "repros"
+
+
+def inquire(
+    trial: CandidateTrial,
+    inputs: Sequence[HostValue],
+    runner: TrialRunner,
+    findings: Findings,
+    reason: str,
+    deadline: float,
+) -> str:
+    """Find what a candidate gets wrong on inputs, write it down, and say it in a sentence."""
+    candidate = trial.candidate
+    plan, target = candidate.planned.plan, candidate.target
+    fact = Fact("wrong", reason)
+    if not plan.is_whole:
+        return ""
+    if time.monotonic() > deadline:
+        return "The budget was used up before its first wrong node was looked for."
+    config = candidate.config(runner.config)
+    reference = runner.reference_of(target.name)
+    build = engine(reference, target.device, config, runner.limits, isolate=runner.isolate)
+    graph = plan.steps[0].region.graph
+    try:
+        culprit = find_culprit(graph, inputs, build, deadline=deadline)
+    except EngineError as error:
+        return f"Its first wrong node was not found: {error}"
+    if culprit is None:
+        return "Its first wrong node was not found in the time there was."
+    findings.hold(candidate, replace(fact, place=str(culprit.place), op=culprit.op))
+    said = f"The first wrong node is {culprit.place}, {culprit.op}"
+    said += f" ({culprit.source})." if culprit.source else "."
+    folder = findings.folder
+    if folder is None:
+        return said
+    path = folder / FOLDER / f"{target.name}-{culprit.op}-{findings.exact[:12]}"
+    try:
+        written: Path | None = write_repro(
+            path, culprit, target.backend, target.device, config, reference
+        )
+    except OSError as error:
+        return f"{said} The script that shows it could not be written: {error}."
+    return f"{said} {written} shows it." if written else said

@@ -1,4 +1,4 @@
-"""Level 3: how each kernel of a way is best cut, and whether the way is faster with all of that.
+"""Level 3: choose a configuration for each kernel of a candidate, and race tuned against untuned.
 
 Kernels are timed one by one, in a child, by the device's own clock where it has one, and judged as
 any candidate is. What is found of a kernel is remembered by itself: another model that has it does
@@ -14,11 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
-from fusewire.choosing.ledger import Ledger
-from fusewire.choosing.rows import ORDER
-from fusewire.choosing.search import Contest, Decision, Tell
-from fusewire.choosing.tuned import Cut, keep, recall
-from fusewire.choosing.verify import Jury
+from fusewire.choosing.findings import Findings
+from fusewire.choosing.judge import Judge
+from fusewire.choosing.race import ORDER, Progress, Race, RaceResult
 from fusewire.contract.backend import Config, Fact
 from fusewire.contract.tuning import TUNED, Piece, Tuner, written
 from fusewire.errors import FusewireError, NoneRightError
@@ -28,14 +26,15 @@ from fusewire.ir.types import tensor_of
 from fusewire.numerics.bound import bindings_of
 from fusewire.ops.sample import Draw, HostValue
 from fusewire.planning.candidates import Candidate
-from fusewire.planning.claims import Home
 from fusewire.planning.planner import make_plan
+from fusewire.planning.target import Target
 from fusewire.process.guard import described, guarded
-from fusewire.records.remember import Memory
+from fusewire.records.entries import Records
+from fusewire.records.tunings import Cut, keep, recall
 from fusewire.runtime.why import Tried
-from fusewire.trials.stage import Stage
+from fusewire.trials.trial import TrialRunner
 
-# A way that takes more than this many times as long as the fastest is not worth tuning.
+# A candidate that takes more than this many times as long as the fastest is not worth tuning.
 _HOPELESS = 4.0
 # Kernels with less than this share of the time are left as they are.
 _SHARE = 0.01
@@ -54,15 +53,15 @@ _RUNS, _WEIGHING = 8, 3
 
 @dataclass
 class Tuning:
-    """Tunes the ways of one comparison that began at ``start``, a time of ``time.monotonic()``."""
+    """Tunes the candidates of one race, which began at ``start`` on the monotonic clock."""
 
-    stage: Stage
-    memory: Memory
+    runner: TrialRunner
+    records: Records
     config: Config
     inputs: Sequence[HostValue]
     start: float
     budget: float
-    say: Tell = lambda what, share: None
+    say: Progress = lambda what, share: None
     seed: int = 0
     is_thorough: bool = False
     is_cut: bool = False
@@ -77,21 +76,21 @@ class Tuning:
         """Say what is being done."""
         self.say(what, (time.monotonic() - self.start) / max(self.budget, 1e-3))
 
-    def improve(self, decision: Decision, contest: Contest) -> Decision:
-        """Tune the best way of each backend that can be, and decide again with those."""
+    def improve(self, decision: RaceResult, race: Race) -> RaceResult:
+        """Tune the best candidate of each backend that can be, and decide again with those."""
         found: dict[str, tuple[Candidate, list[Cut]]] = {}
         against = [decision.chosen.name]
-        for way in self._worthy(decision):
-            cuts = self._cuts(way)
+        for candidate in self._worthy(decision):
+            cuts = self._cuts(candidate)
             if kept := {cut.key: cut.chosen for cut in cuts if cut.is_other}:
-                better = replace(way, options={**way.options, TUNED: written(kept)})
+                better = replace(candidate, options={**candidate.options, TUNED: written(kept)})
                 found[better.name] = better, cuts
-                against = list(dict.fromkeys([*against, way.name]))
+                against = list(dict.fromkeys([*against, candidate.name]))
         if not found:
             notes = (*decision.notes, *self.notes)
             return replace(decision, notes=notes, is_cut=decision.is_cut or self.is_cut)
         try:
-            made = contest.rematch((better for better, _ in found.values()), against)
+            made = race.rematch((better for better, _ in found.values()), against)
         except NoneRightError as error:
             return self._as_before(decision, error)
         rows = tuple(_with(row, found.get(row.name)) for row in made.tried)
@@ -102,8 +101,8 @@ class Tuning:
             is_cut=made.is_cut or decision.is_cut or self.is_cut,
         )
 
-    def _as_before(self, decision: Decision, error: NoneRightError) -> Decision:
-        """Keep what was decided before tuning: ways that ran then fail when they meet again."""
+    def _as_before(self, decision: RaceResult, error: NoneRightError) -> RaceResult:
+        """Keep the result of the first race: candidates that ran in it failed in the second."""
         rows = {row.name: row for row in error.tried}
         if rows[decision.chosen.name].status == "wrong":
             raise error
@@ -113,33 +112,34 @@ class Tuning:
         )
         return replace(decision, notes=(*decision.notes, *self.notes, said), is_cut=True)
 
-    def _worthy(self, decision: Decision) -> Iterator[Candidate]:
-        """Yield the fastest way of each device whose backend can be tuned."""
-        rows = [row for row in decision.tried if row.name in decision.staged]
+    def _worthy(self, decision: RaceResult) -> Iterator[Candidate]:
+        """Yield the fastest candidate of each device whose backend can be tuned."""
+        rows = [row for row in decision.tried if row.name in decision.trials]
         timed = [row for row in rows if row.seconds is not None and row.status in ORDER]
         seen: set[tuple[str, str]] = set()
         least = min((row.seconds or 0.0 for row in timed), default=0.0)
         for row in sorted(timed, key=lambda row: row.seconds or 0.0):
-            way = decision.staged[row.name].candidate
-            at = way.home.name, way.home.device.id
-            if at in seen or not isinstance(way.home.backend, Tuner):
+            candidate = decision.trials[row.name].candidate
+            at = candidate.target.name, candidate.target.device.id
+            if at in seen or not isinstance(candidate.target.backend, Tuner):
                 continue
             seen.add(at)
             if self.is_thorough or (row.seconds or 0.0) <= _HOPELESS * least:
-                yield way
+                yield candidate
             else:
                 times = f"takes {(row.seconds or 0.0) / least:.1f} times as long as the fastest"
-                self.notes.append(f"{way.name} {times}, and is not tuned.")
+                self.notes.append(f"{candidate.name} {times}, and is not tuned.")
 
-    def _cuts(self, way: Candidate) -> list[Cut]:
-        """Find how the kernels of a way are best cut, the heaviest first."""
-        home = way.home
+    def _cuts(self, candidate: Candidate) -> list[Cut]:
+        """Find how the kernels of a candidate are best cut, the heaviest first."""
+        target = candidate.target
         known = {
-            piece.key: (piece, recall(self.memory, home, piece)) for piece in self._pieces(way)
+            piece.key: (piece, recall(self.records, target.backend, target.device, piece))
+            for piece in self._pieces(candidate)
         }
         found = [cut for _, cut in known.values() if cut is not None]
         new = [piece for piece, cut in known.values() if cut is None]
-        weights = self._weights(home, new)
+        weights = self._weights(target, new)
         late = [piece for piece in new if piece.key not in weights]
         least = _SHARE * sum(weights.values())
         heavy = [piece for piece in new if weights.get(piece.key, 0.0) > least]
@@ -150,17 +150,17 @@ class Tuning:
             seconds = (self.deadline - time.monotonic()) * share / (len(piece.axes) + 1)
             most = max(_LONGEST, _LARGEST * self.budget)
             about = f"tuning kernel {number + 1} of {len(heavy)}"
-            cut = self._tuned(home, piece, about, min(max(seconds, _SHORTEST), most))
+            cut = self._tuned(target, piece, about, min(max(seconds, _SHORTEST), most))
             if cut is not None:
                 found.append(cut)
                 if not cut.is_late:
-                    keep(self.memory, home, piece, cut)
+                    keep(self.records, target.backend, target.device, piece, cut)
             if (time.monotonic() > self.deadline) if cut is None else cut.is_late:
                 late.append(piece)
-        self._note(way, found, late)
+        self._note(candidate, found, late)
         return found
 
-    def _note(self, way: Candidate, found: Sequence[Cut], late: Sequence[Piece]) -> None:
+    def _note(self, candidate: Candidate, found: Sequence[Cut], late: Sequence[Piece]) -> None:
         others = sum(cut.is_other for cut in found)
         before = sum(cut.cache == "hit" for cut in found)
         said = [f"{others} of {len(found)} kernels that were tuned are cut otherwise"] * bool(found)
@@ -175,25 +175,25 @@ class Tuning:
             said += [f"{len(late) - some} were not tuned"] * (len(late) > some)
             said[-1] += f": the budget was used up. Try budget_seconds={enough}"
         text = "; ".join(said) or "it has no kernels to tune"
-        self.notes.append(f"{way.name}: {text}.")
+        self.notes.append(f"{candidate.name}: {text}.")
 
-    def _pieces(self, way: Candidate) -> list[Piece]:
-        home, plan = way.home, way.planned.plan
-        backend, config = home.backend, way.config(self.config)
+    def _pieces(self, candidate: Candidate) -> list[Piece]:
+        target, plan = candidate.target, candidate.planned.plan
+        backend, config = target.backend, candidate.config(self.config)
         assert isinstance(backend, Tuner)
         sizes, found = dict(bindings_of(plan.graph, self.inputs)), dict[str, Piece]()
         for region in plan.regions():
-            if region.backend != home.name:
+            if region.backend != target.name:
                 continue
             graph = bind_symbols(region.graph, sizes)
-            given = graph, home.device, config
-            for piece in guarded(home.name, "claim", described(graph), backend.pieces, *given):
+            given = graph, target.device, config
+            for piece in guarded(target.name, "claim", described(graph), backend.pieces, *given):
                 other = found.get(piece.key)
                 count = piece.count + (0 if other is None else other.count)
                 found[piece.key] = replace(piece, count=count)
         return list(found.values())
 
-    def _weights(self, home: Home, pieces: Sequence[Piece]) -> dict[str, float]:
+    def _weights(self, target: Target, pieces: Sequence[Piece]) -> dict[str, float]:
         """Tell what kernels take of a run, by their keys, as far as there is time."""
         weights: dict[str, float] = {}
         for number, piece in enumerate(pieces):
@@ -202,20 +202,20 @@ class Tuning:
                 break
             inputs = _inputs(piece.graph, self.seed)
             try:
-                staged = self.stage.place(self._way(home, piece, piece.untuned), inputs)
-                taken = min(staged.seconds(inputs, _WEIGHING))
+                trial = self.runner.place(self._way(target, piece, piece.untuned), inputs)
+                taken = min(trial.seconds(inputs, _WEIGHING))
             except FusewireError:
                 # What does not run alone is left as it is.
                 taken = 0.0
             weights[piece.key] = taken * piece.count
         return weights
 
-    def _way(self, home: Home, piece: Piece, chosen: Mapping[str, Fact]) -> Candidate:
-        assert isinstance(home.backend, Tuner)
-        options = {**home.backend.clock(home.device), **chosen}
-        return Candidate(home, make_plan(piece.graph, [home]), options=options)
+    def _way(self, target: Target, piece: Piece, chosen: Mapping[str, Fact]) -> Candidate:
+        assert isinstance(target.backend, Tuner)
+        options = {**target.backend.clock(target.device), **chosen}
+        return Candidate(target, make_plan(piece.graph, [target]), options=options)
 
-    def _tuned(self, home: Home, piece: Piece, about: str, seconds: float) -> Cut | None:
+    def _tuned(self, target: Target, piece: Piece, about: str, seconds: float) -> Cut | None:
         """Choose for one kernel, one thing after another; None where none is right, or too late."""
         chosen, gain, is_late = piece.untuned, 1.0, False
         race = self._races(piece, about)
@@ -226,18 +226,20 @@ class Tuning:
                         return None
                     is_late = True
                     break
-                ways = [self._way(home, piece, {**chosen, axis: value}) for value in values]
-                decision = race(ways, seconds)
+                candidates = [self._way(target, piece, {**chosen, axis: value}) for value in values]
+                decision = race(candidates, seconds)
                 is_late |= decision.is_cut
-                if _lead(decision, ways[0]) > _LEAD:
+                if _lead(decision, candidates[0]) > _LEAD:
                     chosen[axis] = decision.chosen.options[axis]
             if chosen != piece.untuned:
                 # The best of many flatters itself: it meets what it has untuned once more, alone.
-                ways = [self._way(home, piece, choice) for choice in (piece.untuned, chosen)]
+                candidates = [
+                    self._way(target, piece, choice) for choice in (piece.untuned, chosen)
+                ]
                 left = max(self.deadline - time.monotonic(), _LEAST_SECONDS)
-                decision = race(ways, min(seconds, left), is_last=True)
+                decision = race(candidates, min(seconds, left), is_last=True)
                 is_late |= decision.is_cut
-                gain = _lead(decision, ways[0])
+                gain = _lead(decision, candidates[0])
         except FusewireError:
             return None
         if gain <= _LEAD:
@@ -245,30 +247,34 @@ class Tuning:
         is_other = chosen != piece.untuned
         return Cut(piece.key, piece.name, piece.count, chosen, gain, is_other, is_late=is_late)
 
-    def _races(self, piece: Piece, about: str) -> Callable[..., Decision]:
-        """Give what compares ways to run a kernel; where ``is_last``, all of them in any case."""
+    def _races(self, piece: Piece, about: str) -> Callable[..., RaceResult]:
+        """Give a function that races candidates for one kernel; ``is_last`` races all of them."""
         inputs = _inputs(piece.graph, self.seed)
-        ledger = Ledger(piece.graph, inputs, self.memory, self.config, self.stage.limits.seconds)
-        jury = Jury(piece.graph, inputs, seed=self.seed, runs=_RUNS, deadline=self.deadline)
+        findings = Findings(
+            piece.graph, inputs, self.records, self.config, self.runner.limits.seconds
+        )
+        judge = Judge(piece.graph, inputs, seed=self.seed, runs=_RUNS, deadline=self.deadline)
 
-        def race(ways: list[Candidate], seconds: float, *, is_last: bool = False) -> Decision:
-            contest = Contest(
+        def race(
+            candidates: list[Candidate], seconds: float, *, is_last: bool = False
+        ) -> RaceResult:
+            race = Race(
                 inputs,
-                self.stage,
-                jury,
-                ledger,
+                self.runner,
+                judge,
+                findings,
                 seconds,
                 lambda what, share: self.tell(about),
                 is_thorough=is_last,
                 least=_LEAST_SECONDS,
-                close=math.inf if len(ways) == 2 else None,
+                close=math.inf if len(candidates) == 2 else None,
             )
-            return contest.run(ways)
+            return race.run(candidates)
 
         return race
 
 
-def _lead(decision: Decision, before: Candidate) -> float:
+def _lead(decision: RaceResult, before: Candidate) -> float:
     """Tell how many times as fast as before the chosen one is; 1 where that may be noise."""
     rows = {row.name: row for row in decision.tried}
     old, new = rows[before.name], rows[decision.chosen.name]

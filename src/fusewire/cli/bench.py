@@ -17,7 +17,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from fusewire.choosing.decide import Decided, Question, decide
+from fusewire.choosing.decide import Decision
+from fusewire.cli.comparison import markdown, sheet
 from fusewire.cli.model import (
     Inputs,
     compile_options,
@@ -27,19 +28,16 @@ from fusewire.cli.model import (
     read_open,
 )
 from fusewire.cli.plot import plot
-from fusewire.cli.ways import markdown, sheet
+from fusewire.compiler import ModelSource, Session
 from fusewire.contract.region import answers_to
-from fusewire.entries import Recipe, reference
 from fusewire.errors import NoneRightError, OptionsError, RegistryError
 from fusewire.ir.graph import Graph
-from fusewire.ops.table import verify
 from fusewire.options import Options
-from fusewire.planning.claims import Home
-from fusewire.planning.select import Search, interprets
+from fusewire.planning.policy import TargetFinder, interprets
+from fusewire.planning.target import Target
 from fusewire.process.machine import machine
-from fusewire.records.remember import Memory
+from fusewire.records.entries import Records
 from fusewire.registry import REGISTRY
-from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.why import Tried
 
 
@@ -69,13 +67,14 @@ def command(
     Measures everything anew; of earlier runs only the quarantine counts. Exits with 1 if no
     engine gives a right answer.
     """
-    with failing(), progress() as tell:
+    with failing(), progress() as show:
         if options.level not in (None, 1, 3):
             said = "bench compares engines, which is level 1, or level 3 with tuned kernels."
             raise OptionsError(f"--level {options.level}: {said}")
-        inputs = Inputs.of(model, shapes, files, options.seed)
-        options = replace(options, progress=tell)
-        report = measured(model, inputs, options, _names(backends))
+        source = ModelSource(model)
+        inputs = Inputs.of(source, shapes, files, options.seed)
+        options = replace(options, progress=show)
+        report = measured(source, inputs, options, _names(backends))
     if picture is not None:
         picture.write_text(plot(report), encoding="utf-8")
     if as_json:
@@ -95,45 +94,39 @@ def _names(text: str | None) -> list[str]:
     return names or REGISTRY.backends.names()
 
 
-def measured(model: Path, inputs: Inputs, options: Options, names: list[str]) -> dict[str, Any]:
+def measured(
+    model: ModelSource, inputs: Inputs, options: Options, names: list[str]
+) -> dict[str, Any]:
     """Compare engines on a model, and report the result as plain data."""
     start = time.monotonic()
-    recipe = Recipe(options)
+    session = Session(options)
     graph, values = read_open(model, inputs)
-    verify(graph)
-    graph = run_pipeline(graph).graph
+    model.release()
+    graph = session.rewrite(graph)
     missing: dict[str, str] = {}
-    question = Question(
-        graph,
-        values,
-        lambda: _homes(names, options, recipe.search, missing),
-        reference(),
-        options.config,
-        None,
-        options.fallback != "error",
-        options.budget_seconds,
-        options.seed,
-        options.tell,
-        is_thorough=True,
-        tunes=options.level == 3,
-    )
-    found: Decided | NoneRightError
+    decision: Decision | NoneRightError
     try:
-        found = decide(question, Memory(recipe.memory.store, ("quarantine",)), recipe.search)
+        decision = session.choose(
+            graph,
+            values,
+            partial(_targets, names, options, session.finder, missing),
+            records=Records(session.records.store, ("quarantine",)),
+            is_thorough=True,
+        )
     except NoneRightError as error:
-        found = error
+        decision = error
     return {
         **_asked(model, graph, inputs, options),
-        **_found(found, missing),
+        **_found(decision, missing),
         "seconds": round(time.monotonic() - start, 1),
     }
 
 
-def _homes(
-    names: list[str], options: Options, search: Search, missing: dict[str, str]
-) -> Iterator[Home]:
-    """Yield homes, the most preferred first, and note backends that have none."""
-    options.tell("probing the engines", 0.0)
+def _targets(
+    names: list[str], options: Options, finder: TargetFinder, missing: dict[str, str]
+) -> Iterator[Target]:
+    """Yield targets, the most preferred first, and note backends that have none."""
+    options.report("probing the engines", 0.0)
     if options.isolate:
         # Side by side, each in its child: importing an engine takes seconds.
         with ThreadPoolExecutor() as threads:
@@ -141,22 +134,22 @@ def _homes(
     ranked = REGISTRY.ranked(isolate=options.isolate, limits=options.limits)
     for name in sorted(names, key=lambda name: ranked.index(name) if name in ranked else -1):
         try:
-            homes = search.homes(name)
+            targets = finder.targets(name)
         except RegistryError as error:
             missing[name] = str(error)
             continue
-        for home in homes:
-            if interprets(home) and len(names) > 1 and options.device is None:
-                missing[name] = f"{home.device.name}. Use `--backends {name}` to run it anyway."
-            elif answers_to(home.device, options.device):
-                yield home
+        for target in targets:
+            if interprets(target) and len(names) > 1 and options.device is None:
+                missing[name] = f"{target.device.name}. Use `--backends {name}` to run it anyway."
+            elif answers_to(target.device, options.device):
+                yield target
 
 
-def _asked(model: Path, graph: Graph, inputs: Inputs, options: Options) -> dict[str, Any]:
+def _asked(model: ModelSource, graph: Graph, inputs: Inputs, options: Options) -> dict[str, Any]:
     host = machine()
     return {
-        "model": str(model),
-        "model_bytes": model.stat().st_size,
+        "model": str(model.source),
+        "model_bytes": Path(model.source).stat().st_size,
         "nodes": len(graph.nodes),
         "inputs": inputs.described(),
         "assumed": dict(inputs.assumed),
@@ -175,8 +168,8 @@ def _asked(model: Path, graph: Graph, inputs: Inputs, options: Options) -> dict[
     }
 
 
-def _found(found: Decided | NoneRightError, missing: dict[str, str]) -> dict[str, Any]:
-    noise, notes = (found.noise, list(found.notes)) if isinstance(found, Decided) else (None, [])
+def _found(found: Decision | NoneRightError, missing: dict[str, str]) -> dict[str, Any]:
+    noise, notes = (found.noise, list(found.notes)) if isinstance(found, Decision) else (None, [])
     rows = [_row(way) for way in found.tried]
     times = [row["seconds"] for row in rows if row["seconds"] is not None]
     for row in rows:

@@ -16,19 +16,17 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fusewire.cli.model import Inputs, failing, model_options, progress
+from fusewire.cli.model import failing, model_options, progress, read_sized
+from fusewire.compiler import ModelSource, Session
 from fusewire.contract.backend import Backend, Config, Device
-from fusewire.contract.frontend import Limits
 from fusewire.contract.region import CrossCompiler, weights_of
 from fusewire.contract.tuning import TUNED, Estimator, written
-from fusewire.entries import reference
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of, print_graph
-from fusewire.planning.claims import Home
-from fusewire.planning.planner import Planned, make_plan
+from fusewire.planning.planner import Planned
+from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY
-from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.runtime.plan import Region
 
 # More kernels are not worth printing; kernels.json has all of them.
@@ -72,14 +70,13 @@ def command(
     parameters, the resources they use, and the weights; and plan.json, which says what runs
     where. Exits with 1 if a node has no kernel.
     """
-    with failing(), progress() as tell:
+    with failing(), progress() as show:
         backend, maker, device = maker_of(target)
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        values = Inputs.of(model, shapes, files, seed).values
-        graph = REGISTRY.frontend_for(model).convert(model, values, Limits()).graph
+        graph = read_sized(ModelSource(model), shapes, files, seed)
         made = Making(backend, maker, device, folder, tunes=level == "3")
-        report = {"model": str(model), **compiled(graph, made, tell)}
+        report = {"model": str(model), **compiled(graph, made, show)}
         backend.close()
         text = json.dumps(report, indent=1) + "\n"
         with _writing(folder):
@@ -138,13 +135,14 @@ class Making:
         return Config(options={TUNED: lines}), {"tuning": told}
 
 
-def compiled(graph: Graph, made: Making, tell: Callable[[str, float], None]) -> dict[str, Any]:
+def compiled(graph: Graph, made: Making, progress: Callable[[str, float], None]) -> dict[str, Any]:
     """Plan a graph, compile what the target takes, write the files, and report as plain data."""
     backend, device = made.backend, made.device
-    planned = make_plan(run_pipeline(graph).graph, [Home(backend, device), reference()])
+    session = Session()
+    planned = session.plan(session.rewrite(graph), Target(backend, device))
     regions = []
     for number, region in enumerate(planned.plan.regions()):
-        tell(f"compiling {region.graph.name}", number / len(planned.plan.steps))
+        progress(f"compiling {region.graph.name}", number / len(planned.plan.steps))
         regions.append(_region(number, region, made))
     return {
         "backend": backend.info.name,
@@ -168,18 +166,18 @@ def _region(number: int, region: Region, made: Making) -> dict[str, Any]:
         return about
     config, tuning = made.config(region.graph)
     artifact = made.backend.compile(region.graph, region.device, config)
-    home = made.folder / f"region{number}"
+    target = made.folder / f"region{number}"
     given = {"graph.txt": print_graph(region.graph).encode(), **made.maker.files(artifact)}
     weights: dict[str, Any] = weights_of(artifact, constants_of(region.graph))
-    with _writing(home):
-        home.mkdir(parents=True, exist_ok=True)
+    with _writing(target):
+        target.mkdir(parents=True, exist_ok=True)
         for name, data in given.items():
-            (home / name).write_bytes(data)
-        np.savez(home / "weights.npz", **weights)
+            (target / name).write_bytes(data)
+        np.savez(target / "weights.npz", **weights)
     return {
         **about,
         **tuning,
-        "folder": home.name,
+        "folder": target.name,
         "files": sorted(given),
         "launch": dict(artifact.launch),
         "workspace": artifact.workspace,

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from fusewire.cli.backends import describe_all
 from fusewire.device_facts import Measured, best, known, measure
-from fusewire.planning.claims import Home
-from fusewire.planning.select import Search
+from fusewire.planning.policy import TargetFinder
+from fusewire.planning.target import Target
 from fusewire.process.child import CAN_ISOLATE
 from fusewire.process.machine import machine
 from fusewire.registry import REGISTRY
@@ -31,7 +31,7 @@ FIGURES = {"bandwidth_gb_s": "GB/s", "gflops": "GFLOP/s", "call_us": "us/call"}
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(is_measured: bool, names: tuple[str, ...], as_json: bool) -> None:
     """List the devices of every backend, with their properties."""
-    found = [_found(home, is_measured) for home in _homes(names)]
+    found = [_found(target, is_measured) for target in _targets(names)]
     first = best(found) if is_measured and found else None
     rows = [{**_row(item), "is_best": item is first} for item in found]
     if as_json:
@@ -40,15 +40,15 @@ def command(is_measured: bool, names: tuple[str, ...], as_json: bool) -> None:
     _print(rows, is_measured)
 
 
-def _homes(names: tuple[str, ...]) -> list[Home]:
+def _targets(names: tuple[str, ...]) -> list[Target]:
     ready = [row["name"] for row in describe_all() if row["devices"]]
-    search = Search(REGISTRY, isolate=CAN_ISOLATE)
+    finder = TargetFinder(REGISTRY, isolate=CAN_ISOLATE)
     wanted = [name for name in ready if not names or name in names]
-    return [home for name in wanted for home in search.homes(name)]
+    return [target for name in wanted for target in finder.targets(name)]
 
 
-def _found(home: Home, is_measured: bool) -> Measured:
-    return measure(home) if is_measured else Measured(home.name, known(home))
+def _found(target: Target, is_measured: bool) -> Measured:
+    return measure(target) if is_measured else Measured(target.name, known(target))
 
 
 def _row(item: Measured) -> dict[str, Any]:

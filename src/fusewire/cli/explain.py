@@ -15,12 +15,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fusewire.cli.comparison import cut, seconds, table
 from fusewire.cli.model import Inputs, compile_options, failing, model_options, progress
-from fusewire.cli.ways import cut, seconds, table
-from fusewire.compiler import compile as compile_model
+from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
 from fusewire.options import Options
-from fusewire.runtime.why import Contacted, NodeWhy, Tried, Verdict, Why
+from fusewire.runtime.why import Contacted, NodeVerdict, NodeWhy, Tried, Why
 
 # More regions, and longer sources, are not worth printing; --all and --json have all of them.
 _MOST, _LONGEST = 20, 160
@@ -46,11 +46,12 @@ def command(
 ) -> None:
     """Show how a model runs and why: what each engine says about each node."""
     with failing():
-        inputs = Inputs.of(model, shapes, files, options.seed)
-        with warnings.catch_warnings(), progress() as tell:
+        source = ModelSource(str(model))
+        inputs = Inputs.of(source, shapes, files, options.seed)
+        with warnings.catch_warnings(), progress() as show:
             # The report shows everything that is warned about.
             warnings.simplefilter("ignore", FallbackWarning)
-            program = compile_model(str(model), options=replace(options, progress=tell))
+            program = Session(replace(options, progress=show)).program(source)
             program.run(*inputs.values.values())
         why = program.why()
         found = None if node is None else why.node(node)
@@ -67,20 +68,20 @@ def _print(model: Path, why: Why, is_all: bool) -> None:
     title = f"{model.name} on {why.backend} ({why.device}): {len(why.nodes)} nodes"
     if why.tried:
         console.print(table(_ways(why), f"Candidates for {model.name}"))
-    for way in why.tried:
-        if way.tuned:
-            console.print(_kernels(way))
+    for candidate in why.tried:
+        if candidate.tuned:
+            console.print(_kernels(candidate))
     console.print(_regions(why, title, len(why.regions) if is_all else _MOST))
     console.print(_listed(why) if is_all else _grouped(why))
     for line in _said(why, is_all):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _kernels(way: Tried) -> Table:
-    shown = Table(title=f"Kernels of {way.name}", header_style="bold")
+def _kernels(candidate: Tried) -> Table:
+    shown = Table(title=f"Kernels of {candidate.name}", header_style="bold")
     for column in ("kernel", "runs", "configuration", "speedup", "cache"):
         shown.add_column(column, justify="right" if column in ("runs", "speedup") else "left")
-    for found in way.tuned:
+    for found in candidate.tuned:
         told = cut(found) if found["is_other"] else "default"
         texts = found["name"], str(found["count"]), told, f"{found['gain']:.2f}", found["cache"]
         shown.add_row(*map(escape, texts))
@@ -89,7 +90,7 @@ def _kernels(way: Tried) -> Table:
 
 def _ways(why: Why) -> list[dict[str, Any]]:
     """List the candidates, each with the ratio of its time to the fastest."""
-    rows = [asdict(way) for way in why.tried]
+    rows = [asdict(candidate) for candidate in why.tried]
     least = min((row["seconds"] for row in rows if row["seconds"]), default=1.0)
     return [{**row, "ratio": row["seconds"] and row["seconds"] / least} for row in rows]
 
@@ -140,7 +141,7 @@ def _marks(node: NodeWhy, backends: list[str]) -> tuple[str, ...]:
     return tuple(_word(said[name]) if name in said else "" for name in backends)
 
 
-def _word(said: Verdict) -> str:
+def _word(said: NodeVerdict) -> str:
     if not said.is_offered:
         return f"[yellow]{said.code}[/]"
     return "[red]wrong[/]" if said.status == "wrong" else "[green]takes[/]"
@@ -186,9 +187,9 @@ def _said(why: Why, is_all: bool) -> Iterator[str]:
     missed = [c for c in why.contacts if c.cache not in ("", "hit", "off")]
     for contact in missed if is_all else missed[:1]:
         yield f"{contact.region} is not in the cache. {contact.cache}"
-    for way in why.tried:
-        if way.reason:
-            yield f"{way.name}: {way.status}. {way.reason}"
+    for candidate in why.tried:
+        if candidate.reason:
+            yield f"{candidate.name}: {candidate.status}. {candidate.reason}"
     yield from why.notes
     for work, counts in why.counts().items():
         if counts:

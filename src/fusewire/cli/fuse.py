@@ -11,12 +11,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from fusewire.cli.model import Inputs, failing, model_options
-from fusewire.contract.frontend import Limits
+from fusewire.cli.model import failing, model_options, read_sized
+from fusewire.compiler import ModelSource, Session
 from fusewire.fusing import fuse
 from fusewire.fusion.grouping import Fusion, Group
-from fusewire.registry import REGISTRY
-from fusewire.rewrite.pipeline import run_pipeline
 
 # Longer lists of ops are truncated in tables; --json has all of them.
 _MOST_OPS = 6
@@ -37,9 +35,8 @@ def command(
 ) -> None:
     """Show which nodes of a model become one kernel, and why others do not."""
     with failing():
-        values = Inputs.of(model, shapes, files, seed).values
-        graph = REGISTRY.frontend_for(model).convert(model, values, Limits()).graph
-        fusion = fuse(run_pipeline(graph).graph, backend)
+        graph = read_sized(ModelSource(model), shapes, files, seed)
+        fusion = fuse(Session().rewrite(graph), backend)
     report = {"model": str(model), **describe(fusion)}
     if as_json:
         click.echo(json.dumps(report, indent=1))

@@ -15,14 +15,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fusewire.contract.frontend import Limits
+from fusewire.compiler import ModelSource
 from fusewire.errors import FusewireError, OptionsError, RegistryError, SizesNeededError
 from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.ops.sample import Draw
 from fusewire.options import Options
-from fusewire.registry import REGISTRY
 
 # Assumed sizes of open dims: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16
@@ -182,9 +181,11 @@ class Inputs:
         ]
 
     @staticmethod
-    def of(model: Path, shapes: tuple[str, ...], files: tuple[str, ...], seed: int) -> Inputs:
-        """Take the given inputs, generate the others, and print the sizes assumed for them."""
-        types = REGISTRY.frontend_for(model).inputs(model, Limits())
+    def of(
+        model: ModelSource, shapes: tuple[str, ...], files: tuple[str, ...], seed: int
+    ) -> Inputs:
+        """Take the inputs that are given, generate the rest, and say which sizes that took."""
+        types = model.inputs()
         arrays = {name: _loaded(text) for name, text in _named(files, types, "--input").items()}
         given = {name: _shape(text) for name, text in _named(shapes, types, "--shape").items()}
         given |= {name: array.shape for name, array in arrays.items()}
@@ -205,27 +206,30 @@ class Inputs:
         return Inputs(values, frozenset(arrays), assumed)
 
 
-def read_graph(model: Path, shapes: tuple[str, ...], files: tuple[str, ...]) -> Graph:
-    """Read a model with open dims if it can be typed so, else with given or assumed sizes."""
-    frontend = REGISTRY.frontend_for(model)
+def read_graph(model: ModelSource, shapes: tuple[str, ...], files: tuple[str, ...]) -> Graph:
+    """Read a model with the sizes it declares, or with sizes that are given or generated."""
     if not shapes and not files:
         try:
-            return frontend.read(model)
+            return model.read().graph
         except SizesNeededError as error:
-            loudly(f"{error} Assuming sizes.")
-    values = Inputs.of(model, shapes, files, 0).values
-    return frontend.convert(model, values, Limits()).graph
+            loudly(f"{error} Sizes are generated.")
+    return read_sized(model, shapes, files, 0)
 
 
-def read_open(model: Path, inputs: Inputs) -> tuple[Graph, list[Any]]:
-    """Read a model with open dims, as ``fw.compile`` does, and put its inputs in order."""
-    frontend = REGISTRY.frontend_for(model)
-    values = dict(inputs.values)
+def read_sized(
+    model: ModelSource, shapes: tuple[str, ...], files: tuple[str, ...], seed: int
+) -> Graph:
+    """Read a model with every size known."""
+    return model.read(Inputs.of(model, shapes, files, seed).values).graph
+
+
+def read_open(model: ModelSource, inputs: Inputs) -> tuple[Graph, list[Any]]:
+    """Read a model as ``fw.compile`` does, dims open, and give its inputs in their order."""
     try:
-        found = frontend.convert(model, (), Limits())
+        reading = model.read()
     except SizesNeededError:
-        found = frontend.convert(model, values, Limits(), is_open=True)
-    return found.graph, found.arguments.flatten(values)
+        reading = model.read(inputs.values, is_open=True)
+    return reading.graph, [inputs.values[name] for name in reading.arguments.names]
 
 
 def _named(texts: tuple[str, ...], types: Mapping[str, Type], option: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from fusewire.cli.model import (
     plain,
     progress,
 )
-from fusewire.compiler import compile as compile_model
+from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
 from fusewire.options import Options
 
@@ -49,10 +49,11 @@ def command(
 ) -> None:
     """Run a model on given or generated inputs."""
     with failing():
-        inputs = Inputs.of(model, shapes, files, options.seed)
-        with warnings.catch_warnings(record=True) as caught, progress() as tell:
+        source = ModelSource(str(model))
+        inputs = Inputs.of(source, shapes, files, options.seed)
+        with warnings.catch_warnings(record=True) as caught, progress() as show:
             warnings.simplefilter("always", FallbackWarning)
-            program = compile_model(str(model), options=replace(options, progress=tell))
+            program = Session(replace(options, progress=show)).program(source)
             values = tuple(inputs.values.values())
             start = time.perf_counter()
             program.run(*values)

@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.model import assume, failing, model_options, read_graph
+from fusewire.compiler import ModelSource, Session
 from fusewire.errors import DimError
 from fusewire.ir.dims import Dim, Symbol, evaluate, symbols
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.rewrite.fold import flops_of
-from fusewire.rewrite.pipeline import run_pipeline
 
 # Longer dim expressions are not worth printing.
 _LONGEST = 120
@@ -37,8 +37,8 @@ def command(
 ) -> None:
     """Show the inputs, outputs, ops, parameters, flops and dynamic dims of a model."""
     with failing():
-        graph = read_graph(model, shapes, files)
-        report = {"model": str(model), **describe(graph if raw else run_pipeline(graph).graph)}
+        graph = read_graph(ModelSource(model), shapes, files)
+        report = {"model": str(model), **describe(graph if raw else Session().rewrite(graph))}
     if as_json:
         click.echo(json.dumps(report, indent=1))
     else:

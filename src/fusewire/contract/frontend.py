@@ -188,6 +188,29 @@ class Reading:
     digest: str | None = None
 
 
+class Document(abc.ABC):
+    """A source that was opened, and checked as far as that takes no sizes."""
+
+    @property
+    @abc.abstractmethod
+    def inputs(self) -> Mapping[str, Type]:
+        """The arguments that a source declares itself; none when it needs an example."""
+
+    @property
+    @abc.abstractmethod
+    def digest(self) -> str | None:
+        """The SHA-256 of the file, as hex, where one file is all that was read."""
+
+    @abc.abstractmethod
+    def convert(self, example: Example, *, is_open: bool = False) -> Reading:
+        """Turn it into a graph; ``example`` holds Specs or arrays, as the source takes them.
+
+        With ``is_open``, dims that the source leaves open stay open: only sizes that it cannot do
+        without are taken from the example.
+        Raises TraceError or SourceError for what cannot be one, BudgetError past the limits.
+        """
+
+
 class Frontend(abc.ABC):
     """Turns one kind of source into graphs.
 
@@ -201,20 +224,9 @@ class Frontend(abc.ABC):
         """Tell whether this frontend reads such a source; looks at it and imports nothing."""
 
     @abc.abstractmethod
-    def inputs(self, source: Any, limits: Limits) -> Mapping[str, Type]:
-        """Tell the arguments that a source declares itself; none when it needs an example."""
-
-    @abc.abstractmethod
-    def convert(
-        self, source: Any, example: Example, limits: Limits, *, is_open: bool = False
-    ) -> Reading:
-        """Turn a source into a graph; ``example`` holds Specs or arrays, as the source takes them.
-
-        What ``is_open`` keeps the dims that the source leaves open, and takes from the example
-        only sizes that it cannot do without.
-        Raises TraceError or SourceError for what cannot be one, BudgetError past the limits.
-        """
+    def open(self, source: Any, limits: Limits) -> Document:
+        """Open a source: whatever takes long for any use of it is done once."""
 
     def read(self, source: Any, example: Example = (), limits: Limits = Limits()) -> Graph:
         """Turn a source into a graph; what the graph alone cannot say is in ``convert``."""
-        return self.convert(source, example, limits).graph
+        return self.open(source, limits).convert(example).graph

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
-from fusewire.contract.frontend import Example, Frontend, Limits, Reading, Spec, Structure
+from fusewire.contract.frontend import Document, Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.dtypes import dtype
 from fusewire.errors import ShapeMismatchError, SizesNeededError
 from fusewire.ir.dims import symbols, unbacked
@@ -35,27 +35,39 @@ class OnnxFrontend(Frontend):
         kind = type(source)
         return kind.__name__ == "ModelProto" and kind.__module__.startswith("onnx")
 
-    def inputs(self, source: Any, limits: Limits) -> Mapping[str, Type]:
-        proto = open_model(source, limits).proto
+    def open(self, source: Any, limits: Limits) -> Document:
+        return _OnnxDocument(source, limits)
+
+
+@final
+class _OnnxDocument(Document):
+    """A model that was read and checked; its graph is imported for each set of sizes."""
+
+    def __init__(self, source: Any, limits: Limits) -> None:
+        self._opened = open_model(source, limits)
+        self._limits = limits
+        self._is_path = isinstance(source, str | os.PathLike)
+
+    @property
+    def inputs(self) -> Mapping[str, Type]:
+        proto = self._opened.proto
         own, free = Own(proto), _free_inputs(proto.graph)
         return {i.name: own.type(input_type(i)) for i in proto.graph.input if i.name in free}
 
-    def convert(
-        self, source: Any, example: Example, limits: Limits, *, is_open: bool = False
-    ) -> Reading:
-        opened = open_model(source, limits)
-        names = _free_inputs(opened.proto.graph)
-        given = _named(example, names)
-        types = _types(opened.proto.graph, given)
+    @property
+    def digest(self) -> str | None:
+        is_one_file = self._is_path and not self._opened.states
+        return self._opened.file_digest if is_one_file else None
+
+    def convert(self, example: Example, *, is_open: bool = False) -> Reading:
+        proto = self._opened.proto
+        names = _free_inputs(proto.graph)
+        types = _types(proto.graph, _named(example, names))
         make = _opened if is_open else _closed
-        graph = make(opened, limits, types)
+        graph = make(self._opened, self._limits, types)
         verify(graph)
-        tree = dict.fromkeys(names, Structure.LEAF)
-        is_one_file = isinstance(source, str | os.PathLike) and not opened.states
-        digest = opened.file_digest if is_one_file else None
-        return Reading(
-            graph, Structure(tree, tuple(names)), Structure.of_results(graph.output_names), digest
-        )
+        arguments = Structure(dict.fromkeys(names, Structure.LEAF), tuple(names))
+        return Reading(graph, arguments, Structure.of_results(graph.output_names), self.digest)
 
 
 def _types(graph: Any, given: Mapping[str, Any]) -> dict[str, Type]:

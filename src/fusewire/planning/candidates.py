@@ -12,9 +12,10 @@ from fusewire.errors import RefusedError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.planning.claims import Home
 from fusewire.planning.planner import Planned, make_plan
+from fusewire.planning.target import Target
 from fusewire.records.keys import code_of, settings
+from fusewire.records.plans import Choice
 from fusewire.rewrite.expand import replace_nodes
 
 # Plans in more pieces than this are hopeless, and take long to try.
@@ -23,9 +24,9 @@ _MOST_REGIONS = 32
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A way to run a graph, planned: on one home, as far as that takes it."""
+    """A way to run a graph, planned: on one target, as far as that takes it."""
 
-    home: Home
+    target: Target
     planned: Planned
     form: Form = "native"
     options: Mapping[str, Fact] = field(default_factory=dict)
@@ -36,7 +37,11 @@ class Candidate:
         form = ["expanded"] if self.form == "expanded" else []
         told = self.options.items()
         options = (key if key == TUNED else f"{key}={value}" for key, value in told)
-        return " ".join([_shown(self.home), *form, *options])
+        return " ".join([_shown(self.target), *form, *options])
+
+    def choice(self) -> Choice:
+        """Give it as what can be written down."""
+        return Choice(self.target.name, self.target.device.id, self.form, self.options)
 
     def config(self, given: Config) -> Config:
         """Give the options of this way on top of those that were asked for."""
@@ -44,7 +49,7 @@ class Candidate:
 
     def fields(self, given: Config) -> dict[str, str]:
         """Name what timings and verdicts of this way depend on."""
-        backend, device = self.home.backend, self.home.device
+        backend, device = self.target.backend, self.target.device
         found = {**settings(self.config(given)), **backend.fingerprint(device), **code_of(backend)}
         said = json.dumps({key: str(value) for key, value in found.items()}, sort_keys=True)
         return {"way": self.name, "device": device.id, "by": said}
@@ -52,62 +57,74 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Unfit:
-    """A home that is no candidate, and why."""
+    """A target that is no candidate, and why."""
 
-    home: Home
+    target: Target
     reason: str
 
     @property
     def name(self) -> str:
-        return _shown(self.home)
+        return _shown(self.target)
 
 
 def candidates(
-    graph: Graph, homes: Iterable[Home], spare: Home, given: Config, *, fallback: bool
+    graph: Graph, targets: Iterable[Target], fallback: Target, given: Config, *, may_fall_back: bool
 ) -> Iterator[Candidate | Unfit]:
-    """Yield ways to run a graph: as it is, on each home in turn with its options; then in parts.
+    """Yield ways to run a graph: as it is, on each target in turn with its options; then in parts.
 
     Options come early: a budget may not last, and an engine's own nodes gain more than parts do.
-    Options that were ``given`` are not tried otherwise. With ``fallback`` the spare home runs what
-    a home refuses, if that is not most of it.
+    Options that were ``given`` are not varied. With ``may_fall_back`` the fallback target runs
+    what a target refuses, if that is not most of it.
     """
     native: list[Candidate] = []
-    for home in homes:
+    for target in targets:
         try:
-            planned = make_plan(graph, allowed(home, spare, fallback), spare)
+            planned = make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
         except RefusedError as error:
-            yield Unfit(home, str(error))
+            yield Unfit(target, str(error))
             continue
-        reason = _hopeless(planned, home)
+        reason = _hopeless(planned, target)
         if reason is not None:
-            yield Unfit(home, reason)
+            yield Unfit(target, reason)
             continue
-        native.append(Candidate(home, planned))
+        native.append(Candidate(target, planned))
         yield native[-1]
-        for options in home.backend.configs(planned.plan.graph, home.device):
+        for options in target.backend.configs(planned.plan.graph, target.device):
             if not options.keys() & given.options.keys():
                 yield replace(native[-1], options=options)
     for candidate in native:
-        home, planned = candidate.home, candidate.planned
-        if _taken_whole(planned, home) and home.name != spare.name:
-            with_parts = make_plan(expanded(graph), allowed(home, spare, fallback), spare)
-            if _hopeless(with_parts, home) is None:
-                yield Candidate(home, with_parts, "expanded")
+        target, planned = candidate.target, candidate.planned
+        if _taken_whole(planned, target) and target.name != fallback.name:
+            with_parts = make_plan(
+                expanded(graph), allowed(target, fallback, may_fall_back), fallback
+            )
+            if _hopeless(with_parts, target) is None:
+                yield Candidate(target, with_parts, "expanded")
 
 
-def allowed(home: Home, spare: Home, fallback: bool) -> list[Home]:
-    """List who may run the nodes of a plan: the spare home what the other refuses, if it may."""
-    return [home, spare] if fallback and home.name != spare.name else [home]
+def allowed(target: Target, fallback: Target, may_fall_back: bool) -> list[Target]:
+    """List the targets a plan may use: the fallback takes what the first refuses, if allowed."""
+    return [target, fallback] if may_fall_back and target.name != fallback.name else [target]
 
 
-def _hopeless(planned: Planned, home: Home) -> str | None:
+def plan_choice(
+    choice: Choice, graph: Graph, target: Target, fallback: Target, may_fall_back: bool
+) -> Planned:
+    """Plan a graph as it was chosen before."""
+    graph = expanded(graph) if choice.form == "expanded" else graph
+    return make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
+
+
+def _hopeless(planned: Planned, target: Target) -> str | None:
     plan, left = planned.plan, planned.left_over()
-    data = sum(len(region.graph.nodes) for region in plan.regions() if region.backend == home.name)
+    data = sum(
+        len(region.graph.nodes) for region in plan.regions() if region.backend == target.name
+    )
     if not data and plan.graph.nodes:
         first = next(iter(planned.claims.values()))
         if first.fault is not None:
             return str(first.fault)
-        return f"{home.name} takes none of it. {next(iter(left.values()), '')}".rstrip()
+        return f"{target.name} takes none of it. {next(iter(left.values()), '')}".rstrip()
     regions = len(plan.regions())
     if left and regions > _MOST_REGIONS:
         node, reason = next(iter(left.items()))
@@ -118,12 +135,12 @@ def _hopeless(planned: Planned, home: Home) -> str | None:
     return None
 
 
-def _taken_whole(planned: Planned, home: Home) -> list[Node]:
-    """List composites that a home runs whole and that could be given in parts."""
+def _taken_whole(planned: Planned, target: Target) -> list[Node]:
+    """List composites that a target runs whole and that could be given in parts."""
     nodes = [
         node
         for region in planned.plan.regions()
-        if region.backend == home.name
+        if region.backend == target.name
         for node in region.graph.nodes
     ]
     return [node for node in nodes if _is_expandable(node)]
@@ -144,5 +161,5 @@ def expanded(graph: Graph) -> Graph:
     return graph
 
 
-def _shown(home: Home) -> str:
-    return home.name if home.device.id == "cpu" else f"{home.name} ({home.device.id})"
+def _shown(target: Target) -> str:
+    return target.name if target.device.id == "cpu" else f"{target.name} ({target.device.id})"

@@ -1,7 +1,7 @@
 """Cut a graph into regions: convex by construction, in an order in which they can run.
 
-The depth of a node is how many times the way to it changes hands. Nodes of one home and one depth
-make a region: whatever lies on a path between two of them has the same home and depth.
+The depth of a node is how many times the way to it changes hands. Nodes of one target and one depth
+make a region: whatever lies on a path between two of them has the same target and depth.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ir.verify import attr_symbols
 
 
-def partition(graph: Graph, homes: Mapping[Node, Hashable]) -> list[tuple[Hashable, list[Node]]]:
-    """Group nodes by home and depth; a home of None stands alone, one node a group."""
+def partition(graph: Graph, targets: Mapping[Node, Hashable]) -> list[tuple[Hashable, list[Node]]]:
+    """Group nodes by target and depth; a target of None stands alone, one node a group."""
     depths: dict[Node, int] = {}
     groups: dict[tuple[int, int, Hashable], list[Node]] = {}
     tellers = _makers(graph)
     alone = 0
     for node in graph.nodes:
-        home = homes[node]
+        target = targets[node]
         depth = 0
         # A size comes from who tells it, as an operand comes from who makes it.
         told = [tellers[s] for s in _mentioned(node) if s in tellers] if tellers else []
         for maker in (*(value.node for value in node.operands), *told):
             if maker is not None and maker in depths:
-                apart = homes[maker] != home or home is None
+                apart = targets[maker] != target or target is None
                 depth = max(depth, depths[maker] + apart)
         depths[node] = depth
-        alone += home is None
-        groups.setdefault((depth, alone if home is None else 0, home), []).append(node)
+        alone += target is None
+        groups.setdefault((depth, alone if target is None else 0, target), []).append(node)
     ordered = sorted(groups.items(), key=lambda item: item[0][:2])
-    return [(home, nodes) for (_, _, home), nodes in ordered]
+    return [(target, nodes) for (_, _, target), nodes in ordered]
 
 
 class Cutter:
@@ -115,7 +115,7 @@ def _makers(graph: Graph) -> dict[Symbol, Node]:
 
 
 def _told(values: Sequence[Value]) -> set[Symbol]:
-    """List the symbols that shapes tell: those that stand alone as a dim."""
+    """List the symbols that shapes progress: those that stand alone as a dim."""
     types = [v.type for v in values if isinstance(v.type, TensorType)]
     alone = (lone_symbol(dim) for type_ in types for dim in type_.shape)
     return {symbol for symbol in alone if symbol is not None}

@@ -11,10 +11,12 @@ from fusewire.errors import RefusedError
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.planning.claims import Claimed, Home, ask_calmly
+from fusewire.options import FALLBACK
+from fusewire.planning.claims import Claimed, ask_calmly
 from fusewire.planning.partition import Cutter, partition
+from fusewire.planning.target import Target
 from fusewire.planning.work import works
-from fusewire.runtime.plan import HOST, Course, Plan, Region, Step
+from fusewire.runtime.plan import HOST, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
 # A region, what it takes and what it makes.
@@ -33,6 +35,19 @@ class Planned:
     steps: Mapping[Node, int]
     bodies: Mapping[int, Mapping[str, Planned]]
 
+    def warnings(self) -> list[str]:
+        """Say what does not run where it was asked to, if anything."""
+        left = self.left_over()
+        if not left:
+            return []
+        node, reason = next(iter(left.items()))
+        first = next(iter(self.claims))
+        return [
+            f"{len(left)} of {len(self.plan.graph.nodes)} nodes do not run on {first} and run on "
+            f"{FALLBACK}, in {len(self.plan.steps)} regions. The first is {node!r}: {reason} "
+            "Use fallback='allow' to accept this, or 'error' to refuse it."
+        ]
+
     def left_over(self) -> dict[Node, str]:
         """Map nodes on data that do not run on the first backend to its reason."""
         first = next(iter(self.claims.values()))
@@ -42,35 +57,35 @@ class Planned:
         return {n: why.reason for n, why in first.refusals.items() if kinds[n] == "data"}
 
 
-def make_plan(graph: Graph, homes: Sequence[Home], spare: Home | None = None) -> Planned:
-    """Give each node to the first home that takes it; the first one's expansions are used.
+def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None = None) -> Planned:
+    """Give each node to the first target that takes it; the first one's expansions are used.
 
     What nobody takes and is no work on data, the host does: control flow by running its bodies by
-    plan, sizes on the ``spare`` home. Raises RefusedError when a node is left over.
+    plan, sizes on the ``fallback`` target. Raises RefusedError when a node is left over.
     """
-    first = homes[0]
+    first = targets[0]
     claims = {first.name: ask_calmly(first, graph)}
     graph = claims[first.name].graph
     chosen: dict[Node, str | None] = {}
     shapes: dict[Node, Shapes] = {}
-    for home in homes:
+    for target in targets:
         missing = [node for node in graph.nodes if node not in chosen]
         if not missing:
             break
-        said = claims.get(home.name) or ask_calmly(home, graph)
-        claims[home.name] = said
+        said = claims.get(target.name) or ask_calmly(target, graph)
+        claims[target.name] = said
         for node in missing:
-            if node in said.shapes and (home is first or not _is_control(node)):
-                chosen[node] = home.name
+            if node in said.shapes and (target is first or not _is_control(node)):
+                chosen[node] = target.name
                 shapes[node] = said.shapes[node]
-    _leave_to_host(graph, chosen, shapes, spare)
+    _leave_to_host(graph, chosen, shapes, fallback)
     _check_complete(graph, chosen, claims)
     # One that could not answer is not asked again for the bodies.
-    order = [x for x in homes if x.name not in claims or claims[x.name].fault is None]
-    known = {home.name: home for home in (*homes, *([spare] if spare else ()))}
+    order = [x for x in targets if x.name not in claims or claims[x.name].fault is None]
+    known = {target.name: target for target in (*targets, *([fallback] if fallback else ()))}
     assembly = _Assembly(graph, known, chosen, shapes)
     bodies = {
-        step: {key: make_plan(body, order or homes, spare) for key, body in node.graphs()}
+        step: {key: make_plan(body, order or targets, fallback) for key, body in node.graphs()}
         for node, step in assembly.steps.items()
         if chosen[node] is None
     }
@@ -78,7 +93,10 @@ def make_plan(graph: Graph, homes: Sequence[Home], spare: Home | None = None) ->
 
 
 def _leave_to_host(
-    graph: Graph, chosen: dict[Node, str | None], shapes: dict[Node, Shapes], spare: Home | None
+    graph: Graph,
+    chosen: dict[Node, str | None],
+    shapes: dict[Node, Shapes],
+    fallback: Target | None,
 ) -> None:
     left = [node for node in graph.nodes if node not in chosen]
     kinds = works(graph) if left else {}
@@ -86,8 +104,8 @@ def _leave_to_host(
         # A body may hold what the first backend takes: the host drives what it refuses whole.
         if kinds[node] == "control":
             chosen[node] = None
-        elif kinds[node] == "shape" and spare is not None:
-            chosen[node] = spare.name
+        elif kinds[node] == "shape" and fallback is not None:
+            chosen[node] = fallback.name
             shapes[node] = "dynamic"
 
 
@@ -120,12 +138,12 @@ class _Assembly:
     def __init__(
         self,
         graph: Graph,
-        homes: Mapping[str, Home],
+        targets: Mapping[str, Target],
         chosen: Mapping[Node, str | None],
         shapes: Mapping[Node, Shapes],
     ) -> None:
         self._graph = graph
-        self._homes = homes
+        self._targets = targets
         self._shapes = shapes
         self._groups = partition(graph, chosen)
         self.steps = {n: step for step, (_, nodes) in enumerate(self._groups) for n in nodes}
@@ -146,18 +164,18 @@ class _Assembly:
         frees = self._frees(cuts)
         steps = [
             Step(
-                cut.outline,
+                cut,
                 tuple(self._places[v] for v in taken),
                 tuple(self._places[v] for v in made),
                 tuple(self._places[v] for v in frees[index]),
-                {key: planned.plan.course for key, planned in bodies.get(index, {}).items()},
+                {key: planned.plan for key, planned in bodies.get(index, {}).items()},
             )
             for index, (cut, taken, made) in enumerate(cuts)
         ]
         constants = tuple(v.constant.array for v in self._constants if v.constant is not None)
         outputs = tuple(self._places[v] for v in self._graph.outputs)
         takes, places = len(self._graph.inputs), len(self._places)
-        return Plan(self._graph, Course(takes, tuple(steps), constants, outputs, places))
+        return Plan(takes, tuple(steps), constants, outputs, places, lambda: self._graph)
 
     def _frees(self, cuts: Sequence[Cut]) -> list[list[Value]]:
         """List for each step the values that nobody needs after it."""
@@ -171,6 +189,6 @@ class _Assembly:
 
     def _region(self, name: str | None, nodes: Sequence[Node], cut: Graph) -> Region:
         if name is None:
-            return Region(cut, HOST, HOST_DEVICE, "dynamic")
+            return Region.of(cut, HOST, HOST_DEVICE, "dynamic")
         static = any(self._shapes[node] != "dynamic" for node in nodes)
-        return Region(cut, name, self._homes[name].device, "static" if static else "dynamic")
+        return Region.of(cut, name, self._targets[name].device, "static" if static else "dynamic")

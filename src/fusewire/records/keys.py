@@ -11,21 +11,23 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fusewire.contract.backend import Backend, Config, Device
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
-from fusewire.options import FALLBACK
+from fusewire.options import FALLBACK, Options
 from fusewire.process.machine import kernels_for
-from fusewire.runtime.plan import Outline
+from fusewire.runtime.plan import Region
 from fusewire.store.key import Key
 
 
 def artifact_key(
-    outline: Outline, shapes: Sequence[tuple[int, ...]], backend: Backend, config: Config
+    region: Region, shapes: Sequence[tuple[int, ...]], backend: Backend, config: Config
 ) -> Key:
     """Name what an artifact depends on; one that takes any size is kept once."""
-    fields = backend_fields(backend, outline.device, config)
-    return Key("artifact", artifact_fields(outline, shapes, fields))
+    fields = backend_fields(backend, region.device, config)
+    return Key("artifact", artifact_fields(region, shapes, fields))
 
 
 def backend_fields(backend: Backend, device: Device, config: Config) -> tuple[tuple[str, str], ...]:
@@ -36,17 +38,91 @@ def backend_fields(backend: Backend, device: Device, config: Config) -> tuple[tu
 
 
 def artifact_fields(
-    outline: Outline, shapes: Sequence[tuple[int, ...]], fields: tuple[tuple[str, str], ...]
+    region: Region, shapes: Sequence[tuple[int, ...]], fields: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
     """Put the fields of an artifact's key together."""
     sizes = " ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
     own = (
-        ("region", outline.digest),
-        ("shapes", "any" if outline.shapes == "dynamic" else sizes),
-        ("backend", outline.backend),
-        ("device", outline.device.id),
+        ("region", region.digest),
+        ("shapes", "any" if region.shapes == "dynamic" else sizes),
+        ("backend", region.backend),
+        ("device", region.device.id),
     )
     return (*own, *fields)
+
+
+def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Options) -> Key | None:
+    """Name the plan of a model file; None where it has no name.
+
+    ``is_open``: of the example it took only those sizes that it cannot do without.
+    """
+    registry = sys.modules.get("fusewire.registry")
+    is_changed = registry is not None and registry.REGISTRY.default != "auto"
+    if not isinstance(options.backend, str) or is_changed:
+        return None
+    return Key.of(
+        "plan",
+        file=digest,
+        example=" ".join(map(_type_name, example)),
+        open=is_open,
+        backend=options.backend,
+        device=options.device or "any",
+        level=options.level,
+        fallback=options.fallback,
+        max_crossings=options.max_crossings,
+        canary=options.canary,
+        **settings(options.config),
+        packages=_packages(),
+        **code_fields(options.backend),
+        **dict(host_fields()),
+    )
+
+
+def decision_fields(options: Options, level: int) -> dict[str, object] | None:
+    """Name what a decision depends on beside the graph; None for what has no name."""
+    from fusewire.registry import REGISTRY
+
+    if not isinstance(options.backend, str):
+        return None
+    policy = REGISTRY.default if options.backend == "auto" else options.backend
+    if not isinstance(policy, str):
+        return None
+    names = REGISTRY.backends.names() if policy == "auto" else [policy]
+    return {
+        "backend": policy,
+        "device": options.device or "any",
+        "level": level,
+        "fallback": options.fallback,
+        "max_crossings": options.max_crossings,
+        **settings(options.config),
+        "engines": ", ".join(map(_engine_version, names)),
+        **code_fields(policy),
+        **dict(host_fields()),
+    }
+
+
+def _engine_version(name: str) -> str:
+    """Name a backend with the version of what it drives."""
+    from fusewire.registry import REGISTRY
+
+    plugin = REGISTRY.backends.describe(name)
+    if plugin.distribution != "fusewire":
+        return f"{name} {plugin.version}"
+    return f"{name} {REGISTRY.backends.get(name).info.version}"
+
+
+def _type_name(example: Any) -> str:
+    """Name the type of an example: what a graph is specialised to."""
+    if isinstance(example, np.ndarray | np.generic):
+        return f"{example.dtype}{list(example.shape)}"
+    return repr(example)
+
+
+def _packages() -> str:
+    """Tell whether anything was installed, replaced or removed since."""
+    folders = [Path(path) for path in sys.path if path.endswith("-packages")]
+    states = [f"{path} {path.stat().st_mtime_ns}" for path in folders if path.is_dir()]
+    return hashlib.sha256("\n".join(states).encode()).hexdigest()[:16]
 
 
 def body_key(plan: Key, body: Graph) -> Key:

@@ -1,166 +1,175 @@
-"""A model file that an earlier process compiled: found by its digest, loaded, not read.
+"""A warm start: find the plan that an earlier process saved for a model file.
 
 Nothing is parsed, planned, asked or compiled, and nothing that would do so is imported, until it
 turns out to be needed. What is recalled was proved in a child when it was made, on this machine,
-with these packages; whatever does not fit is forgotten, and the model is compiled as if new.
+with these packages; whatever does not fit is a miss, and the model is compiled as if new.
 """
 
 from __future__ import annotations
 
-import hashlib
-import os
-import sys
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
-from typing import Any, TypeAlias
+from functools import cached_property, partial
+from typing import Any, Protocol
 
-import numpy as np
-
-from fusewire.contract.frontend import Reading
-from fusewire.errors import FallbackWarning, FormatError
-from fusewire.options import Options
-from fusewire.records.again import Again, Planner
-from fusewire.records.keys import code_fields, host_fields, settings
-from fusewire.records.remember import Memory
-from fusewire.runtime.entry import Entry
-from fusewire.store.disk import shared_store
+from fusewire.contract.backend import Backend, Config, Device
+from fusewire.errors import StoreError
+from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.types import TensorType, type_symbols
+from fusewire.options import FALLBACK, Options
+from fusewire.records.entries import Records
+from fusewire.records.keys import artifact_fields, body_key
+from fusewire.records.plans import SavedPlan
+from fusewire.records.quarantine import quarantined
+from fusewire.runtime.plan import HOST, Plan, Region
 from fusewire.store.key import Key
-from fusewire.store.stamps import file_digest
-
-_PACKAGE = str(Path(__file__).parent)
 
 
-Read: TypeAlias = Callable[[tuple[Any, ...], bool], Reading]
+class Planner(Protocol):
+    """Plans again what a saved plan does not hold: graphs, and bodies of new sizes."""
 
+    def planned(self, saved: SavedPlan) -> Any: ...
 
-def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Options) -> Key | None:
-    """Name what is remembered of a file; None where nothing is.
-
-    ``is_open``: of the example it took only those sizes that it cannot do without.
-    """
-    registry = sys.modules.get("fusewire.registry")
-    is_changed = registry is not None and registry.REGISTRY.default != "auto"
-    if not isinstance(options.backend, str) or is_changed:
-        return None
-    return Key.of(
-        "plan",
-        file=digest,
-        example=" ".join(map(_typed, example)),
-        open=is_open,
-        backend=options.backend,
-        device=options.device or "any",
-        level=options.level,
-        fallback=options.fallback,
-        max_crossings=options.max_crossings,
-        canary=options.canary,
-        **settings(options.config),
-        packages=_packages(),
-        **code_fields(options.backend),
-        **dict(host_fields()),
-    )
-
-
-def _typed(example: Any) -> str:
-    """Name the type of an example: what a graph is specialised to."""
-    if isinstance(example, np.ndarray | np.generic):
-        return f"{example.dtype}{list(example.shape)}"
-    return repr(example)
-
-
-def _packages() -> str:
-    """Tell whether anything was installed, replaced or removed since."""
-    folders = [Path(path) for path in sys.path if path.endswith("-packages")]
-    states = [f"{path} {path.stat().st_mtime_ns}" for path in folders if path.is_dir()]
-    return hashlib.sha256("\n".join(states).encode()).hexdigest()[:16]
+    def plan_body(self, saved: SavedPlan, body: Graph) -> Plan: ...
 
 
 @dataclass(frozen=True, eq=False)
-class Recall:
-    """What earlier processes left of a source; ``read`` reads it after all."""
+class Recalled:
+    """A saved plan of these records; ``planner`` makes what it does not hold."""
 
-    source: object
-    options: Options
-    read: Read
-    planner: Callable[[], Planner]
-
-    @cached_property
-    def _memory(self) -> Memory | None:
-        store = shared_store() if self.options.cache else None
-        is_file = isinstance(self.source, str | os.PathLike)
-        return Memory(store) if is_file and store is not None else None
-
-    def _digest(self) -> str | None:
-        if self._memory is None:
-            return None
-        assert isinstance(self.source, str | os.PathLike)
-        return file_digest(self.source, self._memory.store)
+    key: Key
+    records: Records
+    planner: Planner
 
     @cached_property
-    def _first_digest(self) -> str | None:
-        """The file's when it is compiled."""
-        return self._digest()
+    def saved(self) -> SavedPlan:
+        saved = self.records.saved_plan(self.key, self)
+        if saved is None:
+            raise StoreError("The saved plan cannot be read any more. Compile the model again.")
+        return saved
 
-    def _key(self, example: Sequence[Any], is_open: bool) -> Key | None:
-        # What is open is read at a call, which may be long after.
-        digest = self._digest() if is_open and example else self._first_digest
-        return None if digest is None else file_key(digest, example, is_open, self.options)
+    def artifact_keys(self) -> list[Key]:
+        """List the keys of artifacts that are known before a call gives its sizes."""
+        regions = [step.region for step in self.saved.plan.steps]
+        pairs = [(region, _known_shapes(region)) for region in regions]
+        return [
+            self._artifact_key(region, shapes) for region, shapes in pairs if shapes is not None
+        ]
 
-    @property
-    def needs_sizes(self) -> bool:
-        """Whether it is known that this cannot be read before the sizes of a call are there."""
-        key = self._key((), True)
-        return key is not None and self._memory is not None and self._memory.get(key) is not None
+    def is_quarantined(self, deadline: float) -> bool:
+        """Tell whether an engine of the plan is in quarantine, as far as known before a call."""
+        facts = (quarantined(self.records, key, deadline) for key in self.artifact_keys())
+        return any(fact is not None for fact in facts)
 
-    def note_sizes(self) -> None:
-        """Remember that it cannot be read before the sizes of a call are there."""
-        if (key := self._key((), True)) is not None and self._memory is not None:
-            self._memory.put(key, b"{}")
+    @cached_property
+    def planned(self) -> Any:
+        """The plan made again, with its graphs and what backends said."""
+        return self.planner.planned(self.saved)
 
-    def entry(self, example: tuple[Any, ...], is_open: bool = False) -> Entry | None:
-        """Make an entry of what was compiled before; None where nothing was, or nothing fits."""
-        key, memory, options = self._key(example, is_open), self._memory, self.options
-        sketch = None if key is None or memory is None else memory.sketch(key)
-        if key is None or memory is None or sketch is None:
+    def plan(self) -> Plan:
+        """Make the plan again, with its graphs."""
+        plan: Plan = self.planned.plan
+        return plan
+
+    def stored_graph(self, region: Region) -> Graph | None:
+        """Read the graph of what the host drives; its weights only if somebody asks for them."""
+        if region.backend != HOST:
             return None
-        if sketch.cut_at is not None and options.budget_seconds > sketch.cut_at:
+        stored = self.records.artifact(self._artifact_key(region, ()))
+        if stored is None:
             return None
-        for station in sketch.stations.values():
-            if any(os.environ.get(name) != x for name, x in station.environment.items()):
-                return None
-        digest = dict(key.fields)["file"]
-        again = Again(
-            key,
-            sketch,
-            memory,
-            lambda: self._read(digest, example, is_open),
-            self.planner,
-            options.deadline,
-        )
-        if again.is_quarantined:
-            memory.drop(key)
-            return None
-        again.begin()
-        for said in sketch.said:
-            warn_outside(said)
-        return again.entry
+        from fusewire.ir.text import parse_graph
 
-    def _read(self, digest: str, example: tuple[Any, ...], is_open: bool) -> Reading:
-        found = self.read(example, is_open)
-        if found.digest != digest:
-            # What is made of it would be kept, and used, as that of the file that was there.
-            raise FormatError(
-                f"{self.source} has changed since it was compiled, and must be read again for "
-                "this. Compile it anew."
+        artifact, _ = stored
+        weights = {
+            slot.digest: Constant(
+                TensorType(slot.dtype, slot.dims), partial(self._weight, slot.digest), slot.digest
             )
-        return found
+            for slot in artifact.slots
+            if slot.digest is not None
+        }
+        return parse_graph(artifact.payload.decode(), weights)
+
+    def plan_body(self, body: Graph) -> Plan:
+        """Find the plan of a body of control flow whose sizes are known, or make it."""
+        source = _BodySource(self, body)
+        return self.records.plan(body_key(self.key, body), source) or source.plan()
+
+    def _artifact_key(self, region: Region, shapes: Sequence[tuple[int, ...]]) -> Key:
+        name = FALLBACK if region.backend == HOST else region.backend
+        return Key("artifact", artifact_fields(region, shapes, self.saved.targets[name].fields))
+
+    def _weight(self, digest: str) -> Array:
+        from fusewire.ir.text import constants_of
+
+        return constants_of(self.saved.plan.graph)[digest].array
 
 
-def warn_outside(said: str) -> None:
-    """Warn at the line outside of this package that asked."""
-    depth, frame = 1, sys._getframe(0).f_back
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-        depth, frame = depth + 1, frame.f_back
-    warnings.warn(said, FallbackWarning, stacklevel=depth)
+@dataclass(frozen=True, eq=False)
+class _BodySource:
+    """Finds the graphs of a body's saved plan."""
+
+    recalled: Recalled
+    body: Graph
+
+    def stored_graph(self, region: Region) -> Graph | None:
+        return self.recalled.stored_graph(region)
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return self.recalled.planner.plan_body(self.recalled.saved, self.body)
+
+    def plan(self) -> Plan:
+        return self._plan
+
+
+def recall(
+    records: Records, key: Key | None, options: Options, planner: Callable[[Key], Planner]
+) -> Recalled | None:
+    """Find the plan saved under a key; None where there is none, or it does not fit any more."""
+    if key is None or records.store is None:
+        return None
+    recalled = Recalled(key, records, planner(key))
+    try:
+        saved = recalled.saved
+    except StoreError:
+        return None
+    if saved.cut_at is not None and options.budget_seconds > saved.cut_at:
+        return None
+    if not all(target.is_same_environment for target in saved.targets.values()):
+        return None
+    if recalled.is_quarantined(options.deadline):
+        records.drop(key)
+        return None
+    return recalled
+
+
+def keep_host_graphs(
+    records: Records, plan: Plan, fallback: Backend, device: Device, config: Config
+) -> None:
+    """Keep the graphs that the host runs: compiling one is writing it down."""
+    from fusewire.contract.region import weights_of
+    from fusewire.ir.text import constants_of
+    from fusewire.records.keys import backend_fields
+
+    fields = backend_fields(fallback, device, config)
+    for region in plan.regions():
+        if region.backend not in (HOST, fallback.info.name):
+            continue
+        artifact = fallback.compile(region.graph, device, config)
+        # The bodies of what the host drives run elsewhere, with their weights.
+        is_whole = region.backend != HOST
+        weights = weights_of(artifact, constants_of(region.graph)) if is_whole else {}
+        records.keep_artifact(
+            Key("artifact", artifact_fields(region, (), fields)), artifact, weights
+        )
+
+
+def _known_shapes(region: Region) -> list[tuple[int, ...]] | None:
+    """Give the shapes that the artifact of a region depends on, where no call decides one."""
+    types = [value.type for value in region.inputs]
+    is_sized = not any(True for type_ in types for _ in type_symbols(type_))
+    if region.backend == HOST or (region.shapes != "dynamic" and not is_sized):
+        return None
+    shapes = [type_.shape if isinstance(type_, TensorType) else () for type_ in types]
+    return [tuple(dim for dim in shape if isinstance(dim, int)) for shape in shapes]

@@ -13,9 +13,9 @@ from fusewire.ir.types import type_symbols
 from fusewire.ir.verify import attr_symbols
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
-from fusewire.runtime.execute import PlanRunner, Replan
+from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Step
-from fusewire.runtime.regions import Build, Rescue
+from fusewire.runtime.regions import RegionBuilder
 from fusewire.runtime.transfer import to_host
 
 
@@ -23,14 +23,12 @@ from fusewire.runtime.transfer import to_host
 class HostRunner:
     """A control-flow node that the host drives; its bodies run by plan."""
 
-    def __init__(self, step: Step, build: Build, rescue: Rescue, replan: Replan) -> None:
-        self._build = build
-        self._rescue = rescue
-        self._replan = replan
+    def __init__(self, step: Step, builder: RegionBuilder) -> None:
+        self._builder = builder
         self._interpreter = Interpreter(step.region.graph, run_body=self._body)
         (node,) = step.region.graph.nodes
-        self._courses = {body: step.bodies[key] for key, body in node.graphs()}
-        self._mentioned = {body: mentioned_symbols(body) for body in self._courses}
+        self._plans = {body: step.bodies[key] for key, body in node.graphs()}
+        self._mentioned = {body: mentioned_symbols(body) for body in self._plans}
         self._runners: dict[tuple[Graph, tuple[int, ...]], PlanRunner] = {}
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
@@ -45,9 +43,11 @@ class HostRunner:
         runner = self._runners.get(key)
         if runner is None:
             sizes: dict[Symbol, Dim] = dict(known)
-            course = self._replan(bind_symbols(graph, sizes)) if known else self._courses[graph]
-            made = PlanRunner(course, self._build, self._rescue, self._replan)
-            runner = self._runners[key] = made
+            plan = self._plans[graph]
+            if known:
+                assert self._builder.plan_body is not None, "its plan has control flow"
+                plan = self._builder.plan_body(bind_symbols(graph, sizes))
+            runner = self._runners[key] = PlanRunner(plan, self._builder)
         return runner.run(inputs).wait()
 
     def close(self) -> None:

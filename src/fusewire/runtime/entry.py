@@ -46,42 +46,37 @@ class Undecided:
         """Nothing is held."""
 
 
-@dataclass(frozen=True, eq=False)
-class Details:
-    """What a call need not know."""
+class Details(Protocol):
+    """What a call need not know; made when somebody asks."""
 
-    graph: Graph
-    plan: Plan
-    explain: Callable[[], Why]
+    @property
+    def plan(self) -> Plan: ...
+
+    def why(self) -> Why: ...
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
     """A graph made ready to run, and how arguments and results lie in it.
 
-    ``find`` gives the graph and the plan, which one that was remembered has not read yet.
-    ``decide`` is there while it is open how it will run: it makes the entry that the first call,
-    and all others, go through.
+    ``decide`` is there while it is open how the graph will run: it makes the entry that the first
+    call, and all others, go through.
     """
 
     inputs: tuple[Value, ...]
-    executable: Runner
+    runner: Runner
     arguments: Structure
     results: Structure
     backend: str
     nodes: int
-    find: Callable[[], Details]
+    details: Details
     decide: Callable[[tuple[Any, ...]], Entry] | None = None
     # Arguments are arrays as engines know them; otherwise every call makes such arrays of them.
     is_plain: bool = True
 
-    @cached_property
-    def details(self) -> Details:
-        return self.find()
-
     @property
     def graph(self) -> Graph:
-        return self.details.graph
+        return self.details.plan.graph
 
     @cached_property
     def is_open(self) -> bool:
@@ -91,7 +86,7 @@ class Entry:
     @cached_property
     def run(self) -> Run:
         """Run on arguments of a signature that was found to fit, and give outputs in a row."""
-        call, flatten = self.executable.call, self.arguments.flatten
+        call, flatten = self.runner.call, self.arguments.flatten
         if not self.is_plain:
             inputs = self.inputs
             return lambda arguments: call(list(map(plain, inputs, flatten(arguments))))

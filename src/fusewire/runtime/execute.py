@@ -7,16 +7,12 @@ from typing import Any, Protocol, final
 
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.host_memory import POOL
-from fusewire.ir.graph import Graph
-from fusewire.runtime.plan import HOST, Course, Step
-from fusewire.runtime.regions import Build, RegionRunner, Rescue
+from fusewire.runtime.plan import HOST, Plan, Step
+from fusewire.runtime.regions import RegionBuilder, RegionRunner
 from fusewire.runtime.transfer import to_host
 
-# Plans a body of control flow once sizes of the graph around it are known.
-Replan = Callable[[Graph], Course]
 
-
-class Runner(Protocol):
+class StepRunner(Protocol):
     """Runs one step."""
 
     def run(self, inputs: Sequence[Held]) -> list[Held]: ...
@@ -28,14 +24,14 @@ class Runner(Protocol):
 class PlanRunner(Executable):
     """A plan made ready to run."""
 
-    def __init__(self, course: Course, build: Build, rescue: Rescue, replan: Replan) -> None:
-        self._course = course
-        whole = course.is_whole
-        self._runners: list[Runner] = [
-            _host_runner(step, build, rescue, replan)
-            if step.outline.backend == HOST
-            else RegionRunner(step.outline, build, rescue, whole)
-            for step in course.steps
+    def __init__(self, plan: Plan, builder: RegionBuilder) -> None:
+        self._plan = plan
+        whole = plan.is_whole
+        self._runners: list[StepRunner] = [
+            _host_runner(step, builder)
+            if step.region.backend == HOST
+            else RegionRunner(step.region, builder, whole)
+            for step in plan.steps
         ]
         # Runs to the end and gives what the caller gets: values on the host.
         self.call: Callable[[Sequence[Held]], list[Any]] = (
@@ -52,11 +48,11 @@ class PlanRunner(Executable):
         return Done(self.call(inputs))
 
     def _stepwise(self, inputs: Sequence[Held]) -> list[Any]:
-        course = self._course
-        values: list[Any] = [*inputs, *course.constants]
+        plan = self._plan
+        values: list[Any] = [*inputs, *plan.constants]
         borrowed = len(values)
-        values += [None] * (course.places - borrowed)
-        for step, runner in zip(course.steps, self._runners, strict=True):
+        values += [None] * (plan.places - borrowed)
+        for step, runner in zip(plan.steps, self._runners, strict=True):
             found = runner.run([values[place] for place in step.inputs])
             for place, value in zip(step.outputs, found, strict=True):
                 values[place] = value
@@ -65,7 +61,7 @@ class PlanRunner(Executable):
         # What came in or is a constant is not ours to give away, and nothing is given twice.
         given = []
         taken = set(range(borrowed))
-        for place in course.outputs:
+        for place in plan.outputs:
             value = to_host(values[place])
             given.append(value.copy() if place in taken else value)
             taken.add(place)
@@ -78,8 +74,8 @@ class PlanRunner(Executable):
         POOL.clear()
 
 
-def _host_runner(step: Step, build: Build, rescue: Rescue, replan: Replan) -> Runner:
+def _host_runner(step: Step, builder: RegionBuilder) -> StepRunner:
     # What ops mean is imported for those who have the host run one.
     from fusewire.runtime.control import HostRunner
 
-    return HostRunner(step, build, rescue, replan)
+    return HostRunner(step, builder)

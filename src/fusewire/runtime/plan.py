@@ -1,4 +1,8 @@
-"""A plan: which region runs where, as data. Who decides is in placement, who runs in execute."""
+"""A plan: which region runs where, as data.
+
+planning/ makes plans, execute runs them, records/ keeps them. A saved plan is this very object: its
+graphs are named by digest, and are loaded only when somebody asks for them.
+"""
 
 from __future__ import annotations
 
@@ -10,69 +14,58 @@ from fusewire.contract.backend import Device, Shapes
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
 
-# The home of control-flow nodes that no backend takes whole: their bodies run by plan.
+# The backend of control-flow nodes that no backend takes whole: the host drives them, and their
+# bodies run by plans of their own.
 HOST = "host"
 
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Nodes that one backend runs together, as a graph of their own."""
+    """Nodes that one backend runs together.
 
-    graph: Graph
-    backend: str
-    device: Device
-    shapes: Shapes
-
-    @cached_property
-    def outline(self) -> Outline:
-        """What of it a run has to know."""
-        return Outline(self.graph.inputs, self.backend, self.device, self.shapes, lambda: self)
-
-
-@dataclass(frozen=True, eq=False)
-class Outline:
-    """What running a region takes to know; the region itself is looked for when it is built.
-
-    ``told`` is the digest of one that was not looked for yet.
+    A call needs the inputs and where they run; ``load`` gives the graph to whoever builds the
+    region. ``saved_digest`` names the graph of a region that was saved.
     """
 
     inputs: tuple[Value, ...]
     backend: str
     device: Device
     shapes: Shapes
-    find: Callable[[], Region]
-    told: str = ""
+    load: Callable[[Region], Graph]
+    saved_digest: str = ""
+
+    @staticmethod
+    def of(graph: Graph, backend: str, device: Device, shapes: Shapes) -> Region:
+        """Make a region of a graph that is at hand."""
+        return Region(graph.inputs, backend, device, shapes, lambda region: graph)
 
     @cached_property
-    def region(self) -> Region:
-        return self.find()
+    def graph(self) -> Graph:
+        return self.load(self)
 
     @cached_property
     def digest(self) -> str:
-        """The exact hash of its graph, sizes left open."""
-        return self.told or exact_hash(self.region.graph)
+        """The exact hash of the graph, with symbolic sizes left open."""
+        return self.saved_digest or exact_hash(self.graph)
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
     """One region, and where its values lie in the list of values of a run."""
 
-    outline: Outline
+    region: Region
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     frees: tuple[int, ...]
-    bodies: Mapping[str, Course] = field(default_factory=dict)
-
-    @property
-    def region(self) -> Region:
-        return self.outline.region
+    bodies: Mapping[str, Plan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
-    """Steps in order, as a run goes through them.
+class Plan:
+    """The steps of a graph in order, as a run goes through them.
 
-    The first places hold the inputs, ``takes`` of them, then come ``constants``.
+    A run keeps its values in a list of ``places``: first come the inputs, ``takes`` of them, then
+    the ``constants``. ``load`` gives the graph, for explanations.
     """
 
     takes: int
@@ -80,10 +73,15 @@ class Course:
     constants: tuple[Array, ...]
     outputs: tuple[int, ...]
     places: int
+    load: Callable[[], Graph]
+
+    @cached_property
+    def graph(self) -> Graph:
+        return self.load()
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is one region that takes and gives exactly what the plan does."""
+        """Whether one region takes and gives exactly what the plan does."""
         if len(self.steps) != 1:
             return False
         (step,) = self.steps
@@ -91,45 +89,20 @@ class Course:
 
     def regions(self) -> list[Region]:
         """List the regions, those of bodies included."""
-        found = []
+        regions = []
         for step in self.steps:
-            found.append(step.region)
+            regions.append(step.region)
             for body in step.bodies.values():
-                found += body.regions()
-        return found
+                regions += body.regions()
+        return regions
 
     def crossings(self) -> int:
         """Count the tensors that go from one backend to another."""
         makers: dict[int, str] = {}
         count = 0
         for step in self.steps:
-            name = step.outline.backend
+            name = step.region.backend
             count += sum(makers.get(place, name) != name for place in step.inputs)
             makers |= dict.fromkeys(step.outputs, name)
             count += sum(body.crossings() for body in step.bodies.values())
         return count
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A graph, and how it runs."""
-
-    graph: Graph
-    course: Course
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        return self.course.steps
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it is one region that takes and gives exactly what the plan does."""
-        return self.course.is_whole
-
-    def regions(self) -> list[Region]:
-        """List the regions, those of bodies included."""
-        return self.course.regions()
-
-    def crossings(self) -> int:
-        """Count the tensors that go from one backend to another."""
-        return self.course.crossings()

@@ -104,7 +104,7 @@ class Program:
     def _decided(self, entry: Entry, decided: Entry) -> Entry:
         """Put an entry in the place of one that was open."""
         self._given = [decided if given is entry else given for given in self._given]
-        entry.executable.close()
+        entry.runner.close()
         return decided
 
     def _fitting(self, arguments: tuple[Any, ...]) -> Entry | None:
@@ -125,7 +125,7 @@ class Program:
     def _made(self) -> list[Entry]:
         """List what was made, each once."""
         entries = [*self._given, *self._entries.values()]
-        return list({entry.executable: entry for entry in entries}.values())
+        return list({entry.runner: entry for entry in entries}.values())
 
     @property
     def graph(self) -> Graph:
@@ -157,7 +157,7 @@ class Program:
         Of the latest signature when there are several; regions that did not run yet have made no
         contact. In a body a place is that of the node around it, the body, and its own: "4.then.0".
         """
-        found = self._latest().details.explain()
+        found = self._latest().details.why()
         return found if node is None else found.node(node)
 
     @property
@@ -183,7 +183,7 @@ class Program:
             self._entries.clear()
             self._given.clear()
             for entry in made:
-                entry.executable.close()
+                entry.runner.close()
 
     def __enter__(self) -> Self:
         return self

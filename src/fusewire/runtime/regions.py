@@ -6,7 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 from numpy import ndarray
@@ -18,15 +18,29 @@ from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.process.guard import guarded, guarded_run
-from fusewire.runtime.plan import Outline
+from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.transfer import hand_over, to_host
 
-# Makes a region ready to run: given it, its graph for these sizes, and inputs to try it on.
-Build = Callable[[Outline, Callable[[], Graph], Sequence[Held]], tuple[Executable, Exchange]]
-# Finds another home for a region whose engine failed while running; raises where none is allowed.
-Rescue = Callable[[Outline, Graph, EngineError], tuple[Executable, Exchange]]
 # Sizes of which an executable is kept, where an engine needs sizes: each holds memory.
 _KEPT = 64
+
+
+class RegionBuilder(Protocol):
+    """Makes the regions of a plan ready to run."""
+
+    def build(
+        self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
+    ) -> tuple[Executable, Exchange]:
+        """Build a region: its graph for these sizes, and inputs to try it on."""
+
+    def rescue(
+        self, region: Region, graph: Graph, error: EngineError
+    ) -> tuple[Executable, Exchange]:
+        """Build a region whose engine failed while running elsewhere, or raise."""
+
+    @property
+    def plan_body(self) -> Callable[[Graph], Plan] | None:
+        """Plans a body of control flow once the sizes of the graph around it are known."""
 
 
 @final
@@ -59,15 +73,12 @@ def _close(executable: Executable) -> None:
 class RegionRunner:
     """A region and its executables: one, or one per size for an engine that needs sizes."""
 
-    def __init__(
-        self, region: Outline, build: Build, rescue: Rescue, is_last: bool = False
-    ) -> None:
+    def __init__(self, region: Region, builder: RegionBuilder, is_last: bool = False) -> None:
         """``is_last``: the caller gets what it gives, on the host."""
         self._region = region
         self._is_last = is_last
         self._name = region.backend
-        self._build = build
-        self._rescue = rescue
+        self._builder = builder
         self._symbols = {s for v in region.inputs for s in type_symbols(v.type)}
         self._per_size = region.shapes != "dynamic" and bool(self._symbols)
         self._made: dict[tuple[tuple[int, ...], ...], Loaded] = {}
@@ -100,7 +111,7 @@ class RegionRunner:
             if is_rescued:
                 raise
             with self._lock:
-                made = self._rescue(self._region, self._graph(inputs), error)
+                made = self._builder.rescue(self._region, self._graph(inputs), error)
                 self._made[key] = Loaded(*made)
             return self.run(inputs, is_rescued=True)
 
@@ -112,7 +123,7 @@ class RegionRunner:
         with self._lock:
             found = self._made.get(key)
             if found is None:
-                made = self._build(self._region, lambda: self._graph(inputs), inputs)
+                made = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
                 while len(self._made) >= _KEPT:
                     # The oldest; one at work is closed when it is done.
                     self._made.pop(next(iter(self._made)))
@@ -120,7 +131,7 @@ class RegionRunner:
         return found
 
     def _graph(self, inputs: Sequence[Held]) -> Graph:
-        return self._sized(inputs) if self._per_size else self._region.region.graph
+        return self._sized(inputs) if self._per_size else self._region.graph
 
     def _sized(self, inputs: Sequence[Held]) -> Graph:
         from fusewire.ops.interpret import bind
@@ -130,7 +141,7 @@ class RegionRunner:
             assert isinstance(value.type, TensorType)
             bind(value.type, shape_of(given), sizes, f"The input {value.name}")
         known: dict[Symbol, Dim] = dict(sizes)
-        return bind_symbols(self._region.region.graph, known)
+        return bind_symbols(self._region.graph, known)
 
     def close(self) -> None:
         """Let go of the executables; one at work is closed when it is done."""

@@ -18,7 +18,7 @@ Work = Literal["data", "control", "shape"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NodeVerdict:
     """What one backend said of one node, and what came of it where it was tried.
 
     A refusal has a code and a reason. ``seconds`` are those of the whole region that the node
@@ -51,7 +51,7 @@ class NodeWhy:
     work: Work
     backend: str
     region: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[NodeVerdict, ...]
 
 
 @dataclass(frozen=True)

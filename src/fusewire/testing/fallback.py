@@ -11,7 +11,8 @@ from fusewire.compiler import compile as compile_program
 from fusewire.contract.backend import Backend, Device
 from fusewire.errors import FusewireError
 from fusewire.ops.sample import HostValue
-from fusewire.planning.claims import Home, ask
+from fusewire.planning.claims import ask
+from fusewire.planning.target import Target
 from fusewire.testing.conformance import Case
 from fusewire.testing.suite import OpReport, Outcome, Ready, Status, judge, merge, reported
 
@@ -26,7 +27,7 @@ def reports_with_fallback(
     for case in found:
         graph, inputs = case.make()
         try:
-            claimed = ask(Home(backend, device), graph)
+            claimed = ask(Target(backend, device), graph)
         except FusewireError as error:
             outcomes[case] = Outcome("failed", str(error))
             continue

@@ -21,7 +21,8 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ops.declare import Op, Trait
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
-from fusewire.planning.claims import Home, ask
+from fusewire.planning.claims import ask
+from fusewire.planning.target import Target
 from fusewire.process.guard import guarded
 from fusewire.runtime.transfer import hand_over, to_host
 from fusewire.testing.conformance import Case, cases, gap_of, value_problems
@@ -72,7 +73,7 @@ def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[C
     for case in found:
         try:
             graph, inputs = case.make()
-            claimed = ask(Home(backend, device), graph)
+            claimed = ask(Target(backend, device), graph)
         except FusewireError as error:
             outcomes[case] = Outcome("failed", str(error))
             continue

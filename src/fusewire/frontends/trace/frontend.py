@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
-from fusewire.contract.frontend import Example, Frontend, Limits, Reading, Spec, Structure
+from fusewire.contract.frontend import Document, Example, Frontend, Limits, Reading, Spec, Structure
 from fusewire.dtypes import dtype
 from fusewire.errors import TraceError
 from fusewire.frontends.trace.recording import Recording
@@ -32,13 +32,28 @@ class TraceFrontend(Frontend):
     def accepts(self, source: object) -> bool:
         return callable(source) and not isinstance(source, type)
 
-    def inputs(self, source: Any, limits: Limits) -> Mapping[str, Type]:
+    def open(self, source: Any, limits: Limits) -> Document:
+        return _Function(source, limits)
+
+
+@final
+class _Function(Document):
+    """A function that is traced each time it is converted."""
+
+    def __init__(self, source: Callable[..., Any], limits: Limits) -> None:
+        self._source = source
+        self._limits = limits
+
+    @property
+    def inputs(self) -> Mapping[str, Type]:
         return {}
 
-    def convert(
-        self, source: Callable[..., Any], example: Example, limits: Limits, *, is_open: bool = False
-    ) -> Reading:
-        recording = Recording(limits)
+    @property
+    def digest(self) -> str | None:
+        return None
+
+    def convert(self, example: Example, *, is_open: bool = False) -> Reading:
+        source, recording = self._source, Recording(self._limits)
         given, named = _arguments(source, example)
         arguments, leaves = Structure.of(given, _is_array)
         arguments = Structure(arguments.tree, _unique(arguments.names))

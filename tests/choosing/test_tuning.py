@@ -14,17 +14,17 @@ from click.testing import CliRunner
 
 import fusewire as fw
 from fusewire.backends.webgpu.space import SPACE
-from fusewire.choosing.measure import Comparison, Timing, Way
-from fusewire.choosing.search import Contest
+from fusewire.choosing.measure import Comparison, Contender, Timing
+from fusewire.choosing.race import Race
 from fusewire.choosing.tune import Tuning, _lead
-from fusewire.choosing.tuned import Cut, keep, recall
 from fusewire.cli import main
 from fusewire.contract.backend import Buffer, Config, Device, Fact
 from fusewire.contract.region import build
 from fusewire.contract.tuning import Piece, Tuner, parsed, written
 from fusewire.errors import OptionsError
-from fusewire.planning.claims import Home
-from fusewire.records.remember import Memory
+from fusewire.planning.target import Target
+from fusewire.records.entries import Records
+from fusewire.records.tunings import Cut, keep, recall
 from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
 
@@ -46,13 +46,13 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Stand for the clock: what is tuned, or has this tile, is twice as fast; lists all ways."""
     seen: list[str] = []
 
-    def compare(ways: Mapping[str, Way], *rest: object) -> Comparison:
+    def compare(ways: Mapping[str, Contender], *rest: object) -> Comparison:
         seen.extend(ways)
         taken = {way: Timing((0.5 if _is_fast(way) else 1.0,)) for way in ways}
         fastest = min(ways, key=lambda way: taken[way].median)
         return Comparison(taken, fastest, (), 0.0, 1)
 
-    monkeypatch.setattr("fusewire.choosing.search.compare", compare)
+    monkeypatch.setattr("fusewire.choosing.race.compare", compare)
     # Each choice is compiled: few of them, so that tests are short.
     few = {**SPACE, "tiles": {"tile": ((8, 4),), "workgroup": (64,)}, "points": {"points": (4,)}}
     monkeypatch.setattr("fusewire.backends.webgpu.space.SPACE", few)
@@ -67,15 +67,15 @@ def tuned(f: Any, **more: Any) -> Any:
     return fw.compile(f, backend="webgpu", level=3, budget_seconds=300.0, **more)
 
 
-def home() -> Home:
+def target() -> Target:
     backend = REGISTRY.get("webgpu")
     device = backend.probe()[0]
     assert isinstance(device, Device)
-    return Home(backend, device)
+    return Target(backend, device)
 
 
 def pieces(f: Any) -> list[Piece]:
-    found = home()
+    found = target()
     assert isinstance(found.backend, Tuner)
     return list(found.backend.pieces(fw.trace(f, X), found.device, Config()))
 
@@ -144,7 +144,7 @@ def test_what_was_cut_short_is_not_kept_and_a_larger_budget_goes_on(
 ) -> None:
     with monkeypatch.context() as patch:
         # No way but the first is tried in time.
-        patch.setattr("fusewire.choosing.search._TRYING", -1.0)
+        patch.setattr("fusewire.choosing.race._TRYING", -1.0)
         program = tuned(layer)
         program(X)
     assert (
@@ -187,17 +187,17 @@ def test_what_may_be_noise_is_no_gain(ties: tuple[str, ...], noise: float, lead:
 def test_first_decision_stands_if_all_fail_when_they_meet(
     store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def compare(self: Contest) -> None:
+    def compare(self: Race) -> None:
         for name, row in self._rows.items():
             self._rows[name] = replace(row, status="refused", reason="The device was lost.")
 
-    before = Contest.rematch
+    before = Race.rematch
 
-    def rematch(self: Contest, *given: Any) -> Any:
-        monkeypatch.setattr(Contest, "_compared", compare)
+    def rematch(self: Race, *given: Any) -> Any:
+        monkeypatch.setattr(Race, "_compared", compare)
         return before(self, *given)
 
-    monkeypatch.setattr(Contest, "rematch", rematch)
+    monkeypatch.setattr(Race, "rematch", rematch)
     program = tuned(layer, fallback="error")
     np.testing.assert_allclose(program(X), layer(X), atol=1e-5)
     assert program.why().tried[0].name == "webgpu (webgpu:0)"
@@ -208,14 +208,14 @@ def test_what_was_judged_does_not_win_untimed(
     store: Store, timed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(globals(), "_is_fast", lambda way: "tile=(8, 4)" in way)
-    before = Contest._judge
+    before = Race._check
 
-    def judge(self: Contest, name: str) -> None:
+    def judge(self: Race, name: str) -> None:
         before(self, name)
         if name == "webgpu (webgpu:0)":
             self._rows[name] = replace(self._rows[name], status="not judged")
 
-    monkeypatch.setattr(Contest, "_judge", judge)
+    monkeypatch.setattr(Race, "_check", judge)
     program = tuned(layer)
     program(X)
     assert program.why().tried[0].name == "webgpu (webgpu:0)"
@@ -258,23 +258,24 @@ GOOD: dict[str, Any] = {"tile": [8, 4], "workgroup": 64, "depth": 8}
     ],
 )
 def test_a_record_of_anything_else_is_refused(held: bytes) -> None:
-    (piece,), memory = pieces(layer), Memory(None)
+    (piece,), records = pieces(layer), Records(None)
+    backend, device = target().backend, target().device
     chosen: dict[str, Fact] = {**GOOD, "tile": (8, 4)}
-    keep(memory, home(), piece, Cut(piece.key, piece.name, 1, chosen, 2.0, True))
-    found = recall(memory, home(), piece)
+    keep(records, backend, device, piece, Cut(piece.key, piece.name, 1, chosen, 2.0, True))
+    found = recall(records, backend, device, piece)
     assert found is not None
     assert found.chosen == chosen
-    ((digest, _),) = memory._held.items()
-    memory._held[digest] = held
-    assert recall(memory, home(), piece) is None
-    assert not memory._held
+    ((digest, _),) = records._held.items()
+    records._held[digest] = held
+    assert recall(records, backend, device, piece) is None
+    assert not records._held
 
 
 def test_options_name_kernels_and_ranges() -> None:
     kept: dict[str, dict[str, Fact]] = {KEY: {"tile": (8, 4), "workgroup": 64}}
     assert parsed(written(kept), {"tile", "workgroup"}) == kept
     assert parsed((), set()) == {}
-    graph, here = fw.trace(layer, X), home()
+    graph, here = fw.trace(layer, X), target()
     unknown = [
         (f"{x}=1", f"{x} configures no kernel") for x in ("memory", "debug", "tuned", "speed")
     ]
@@ -285,7 +286,7 @@ def test_options_name_kernels_and_ranges() -> None:
 
 
 def test_each_kernel_is_cut_as_it_is_told() -> None:
-    here = home()
+    here = target()
 
     def two(x: Any) -> Any:
         return np.sum(layer(x) @ W, axis=1)
@@ -310,7 +311,7 @@ def test_bench_shows_what_was_tuned(store: Store, timed: list[str], tmp_path: Pa
     assert found.exit_code == 0, found.output
     report = json.loads(found.stdout)
     assert report["chosen"] == "webgpu (webgpu:0) tuned"
-    assert report["rows"][0]["is_software"] == home().device.is_software
+    assert report["rows"][0]["is_software"] == target().device.is_software
     shown = CliRunner().invoke(main, [*asked, "--markdown"]).stdout
     assert "1 of 1 kernels: linear + activation float32[32, 32] 2.00 times as fast" in shown
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.choosing.measure import Comparison, Timing, Way
-from fusewire.choosing.verify import Judged
+from fusewire.choosing.judge import Judgement
+from fusewire.choosing.measure import Comparison, Contender, Timing
 from fusewire.errors import FallbackWarning, MiscompileWarning, NoneRightError
-from fusewire.records.remember import Memory
+from fusewire.records.entries import Records
 from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store, shared_store
 
-RIGHT = Judged("right", sets=("given",))
+RIGHT = Judgement("right", sets=("given",))
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
 
 
@@ -33,7 +33,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def prefers(name: str) -> Any:
     """Stand for the clock: the one of this name is fastest, if it is there."""
 
-    def compare(ways: Mapping[str, Way], *rest: object) -> Comparison:
+    def compare(ways: Mapping[str, Contender], *rest: object) -> Comparison:
         fastest = name if name in ways else next(iter(ways))
         return Comparison({way: Timing((1.0,)) for way in ways}, fastest, (), 0.0, 1)
 
@@ -105,7 +105,7 @@ def test_wrong_engine_is_not_taken_and_not_tried_again(
     try:
         names = ["chaos", "reference"]
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
-        monkeypatch.setattr("fusewire.choosing.search.compare", prefers("chaos"))
+        monkeypatch.setattr("fusewire.choosing.race.compare", prefers("chaos"))
         made, _ = choosing()
         np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
         rows = {way.backend: way for way in made.why().tried}
@@ -142,15 +142,15 @@ def test_engine_that_crashes_while_it_is_timed_is_not_tried_again(
         fw.unregister("chaos")
 
 
-def test_memory_without_a_store_keeps_what_this_process_made() -> None:
+def test_records_without_a_store_keeps_what_this_process_made() -> None:
     from fusewire.store.key import Key
 
-    memory, key = Memory(None), Key.of("plan", graph="a")
-    assert memory.get(key) is None
-    memory.put(key, b"kept")
-    assert memory.get(key) == b"kept"
-    memory.drop(key)
-    assert memory.get(key) is None
+    records, key = Records(None), Key.of("plan", graph="a")
+    assert records.get(key) is None
+    records.put(key, b"kept")
+    assert records.get(key) == b"kept"
+    records.drop(key)
+    assert records.get(key) is None
 
 
 def test_shared_store_is_off_in_tests() -> None:
@@ -164,7 +164,7 @@ def test_canary_finds_an_engine_that_goes_wrong_later(
     fw.register("fusewire.testing.chaos:second_at_run")
     try:
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["chaos", "reference"])
-        monkeypatch.setattr("fusewire.choosing.verify.Jury.judge", lambda self, run: RIGHT)
+        monkeypatch.setattr("fusewire.choosing.judge.Judge.judge", lambda self, run: RIGHT)
         made = fw.compile(
             program,
             X,
@@ -190,8 +190,8 @@ def test_canary_replaces_a_plan_of_several_regions(
     fw.register("tests.split:wrong", "split")
     try:
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["split", "reference"])
-        monkeypatch.setattr("fusewire.choosing.verify.Jury.judge", lambda self, run: RIGHT)
-        monkeypatch.setattr("fusewire.choosing.search.compare", prefers("split"))
+        monkeypatch.setattr("fusewire.choosing.judge.Judge.judge", lambda self, run: RIGHT)
+        monkeypatch.setattr("fusewire.choosing.race.compare", prefers("split"))
         options = fw.Options(level=1, canary=1, fallback="allow", budget_seconds=1.0)
         made = fw.compile(lambda x: np.exp(np.cos(np.exp(x))), X, options=options)
         assert len(made.plan.steps) == 3

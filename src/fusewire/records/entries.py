@@ -1,6 +1,6 @@
-"""What is remembered of programs: artifacts with their weights, and sketches of plans.
+"""The records of programs: artifacts with their weights, and saved plans.
 
-All of it is in the store, under keys that name what it depends on; with no store, what this
+All of them are in the store, under keys that name what they depend on; with no store, what this
 process made is kept for this process alone. Whatever cannot be read back is a miss.
 """
 
@@ -11,6 +11,7 @@ import json
 import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -20,15 +21,15 @@ from fusewire.errors import FusewireError
 from fusewire.ir.graph import Array
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import Blobs
-from fusewire.records.sketch import (
-    MakeCourse,
-    Sketch,
-    read_course,
-    read_sketch,
-    write_course,
-    write_sketch,
+from fusewire.records.plans import (
+    GraphSource,
+    SavedPlan,
+    read_plan,
+    read_saved,
+    write_plan,
+    write_saved,
 )
-from fusewire.runtime.plan import Course, Outline
+from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.why import Contacted
 from fusewire.store.ahead import is_large
 from fusewire.store.disk import Store
@@ -36,7 +37,7 @@ from fusewire.store.key import Key
 
 Read = TypeVar("Read")
 # An artifact, and its weights by digest as far as they are kept.
-Kept: TypeAlias = tuple[Artifact, dict[str, Array]]
+StoredArtifact: TypeAlias = tuple[Artifact, dict[str, Array]]
 _LENGTH = struct.Struct("<Q")
 _ALIGNED = 64
 # More than that is quicker read from where it came.
@@ -46,15 +47,15 @@ _HELD = 16
 
 
 @dataclass(frozen=True)
-class Made:
+class BuiltRegion:
     """What became of a region, and the key under which its artifact is remembered, if any."""
 
-    outline: Outline
+    region: Region
     contacted: Contacted
     key: Key | None = None
 
 
-class Memory:
+class Records:
     """Keeps artifacts and plans; safe to share between threads.
 
     With ``recalls`` only entries of these kinds are given back: what is new is kept all the same.
@@ -101,7 +102,7 @@ class Memory:
         """Say what differs from the nearest that is kept."""
         return "The cache is off." if self.store is None else self.store.why_missed(key)
 
-    def artifact(self, key: Key) -> Kept | None:
+    def artifact(self, key: Key) -> StoredArtifact | None:
         """Give an artifact, and its weights by digest as far as they are kept."""
         artifact = self._read(key, _read_artifact, is_data=False)
         if artifact is None:
@@ -130,24 +131,24 @@ class Memory:
     def _weights(self, key: Key) -> dict[str, Array]:
         return self._read(_beside(key), _read_weights, is_data=False) or {}
 
-    def sketch(self, key: Key) -> Sketch | None:
-        """Give the sketch of a plan."""
-        return self._read(key, read_sketch)
+    def saved_plan(self, key: Key, source: GraphSource) -> SavedPlan | None:
+        """Give the plan of a model; ``source`` finds graphs that somebody asks for."""
+        return self._read(key, partial(read_saved, source=source))
 
-    def keep_sketch(self, key: Key, sketch: Sketch) -> None:
-        """Keep the sketch of a plan."""
+    def keep_saved_plan(self, key: Key, saved: SavedPlan) -> None:
+        """Keep the plan of a model."""
         blobs: Blobs = []
-        header = write_sketch(sketch, blobs)
+        header = write_saved(saved, blobs)
         self.put(key, _lined(header, blobs))
 
-    def course(self, key: Key) -> MakeCourse | None:
-        """Give the course of a body of control flow."""
-        return self._read(key, read_course)
+    def plan(self, key: Key, source: GraphSource) -> Plan | None:
+        """Give the plan of a body of control flow."""
+        return self._read(key, partial(read_plan, source=source))
 
-    def keep_course(self, key: Key, course: Course) -> None:
-        """Keep the course of a body of control flow."""
+    def keep_plan(self, key: Key, plan: Plan) -> None:
+        """Keep the plan of a body of control flow."""
         blobs: Blobs = []
-        header = write_course(course, blobs)
+        header = write_plan(plan, blobs)
         self.put(key, _lined(header, blobs))
 
     def _read(

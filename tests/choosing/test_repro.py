@@ -12,8 +12,8 @@ import pytest
 
 import fusewire as fw
 from fusewire.choosing.bisect import Culprit, engine, find_culprit
+from fusewire.choosing.judge import Judgement
 from fusewire.choosing.repro import write_repro
-from fusewire.choosing.verify import Judged
 from fusewire.contract.backend import Config, Device
 from fusewire.contract.region import first_device
 from fusewire.numerics.judge import Alone
@@ -37,7 +37,7 @@ def ran(path: Path) -> tuple[int, str]:
 def culprit_of(graph: fw.Graph, *inputs: Any) -> Culprit:
     """Blame a graph that nothing is wrong with."""
     expected = tuple(Alone(graph, inputs).expected)
-    judged = Judged("wrong", 9.0, reason='it says """so""" \\')
+    judged = Judgement("wrong", 9.0, reason='it says """so""" \\')
     node = graph.nodes[0]
     return Culprit(0, node.op, "", False, judged, graph, inputs, expected, 1)
 

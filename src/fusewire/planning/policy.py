@@ -1,6 +1,6 @@
 """Which backend comes first: a name, a device, a capability, a function of the user's, or auto.
 
-Each policy gives homes in the order of preference. ``auto`` takes the backend that runs the graph
+Each policy gives targets in the order of preference. ``auto`` takes the backend that runs the graph
 in the fewest regions; measuring takes its place when there is something to measure with.
 """
 
@@ -18,14 +18,15 @@ from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.options import FirstWith, ForDevice, Policy
-from fusewire.planning.claims import Home, ask_calmly
+from fusewire.planning.claims import ask_calmly
 from fusewire.planning.partition import partition
+from fusewire.planning.target import Target
 from fusewire.process.limits import ChildLimits
 from fusewire.registry import Registry
 
 
 @dataclass(frozen=True)
-class Search:
+class TargetFinder:
     """Where to look, and how to ask: in children unless ``isolate`` is off.
 
     With ``is_ahead`` the next backends are met while the caller is busy with the one it got.
@@ -40,23 +41,23 @@ class Search:
         """Give "module:Class" of a backend, with its extensions, for a child to find it."""
         return self.registry.meet(name, isolate=self.isolate, limits=self.limits).reference
 
-    def homes(self, name: str) -> list[Home]:
+    def targets(self, name: str) -> list[Target]:
         """List a backend's devices; UnavailableError says why there is none."""
         met = self.registry.meet(name, isolate=self.isolate, limits=self.limits)
         if not met.devices:
             raise UnavailableError(f"{name} has no device here. {met.reasons}".rstrip())
         backend = self.registry.get(name, isolate=self.isolate, limits=self.limits)
         asked = met.reference if self.isolate and not backend.info.trusted else None
-        return [Home(backend, device, asked, self.limits) for device in met.devices]
+        return [Target(backend, device, asked, self.limits) for device in met.devices]
 
-    def all_homes(self) -> Iterator[Home]:
+    def all_targets(self) -> Iterator[Target]:
         """Yield every backend with each of its devices, the most preferred first, as it is met."""
         names = self.registry.ranked(isolate=self.isolate, limits=self.limits)
         if self.is_ahead and self.isolate:
             threading.Thread(target=self._meet, args=(names,), daemon=True).start()
         for name in names:
             with contextlib.suppress(RegistryError):
-                yield from self.homes(name)
+                yield from self.targets(name)
 
     def _meet(self, names: Sequence[str]) -> None:
         for name in names:
@@ -65,55 +66,57 @@ class Search:
                 self.registry.meet(name, isolate=self.isolate, limits=self.limits)
 
 
-def choose(policy: Policy, device: str | None, graph: Graph, search: Search) -> Home:
-    """Find the home that a policy wants for a graph; RegistryError says why there is none."""
-    policy = search.registry.default if policy == "auto" else policy
-    homes = fitting(policy, device, graph, search)
+def choose(policy: Policy, device: str | None, graph: Graph, finder: TargetFinder) -> Target:
+    """Find the target that a policy wants for a graph; RegistryError says why there is none."""
+    policy = finder.registry.default if policy == "auto" else policy
+    targets = fitting(policy, device, graph, finder)
     if callable(policy):
-        found = list(homes)
-        chosen: Home | None = policy(found, graph) if found else None
+        found = list(targets)
+        chosen: Target | None = policy(found, graph) if found else None
     elif isinstance(policy, str) and policy != "auto":
-        chosen = next(homes)
+        chosen = next(targets)
     else:
-        chosen = _fewest_regions(homes, graph)
+        chosen = _fewest_regions(targets, graph)
     if chosen is None:
         raise RegistryError(f"No backend here fits {policy!r}. `fusewire devices` lists all.")
     return chosen
 
 
-def fitting(policy: Policy, device: str | None, graph: Graph, search: Search) -> Iterator[Home]:
-    """Yield the homes among which a policy lets choose, the most preferred first."""
+def fitting(
+    policy: Policy, device: str | None, graph: Graph, finder: TargetFinder
+) -> Iterator[Target]:
+    """Yield the targets among which a policy lets choose, the most preferred first."""
     if isinstance(policy, str) and policy != "auto":
-        return iter([_named(search.homes(policy), policy, device)])
-    homes = search.all_homes()
+        return iter([_named(finder.targets(policy), policy, device)])
+    targets = finder.all_targets()
     if device is not None or isinstance(policy, ForDevice):
         wanted = policy.device if isinstance(policy, ForDevice) else device
-        homes = (home for home in homes if answers_to(home.device, wanted))
+        targets = (target for target in targets if answers_to(target.device, wanted))
     else:
-        homes = (home for home in homes if not interprets(home))
+        targets = (target for target in targets if not interprets(target))
     if isinstance(policy, FirstWith):
-        ops, flags, holds = policy.ops, policy.capabilities, search.registry.holds
-        homes = (x for x in homes if holds(x.name, *flags) and _takes(x, graph, ops))
-    return homes
+        ops, flags, holds = policy.ops, policy.capabilities, finder.registry.holds
+        targets = (x for x in targets if holds(x.name, *flags) and _takes(x, graph, ops))
+    return targets
 
 
-def interprets(home: Home) -> bool:
+def interprets(target: Target) -> bool:
     """Tell whether a device steps through kernels to show what they do: nobody wants to wait."""
-    return bool(home.device.facts.get("interprets"))
+    return bool(target.device.facts.get("interprets"))
 
 
-def _named(homes: Sequence[Home], name: str, device: str | None) -> Home:
-    for home in homes:
-        if answers_to(home.device, device):
-            return home
-    have = ", ".join(home.device.id for home in homes)
+def _named(targets: Sequence[Target], name: str, device: str | None) -> Target:
+    for target in targets:
+        if answers_to(target.device, device):
+            return target
+    have = ", ".join(target.device.id for target in targets)
     raise RegistryError(f"{name} was asked to run on {device} and has {have}.")
 
 
-def _takes(home: Home, graph: Graph, ops: Iterable[str]) -> bool:
+def _takes(target: Target, graph: Graph, ops: Iterable[str]) -> bool:
     """Tell whether a backend offers all nodes of these ops."""
     try:
-        answers = home.claim(graph)
+        answers = target.claim(graph)
     except EngineError:
         return False
     offered = {place for x in answers if isinstance(x, Offer) for place in x.nodes}
@@ -121,13 +124,13 @@ def _takes(home: Home, graph: Graph, ops: Iterable[str]) -> bool:
     return all(place in offered for place, node in enumerate(graph.nodes) if node.op in wanted)
 
 
-def _fewest_regions(homes: Iterable[Home], graph: Graph) -> Home | None:
-    """Give the first home that runs all of it, or else the one that leaves the fewest regions."""
+def _fewest_regions(targets: Iterable[Target], graph: Graph) -> Target | None:
+    """Give the first target that runs all of it, or else the one that leaves the fewest regions."""
     best, fewest = None, 0
-    for home in homes:
-        count = _regions(home, graph)
+    for target in targets:
+        count = _regions(target, graph)
         if count is not None and (best is None or count < fewest):
-            best, fewest = home, count
+            best, fewest = target, count
         if count == 1:
             break
     return best
@@ -137,14 +140,14 @@ def _is_control(node: Node) -> bool:
     return get_op(node.op).is_(Trait.CONTROL)
 
 
-def _regions(home: Home, graph: Graph) -> int | None:
+def _regions(target: Target, graph: Graph) -> int | None:
     """Count the regions that claims lead to, whoever runs the rest; None if it cannot answer."""
-    said = ask_calmly(home, graph)
+    said = ask_calmly(target, graph)
     if said.fault is not None:
         return None
     # Control flow that is refused whole stands alone, as it will.
-    homes = {
-        node: home.name if node in said.shapes else None if _is_control(node) else ""
+    targets = {
+        node: target.name if node in said.shapes else None if _is_control(node) else ""
         for node in said.graph.nodes
     }
-    return len(partition(said.graph, homes))
+    return len(partition(said.graph, targets))

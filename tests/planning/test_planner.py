@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,41 +20,48 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
-from fusewire.planning.claims import Home
 from fusewire.planning.planner import Planned, make_plan
+from fusewire.planning.target import Target
 from fusewire.runtime.execute import PlanRunner
-from fusewire.runtime.plan import HOST, Outline
-from tests.placement.picky import PickyBackend
+from fusewire.runtime.plan import HOST, Plan, Region
+from tests.planning.picky import PickyBackend
 
 CPU = Device("cpu", "test")
 
 
-def _homes(*backends: PickyBackend) -> list[Home]:
-    return [Home(backend, CPU) for backend in backends]
+def _targets(*backends: PickyBackend) -> list[Target]:
+    return [Target(backend, CPU) for backend in backends]
 
 
-def _runner(graph: Graph, homes: Sequence[Home]) -> tuple[PlanRunner, Planned]:
-    planned = make_plan(graph, homes)
-    by_name = {home.name: home.backend for home in homes}
+@dataclass(frozen=True)
+class _Builder:
+    """Builds regions in this process."""
 
-    def make(
-        region: Outline, sized: Callable[[], Graph], inputs: Sequence[Held]
+    targets: Sequence[Target]
+
+    def build(
+        self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
     ) -> tuple[Executable, Exchange]:
-        verify(sized())
-        backend = by_name[region.backend]
-        return build(backend, sized(), region.device), backend.exchange
+        verify(graph())
+        backend = next(x.backend for x in self.targets if x.name == region.backend)
+        return build(backend, graph(), region.device), backend.exchange
 
-    def rescue(region: Outline, sized: Graph, error: EngineError) -> tuple[Executable, Exchange]:
+    def rescue(
+        self, region: Region, graph: Graph, error: EngineError
+    ) -> tuple[Executable, Exchange]:
         raise error
 
-    runner = PlanRunner(
-        planned.plan.course, make, rescue, lambda body: make_plan(body, homes).plan.course
-    )
-    return runner, planned
+    def plan_body(self, body: Graph) -> Plan:
+        return make_plan(body, self.targets).plan
 
 
-def _same(graph: Graph, homes: Sequence[Home], *inputs: Any) -> Planned:
-    runner, planned = _runner(graph, homes)
+def _runner(graph: Graph, targets: Sequence[Target]) -> tuple[PlanRunner, Planned]:
+    planned = make_plan(graph, targets)
+    return PlanRunner(planned.plan, _Builder(targets)), planned
+
+
+def _same(graph: Graph, targets: Sequence[Target], *inputs: Any) -> Planned:
+    runner, planned = _runner(graph, targets)
     for _ in range(2):
         got = runner.run(list(inputs)).wait()
         want = interpret(graph, list(inputs))
@@ -83,7 +91,7 @@ ALL_OPS = sorted({node.op for node in NETWORK.nodes})
 @pytest.mark.parametrize("refused", [[op] for op in ALL_OPS] + [[], ["cos", "sin", "exp"]])
 def test_answer_does_not_depend_on_the_cuts(refused: list[str], shapes: Any) -> None:
     picky, rest = PickyBackend("picky", refused, shapes), PickyBackend("rest", [])
-    planned = _same(NETWORK, _homes(picky, rest), X, W)
+    planned = _same(NETWORK, _targets(picky, rest), X, W)
     for region in planned.plan.regions():
         verify(region.graph)
         ops_of = {node.op for node in region.graph.nodes}
@@ -91,7 +99,7 @@ def test_answer_does_not_depend_on_the_cuts(refused: list[str], shapes: Any) -> 
 
 
 def test_whole_graph_is_one_region() -> None:
-    planned = _same(NETWORK, _homes(PickyBackend("picky", [])), X, W)
+    planned = _same(NETWORK, _targets(PickyBackend("picky", [])), X, W)
     assert len(planned.plan.steps) == 1
     assert planned.plan.crossings() == 0
 
@@ -100,7 +108,7 @@ def test_alternating_chain_is_cut_at_every_change() -> None:
     x = value = Value(X_TYPE, "x")
     for _ in range(3):
         value = ops.exp(ops.sin(value))
-    planned = _same(Graph([x], [value]), _homes(*_pair("sin")), X)
+    planned = _same(Graph([x], [value]), _targets(*_pair("sin")), X)
     assert [r.backend for r in planned.plan.regions()] == ["rest", "picky"] * 3
     assert planned.plan.crossings() == 5
 
@@ -119,11 +127,11 @@ def _seconds(length: int) -> float:
         return x
 
     graph = fw.trace(chain, fw.Spec(("n",), "float32"))
-    homes = _homes(PickyBackend("first", ["sin"]), PickyBackend("second", []))
+    targets = _targets(PickyBackend("first", ["sin"]), PickyBackend("second", []))
     best = math.inf
     for _ in range(3):
         start = time.process_time()
-        planned = make_plan(graph, homes)
+        planned = make_plan(graph, targets)
         best = min(best, time.process_time() - start)
         assert len(planned.plan.steps) == 2 * length
     return best
@@ -135,7 +143,7 @@ def test_time_to_plan_grows_with_the_length_and_not_with_its_square() -> None:
 
 def test_static_backend_is_specialised_once_per_size() -> None:
     picky, rest = _pair("sin", shapes="static")
-    runner, _ = _runner(NETWORK, _homes(picky, rest))
+    runner, _ = _runner(NETWORK, _targets(picky, rest))
     for rows in (3, 5, 3, 5, 3):
         x = np.ones((rows, 4), np.float32)
         got = runner.run([x, W]).wait()
@@ -148,7 +156,7 @@ def test_static_backend_is_specialised_once_per_size() -> None:
 
 def test_composites_that_are_refused_come_back_expanded() -> None:
     graph = fw.trace(lambda x: ops.softmax(x, axis=-1), fw.Spec((3, 4), "float32"))
-    planned = _same(graph, _homes(PickyBackend("picky", ["softmax"])), X)
+    planned = _same(graph, _targets(PickyBackend("picky", ["softmax"])), X)
     assert "softmax" not in {node.op for node in planned.plan.graph.nodes}
     assert planned.claims["picky"].expanded == {"softmax": "picky does not run softmax."}
 
@@ -157,7 +165,7 @@ def test_sizes_known_only_to_the_run_cross_regions() -> None:
     graph = fw.trace(lambda x: np.exp(x[x > 0]) * 2, fw.Spec((3, 4), "float32"))
     for refused in ("nonzero", "gather_nd", "exp", "multiply", "greater"):
         for shapes in ("static", "dynamic"):
-            _same(graph, _homes(*_pair(refused, "nonzero", shapes=shapes)), X)
+            _same(graph, _targets(*_pair(refused, "nonzero", shapes=shapes)), X)
 
 
 def _choice(x: Any) -> Any:
@@ -176,15 +184,15 @@ def test_size_that_no_operand_tells_comes_from_where_it_is_told() -> None:
     ones = ops.dynamic_full(np.float32(1), shape, dims=dims)
     flat = ops.reshape(ones, shape=(dims[0] * dims[1],))
     graph = Graph([shape], [ops.negative(flat)])
-    homes = _homes(PickyBackend("first", ["negative"]), PickyBackend("second", []))
-    planned = _same(graph, homes, np.array([2, 3]))
+    targets = _targets(PickyBackend("first", ["negative"]), PickyBackend("second", []))
+    planned = _same(graph, targets, np.array([2, 3]))
     assert len(planned.plan.steps) == 2
 
 
 def test_host_drives_control_flow_and_bodies_run_by_plan() -> None:
     graph = fw.trace(_choice, fw.Spec(("n", 4), "float32"))
-    planned = _same(graph, _homes(*_pair("sin")), X + 1)
-    _same(graph, _homes(*_pair("sin")), X - 1)
+    planned = _same(graph, _targets(*_pair("sin")), X + 1)
+    _same(graph, _targets(*_pair("sin")), X - 1)
     host = [step for step in planned.plan.steps if step.region.backend == HOST]
     assert len(host) == 1
     bodies = host[0].bodies
@@ -194,9 +202,9 @@ def test_host_drives_control_flow_and_bodies_run_by_plan() -> None:
 
 def test_nobody_takes_it_is_an_error_with_reasons() -> None:
     with pytest.raises(RefusedError, match=r"sin.*picky does not run sin"):
-        make_plan(NETWORK, _homes(PickyBackend("picky", ["sin"])))
+        make_plan(NETWORK, _targets(PickyBackend("picky", ["sin"])))
 
 
 def test_constants_and_inputs_as_outputs_are_copied() -> None:
     graph = fw.trace(lambda x: (x, np.zeros(2, np.float32), x + 1), fw.Spec((3, 4), "float32"))
-    _same(graph, _homes(PickyBackend("picky", [])), X)
+    _same(graph, _targets(PickyBackend("picky", [])), X)

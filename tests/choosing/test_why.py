@@ -11,10 +11,10 @@ from fusewire import ops
 from fusewire.contract.backend import Device
 from fusewire.errors import GraphError, RefusedError
 from fusewire.ir.graph import Graph, Value
-from fusewire.planning.claims import Home
 from fusewire.planning.planner import make_plan
+from fusewire.planning.target import Target
 from fusewire.planning.work import works
-from tests.placement.picky import PickyBackend
+from tests.planning.picky import PickyBackend
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 CPU = Device("cpu", "test")
@@ -59,7 +59,7 @@ def test_input_that_is_only_an_index_is_a_size_and_one_that_is_added_is_data() -
 @pytest.mark.parametrize("refused", ["reduce_prod", "shape_of", "cast"])
 def test_host_may_compute_sizes_where_fallback_is_off(refused: str) -> None:
     picky, spare = PickyBackend("picky", [refused, "size_of"]), PickyBackend("spare", [])
-    planned = make_plan(_graph(), [Home(picky, CPU)], Home(spare, CPU))
+    planned = make_plan(_graph(), [Target(picky, CPU)], Target(spare, CPU))
     assert {r.backend for r in planned.plan.regions()} == {"picky", "spare"}
     assert not planned.left_over()
 
@@ -67,7 +67,7 @@ def test_host_may_compute_sizes_where_fallback_is_off(refused: str) -> None:
 def test_host_may_not_work_on_data_where_fallback_is_off() -> None:
     picky, spare = PickyBackend("picky", ["exp"]), PickyBackend("spare", [])
     with pytest.raises(RefusedError, match="does not run exp"):
-        make_plan(_graph(), [Home(picky, CPU)], Home(spare, CPU))
+        make_plan(_graph(), [Target(picky, CPU)], Target(spare, CPU))
 
 
 @pytest.mark.parametrize("name", ["torch-eager"])

@@ -1,6 +1,6 @@
 """Judge candidates by the oracle: on the inputs given, on random ones and on special ones.
 
-One jury serves all candidates of a graph: what an answer must be is worked out once for each set
+One judge serves all candidates of a graph: what an answer must be is worked out once for each set
 of inputs. Must never ask another engine what is right.
 """
 
@@ -12,17 +12,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from fusewire.choosing.inputs import FURTHER, SPECIAL, InputSet, Kind, input_sets
+from fusewire.dtypes import DType
 from fusewire.errors import FusewireError, StoreError
 from fusewire.ir.graph import Array, Graph
+from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.judge import Alone, Verdict, summary
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
+from fusewire.rewrite.roles import Role, roles
 
 Run = Callable[[Sequence[HostValue]], list[HostValue]]
 Status = Literal["right", "wrong", "cannot say", "not judged"]
@@ -35,7 +38,7 @@ _UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """What is known of a candidate's answers. Plain data.
 
     ``error`` is the worst ratio of error to tolerance, ``sets`` are those it was judged on,
@@ -57,9 +60,9 @@ class Judged:
         return {**asdict(self), "error": self.error if math.isfinite(self.error) else None}
 
     @staticmethod
-    def from_data(held: Any) -> Judged:
+    def from_data(held: Any) -> Judgement:
         """Read it back; StoreError when it is not one."""
-        if not isinstance(held, Mapping) or set(held) != set(Judged.__dataclass_fields__):
+        if not isinstance(held, Mapping) or set(held) != set(Judgement.__dataclass_fields__):
             raise StoreError("A verdict has other fields than those known.")
         error = math.inf if held["error"] is None else held["error"]
         lists = [held["sets"], held["left_out"]]
@@ -75,10 +78,10 @@ class Judged:
         if not is_good:
             raise StoreError("A verdict holds what is not of its kind.")
         sets, left_out = map(tuple, lists)
-        return Judged(**{**held, "error": error, "sets": sets, "left_out": left_out})
+        return Judgement(**{**held, "error": error, "sets": sets, "left_out": left_out})
 
 
-class Jury:
+class Judge:
     """Judges the candidates of one graph; safe to ask from several threads.
 
     ``deadline`` is a time of ``time.monotonic()``: the given inputs are judged if it is not past,
@@ -90,9 +93,9 @@ class Jury:
     >>> from fusewire import ops
     >>> from fusewire.ops.interpret import graph_of
     >>> graph, inputs = graph_of(ops.exp, [np.ones(3, np.float32)], {})
-    >>> Jury(graph, inputs).judge(lambda given: [np.exp(given[0])]).status
+    >>> Judge(graph, inputs).judge(lambda given: [np.exp(given[0])]).status
     'right'
-    >>> Jury(graph, inputs).judge(lambda given: [1 + given[0]]).kind
+    >>> Judge(graph, inputs).judge(lambda given: [1 + given[0]]).kind
     'given'
     """
 
@@ -133,7 +136,7 @@ class Jury:
             start = time.monotonic()
             is_first = inputs is self.sets[0]
             if start + (0.0 if is_first else 1.2 * self.cost) >= self.deadline:
-                # Not remembered: a jury may be given more time.
+                # Not remembered: a judge may be given more time.
                 return "no time was left"
             found = self._oracles[inputs.kind] = self._made(inputs)
             self.cost = max(self.cost, time.monotonic() - start)
@@ -165,7 +168,7 @@ class Jury:
             self._unfits[inputs.kind] = said
         return said
 
-    def judge(self, run: Run) -> Judged:
+    def judge(self, run: Run) -> Judgement:
         """Judge what a callable answers, which may raise what engines do; stops when it is wrong.
 
         Runs are repeated where they are quick, with other inputs in between: that shows answers
@@ -221,13 +224,13 @@ def answers(
 
 def _summary(
     judged: Sequence[tuple[Kind, Verdict]], left_out: tuple[str, ...], repeats: bool
-) -> Judged:
+) -> Judgement:
     if not judged:
-        return Judged("not judged", reason="; ".join(left_out), left_out=left_out)
+        return Judgement("not judged", reason="; ".join(left_out), left_out=left_out)
     kind, last = judged[-1]
     is_wrong = last.status == "wrong"
     deciding = last if is_wrong else judged[0][1]
-    return Judged(
+    return Judgement(
         deciding.status,
         max(verdict.error for _, verdict in judged),
         deciding.unjudged,
@@ -260,3 +263,106 @@ def _same(one: HostValue, other: HostValue) -> bool:
 
 def _bits(array: Array) -> bytes:
     return np.ascontiguousarray(array).tobytes()
+
+
+Kind = Literal["given", "random", "edges", "zeros", "ones", "random-2", "random-3"]
+# Where engines take short cuts.
+SPECIAL: tuple[Kind, ...] = ("edges", "zeros", "ones")
+# Drawn anew, for graphs whose answers are cheap to know: what one draw hides another shows.
+FURTHER: tuple[Kind, ...] = ("random-2", "random-3")
+# Integers as few as these may be the size of something, which no other number is.
+_SIZES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class InputSet:
+    """Inputs to judge on, and where they come from."""
+
+    kind: Kind
+    values: tuple[HostValue, ...]
+
+
+def input_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> list[InputSet]:
+    """Make sets of inputs of the same sizes, those given first.
+
+    Whether the graph takes the others only a run shows.
+    """
+    role_of = roles(graph)
+    rng = np.random.default_rng([seed, 5])
+    pairs = [(v.type, role_of[v], x) for v, x in zip(graph.inputs, given, strict=True)]
+    sets = [InputSet("given", tuple(given))]
+    for kind in ("random", *SPECIAL, *FURTHER):
+
+        def change(of: DType, array: Array, role: Role, kind: Kind = kind) -> Array:
+            is_special = kind in SPECIAL
+            return _special(of, array, kind, rng) if is_special else _drawn(of, array, role, rng)
+
+        made = [_mapped(t, x, partial(change, role=role)) for t, role, x in pairs]
+        if any(x is not y for x, y in zip(made, given, strict=True)):
+            sets.append(InputSet(kind, tuple(made)))
+    return sets
+
+
+def _mapped(type_: Type, value: HostValue, change: Callable[[DType, Array], Array]) -> HostValue:
+    """Change the tensors in a value; the same object where nothing changes."""
+    if isinstance(type_, TensorType):
+        array = np.asarray(value)
+        # Arithmetic on arrays without axes gives scalars.
+        made = np.asarray(change(type_.dtype, array)) if array.size else array
+        return value if made is array else made
+    if isinstance(value, list):
+        parts = [_mapped(type_.element, item, change) for item in value]
+        is_same = all(x is y for x, y in zip(parts, value, strict=True))
+        return value if is_same else parts
+    return value if value is None else _mapped(type_.element, value, change)
+
+
+def _drawn(of: DType, array: Array, role: Role, rng: np.random.Generator) -> Array:
+    """Draw an array in the range of another; what is an index keeps its values, elsewhere."""
+    shape = array.shape
+    if of.kind == "string" or (of.is_integer and role == "index"):
+        return array if array.size <= _SIZES else np.roll(array, 1 + array.size // 3)
+    if of.kind == "bool":
+        return np.asarray(rng.random(shape) < array.mean())
+    if of.is_complex:
+        parts = [_uniform(part.astype(np.float64), rng) for part in (array.real, array.imag)]
+        return (parts[0] + 1j * parts[1]).astype(of.numpy)
+    if of.is_integer:
+        low, high = int(array.min()), int(array.max())
+        return array if low == high else _integers(of, low, high, shape, rng)
+    return _uniform(array.astype(np.float64), rng).astype(of.numpy)
+
+
+def _integers(
+    of: DType, low: int, high: int, shape: tuple[int, ...], rng: np.random.Generator
+) -> Array:
+    wide = np.uint64 if of.kind == "uint" else np.int64
+    return rng.integers(low, high, shape, wide, endpoint=True).astype(of.numpy)
+
+
+def _uniform(array: Array, rng: np.random.Generator) -> Array:
+    finite = array[np.isfinite(array)]
+    if not finite.size:
+        return array
+    low, high = float(finite.min()), float(finite.max())
+    if low == high == 0.0 and array.size > 1:
+        # A state before the first step: later it is something.
+        low, high = -1.0, 1.0
+    return np.asarray(low + (high - low) * rng.random(array.shape))
+
+
+def _special(of: DType, array: Array, kind: Kind, rng: np.random.Generator) -> Array:
+    """Make an array of floats special; others stay."""
+    if not of.is_float or of.is_narrow:
+        return array
+    if kind != "edges":
+        return np.full(array.shape, float(kind == "ones"), of.numpy)
+    finite = np.abs(array.astype(np.float64))
+    largest = float(finite[np.isfinite(finite)].max(initial=0.0))
+    tiny = 4.0 * float(np.finfo(np.float16 if of.bits == 16 else of.numpy).smallest_normal)
+    large = min(4.0 * largest, of.range[1] / 16)
+    made = array.astype(of.numpy, copy=True).reshape(-1)
+    places = rng.permutation(made.size)[: max(1, min(made.size // 8, 16))]
+    edges = np.resize(np.array([-0.0, large, tiny, -large, -tiny, largest]), len(places))
+    made[places] = edges.astype(of.numpy)
+    return made.reshape(array.shape)

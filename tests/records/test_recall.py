@@ -24,7 +24,7 @@ program = fw.compile(path, backend=backend, fallback="error", level=0)
 rows = [program(np.arange(n * 6, dtype=np.float32).reshape(n, 6) / 7) for n in (2, 3)]
 np.savez(out, *rows)
 caches = [c.cache for c in program.why().contacts] if len(sys.argv) > 4 else []
-print("onnx" in sys.modules, "fusewire.entries" in sys.modules, caches)
+print("onnx" in sys.modules, "fusewire.planning.planner" in sys.modules, caches)
 """
 
 

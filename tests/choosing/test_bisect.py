@@ -11,7 +11,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.choosing.bisect import Build, engine, find_culprit
-from fusewire.choosing.verify import Run
+from fusewire.choosing.judge import Run
 from fusewire.contract.backend import Config, Device
 from fusewire.errors import EngineRaised
 from fusewire.ir.graph import Graph, Node

@@ -12,8 +12,7 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.choosing.inputs import FURTHER, SPECIAL, input_sets
-from fusewire.choosing.verify import Judged, Jury, Run
+from fusewire.choosing.judge import FURTHER, SPECIAL, Judge, Judgement, Run, input_sets
 from fusewire.errors import StoreError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ops.interpret import Interpreter, type_of
@@ -40,7 +39,7 @@ def spoiled(graph: Graph, spoil: Spoil) -> Run:
 
 def test_right_engine_is_right_on_every_set() -> None:
     graph = softmax_graph()
-    judged = Jury(graph, [X]).judge(honest(graph))
+    judged = Judge(graph, [X]).judge(honest(graph))
     assert (judged.status, judged.left_out, judged.repeats) == ("right", (), True)
     assert judged.sets == ("given", "random", *SPECIAL, *FURTHER)
     assert 0 < judged.error <= 1
@@ -60,7 +59,7 @@ FAULTS: dict[str, tuple[Spoil, str]] = {
 def test_wrong_engine_is_wrong_on_the_set_that_shows_it(name: str) -> None:
     spoil, kind = FAULTS[name]
     graph = softmax_graph()
-    judged = Jury(graph, [X]).judge(spoiled(graph, spoil))
+    judged = Judge(graph, [X]).judge(spoiled(graph, spoil))
     assert (judged.status, judged.kind) == ("wrong", kind)
     assert judged.error > 1
     assert judged.reason
@@ -74,7 +73,7 @@ def test_answer_of_the_call_before_is_caught_though_each_was_once_right() -> Non
         held.append(outputs)
         return held[max(call - 1, 0)]
 
-    assert Jury(graph, [X]).judge(spoiled(graph, stale)).kind == "given"
+    assert Judge(graph, [X]).judge(spoiled(graph, stale)).kind == "given"
 
 
 def test_answer_that_a_later_call_overwrites_is_caught() -> None:
@@ -85,7 +84,7 @@ def test_answer_that_a_later_call_overwrites_is_caught() -> None:
         buffer[...] = outputs[0]
         return [buffer]
 
-    assert Jury(graph, [X]).judge(spoiled(graph, reused)).kind == "given"
+    assert Judge(graph, [X]).judge(spoiled(graph, reused)).kind == "given"
 
 
 def test_noise_within_the_tolerance_is_right_and_told() -> None:
@@ -94,7 +93,7 @@ def test_noise_within_the_tolerance_is_right_and_told() -> None:
     def wobble(call: int, outputs: list[Any], inputs: Sequence[Any]) -> list[Any]:
         return [np.nextafter(outputs[0], np.float32(call % 2))]
 
-    judged = Jury(graph, [X]).judge(spoiled(graph, wobble))
+    judged = Judge(graph, [X]).judge(spoiled(graph, wobble))
     assert (judged.status, judged.repeats) == ("right", False)
 
 
@@ -130,7 +129,7 @@ def test_drawn_inputs_have_dtype_shape_and_range_of_the_given() -> None:
 
 def test_special_set_without_a_finite_answer_is_left_out_and_said_so() -> None:
     graph = fw.trace(np.log, X + 3)
-    judged = Jury(graph, [X + 3]).judge(honest(graph))
+    judged = Judge(graph, [X + 3]).judge(honest(graph))
     assert judged.status == "right"
     assert "zeros: the exact answer is not finite" in judged.left_out
 
@@ -139,7 +138,7 @@ def test_set_that_the_graph_does_not_take_is_left_out() -> None:
     x = Value(type_of(X), "x")
     largest = ops.reduce_max(x, axes=(0, 1), keepdims=False)
     graph = Graph([x], [ops.check(x, ops.equal(largest, 3.0), message="It is not 3.")])
-    judged = Jury(graph, [X]).judge(honest(graph))
+    judged = Judge(graph, [X]).judge(honest(graph))
     assert (judged.status, judged.sets) == ("right", ("given",))
     assert judged.left_out == tuple(
         f"{kind}: the graph does not take it: It is not 3."
@@ -149,10 +148,10 @@ def test_set_that_the_graph_does_not_take_is_left_out() -> None:
 
 def test_jury_without_time_says_what_it_left_out() -> None:
     graph = softmax_graph()
-    late = Jury(graph, [X], deadline=time.monotonic() - 1).judge(honest(graph))
+    late = Judge(graph, [X], deadline=time.monotonic() - 1).judge(honest(graph))
     assert (late.status, late.sets) == ("not judged", ())
     assert "given: no time was left" in late.reason
-    tight = Jury(graph, [X])
+    tight = Judge(graph, [X])
     tight.prepare()
     tight.deadline = time.monotonic()
     judged = tight.judge(honest(graph))
@@ -162,7 +161,7 @@ def test_jury_without_time_says_what_it_left_out() -> None:
 
 def test_oracles_are_shared_by_candidates() -> None:
     graph = softmax_graph()
-    jury = Jury(graph, [X])
+    jury = Judge(graph, [X])
     jury.judge(honest(graph))
     found = [jury.oracle(inputs) for inputs in jury.sets]
     jury.judge(honest(graph))
@@ -170,8 +169,8 @@ def test_oracles_are_shared_by_candidates() -> None:
 
 
 def test_verdict_goes_through_json() -> None:
-    judged = Judged("wrong", math.inf, 0.1, "why", ("given",), "given", ("ones: no",), False)
-    assert Judged.from_data(json.loads(json.dumps(judged.to_data()))) == judged
+    judged = Judgement("wrong", math.inf, 0.1, "why", ("given",), "given", ("ones: no",), False)
+    assert Judgement.from_data(json.loads(json.dumps(judged.to_data()))) == judged
 
 
 @pytest.mark.parametrize(
@@ -180,4 +179,4 @@ def test_verdict_goes_through_json() -> None:
 )
 def test_verdict_that_is_not_one_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(StoreError):
-        Judged.from_data({**Judged("right").to_data(), **change})
+        Judgement.from_data({**Judgement("right").to_data(), **change})

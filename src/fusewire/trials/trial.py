@@ -16,14 +16,14 @@ from fusewire.process.isolate import Contact, first_contact, rerun, timed
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool, shared_pool
 from fusewire.runtime.plan import Region
-from fusewire.trials.rehearsal import REFERENCE, rehearsed
+from fusewire.trials.plan_backend import REFERENCE, configured
 
 # Runs what a backend refuses.
-SPARE = "reference"
+FALLBACK = "reference"
 
 
 @dataclass(frozen=True, eq=False)
-class Staged:
+class CandidateTrial:
     """A candidate that ran in a child."""
 
     candidate: Candidate
@@ -45,7 +45,7 @@ class Staged:
 
 
 @dataclass(frozen=True)
-class Stage:
+class TrialRunner:
     """Where candidates are tried, and with which settings."""
 
     config: Config
@@ -53,39 +53,39 @@ class Stage:
     reference_of: Callable[[str], str]
     isolate: bool = True
     pools: dict[str, ChildPool] = field(default_factory=dict)
-    staged: set[str] = field(default_factory=set)
+    trial: set[str] = field(default_factory=set)
 
-    def place(self, candidate: Candidate, inputs: Sequence[HostValue]) -> Staged:
+    def place(self, candidate: Candidate, inputs: Sequence[HostValue]) -> CandidateTrial:
         """Have a candidate compiled, loaded and run once; EngineError says why it was not."""
-        home, plan = candidate.home, candidate.planned.plan
+        target, plan = candidate.target, candidate.planned.plan
         config = candidate.config(self.config)
-        reference, pool = self.reference_of(home.name), shared_pool()
+        reference, pool = self.reference_of(target.name), shared_pool()
         region = _sized(plan.steps[0].region, inputs) if plan.is_whole else plan.graph
         if not plan.is_whole:
-            config = rehearsed(config, home, reference, self.reference_of(SPARE))
+            config = configured(config, target, reference, self.reference_of(FALLBACK))
             # Engines that meet in one process fight for its cores: each plan has its own.
             pool = self.pools.setdefault(candidate.name, ChildPool())
             reference = REFERENCE
         else:
-            self.staged.add(reference)
+            self.trial.add(reference)
         made = first_contact(
             reference,
             region,
-            home.device,
+            target.device,
             config,
             inputs,
             self.limits,
             isolate=self.isolate,
             pool=pool,
         )
-        return Staged(candidate, _made(made), pool, self.limits)
+        return CandidateTrial(candidate, _made(made), pool, self.limits)
 
     def close(self) -> None:
         """End what was started for plans."""
         for pool in self.pools.values():
             pool.close()
         # Each holds an engine and the model; what is chosen runs in this process.
-        for reference in self.staged:
+        for reference in self.trial:
             shared_pool().release(reference)
 
 

@@ -6,17 +6,17 @@ import pytest
 
 from fusewire.contract.backend import Device
 from fusewire.device_facts import FIGURES, HINTS, Measured, Sizes, best, known, measure
-from fusewire.planning.claims import Home
-from fusewire.planning.select import Search
+from fusewire.planning.policy import TargetFinder
+from fusewire.planning.target import Target
 from fusewire.process.machine import machine, memory_latency
 from fusewire.registry import REGISTRY
-from tests.placement.picky import PickyBackend
+from tests.planning.picky import PickyBackend
 
 SMALL = Sizes(seconds=0.002, elements=1 << 14, side=64)
 
 
-def _home(name: str) -> Home:
-    return Search(REGISTRY).homes(name)[0]
+def _target(name: str) -> Target:
+    return TargetFinder(REGISTRY).targets(name)[0]
 
 
 def test_machine_tells_cores_caches_and_memory() -> None:
@@ -28,9 +28,9 @@ def test_machine_tells_cores_caches_and_memory() -> None:
 
 @pytest.mark.parametrize("name", ["reference", "onnxruntime", "webgpu"])
 def test_every_fact_is_measured_or_has_a_reason(name: str) -> None:
-    found = measure(_home(name), SMALL)
+    found = measure(_target(name), SMALL)
     facts = found.device.facts
-    assert facts.keys() >= _home(name).device.facts.keys()
+    assert facts.keys() >= _target(name).device.facts.keys()
     assert {*facts, *found.hints, *found.missing} >= {*FIGURES, *HINTS}
     assert not {*facts, *found.hints} & found.missing.keys()
     for figure in ("bandwidth_gb_s", "gflops", "call_us", "max_dims"):
@@ -44,14 +44,14 @@ def test_every_fact_is_measured_or_has_a_reason(name: str) -> None:
 
 def test_what_is_refused_is_measured_otherwise_or_said() -> None:
     picky = PickyBackend("picky", ["matmul"])
-    found = measure(Home(picky, Device("cpu", "test")), SMALL)
+    found = measure(Target(picky, Device("cpu", "test")), SMALL)
     assert found.device.facts["gflops_of"] == "multiply and add"
     assert "does not run matmul" in found.missing["batch"]
     assert len(picky.compiled) >= len(FIGURES)
 
 
 def test_dtypes_are_what_the_backend_offers() -> None:
-    taken = known(_home("torch-eager")).facts["dtypes"]
+    taken = known(_target("torch-eager")).facts["dtypes"]
     assert taken == ("float32", "float64", "int32", "int64")
 
 

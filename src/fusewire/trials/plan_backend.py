@@ -26,28 +26,28 @@ from fusewire.contract.backend import (
 from fusewire.contract.region import claim_by_table, edge_slots, first_device, weight_slots
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
-from fusewire.planning.claims import Home
 from fusewire.planning.planner import make_plan
+from fusewire.planning.target import Target
 from fusewire.process.trial import backend_of
 from fusewire.runtime.execute import PlanRunner
-from fusewire.runtime.plan import Course
-from fusewire.trials.contact import Maker
+from fusewire.runtime.plan import Plan
+from fusewire.trials.build import BuildTarget, PlanBuilder
 
-REFERENCE = "fusewire.trials.rehearsal:Rehearsal"
+REFERENCE = "fusewire.trials.plan_backend:PlanBackend"
 # Options of the rehearsal itself; others are for the first of the backends.
-_OWN = ("rehearsed", "spare")
+_OWN = ("configured", "fallback")
 
 
-def rehearsed(config: Config, home: Home, reference: str, spare: str) -> Config:
-    """Say what is rehearsed: the references of a backend, and of what runs the rest."""
-    own = {"rehearsed": reference, "spare": spare, "at": home.device.id}
+def configured(config: Config, target: Target, reference: str, fallback: str) -> Config:
+    """Say what is configured: the references of a backend, and of what runs the rest."""
+    own = {"configured": reference, "fallback": fallback, "at": target.device.id}
     return Config(
         config.threads, config.memory_limit, config.deterministic, {**config.options, **own}
     )
 
 
 @final
-class Rehearsal(Backend):
+class PlanBackend(Backend):
     """Plans a graph again, for the backends that it is told, and runs the plan."""
 
     @property
@@ -87,19 +87,25 @@ class Rehearsal(Backend):
         constants = {digest: Constant.of(array) for digest, array in weights.items()}
         graph = parse_graph(artifact.payload.decode(), constants)
         launch: dict[str, Any] = dict(artifact.launch)
-        home, spare = (_home(launch.pop(name), launch.get("at")) for name in _OWN)
+        target, fallback = (_target(launch.pop(name), launch.get("at")) for name in _OWN)
         launch.pop("at")
         threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
-        maker = Maker(home, spare, Config(threads, None, deterministic, launch), "allow")
-        homes = [home] if home.name == spare.name else [home, spare]
+        targets = [target] if target.name == fallback.name else [target, fallback]
 
-        def course(part: Graph) -> Course:
-            return make_plan(part, homes, spare).plan.course
+        def plan(part: Graph) -> Plan:
+            return make_plan(part, targets, fallback).plan
 
-        return PlanRunner(course(graph), maker.make, maker.rescue, course)
+        builder = PlanBuilder(
+            BuildTarget.of(target, Config(threads, None, deterministic, launch)),
+            BuildTarget.of(fallback, Config()),
+            "allow",
+            target.limits.seconds,
+            plan_body=plan,
+        )
+        return PlanRunner(plan(graph), builder)
 
 
-def _home(reference: str, device: str | None) -> Home:
+def _target(reference: str, device: str | None) -> Target:
     backend = backend_of(reference)
     found = [x for x in backend.probe() if isinstance(x, Device) and x.id == device]
-    return Home(backend, found[0] if found else first_device(backend))
+    return Target(backend, found[0] if found else first_device(backend))

@@ -8,11 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fusewire.contract.backend import Fact
+from fusewire.contract.backend import Backend, Device, Fact
 from fusewire.contract.tuning import Piece
-from fusewire.planning.claims import Home
+from fusewire.records.entries import Records
 from fusewire.records.keys import host_fields
-from fusewire.records.remember import Memory
 from fusewire.store.key import Key
 
 
@@ -34,10 +33,10 @@ class Cut:
     is_late: bool = False
 
 
-def recall(memory: Memory, home: Home, piece: Piece) -> Cut | None:
+def recall(records: Records, backend: Backend, device: Device, piece: Piece) -> Cut | None:
     """Give what is known of a kernel; what is not of its space is forgotten."""
-    key = _key(home, piece)
-    held = memory.get(key)
+    key = _key(backend, device, piece)
+    held = records.get(key)
     if held is None:
         return None
     try:
@@ -45,19 +44,19 @@ def recall(memory: Memory, home: Home, piece: Piece) -> Cut | None:
         chosen = _chosen(row["chosen"], piece)
         gain = float(row["gain"])
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
-        memory.drop(key)
+        records.drop(key)
         return None
     if chosen is None or not 0 < gain < math.inf:
-        memory.drop(key)
+        records.drop(key)
         return None
     other = chosen != piece.untuned
     return Cut(piece.key, piece.name, piece.count, chosen, gain, other, cache="hit")
 
 
-def keep(memory: Memory, home: Home, piece: Piece, cut: Cut) -> None:
+def keep(records: Records, backend: Backend, device: Device, piece: Piece, cut: Cut) -> None:
     """Keep what was found."""
     row = {"chosen": dict(cut.chosen), "gain": cut.gain}
-    memory.put(_key(home, piece), json.dumps(row).encode())
+    records.put(_key(backend, device, piece), json.dumps(row).encode())
 
 
 def _chosen(held: Any, piece: Piece) -> dict[str, Fact] | None:
@@ -74,9 +73,8 @@ def _chosen(held: Any, piece: Piece) -> dict[str, Fact] | None:
     return found
 
 
-def _key(home: Home, piece: Piece) -> Key:
+def _key(backend: Backend, device: Device, piece: Piece) -> Key:
     """Name what the best cut of a kernel depends on; its sizes are in its key."""
-    device, backend = home.device, home.backend
     its = {f"its_{name}": text for name, text in backend.fingerprint(device).items()}
     # Where a processor plays the device, it is the device.
     host = dict(host_fields()) if device.is_software else {}
@@ -84,7 +82,7 @@ def _key(home: Home, piece: Piece) -> Key:
     return Key.of(
         "tuning",
         kernel=piece.key,
-        backend=home.name,
+        backend=backend.info.name,
         device=device.name,
         space=space,
         **its,

@@ -28,7 +28,7 @@ with warnings.catch_warnings(record=True) as said:
     program = fw.compile(path, backend="onnxruntime", fallback=fallback)
     found = program(*inputs)
 np.savez(out, *(found if isinstance(found, tuple) else (found,)))
-heavy = [x for x in ("onnx", "fusewire.entries", "fusewire.rewrite") if x in sys.modules]
+heavy = [x for x in ("onnx", "fusewire.planning.planner", "fusewire.rewrite") if x in sys.modules]
 print(heavy, len(said), [c.cache for c in program.why().contacts] if len(sys.argv) > 5 else "")
 """
 Made = tuple[onnx.ModelProto, list[np.ndarray]]
@@ -157,5 +157,5 @@ def test_region_that_was_found_wrong_since_is_not_recalled(tmp_path: Path) -> No
         if dict(entry.key.fields)["backend"] == "onnxruntime":
             quarantine(store, entry.key, Fact("wrong", "it was found out."))
     said, found = run(path, inputs, "warn")
-    assert "fusewire.entries" in said
+    assert "fusewire.planning.planner" in said
     np.testing.assert_array_equal(cold[0], found[0])

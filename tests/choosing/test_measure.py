@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusewire.choosing.measure import Comparison, Timing, Way, compare, interval
+from fusewire.choosing.measure import Comparison, Contender, Timing, compare, interval
 from fusewire.errors import StoreError
 
 FOUND = Comparison({"a": Timing((1.0, 2.0)), "b": Timing((3.0,))}, "a", ("b",), 0.1, 7)
@@ -59,14 +59,16 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fusewire.choosing.measure._Rounds._settle", lambda self: None)
 
 
-def way(seconds: float, spread: float, rng: np.random.Generator, *, bursts: float = 0.0) -> Way:
+def way(
+    seconds: float, spread: float, rng: np.random.Generator, *, bursts: float = 0.0
+) -> Contender:
     """A way that takes so long, with noise; now and then something else disturbs it."""
 
     def run(count: int) -> list[float]:
         burst = 1 + rng.uniform(0.3, 2) * (rng.random() < bursts)
         return [seconds * burst * math.exp(x) for x in spread * rng.standard_normal(count)]
 
-    return Way(run)
+    return Contender(run)
 
 
 @pytest.mark.usefixtures("quiet")
@@ -102,6 +104,6 @@ def test_noise_is_that_of_a_way_against_itself() -> None:
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("told", [0.0, -1.0, math.nan, math.inf])
 def test_clock_that_tells_no_time_gives_way_to_the_wall(told: float) -> None:
-    found = compare({n: Way(lambda count: [told] * count) for n in "ab"}, 0.01)
+    found = compare({n: Contender(lambda count: [told] * count) for n in "ab"}, 0.01)
     assert all(0 < x < 1 for timing in found.timings.values() for x in timing.samples)
     assert Comparison.from_data(found.to_data()) == found

@@ -1,0 +1,46 @@
+"""A target: a backend and one of its devices. Where a region may run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fusewire.contract.backend import Backend, Device, Offer, Refusal
+from fusewire.ir.graph import Graph
+from fusewire.process.guard import BY_CODE, described, guarded
+from fusewire.process.limits import ChildLimits
+
+
+@dataclass(frozen=True)
+class Target:
+    """A backend and the device it is to run on.
+
+    With a ``reference`` it is asked in a child process, without one in this process.
+    """
+
+    backend: Backend
+    device: Device
+    reference: str | None = None
+    limits: ChildLimits = field(default_factory=ChildLimits)
+
+    @property
+    def name(self) -> str:
+        return self.backend.info.name
+
+    def claim(self, graph: Graph) -> Sequence[Offer | Refusal]:
+        """Ask what of a graph it would run; raises EngineError if there is no answer."""
+        if self.reference is None:
+            return guarded(self.name, "claim", described(graph), self._claim, graph)
+        from fusewire.process import isolate
+
+        answers = isolate.claim(self.reference, graph, self.device, self.limits)
+        for answer in answers:
+            if isinstance(answer, Refusal) and (kind := BY_CODE.get(answer.code)):
+                raise kind(answer.reason, answer.suggestion)
+        return answers
+
+    def _claim(self, graph: Graph) -> Sequence[Offer | Refusal]:
+        answers, count = self.backend.claim(graph, self.device), len(graph.nodes)
+        if any(place not in range(count) for answer in answers for place in answer.nodes):
+            raise ValueError(f"nodes outside of the {count} of the graph")
+        return answers

@@ -1,0 +1,278 @@
+"""Saved plans: a plan, the targets it uses, and how it was chosen, as what can be written down.
+
+A region is named by the digest of its graph: artifacts are found by that, and the graph itself is
+loaded when somebody asks for it. The store authenticates what is read back; whatever does not fit
+its form is refused.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+from fusewire.contract.backend import Backend, Config, Device, Fact, Form, Shapes
+from fusewire.errors import StoreError
+from fusewire.ir.graph import Array, Graph, Value
+from fusewire.ir.parse import parse_type
+from fusewire.ir.types import Type
+from fusewire.process.codec import read_record, read_value, write_record, write_value
+from fusewire.process.frames import Blobs
+from fusewire.records.keys import backend_fields
+from fusewire.runtime.plan import Plan, Region, Step
+
+Row: TypeAlias = Any
+# Where a region lies: the step, and for a region of a body also the body and the step in it.
+Path: TypeAlias = tuple[int | str, ...]
+
+
+class GraphSource(Protocol):
+    """Finds graphs that a saved plan names by digest."""
+
+    def stored_graph(self, region: Region) -> Graph | None:
+        """Give the graph of a region that is recorded by itself; None where it is not."""
+
+    def plan(self) -> Plan:
+        """Make the plan again, with its graphs."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A candidate as what can be written down."""
+
+    backend: str
+    device: str
+    form: Form = "native"
+    options: Mapping[str, Fact] = field(default_factory=dict)
+
+    def to_data(self) -> dict[str, Any]:
+        """Give it as what JSON has."""
+        return {**asdict(self), "options": dict(self.options)}
+
+    @staticmethod
+    def from_data(row: Any) -> Choice:
+        """Read it back; StoreError when it is not a choice."""
+        if not isinstance(row, Mapping) or set(row) != set(Choice.__dataclass_fields__):
+            raise StoreError("A choice has other fields than those known.")
+        texts = [row["backend"], row["device"]]
+        is_good = all(isinstance(x, str) for x in texts) and isinstance(row["options"], dict)
+        if not is_good or row["form"] not in ("native", "expanded"):
+            raise StoreError("A choice holds what is not of its kind.")
+        # JSON has no tuples.
+        pairs = row["options"].items()
+        options = {key: tuple(x) if isinstance(x, list) else x for key, x in pairs}
+        return Choice(**{**row, "options": options})
+
+    def config(self, config: Config) -> Config:
+        """Add its options to those that were asked for."""
+        return replace(config, options={**config.options, **self.options})
+
+
+@dataclass(frozen=True)
+class SavedTarget:
+    """A target as a plan uses it.
+
+    ``reference`` is "module:Class" of the backend, ``fields`` are what its artifacts depend on
+    beside region and sizes, ``environment`` the variables that its engine reads, as they were.
+    """
+
+    reference: str
+    device: Device
+    fields: tuple[tuple[str, str], ...]
+    environment: Mapping[str, str | None] = field(default_factory=dict)
+
+    @staticmethod
+    def of(backend: Backend, reference: str, device: Device, config: Config) -> SavedTarget:
+        """Describe a target of this process."""
+        environment = {name: os.environ.get(name) for name in backend.info.environment}
+        return SavedTarget(reference, device, backend_fields(backend, device, config), environment)
+
+    @property
+    def is_same_environment(self) -> bool:
+        """Whether the variables that its engine reads are as they were."""
+        return all(os.environ.get(name) == text for name, text in self.environment.items())
+
+
+@dataclass(frozen=True)
+class SavedPlan:
+    """A plan with all that a call needs, so that nothing has to be read, planned or measured.
+
+    ``choice`` says which candidate it is, ``tried`` what it was compared with, ``cut_at`` which
+    budget in seconds ended the comparison early, if one did; ``warnings`` are shown to the user
+    each time. ``is_alone``: the result is one array and not a tuple.
+    """
+
+    plan: Plan
+    inputs: tuple[tuple[str, Type], ...]
+    outputs: tuple[str, ...]
+    is_alone: bool
+    nodes: int
+    targets: Mapping[str, SavedTarget]
+    choice: Choice
+    tried: Sequence[Mapping[str, Any]] = ()
+    cut_at: float | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def write_saved(saved: SavedPlan, blobs: Blobs) -> Row:
+    """Give a saved plan as JSON and blobs."""
+    return {
+        "plan": write_plan(saved.plan, blobs),
+        "inputs": _write_edges(saved.inputs),
+        "outputs": list(saved.outputs),
+        "is_alone": saved.is_alone,
+        "nodes": saved.nodes,
+        "targets": {name: _write_target(x) for name, x in saved.targets.items()},
+        "choice": saved.choice.to_data(),
+        "tried": list(saved.tried),
+        "cut_at": saved.cut_at,
+        "warnings": list(saved.warnings),
+    }
+
+
+def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPlan:
+    """Read it back; StoreError, ValueError, TypeError or KeyError when it is something else."""
+    _check_texts(*row["outputs"], *row["warnings"])
+    if type(row["nodes"]) is not int:
+        raise StoreError("A plan holds what is not of its kind.")
+    saved = SavedPlan(
+        read_plan(row["plan"], blobs, source),
+        _read_edges(row["inputs"]),
+        tuple(row["outputs"]),
+        bool(row["is_alone"]),
+        row["nodes"],
+        {name: _read_target(x) for name, x in row["targets"].items()},
+        Choice.from_data(row["choice"]),
+        list(row["tried"]),
+        None if row["cut_at"] is None else float(row["cut_at"]),
+        tuple(row["warnings"]),
+    )
+    if saved.choice.backend not in saved.targets:
+        raise StoreError("A plan does not describe the target that it chose.")
+    return saved
+
+
+def _write_target(target: SavedTarget) -> Row:
+    return {
+        "reference": target.reference,
+        "device": write_record(target.device, []),
+        "fields": [list(pair) for pair in target.fields],
+        "environment": dict(target.environment),
+    }
+
+
+def _read_target(row: Row) -> SavedTarget:
+    pairs = tuple((name, text) for name, text in row["fields"])
+    _check_texts(row["reference"], *sum(pairs, ()))
+    device = read_record(row["device"], iter(()), Device)
+    return SavedTarget(row["reference"], device, pairs, dict(row["environment"]))
+
+
+def write_plan(plan: Plan, blobs: Blobs) -> Row:
+    """Give a plan as JSON, its constants as blobs."""
+    return {
+        "takes": plan.takes,
+        "outputs": plan.outputs,
+        "places": plan.places,
+        "constants": [write_value(array, blobs) for array in plan.constants],
+        "steps": [_write_step(step, blobs) for step in plan.steps],
+    }
+
+
+def _write_step(step: Step, blobs: Blobs) -> Row:
+    region = step.region
+    return {
+        "edges": _write_edges([(v.name or "", v.type) for v in region.inputs]),
+        "backend": region.backend,
+        "device": write_record(region.device, []),
+        "shapes": region.shapes,
+        "digest": region.digest,
+        "inputs": step.inputs,
+        "outputs": step.outputs,
+        "frees": step.frees,
+        "bodies": {name: write_plan(body, blobs) for name, body in step.bodies.items()},
+    }
+
+
+def read_plan(row: Row, blobs: Iterator[Array], source: GraphSource, path: Path = ()) -> Plan:
+    """Read a plan back; ``source`` finds graphs that somebody asks for."""
+    takes, places = row["takes"], row["places"]
+    constants = tuple(read_value(x, blobs) for x in row["constants"])
+    steps = [
+        _read_step(step, blobs, places, source, (*path, number))
+        for number, step in enumerate(row["steps"])
+    ]
+    _read_places([takes + len(constants)], places + 1)
+    outputs = _read_places(row["outputs"], places)
+    return Plan(takes, tuple(steps), constants, outputs, places, partial(_load_plan, source, path))
+
+
+def _read_step(
+    row: Row, blobs: Iterator[Array], places: int, source: GraphSource, path: Path
+) -> Step:
+    shapes: Shapes = row["shapes"]
+    _check_texts(row["backend"], row["digest"])
+    if shapes not in ("static", "dynamic"):
+        raise StoreError("A plan holds what is not of its kind.")
+    inputs = tuple(Value(type_, name) for name, type_ in _read_edges(row["edges"]))
+    device = read_record(row["device"], iter(()), Device)
+    load = partial(_load_region, source, path)
+    bodies = {
+        name: read_plan(body, blobs, source, (*path, name)) for name, body in row["bodies"].items()
+    }
+    return Step(
+        Region(inputs, row["backend"], device, shapes, load, row["digest"]),
+        _read_places(row["inputs"], places),
+        _read_places(row["outputs"], places),
+        _read_places(row["frees"], places),
+        bodies,
+    )
+
+
+def _load_plan(source: GraphSource, path: Path) -> Graph:
+    return _found(source.plan(), path).graph
+
+
+def _load_region(source: GraphSource, path: Path, region: Region) -> Graph:
+    """Load the graph of a region; another graph must never be recorded under its digest."""
+    stored = source.stored_graph(region)
+    if stored is not None:
+        return stored
+    *outer, number = path
+    assert isinstance(number, int)
+    planned = _found(source.plan(), tuple(outer)).steps[number].region
+    if planned.digest != region.digest:
+        raise StoreError(
+            f"{region.backend} plans this model differently than before. Compile it again with "
+            "cache=False."
+        )
+    return planned.graph
+
+
+def _found(plan: Plan, path: Path) -> Plan:
+    """Find a body of a plan: by step and name, one after the other."""
+    for number, name in zip(path[::2], path[1::2], strict=True):
+        assert isinstance(number, int)
+        plan = plan.steps[number].bodies[str(name)]
+    return plan
+
+
+def _write_edges(edges: Sequence[tuple[str, Type]]) -> Row:
+    return [[name, str(type_)] for name, type_ in edges]
+
+
+def _read_edges(rows: Row) -> tuple[tuple[str, Type], ...]:
+    return tuple((str(name), parse_type(text)) for name, text in rows)
+
+
+def _read_places(row: Row, places: int) -> tuple[int, ...]:
+    if not all(type(place) is int and 0 <= place < places for place in row):
+        raise StoreError("A plan names places that it does not have.")
+    return tuple(row)
+
+
+def _check_texts(*texts: object) -> None:
+    if not all(isinstance(text, str) for text in texts):
+        raise StoreError("A plan holds what is not of its kind.")

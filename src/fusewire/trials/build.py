@@ -1,0 +1,278 @@
+"""Make the regions of a plan ready to run: load what records hold, or compile and load.
+
+An engine meets a region first in a child process; what crashes there, hangs or takes too much
+memory is a refusal, and the fallback runs the region instead. A warm start comes this way too, so
+what only compiling needs is imported where something is compiled.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, final
+
+from fusewire.contract.backend import (
+    Artifact,
+    Backend,
+    Config,
+    Exchange,
+    Executable,
+    Held,
+    Refusal,
+)
+from fusewire.errors import EngineError, FallbackWarning, RefusedError
+from fusewire.ir.graph import Array, Graph
+from fusewire.options import Fallback
+from fusewire.process.guard import guarded
+from fusewire.records.entries import BuiltRegion, Records, StoredArtifact
+from fusewire.records.keys import artifact_fields, backend_fields
+from fusewire.records.quarantine import Fact, quarantined
+from fusewire.runtime.plan import Plan, Region
+from fusewire.runtime.regions import shape_of
+from fusewire.runtime.transfer import to_host
+from fusewire.runtime.why import Contacted
+from fusewire.store.ahead import Ahead
+from fusewire.store.key import Key
+
+if TYPE_CHECKING:
+    from fusewire.planning.target import Target
+
+Fields = tuple[tuple[str, str], ...]
+
+
+@final
+class BuildTarget:
+    """A target as one plan uses it; its backend is loaded when a region is built on it.
+
+    ``known_fields`` are what its artifacts depend on, where a saved plan says so.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        load: Callable[[], Target],
+        config: Config,
+        *,
+        known_fields: Fields | None = None,
+    ) -> None:
+        self.name = name
+        self.config = config
+        self.is_saved = known_fields is not None
+        self._load = load
+        self._known_fields = known_fields
+
+    @staticmethod
+    def of(target: Target, config: Config) -> BuildTarget:
+        """Take a target that is at hand."""
+        return BuildTarget(target.name, lambda: target, config)
+
+    @cached_property
+    def target(self) -> Target:
+        return self._load()
+
+    @property
+    def backend(self) -> Backend:
+        return self.target.backend
+
+    @cached_property
+    def fields(self) -> Fields:
+        """What artifacts depend on beside region and sizes."""
+        if self._known_fields is not None:
+            return self._known_fields
+        return backend_fields(self.backend, self.target.device, self.config)
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether regions meet it in a child process first."""
+        return not self.is_saved and self.target.reference is not None
+
+
+@dataclass(frozen=True, eq=False)
+class PlanBuilder:
+    """Builds executables for the regions of one plan; ``fallback`` runs what an engine cannot.
+
+    ``contacts`` fills up with what became of each region. What ``records`` hold has proved itself
+    and is loaded as it is. ``plan_body`` plans a body of control flow once its sizes are known.
+    """
+
+    first: BuildTarget
+    fallback: BuildTarget
+    policy: Fallback
+    deadline: float
+    records: Records | None = None
+    plan_body: Callable[[Graph], Plan] | None = None
+    contacts: list[BuiltRegion] = field(default_factory=list)
+    ahead: dict[Key, Ahead[StoredArtifact | None]] = field(default_factory=dict)
+
+    def build(
+        self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
+    ) -> tuple[Executable, Exchange]:
+        """Make a region ready to run; what an engine does instead of answering is a refusal."""
+        key = self._recorded_key(region, inputs)
+        fact = self._quarantined(key)
+        if fact is not None and fact.code == "wrong":
+            # Nobody checks its answers here. An engine that crashed meets a child again.
+            error = EngineError(f"{region.backend} is {fact.sentence()}")
+            return self.rescue(region, graph(), error)
+        if key is None or self.records is None or fact is not None:
+            return self._compile_and_load(region, graph(), inputs, key)
+        loaded = self._load_recorded(region, key, graph)
+        if loaded is not None:
+            return loaded
+        with self.records.alone(key):
+            # Another process may have built it while this one waited.
+            loaded = self._load_recorded(region, key, graph)
+            if loaded is not None:
+                return loaded
+            return self._compile_and_load(region, graph(), inputs, key)
+
+    def rescue(
+        self, region: Region, graph: Graph, error: EngineError
+    ) -> tuple[Executable, Exchange]:
+        """Run a region on the fallback, or raise where that is not allowed."""
+        from fusewire.contract.region import build
+
+        is_allowed = self.policy != "error" and region.backend != self.fallback.name
+        self._note(region, error.code, self.fallback.name if is_allowed else "", error)
+        if not is_allowed:
+            raise RefusedError(f"{error} Fallback is not allowed, so the program stops.") from error
+        if self.policy == "warn":
+            message = f"{error} {len(graph.nodes)} nodes run on {self.fallback.name} instead."
+            warnings.warn(message, FallbackWarning, stacklevel=2)
+        fallback = self.fallback.target
+        return build(fallback.backend, graph, fallback.device), fallback.backend.exchange
+
+    def key(self, region: Region, shapes: Sequence[tuple[int, ...]]) -> Key:
+        """Name the artifact of a region for inputs of these shapes."""
+        return Key("artifact", artifact_fields(region, shapes, self._target(region).fields))
+
+    def read_ahead(self, keys: Sequence[Key]) -> None:
+        """Begin to read large artifacts of these keys, each in a thread."""
+        for key in keys:
+            if self.records is not None and self.records.is_large(key):
+                self.ahead[key] = Ahead(partial(self.records.artifact, key))
+
+    def _target(self, region: Region) -> BuildTarget:
+        return self.first if region.backend == self.first.name else self.fallback
+
+    def _recorded_key(self, region: Region, inputs: Sequence[Held]) -> Key | None:
+        """Name the record of a region; None where compiling is free, or nothing is recorded."""
+        target = self._target(region)
+        is_worth_it = target is self.first and not target.is_saved and not _is_trusted(target)
+        if self.records is None or not (target.is_saved or is_worth_it):
+            return None
+        return self.key(region, [shape_of(x) for x in inputs])
+
+    def _quarantined(self, key: Key | None) -> Fact | None:
+        if key is None or self.records is None:
+            return None
+        return quarantined(self.records, key, self.deadline)
+
+    def _load_recorded(
+        self, region: Region, key: Key, graph: Callable[[], Graph]
+    ) -> tuple[Executable, Exchange] | None:
+        assert self.records is not None, "there is a key"
+        ahead, start = self.ahead.pop(key, None), time.perf_counter()
+        stored = self.records.artifact(key) if ahead is None else ahead.result()
+        if stored is None:
+            return None
+        artifact, weights = stored
+        if any(slot.digest not in weights for slot in artifact.slots if slot.digest is not None):
+            weights = _weights(artifact, graph())
+        try:
+            loaded = load(region, self._target(region).backend, artifact, weights)
+        except EngineError:
+            # It loaded before: something changed since, so it is built anew.
+            self.records.drop(key)
+            return None
+        metrics = {"load_seconds": time.perf_counter() - start}
+        self._note(region, "ready", region.backend, metrics=metrics, key=key, cache="hit")
+        return loaded
+
+    def _compile_and_load(
+        self, region: Region, graph: Graph, inputs: Sequence[Held], key: Key | None
+    ) -> tuple[Executable, Exchange]:
+        try:
+            artifact, metrics = self._compile(region, graph, inputs)
+            weights = _weights(artifact, graph)
+            loaded = load(region, self._target(region).backend, artifact, weights)
+        except EngineError as error:
+            return self.rescue(region, graph, error)
+        if key is not None and self.records is not None:
+            self.records.keep_artifact(key, artifact, weights)
+        self._note(region, "ready", region.backend, metrics=metrics, key=key)
+        return loaded
+
+    def _compile(
+        self, region: Region, graph: Graph, inputs: Sequence[Held]
+    ) -> tuple[Artifact, Mapping[str, float]]:
+        """Compile here, or with a first run in a child where the engine is not trusted."""
+        from fusewire.process.guard import BY_CODE
+        from fusewire.process.isolate import first_contact
+
+        name, config = region.backend, self._target(region).config
+        target = self._target(region).target
+        if target.reference is None:
+            compile_ = target.backend.compile
+            artifact = guarded(name, "compile", graph.name, compile_, graph, region.device, config)
+            return artifact, {}
+        arrays = [to_host(value) for value in inputs]
+        contact = first_contact(
+            target.reference, graph, region.device, config, arrays, target.limits
+        )
+        if isinstance(contact, Refusal):
+            raise BY_CODE[contact.code](contact.reason, contact.suggestion)
+        return contact.artifact, contact.metrics
+
+    def _note(
+        self,
+        region: Region,
+        outcome: str,
+        runs_on: str,
+        error: EngineError | None = None,
+        metrics: Mapping[str, float] = {},
+        key: Key | None = None,
+        cache: str = "",
+    ) -> None:
+        inputs = tuple(str(value.type) for value in region.inputs)
+        target = self._target(region)
+        is_isolated = target is self.first and target.is_isolated
+        reason = ("", "") if error is None else (error.reason, error.advice)
+        cache = cache or ("off" if key is None else "miss")
+        contacted = Contacted(
+            "", region.backend, inputs, outcome, runs_on, is_isolated, *reason, metrics, cache
+        )
+        self.contacts.append(BuiltRegion(region, contacted, key))
+
+
+def _is_trusted(target: BuildTarget) -> bool:
+    return target.backend.info.trusted
+
+
+def _weights(artifact: Artifact, graph: Graph) -> dict[str, Array]:
+    from fusewire.contract.region import weights_of
+    from fusewire.ir.text import constants_of
+
+    return weights_of(artifact, constants_of(graph))
+
+
+def load(
+    region: Region, backend: Backend, artifact: Artifact, weights: Mapping[str, Array]
+) -> tuple[Executable, Exchange]:
+    """Have a backend load an artifact, and check that it gives what the contract says."""
+    name = region.backend
+    executable = guarded(name, "load", name, backend.load, artifact, region.device, weights)
+    return executable, guarded(name, "load", name, _exchange, backend, executable)
+
+
+def _exchange(backend: Backend, executable: object) -> Exchange:
+    """Ask how tensors go into an executable, and check that it can be asked."""
+    exchange: object = backend.exchange
+    if not (isinstance(executable, Executable) and isinstance(exchange, Exchange)):
+        kinds = f"{type(executable).__name__} and {type(exchange).__name__}"
+        raise TypeError(f"expected Executable and Exchange, found {kinds}")
+    bool(executable.is_reentrant)
+    return exchange
