@@ -46,7 +46,8 @@ FUNCTION_LINES = 40
 WIDTH = 80
 ENGINES = ("onnxruntime", "reference")
 # Iterated over rather than called one after another: ops, rules and passes, importers and tables.
-TABLES = ("ops", "rewrite", "frontends", "onnx", "backends.*.lowering")
+# "formats" is what onnx/ was called before: --root reads such checkouts too.
+TABLES = ("ops", "rewrite", "frontends", "formats", "onnx", "backends.*.lowering")
 
 Edges = Mapping[str, set[str]]
 Report = dict[str, Any]
