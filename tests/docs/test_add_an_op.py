@@ -1,12 +1,14 @@
 """The steps of docs/add-an-op.md, carried out on a copy: each touches one file and just works."""
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.docs.blocks import blocks
-from tests.docs.copies import ROOT, copied, run
+from tests.docs.copies import ROOT, copied, passes, run
 
 PLACE = re.compile(r"# not run: add to the end of (\S+)\n")
 ROW = re.compile(r"# not run: a row of (\S+)\n")
@@ -30,13 +32,45 @@ def _copy(folder: Path, changed: str, added: str) -> Path:
 
 CHECKS = {
     "src/fusewire/ops/activation.py": ("tests/conformance/test_ops.py", "serf"),
-    "src/fusewire/ops/elementwise.py": ("tests/conformance/test_ops.py", "bessel_i0"),
+    "src/fusewire/ops/elementwise.py": ("tests/conformance/test_ops.py", "exp10"),
     "src/fusewire/rewrite/rules/algebra.py": ("tests/rewrite/test_rules.py", "square-of-negative"),
 }
 
 
-def test_page_has_a_composite_a_primitive_and_a_rule() -> None:
-    assert _steps().keys() == CHECKS.keys()
+PRIMITIVE = "src/fusewire/ops/elementwise.py"
+NATIVE = "src/fusewire/backends/xla/lowering/special.py"
+BACKENDS = ("onnxruntime", "openvino", "triton", "webgpu", "xla")
+
+
+def test_page_has_a_composite_a_primitive_a_native_row_and_a_rule() -> None:
+    assert _steps().keys() == {*CHECKS, NATIVE}
+
+
+def _conform(folder: Path, backend: str) -> dict[str, Any]:
+    main = "from fusewire.cli import main; main()"
+    shown: dict[str, Any] = json.loads(
+        passes(folder, "-c", main, "conform", backend, "--op", "exp10", "--json")
+    )
+    return shown
+
+
+def test_primitive_with_a_decomposition_runs_on_every_backend(tmp_path: Path) -> None:
+    folder = _copy(tmp_path, PRIMITIVE, _steps()[PRIMITIVE])
+    for backend in BACKENDS:
+        shown = _conform(folder, backend)
+        assert shown["counts"]["proven"] == 1, shown
+        assert "float32" in shown["ops"][0]["proven"], shown
+    suite = ("tests/ops/test_decompose.py", "-k", "exp10")
+    printed = passes(folder, "pytest", "-q", "-p", "no:cacheprovider", *suite)
+    assert re.search(r"\b[1-9]\d* passed", printed), printed
+
+
+def test_primitive_is_native_on_an_engine_by_one_more_row(tmp_path: Path) -> None:
+    folder = _copy(tmp_path, PRIMITIVE, _steps()[PRIMITIVE])
+    assert "native" not in _conform(folder, "xla")["cases"]
+    row = folder / NATIVE
+    row.write_text(row.read_text(encoding="utf-8") + _steps()[NATIVE], encoding="utf-8")
+    assert _conform(folder, "xla")["cases"].keys() == {"native"}
 
 
 @pytest.mark.parametrize("changed", list(CHECKS))

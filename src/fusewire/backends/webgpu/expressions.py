@@ -217,7 +217,8 @@ def expression(node: Node) -> str | None:
     if node.op in MOVES:
         return MOVES[node.op]
     register = STORAGES[node.operands[0].tensor.dtype.name].register
-    return TABLE[node.op].get(register)
+    row = TABLE.get(node.op)
+    return None if row is None else row.get(register)
 
 
 def compute(statement: Compute, given: tuple[DType, ...], features: frozenset[str]) -> str:
