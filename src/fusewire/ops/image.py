@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -44,68 +45,72 @@ def _grid_sample_type(
     return x.with_shape((*x.shape[:2], *grid.shape[1:-1]))
 
 
-def _reflect(at: Array, low: float, high: float) -> Array:
+def _reflect(xp: Any, at: Array, low: float, high: float) -> Array:
     """Fold back at both borders until inside."""
     span = high - low
-    folded = np.mod(at - low, 2 * span) if span > 0 else np.zeros_like(at)
-    return low + np.minimum(folded, 2 * span - folded)
+    folded = xp.mod(at - low, 2 * span) if span > 0 else xp.zeros_like(at)
+    inside: Array = low + xp.minimum(folded, 2 * span - folded)
+    return inside
 
 
 def _grid_taps(
-    at: Array, dim: int, mode: str, padding: str, align: bool
+    xp: Any, at: Array, dim: int, mode: str, padding: str, align: bool
 ) -> list[tuple[Array, Array]]:
     """Find the elements of one axis that count at normalised places, and their weights."""
     low, high = (0.0, dim - 1.0) if align else (-0.5, dim - 0.5)
     at = (at + 1) / 2 * (dim - 1) if align else ((at + 1) * dim - 1) / 2
-    at = np.rint(at) if mode == "nearest" else at
+    at = xp.rint(at) if mode == "nearest" else at
     beyond = (at < low) | (at > high)
     if padding == "border":
         # Before the taps are found, as ONNX has it; torch's cubic mode moves only the taps.
-        at = np.where(beyond, np.clip(at, 0, dim - 1), at)
+        at = xp.where(beyond, xp.clip(at, 0, dim - 1), at)
     elif padding == "reflection":
-        at = np.where(beyond, _reflect(at, low, high), at)
+        at = xp.where(beyond, _reflect(xp, at, low, high), at)
     weigh = cubic_weight if mode == "cubic" else linear_weight
     steps = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]
-    left = np.trunc(at) if mode == "nearest" else np.floor(at)
+    left = xp.trunc(at) if mode == "nearest" else xp.floor(at)
     found = []
     for step in steps:
-        tap = np.nan_to_num(left + step)
-        weight = weigh(step - (at - left), -0.75) if mode != "nearest" else np.ones_like(at)
+        tap = xp.nan_to_num(left + step)
+        weight = weigh(step - (at - left), -0.75, xp) if mode != "nearest" else xp.ones_like(at)
         if padding == "zeros":
-            weight = np.where((tap < 0) | (tap > dim - 1), 0, weight)
+            weight = xp.where((tap < 0) | (tap > dim - 1), 0, weight)
         elif padding == "reflection":
-            tap = _reflect(tap, low, high)
-        found.append((np.clip(tap, 0, dim - 1).astype(np.int64), weight))
+            tap = _reflect(xp, tap, low, high)
+        found.append((xp.clip(tap, 0, dim - 1).astype(np.int64), weight))
     return found
 
 
-def _grid_sample(x: Array, grid: Array, mode: str, padding: str, align_corners: bool) -> Array:
+def sample_grid(
+    xp: Any, x: Array, grid: Array, mode: str, padding: str, align_corners: bool
+) -> Array:
+    """Read an image at the places of a grid, over an array namespace."""
     batch, channels, *dims = x.shape
     shape = (batch, channels, *grid.shape[1:-1])
     if x.size == 0 or grid.size == 0:
-        return np.zeros(shape, x.dtype)
+        return xp.zeros(shape, x.dtype)  # type: ignore[no-any-return] # of any namespace
     flat = x.reshape(batch, channels, -1)
     places = grid.reshape(batch, -1, len(dims))
     # The last element of a place is its row on the first axis.
     axes = [
-        _grid_taps(places[..., -1 - i], dim, mode, padding, align_corners)
+        _grid_taps(xp, places[..., -1 - i], dim, mode, padding, align_corners)
         for i, dim in enumerate(dims)
     ]
-    out = np.zeros((*flat.shape[:2], places.shape[1]), np.result_type(x, grid))
+    out: Any = 0
     for taps in itertools.product(*axes):
-        index = np.zeros(places.shape[:2], np.int64)
-        weight = np.ones(places.shape[:2], grid.dtype)
+        index: Any = 0
+        weight: Any = 1
         for dim, (tap, part) in zip(dims, taps, strict=True):
             index, weight = index * dim + tap, weight * part
-        out += np.take_along_axis(flat, index[:, None], 2) * weight[:, None]
-    return out.reshape(shape)
+        out = out + xp.take_along_axis(flat, index[:, None], 2) * weight[:, None]
+    return out.reshape(shape)  # type: ignore[no-any-return] # of any namespace
 
 
 grid_sample = FAMILY.declare(
     "grid_sample",
     _grid_sample_type,
     doc="Read an image at places given in -1..1, the last axis of it first.",
-    reference=_grid_sample,
+    reference=lambda *operands, **attrs: sample_grid(np, *operands, **attrs),
     dtypes=FLOATS,
     traits=(Trait.DISCONTINUOUS,),
     tolerance=PLACES,

@@ -67,45 +67,53 @@ COORDINATES: dict[str, Callable[[ResizedAxis, Array], Array]] = {
     "asymmetric": lambda axis, at: at / axis.scale,
     "crop": _crop,
 }
-ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "half_down": lambda at: np.ceil(at - 0.5),
-    "half_up": lambda at: np.floor(at + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
+# The functions below take the namespace of their arrays, so that an engine may run them too.
+ROUNDINGS: dict[str, Callable[..., Array]] = {
+    "half_down": lambda at, xp=np: xp.ceil(at - 0.5),
+    "half_up": lambda at, xp=np: xp.floor(at + 0.5),
+    "floor": lambda at, xp=np: xp.floor(at),
+    "ceil": lambda at, xp=np: xp.ceil(at),
 }
 MODES = ("nearest", "linear", "cubic")
 
 
-def cubic_weight(distance: Array, a: float) -> Array:
+def cubic_weight(distance: Array, a: float, xp: Any = np) -> Array:
     """Weigh by the cubic convolution kernel of Keys."""
-    d = np.abs(distance)
+    d = xp.abs(distance)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+    weight: Array = xp.where(d <= 1, near, xp.where(d < 2, far, 0.0))
+    return weight
 
 
-def linear_weight(distance: Array, a: float = 0.0) -> Array:
+def linear_weight(distance: Array, a: float = 0.0, xp: Any = np) -> Array:
     """Weigh by closeness."""
-    close: Array = np.maximum(1 - np.abs(distance), 0.0)
+    close: Array = xp.maximum(1 - xp.abs(distance), 0.0)
     return close
 
 
 def taps_of(
-    axis: ResizedAxis, at: Array, mode: str, cubic_a: float, antialias: bool, exclude_outside: bool
+    axis: ResizedAxis,
+    at: Array,
+    mode: str,
+    cubic_a: float,
+    antialias: bool,
+    exclude_outside: bool,
+    xp: Any = np,
 ) -> tuple[Array, Array]:
     """Find for each place the elements that count, and their weights: two [count, taps]."""
     weigh, reach = (cubic_weight, 2) if mode == "cubic" else (linear_weight, 1)
     stretch = min(axis.scale, 1.0) if antialias else 1.0
     first = int(np.floor(-reach / stretch)) + 1
-    left = np.ceil(at) - 1
+    left = xp.ceil(at) - 1
     steps = np.arange(first, 2 - first)
-    weights = weigh((steps - (at - left)[:, None]) * stretch, cubic_a)
+    weights = weigh((steps - (at - left)[:, None]) * stretch, cubic_a, xp)
     taps = left[:, None].astype(np.int64) + steps
     if exclude_outside:
-        weights = np.where((taps < 0) | (taps >= axis.size), 0.0, weights)
+        weights = xp.where((taps < 0) | (taps >= axis.size), 0.0, weights)
     if antialias or exclude_outside:
         total = weights.sum(1, keepdims=True)
-        weights = weights / np.where(total == 0, 1.0, total)
+        weights = weights / xp.where(total == 0, 1.0, total)
     return taps, weights
 
 
