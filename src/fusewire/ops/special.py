@@ -344,7 +344,8 @@ def digamma(xp: Any, x: X) -> X:
     square = 1.0 / (far * far)
     distant = xp.log(far) - 0.5 / far - square * polynomial(square, FAR_DIGAMMA)
     value = xp.where(right < 10.0, total + polynomial(distance, DIGAMMA), distant)
-    turn = x - xp.round(x)
+    # Of -0, 0: the pole there has one side, however an engine rounds -0.
+    turn = x - xp.round(x) + 0.0
     value = xp.where(mirrored, value - math.pi / xp.tan(turn * math.pi), value)
     pole = (x < 0.0) & (turn == 0.0)
     return xp.where(pole, NAN, xp.where(x == INFINITY, INFINITY, value))
