@@ -149,7 +149,7 @@ def test_extension_that_does_not_start_is_reported_and_stops_nobody(
 
 def test_backend_without_a_table_says_so(package: Any, registry: Registry) -> None:
     package(reference__hyperbolic="Hyperbolic")
-    with pytest.warns(ExtensionWarning, match="takes no extensions"):
+    with pytest.warns(ExtensionWarning, match="accepts no extensions"):
         registry.get("reference")
 
 

@@ -1,8 +1,8 @@
-"""The contract with an engine: everything a plugin author imports, in one place.
+"""The backend contract: everything that a plugin author imports, in one place.
 
 >>> from fusewire.backend import Artifact, Backend, Device, claim_by_table
 
-Names are loaded when they are first used, so that importing this module costs nothing.
+Names are loaded on first use, so that importing this module costs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Fusion for whoever thinks in fusion backends: can it fuse these, fuse them, compile the result.
+"""The public fusion API: can these nodes be fused, fuse them, compile the result.
 
 A thin face on what is there: groups are those of ``rewrite.fusion``, an operation's kernels those
 of ``kernel``, and a compiled kernel is an artifact of the backend. Nothing is decided here.
@@ -37,7 +37,7 @@ NONE, AUTO = "none", "auto"
 
 
 def fuse(graph: Graph, backend: str | FusionBackend | None = None) -> Fusion:
-    """Tell which nodes of a graph become one kernel, for a backend or for our own kernels.
+    """Group the nodes of a graph that become one kernel, for a backend or our own kernels.
 
     >>> import fusewire as fw
     >>> graph = fw.trace(lambda x: fw.ops.softmax(x), fw.Spec((4, 6), "float32"))
@@ -52,20 +52,20 @@ def fuse(graph: Graph, backend: str | FusionBackend | None = None) -> Fusion:
 
 
 def _unkernelled(graph: Graph) -> dict[Node, str]:
-    """Name the nodes that no kernel of ours computes."""
+    """Name the nodes that our kernels cannot compute."""
     return {node: reason for node in graph.nodes if (reason := refusal(node)) is not None}
 
 
 @dataclass(frozen=True)
 class FusedOperation:
-    """A group as an operation: its parts, the pattern it fits, its graph, and its kernels."""
+    """A group as an operation: its nodes, pattern, graph and kernels."""
 
     group: Group
     pattern: Pattern
 
     @property
     def parts(self) -> tuple[Node, ...]:
-        """The nodes that were fused, as the graph has them."""
+        """The fused nodes, as they are in the graph."""
         return self.group.origins
 
     @property
@@ -75,19 +75,19 @@ class FusedOperation:
 
     @cached_property
     def kernels(self) -> Lowered:
-        """Its loops, buffers and layouts; RefusedError where our kernels do not compute it."""
+        """Its loops, buffers and layouts; RefusedError if our kernels cannot compute it."""
         body, kept = body_of(self.group)
         return lower(body, lambda _: [Stored(body.outputs, kept)])
 
     @property
     def specs(self) -> tuple[KernelSpec, ...]:
-        """What its kernels ask of a device."""
+        """What its kernels need of a device."""
         return tuple(map(spec_of, self.kernels.kernels))
 
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """An operation compiled: the backend's bytes, how they are launched, and what that took."""
+    """A compiled operation: the backend's bytes, launch parameters, and the cost of compiling."""
 
     id: str
     operation: FusedOperation
@@ -111,7 +111,7 @@ class FusionCapabilities:
 
 
 class FusionBackend(abc.ABC):
-    """Says what it would fuse, fuses it, and compiles what it fused."""
+    """Says what it can fuse, fuses it, and compiles the result."""
 
     @property
     @abc.abstractmethod
@@ -129,25 +129,25 @@ class FusionBackend(abc.ABC):
 
     @abc.abstractmethod
     def compile(self, operation: FusedOperation) -> CompiledKernel:
-        """Make a binary of a fused operation; RefusedError where it cannot."""
+        """Compile a fused operation; RefusedError if it cannot."""
 
     def refusal(self, graph: Graph) -> str | None:
-        """Say why the nodes of a graph do not become one operation; None where they do."""
+        """Say why the nodes of a graph do not become one operation; None if they do."""
         fusion = self.fuse(graph)
         if len(fusion.groups) == 1:
             return None
         reasons = [f"{found.node.op}: {found.reason}" for found in fusion.refused]
-        return reasons[0] if reasons else f"They become {len(fusion.groups)} operations."
+        return reasons[0] if reasons else f"The nodes become {len(fusion.groups)} operations."
 
     def operations(self, graph: Graph) -> list[FusedOperation]:
-        """Fuse a graph, and give its groups as operations."""
+        """Fuse a graph, and return its groups as operations."""
         groups = self.fuse(graph).groups
         return [FusedOperation(group, PATTERNS[group.pattern]) for group in groups]
 
 
 @final
 class EngineFusion(FusionBackend):
-    """Fusion for one device of a backend: what it refuses is in no kernel."""
+    """Fusion for one device of a backend; nodes that it refuses are in no kernel."""
 
     def __init__(self, backend: Backend, device: Device, jit: bool = True) -> None:
         self._backend = backend
@@ -173,7 +173,7 @@ class EngineFusion(FusionBackend):
         )
 
     def _dtypes(self) -> tuple[DType, ...]:
-        """Find the dtypes that an addition is taken in."""
+        """List the dtypes in which the backend takes an addition."""
         values = [Value(TensorType(of, (8,)), of.name) for of in add.dtypes]
         sums = Graph(values, [add(v, v) for v in values])
         refused = self._refused(sums)
@@ -200,7 +200,7 @@ class EngineFusion(FusionBackend):
         region = operation.graph
         refused = self._refused(region)
         if refused:
-            raise RefusedError(f"{self.kind} does not compile this: {next(iter(refused.values()))}")
+            raise RefusedError(f"{self.kind} cannot compile this: {next(iter(refused.values()))}")
         artifact = self._backend.compile(region, self._device, Config())
         name = hashlib.sha256(artifact.payload).hexdigest()[:16]
         key = {**self._backend.fingerprint(self._device), "device": self._device.id}

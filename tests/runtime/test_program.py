@@ -68,5 +68,5 @@ def test_program_of_one_plain_argument_refuses_another(other: Any) -> None:
     ints = np.arange(3, dtype=np.int32)
     program = fw.compile(lambda x, s: x * s, ints, 2, backend="reference")
     assert program(ints, 2).dtype == np.int32
-    with pytest.raises(ShapeMismatchError, match="make another one"):
+    with pytest.raises(ShapeMismatchError, match="compile another one"):
         program(ints, other)

@@ -29,7 +29,7 @@ def test_outputs_are_zeros_of_the_right_type(null: str) -> None:
 def test_only_the_named_ops_are_claimed() -> None:
     fw.register("fusewire.testing.null:only__exp", "null")
     try:
-        with pytest.warns(fw.FallbackWarning, match="null was told to claim exp"):
+        with pytest.warns(fw.FallbackWarning, match="null claims only exp"):
             program = fw.compile(lambda x: np.tanh(np.exp(x)) + 1, X, backend="null")
         assert not (program(X) - 1).any()
     finally:
@@ -41,5 +41,5 @@ def test_it_is_never_chosen_by_itself(null: str) -> None:
 
 
 def test_ops_that_are_not_there_are_named() -> None:
-    with pytest.raises(RegistryError, match="There is no op eksp"):
+    with pytest.raises(RegistryError, match="Unknown op: eksp"):
         fw.register("fusewire.testing.null:only__eksp")

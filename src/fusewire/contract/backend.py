@@ -1,8 +1,8 @@
 """The contract between Fusewire and an engine. Versioned; must never name a backend.
 
 A backend answers questions and builds artifacts; the core does the rest: partition, time, verify,
-cache, fall back, explain. Everything given and given back is plain data or bytes, so that it can
-cross a process boundary, but for what lives in a device: ``Executable``, ``Buffer``, ``Event``.
+cache, fall back, explain. Arguments and results are plain data or bytes, so that they can cross a
+process boundary, except for what lives on a device: ``Executable``, ``Buffer``, ``Event``.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Fact: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[int, ...]"
 
 @dataclass(frozen=True)
 class BackendInfo:
-    """Who a backend is. Plain data: making it imports no engine.
+    """The identity of a backend. Plain data: creating it imports no engine.
 
-    Where nothing else decides, the higher ``priority`` comes first. One that is ``trusted`` runs in
-    the caller's process from the start. ``environment`` names variables that its engine listens to.
+    If nothing else decides, the higher ``priority`` comes first. A ``trusted`` backend runs in the
+    caller's process from the start. ``environment`` names variables that its engine reads.
     """
 
     name: str
@@ -49,7 +49,7 @@ class BackendInfo:
 
 @dataclass(frozen=True)
 class Device:
-    """A place a backend can run: ``cpu``, ``webgpu:0``. ``facts`` are found out, never typed in."""
+    """A place where a backend can run: ``cpu``, ``webgpu:0``. ``facts`` are never hard-coded."""
 
     id: str
     name: str
@@ -71,13 +71,13 @@ class Unavailable:
 
     @property
     def is_fault(self) -> bool:
-        """Whether something is wrong: not with one that is missing, or that finds no device."""
+        """Whether something is broken, rather than not installed or without a device."""
         return self.code not in ("not-installed", "no-device")
 
 
 @dataclass(frozen=True)
 class Offer:
-    """Nodes, by their place in the graph, that a backend would run together."""
+    """Nodes, by index, that a backend would run together."""
 
     nodes: tuple[int, ...]
     shapes: Shapes = "static"
@@ -85,7 +85,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Nodes that a backend will not run, and why: the sentence is what people read."""
+    """Nodes that a backend will not run, with the reason that users read."""
 
     nodes: tuple[int, ...]
     code: str
@@ -95,7 +95,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Slot:
-    """One thing an executable reads or writes. ``digest`` names the constant a weight holds."""
+    """An input, weight or output of an executable. ``digest`` names the constant of a weight."""
 
     role: Role
     name: str
@@ -106,10 +106,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A compiled region: ``native`` bytes are code of the engine's own.
+    """A compiled region: ``native`` bytes are the engine's own code.
 
-    From ``rebuild`` bytes, loading compiles again: the engine cannot reload or gains nothing by it.
-    ``weights`` are what an engine made of the region's: loading reads them where they lie.
+    Loading ``rebuild`` bytes compiles again: the engine cannot reload, or gains nothing by it.
+    ``weights`` are the region's weights as the engine arranged them: loading does not copy them.
     """
 
     kind: Literal["native", "rebuild"]
@@ -124,7 +124,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Exchange:
-    """What a backend takes and gives at its edge; ``memory`` is "host" or a device's id."""
+    """The tensors a backend accepts and returns; ``memory`` is "host" or a device's id."""
 
     memory: str = "host"
     alignment: int = 1
@@ -133,7 +133,7 @@ class Exchange:
 
 
 class Buffer(abc.ABC):
-    """A tensor in a device's memory. Whoever holds it keeps it alive."""
+    """A tensor in a device's memory, alive as long as it is referenced."""
 
     @property
     @abc.abstractmethod
@@ -147,32 +147,32 @@ class Buffer(abc.ABC):
 
     @abc.abstractmethod
     def read(self, offset: int = 0, count: int | None = None) -> Array:
-        """Copy to the host: all of it, or ``count`` elements from ``offset`` on, flat."""
+        """Copy to the host: everything, or ``count`` elements from ``offset``, flat."""
 
     @abc.abstractmethod
     def write(self, array: Array, offset: int = 0) -> None:
-        """Copy from the host, to the elements from ``offset`` on."""
+        """Copy from the host to the elements from ``offset``."""
 
 
 Held: TypeAlias = "HostValue | Buffer"
 
 
 class Event(abc.ABC):
-    """A run that was started."""
+    """A run in progress."""
 
     @property
     @abc.abstractmethod
     def outputs(self) -> list[Held]:
-        """What it gives: buffers may be used at once, arrays once it was waited for."""
+        """The outputs: buffers can be used at once, arrays after ``wait``."""
 
     @abc.abstractmethod
     def wait(self) -> list[Held]:
-        """Block until it is done and give the outputs; raises what the engine met."""
+        """Block until the run is done and return the outputs; raises the engine's error."""
 
 
 @final
 class Done(Event):
-    """A run that ended before it was asked about: what host engines give."""
+    """A run that has ended, as host engines return it."""
 
     __slots__ = ("outputs",)
     outputs: list[Held]
@@ -181,7 +181,7 @@ class Done(Event):
         self.outputs = outputs
 
     def wait(self) -> list[Held]:
-        """Give the outputs."""
+        """Return the outputs."""
         return self.outputs
 
 
@@ -191,22 +191,22 @@ class Executable(abc.ABC):
     @property
     @abc.abstractmethod
     def is_reentrant(self) -> bool:
-        """Whether several threads may run it at once; otherwise the core takes turns."""
+        """Whether several threads may run it at once; otherwise the core serializes calls."""
 
     @abc.abstractmethod
     def run(self, inputs: Sequence[Held]) -> Event:
-        """Start a run; outputs are fresh and the caller's."""
+        """Start a run; the caller owns the outputs."""
 
     def close(self) -> None:  # noqa: B027 - most hold nothing that outlives them
-        """Let go of what it holds."""
+        """Release its resources."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A known failing of a backend: an op, or one dtype of it, that it claims and gets wrong.
+    """A known error of a backend: an op, or one dtype of it, that it claims and gets wrong.
 
-    ``todo`` is ours to mend, ``upstream`` the engine's, ``never`` is as it should be. A gap that
-    passes fails the suite.
+    ``todo`` is ours to fix, ``upstream`` the engine's, ``never`` stays as it is. A gap that passes
+    fails the suite.
     """
 
     op: str
@@ -225,63 +225,63 @@ class Config:
     options: Mapping[str, Fact] = field(default_factory=dict)
 
     def checked(self, backend: str, defaults: Mapping[str, Fact]) -> dict[str, Fact]:
-        """Merge the options over a backend's defaults; an unknown one is an error."""
+        """Merge the options over a backend's defaults; OptionsError for an unknown one."""
         unknown = sorted(set(self.options) - set(defaults))
         if unknown:
             known = ", ".join(sorted(defaults)) or "none"
-            raise OptionsError(f"{backend} has no option {', '.join(unknown)}. It has {known}.")
+            raise OptionsError(f"{backend} has no option {', '.join(unknown)}. Options: {known}.")
         return {**defaults, **self.options}
 
 
 class Backend(abc.ABC):
     """An engine behind the contract: one small class and one entry point.
 
-    Composites that it refuses come back expanded; what it then still refuses runs elsewhere.
+    Composites that it refuses are offered again, expanded; the fallback runs what it still refuses.
     """
 
     @property
     @abc.abstractmethod
     def info(self) -> BackendInfo:
-        """Who this is."""
+        """The identity of this backend."""
 
     @property
     @abc.abstractmethod
     def gaps(self) -> Sequence[Gap]:
-        """What it is known to get wrong."""
+        """Its known errors."""
 
     @property
     @abc.abstractmethod
     def exchange(self) -> Exchange:
-        """How tensors come in and go out."""
+        """How it exchanges tensors."""
 
     @abc.abstractmethod
     def probe(self) -> list[Device | Unavailable]:
-        """Find devices, proved by running something tiny on each."""
+        """List devices, each proven by running something tiny on it."""
 
     @abc.abstractmethod
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
-        """Say what of a graph it would run; ``region.claim_by_table`` does it from a table."""
+        """Say which nodes it would run; ``region.claim_by_table`` does it from a table."""
 
     @abc.abstractmethod
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
-        """Make an artifact of a region; every node of it was offered."""
+        """Compile a region to an artifact; the backend offered every node of it."""
 
     @abc.abstractmethod
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
-        """Make an artifact ready to run; ``weights`` has every digest that its slots name."""
+        """Load an artifact; ``weights`` has every digest that its slots name."""
 
     @property
     def lowerings(self) -> MutableMapping[str, Any] | None:
-        """The table, by op, that extensions may add to; None when it takes none."""
+        """The table of ops that extensions may add to; None if it accepts none."""
         return None
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
-        """Name what an artifact depends on beyond the contract: versions, flags, drivers."""
+        """Name what else an artifact depends on: versions, flags, drivers."""
         return {"engine": self.info.version}
 
     def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
-        """List other options under which a region may be faster and is as right: they are timed."""
+        """List other options that may be faster and as right; the core times them."""
         return ()
 
     def close(self) -> None:  # noqa: B027 - optional
-        """Let go of devices; safe to repeat."""
+        """Release devices; safe to repeat."""

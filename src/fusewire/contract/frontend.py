@@ -1,7 +1,7 @@
-"""The contract between Fusewire and what reads sources: functions, files, modules of others.
+"""The contract between Fusewire and a reader of sources: functions, files, modules of others.
 
-A frontend turns a source into a graph, and tells how nested arguments and results lie in the
-graph's flat inputs and outputs. Must never name a frontend.
+A frontend turns a source into a graph, and maps nested arguments and results to the graph's flat
+inputs and outputs. Must never name a frontend.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Example: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 @dataclass(frozen=True, init=False)
 class Spec:
-    """An array known by shape and dtype alone.
+    """The shape and dtype of an array.
 
     >>> Spec((3, "n", "2*n + 1"), "float32")
     Spec(float32[3, n, 2*n+1])
@@ -34,7 +34,7 @@ class Spec:
     dtype: DType
 
     def __init__(self, shape: Sequence[int | str | Sym], dtype_: DTypeLike = "float32") -> None:
-        """Read dims that are names or expressions of names; each name needs a dim of its own."""
+        """Dims may be ints, names or expressions of names; each name must be a whole dim once."""
         object.__setattr__(self, "shape", tuple(_dim(dim) for dim in shape))
         object.__setattr__(self, "dtype", dtype(dtype_))
 
@@ -49,16 +49,16 @@ class Spec:
 def _dim(dim: Any) -> Dim:
     found: Any = parse_dim(dim) if isinstance(dim, str) else dim
     if not isinstance(found, int | Sym) or (isinstance(found, int) and found < 0):
-        raise DimError(f"{dim!r} is no size. Give an int from 0 up, or a name such as 'n'.")
+        raise DimError(f"{dim!r} is not a size. Give an int from 0 up, or a name such as 'n'.")
     return found if isinstance(found, Sym) else int(found)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a source may cost before it is refused with a BudgetError.
+    """Limits of a source; beyond them it is refused with a BudgetError.
 
-    Functions count in ``nodes`` as often as they are called, and in ``depth`` like graphs inside
-    each other. ``sparse_bytes`` is for sparse constants, which files hold in less than they take.
+    Functions count in ``nodes`` as often as they are called, and in ``depth`` like nested graphs.
+    ``sparse_bytes`` is for sparse constants, which take less space in a file than in memory.
     """
 
     nodes: int = 1_000_000
@@ -71,9 +71,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Structure:
-    """How nested tuples, lists and dicts lie in a flat list of arrays.
+    """How nested tuples, lists and dicts map to a flat list of arrays.
 
-    ``tree`` has ``Structure.LEAF`` where an array goes; anything else in it is put back as it is.
+    ``tree`` has ``Structure.LEAF`` in place of each array; anything else in it stays as it is.
 
     >>> structure, arrays = Structure.of({"a": 1.5, "b": (2.5, "name")}, float)
     >>> arrays, structure.names
@@ -91,7 +91,7 @@ class Structure:
     def of(
         tree: Any, kind: type | Callable[[Any], bool], name: str = ""
     ) -> tuple[Structure, list[Any]]:
-        """Take a tree apart: ``kind`` is the class of leaves, or tells whether one is."""
+        """Take a tree apart; ``kind`` is the class of leaves, or a test for them."""
         names: list[str] = []
         leaves: list[Any] = []
 
@@ -106,16 +106,16 @@ class Structure:
 
     @staticmethod
     def of_results(names: tuple[str, ...]) -> Structure:
-        """Give one output alone, and several as a tuple."""
+        """Return one output by itself, and several as a tuple."""
         tree = Structure.LEAF if len(names) == 1 else (Structure.LEAF,) * len(names)
         return Structure(tree, names)
 
     def flatten(self, tree: Any) -> list[Any]:
-        """List the leaves of a tree that is built like this one."""
+        """List the leaves of a tree with the same structure."""
         return list(_paired(self.tree, tree, "the argument"))
 
     def restore(self, leaves: Sequence[Any]) -> Any:
-        """Put arrays back in their places."""
+        """Put arrays back into the tree."""
         rest = iter(leaves)
 
         def visit(item: Any, path: str) -> Any:
@@ -133,14 +133,14 @@ def _children(item: Any) -> Iterator[tuple[Any, Any]] | None:
 
 
 def _mapped(item: Any, visit: Callable[[Any, str], Any], path: str) -> Any:
-    """Rebuild a container, giving each child and its path to ``visit``."""
+    """Rebuild a container, passing each child and its path to ``visit``."""
     children = _children(item)
     if children is None:
         return item
     made = [visit(child, f"{path}.{key}" if path else str(key)) for key, child in children]
     if isinstance(item, dict):
         return dict(zip(item, made, strict=True))
-    # A named tuple takes its fields one by one.
+    # A named tuple takes its fields as separate arguments.
     return type(item)(*made) if hasattr(item, "_fields") else type(item)(made)
 
 
@@ -152,8 +152,8 @@ def _paired(pattern: Any, tree: Any, path: str) -> Iterator[Any]:
     if wanted is None:
         if pattern is not tree and plain_key(pattern) != plain_key(tree):
             raise ShapeMismatchError(
-                f"{path} was {pattern!r} when the program was made, found {tree!r}. "
-                "Arguments that are no arrays are part of the program: make another one."
+                f"{path} was {pattern!r} when the program was compiled, found {tree!r}. "
+                "Arguments that are not arrays are part of the program: compile another one."
             )
         return
     left, right = dict(wanted), dict(found or ())
@@ -171,15 +171,15 @@ def _listed(keys: Mapping[Any, Any]) -> str:
 
 
 def plain_key(value: Any) -> tuple[type, Any]:
-    """Key of a plain value: 1, True and 1.0 differ, as do 0.0 and -0.0; NaN is itself."""
+    """Return the key of a plain value: 1, True and 1.0 differ, as do 0.0 and -0.0."""
     return type(value), repr(value) if isinstance(value, float | complex) else value
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A graph with the structure of what the source takes and gives.
+    """A graph with the structure of the source's arguments and results.
 
-    ``digest`` is the SHA-256 of the file, as hex, where one file is all that was read.
+    ``digest`` is the SHA-256 of the file, as hex, if only one file was read.
     """
 
     graph: Graph
@@ -214,19 +214,19 @@ class Document(abc.ABC):
 class Frontend(abc.ABC):
     """Turns one kind of source into graphs.
 
-    ``needs_example`` says that sources do not tell the types of their arguments themselves.
+    ``needs_example`` says that sources do not declare the types of their arguments.
     """
 
     needs_example: ClassVar[bool]
 
     @abc.abstractmethod
     def accepts(self, source: object) -> bool:
-        """Tell whether this frontend reads such a source; looks at it and imports nothing."""
+        """Return whether this frontend reads such a source; imports nothing."""
 
     @abc.abstractmethod
     def open(self, source: Any, limits: Limits) -> Document:
-        """Open a source: whatever takes long for any use of it is done once."""
+        """Open a source; work that every use needs is done once."""
 
     def read(self, source: Any, example: Example = (), limits: Limits = Limits()) -> Graph:
-        """Turn a source into a graph; what the graph alone cannot say is in ``convert``."""
+        """Turn a source into a graph; a Document also has the structure of its arguments."""
         return self.open(source, limits).convert(example).graph

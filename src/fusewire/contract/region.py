@@ -1,4 +1,4 @@
-"""What backends and the core do with a region: claim it by table, list its slots, build it."""
+"""Operations on a region for backends and the core: claim it by table, list its slots, build it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from fusewire.ir.types import tensor_of
 
 
 class CrossCompiler(abc.ABC):
-    """A backend that also makes artifacts for devices that need not be here."""
+    """A backend that can also compile for devices that are not present."""
 
     @abc.abstractmethod
     def device_for(self, target: str) -> Device | None:
-        """Describe a kind of device to compile for; None if it cannot make anything for it."""
+        """Describe a kind of device to compile for; None if it cannot compile for it."""
 
     @abc.abstractmethod
     def files(self, artifact: Artifact) -> Mapping[str, bytes]:
-        """Give an artifact as files, by name, that people and other programs read."""
+        """Return an artifact as files by name, for people and other programs."""
 
 
 def claim_by_table(
@@ -40,7 +40,7 @@ def claim_by_table(
     refuses: Callable[[Node], str | None],
     shapes: Shapes = "static",
 ) -> list[Offer | Refusal]:
-    """Offer every node that ``refuses(node)`` gives None for, and refuse the rest with reasons."""
+    """Offer every node for which ``refuses`` returns None, and refuse the others with reasons."""
     kept: list[int] = []
     refused: list[Offer | Refusal] = []
     for place, node in enumerate(graph.nodes):
@@ -56,7 +56,7 @@ def claim_by_table(
 
 
 def weight_slots(graph: Graph, threshold: int) -> Iterator[Slot]:
-    """Yield a slot for every constant of at least so many bytes, in subgraphs too."""
+    """Yield a slot for every constant of at least ``least`` bytes, in subgraphs too."""
     seen: set[str] = set()
     for part in graph.walk():
         for value in part.constants:
@@ -72,7 +72,7 @@ def weight_slots(graph: Graph, threshold: int) -> Iterator[Slot]:
 
 
 def edge_slots(graph: Graph) -> list[Slot]:
-    """List the inputs and outputs of a region as slots; a sequence by the type of its elements."""
+    """List the inputs and outputs of a region as slots; a sequence has its elements' type."""
     found = []
     for value in graph.inputs:
         of = tensor_of(value.type)
@@ -84,7 +84,7 @@ def edge_slots(graph: Graph) -> list[Slot]:
 
 
 def first_device(backend: Backend) -> Device:
-    """Give the device a backend names first; RegistryError says why there is none."""
+    """Return the first device of a backend; RegistryError says why there is none."""
     reasons = []
     for found in backend.probe():
         if isinstance(found, Device):
@@ -95,7 +95,7 @@ def first_device(backend: Backend) -> Device:
 
 
 def answers_to(device: Device, name: str | None) -> bool:
-    """Tell whether a device is meant: by id, by kind, by kind and power as webgpu:low, by None."""
+    """Return whether a name fits a device: id, kind, kind and power (webgpu:low), or None."""
     power = device.facts.get("power")
     by_power = [f"{device.kind}:{power}"] if power else []
     return name in (None, device.id, device.kind, *by_power)
@@ -108,6 +108,6 @@ def build(backend: Backend, region: Graph, device: Device, config: Config = Conf
 
 
 def weights_of(artifact: Artifact, held: Mapping[str, Constant]) -> dict[str, Array]:
-    """Find the arrays that an artifact asks for by digest."""
+    """Return the weights that an artifact needs, by digest."""
     wanted = {slot.digest for slot in artifact.slots if slot.digest is not None}
     return {digest: held[digest].array for digest in wanted if digest in held}

@@ -1,6 +1,6 @@
-"""How a region is run without us: what a backend may offer beside the contract.
+"""Scripts that run a region without Fusewire: an optional part of the contract.
 
-For reports to the makers of an engine, who have NumPy and their engine, and nothing of ours.
+For reports to the developers of an engine, who have NumPy and their engine, and nothing of ours.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fusewire.ir.graph import Graph
 
 
 class Script(NamedTuple):
-    """Python that runs a region with NumPy and an engine alone.
+    """Python code that runs a region with NumPy and an engine only.
 
-    ``source`` defines ``load()``, which gives a function from a list of arrays to a list of arrays,
-    and reads ``files`` from the folder ``HERE``.
+    ``source`` defines ``load()``, which returns a function from a list of arrays to a list of
+    arrays, and reads ``files`` from the folder ``HERE``.
     """
 
     source: str
@@ -25,8 +25,8 @@ class Script(NamedTuple):
 
 
 class Scripted(abc.ABC):
-    """What a backend may be beside: one whose faults can be shown to its makers."""
+    """A backend that can write scripts, so that its developers can run a report."""
 
     @abc.abstractmethod
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
-        """Write down how to run a region without us; None where that cannot be."""
+        """Write a script that runs a region without Fusewire; None if that is impossible."""

@@ -1,7 +1,7 @@
-"""What a backend tells of its kernels, so that the core can tune them: beside the contract.
+"""Tuning of a backend's kernels: an optional part of the contract.
 
-The backend says what may be chosen; the core times it, judges it and remembers it. What is
-remembered is data: names and values that were offered, and anything else is refused.
+The backend says what can be chosen; the core times, judges and records it. A record is data: only
+names and values that the backend offers are accepted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Piece:
 
     @property
     def untuned(self) -> dict[str, Fact]:
-        """What it has if nothing is known."""
+        """The default configuration."""
         return {name: values[0] for name, values in self.axes.items()}
 
 
@@ -59,15 +59,15 @@ class Tuner(abc.ABC):
 
     @abc.abstractmethod
     def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
-        """List the distinct kernels of a region for which there is something to choose."""
+        """List the distinct kernels of a region that can be tuned."""
 
     @abc.abstractmethod
     def clock(self, device: Device) -> Mapping[str, Fact]:
-        """Give the options with which a kernel is timed by the device's own clock."""
+        """Return the options that time a kernel by the device's own clock."""
 
 
 class Estimator(abc.ABC):
-    """A backend that chooses for kernels of a device that is not here: nothing is timed."""
+    """A backend that chooses configurations for an absent device: nothing is timed."""
 
     @abc.abstractmethod
     def estimates(self, region: Graph, device: Device) -> tuple[str, Sequence[Estimate]]:
@@ -75,12 +75,12 @@ class Estimator(abc.ABC):
 
 
 class Clocked(abc.ABC):
-    """An executable whose device can tell how long it worked."""
+    """An executable whose device measures its own time."""
 
     @property
     @abc.abstractmethod
     def device_seconds(self) -> float | None:
-        """The seconds that the last run took there; None where it was not asked to look."""
+        """The device seconds of the last run; None if they were not measured."""
 
 
 def written(kept: Mapping[str, Mapping[str, Fact]]) -> tuple[str, ...]:
@@ -92,12 +92,12 @@ def written(kept: Mapping[str, Mapping[str, Fact]]) -> tuple[str, ...]:
 
 
 def shown(value: Fact) -> str:
-    """Write a number, or several."""
+    """Format one number, or several."""
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def parsed(told: object, names: Set[str]) -> dict[str, dict[str, Fact]]:
-    """Read what ``written`` wrote; OptionsError where it is something else, or not of the names."""
+    """Read what ``written`` wrote; OptionsError if it is malformed or has unknown names."""
     lines = told if isinstance(told, tuple | list) else (told,)
     found: dict[str, dict[str, Fact]] = {}
     for line in lines:

@@ -1,1 +1,1 @@
-"""For people who write ops and backends: the suites that ours pass, to run on theirs."""
+"""Test suites for authors of ops and backends: the same ones that ours pass."""

@@ -1,8 +1,8 @@
-"""A backend that misbehaves on purpose: the real faults, at the phase one asks for.
+"""A backend that misbehaves on purpose: real faults, at a chosen phase.
 
-A reference names fault and phase, so that a child process, or an entry point, needs nothing else:
-``fusewire.testing.chaos:segv_at_compile``. Otherwise it runs graphs as the reference does, so
-``none_at_run`` is a well-behaved backend, and ``stale_at_run`` one that answers wrongly.
+A reference names the fault and the phase, so that a child process or an entry point needs nothing
+else: ``fusewire.testing.chaos:segv_at_compile``. Apart from that it runs graphs as the reference
+does, so ``none_at_run`` is a well-behaved backend, and ``stale_at_run`` gives wrong answers.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, swapped
 
 # "recompile" is every compile but the first, "rerun" every run of an executable but the first.
 PHASES = ("import", "probe", "claim", "compile", "recompile", "load", "run", "rerun")
-# Where the greedy stop if nobody stops them: a test must not take the machine down.
+# Where memory faults stop by themselves: a test must not take the machine down.
 _MOST_MEMORY = 4 << 30
 
 
@@ -85,7 +85,7 @@ def _hang_with_a_child(command: str) -> NoReturn:
 
 
 def _scribble() -> None:
-    """Write nonsense to every descriptor there is."""
+    """Write nonsense to every descriptor."""
     for opened in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             os.write(int(opened.name), b"chaos" * 100)
@@ -109,7 +109,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "raise": _throw,
     "misfit": _misfit,
     "hang": _sleep,
-    # PyDLL keeps the interpreter locked while the native function waits.
+    # PyDLL holds the interpreter lock while the native function waits.
     "hang_gil": lambda: ctypes.PyDLL(None).pause(),
     "spin": _spin,
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
@@ -126,23 +126,23 @@ FAULTS: dict[str, Callable[[], object]] = {
 
 @final
 class ChaosExecutable(Executable):
-    """An interpreter that has a fault."""
+    """An interpreter with a fault."""
 
     def __init__(self, graph: Graph, chaos: ChaosBackend) -> None:
         self._interpreter = Interpreter(graph)
         self._chaos = chaos
         self._phase = "run"
-        # Wrong answers are wrong from the phase on, not at it alone.
+        # Answers are wrong from the phase on, not only at it.
         is_wrong = chaos.fault in KINDS and chaos.phase in ("run", "rerun")
         self._spoiler = Spoiler(chaos.fault) if is_wrong else None
 
     @property
     def is_reentrant(self) -> bool:
-        """Faults know no turns."""
+        """Always: faults do not take turns."""
         return True
 
     def run(self, inputs: Sequence[Held]) -> Event:
-        """Run node by node; garbage is of another dtype, an alias is an input."""
+        """Run node by node; garbage has another dtype, an alias is an input."""
         fault = self._chaos.strikes(self._phase)
         is_early = (self._phase, self._chaos.phase) == ("run", "rerun")
         self._phase = "rerun"
@@ -158,7 +158,7 @@ class ChaosExecutable(Executable):
 
 @final
 class ChaosBackend(Backend):
-    """Runs every graph, until it is time."""
+    """Runs every graph, until the fault strikes."""
 
     def __init__(self, fault: str = "none", phase: str = "run") -> None:
         self.fault = fault
@@ -167,10 +167,10 @@ class ChaosBackend(Backend):
         self.strikes("import")
 
     def strikes(self, phase: str) -> str:
-        """Misbehave if this is the phase; some faults are in what the phase gives."""
+        """Misbehave if this is the phase; some faults are in the result of the phase."""
         if phase != self.phase or self.fault == "none":
             return "none"
-        # Clocks of this kind agree between processes: who reads it can tell how fast it heard.
+        # This clock is shared between processes, so a test can measure the delay.
         os.write(2, f"chaos strikes at {time.monotonic():.6f}\n".encode())
         FAULTS[self.fault]()
         return self.fault
@@ -182,22 +182,22 @@ class ChaosBackend(Backend):
 
     @property
     def gaps(self) -> Sequence[Gap]:
-        """None that are not meant."""
+        """None: every fault is intended."""
         return ()
 
     @property
     def exchange(self) -> Exchange:
-        """Any array of the host."""
+        """Any host array."""
         return Exchange(needs_contiguous=False)
 
     def probe(self) -> list[Device | Unavailable]:
-        """One device; garbage is no device."""
+        """One device; garbage is not a device."""
         if self.strikes("probe") == "garbage":
             return [None]  # type: ignore[list-item]  # garbage
         return [Device("cpu", "chaos")]
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
-        """Offer all of it; garbage offers nodes that are not there."""
+        """Offer all nodes; garbage offers nodes that do not exist."""
         if self.strikes("claim") == "garbage":
             return [Offer((len(graph.nodes),))]
         return claim_by_table(graph, lambda node: None, shapes="dynamic")
@@ -214,7 +214,7 @@ class ChaosBackend(Backend):
         return Artifact("rebuild", print_graph(region).encode(), slots)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
-        """Parse the graph; garbage is nothing that runs."""
+        """Parse the graph; garbage is not executable."""
         if self.strikes("load") == "garbage":
             return object()  # type: ignore[return-value]  # garbage
         held = {digest: Constant.of(array) for digest, array in weights.items()}

@@ -1,6 +1,6 @@
-"""The conformance suite: every op, sample and dtype that is declared, and nothing by hand.
+"""The conformance suite: every declared op, sample and dtype; no case is written by hand.
 
-Each check gives problems as sentences, so that a test shows them and another test can plant a
+Each check returns problems as sentences, so that a test can show them, and another test can plant a
 fault and see them.
 """
 
@@ -30,7 +30,7 @@ REQUIRED = ("empty", "scalar", "broadcast")
 
 @cache
 def samples_of(op: Op[Any]) -> Sequence[Sample]:
-    """Draw up the samples of an op once."""
+    """Make the samples of an op once."""
     return op.samples()
 
 
@@ -48,7 +48,7 @@ class Case:
 
     @property
     def dtypes(self) -> str:
-        """The dtype under test and the others that the sample names, as a cast does its target."""
+        """The dtype under test, and others that the sample names, such as the target of a cast."""
         drawn = samples_of(self.op)[self.index]
         named = [*(x.dtype for x in drawn.operands if x), drawn.attrs.get("dtype")]
         others = {dtype(x).name for x in named if x is not None} - {self.dtype.name}
@@ -56,7 +56,7 @@ class Case:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether engines can be asked at all: none of them has tensors of strings."""
+        """Whether engines can run it: none of them has tensors of strings."""
         return string.name not in self.dtypes.split()
 
     def make(self) -> tuple[Graph, list[HostValue]]:
@@ -81,7 +81,7 @@ def first_cases(op: Op[Any]) -> list[Case]:
 
 
 def declaration_problems(op: Op[Any]) -> list[str]:
-    """Check what an op says about itself."""
+    """Check the declaration of an op."""
     problems = []
     samples = op.samples()
     covered = {case for drawn in samples for case in drawn.covers()}
@@ -89,7 +89,7 @@ def declaration_problems(op: Op[Any]) -> list[str]:
         if required not in covered and required not in op.lacks:
             problems.append(f"{op.name} has no {required} sample and does not say why")
         if required in covered and required in op.lacks:
-            problems.append(f"{op.name} says it has no {required} sample, and has one")
+            problems.append(f"{op.name} says that it has no {required} sample, but has one")
     for index, drawn in enumerate(samples):
         strangers = [d.name for d in drawn.only or () if d not in op.dtypes]
         if strangers:
@@ -97,7 +97,7 @@ def declaration_problems(op: Op[Any]) -> list[str]:
     tested = {case.dtype for case in cases([op])}
     untested = [d.name for d in op.dtypes if d not in tested]
     if untested:
-        problems.append(f"{op.name} takes {untested}, and no sample does")
+        problems.append(f"{op.name} takes {untested}, but no sample covers them")
     if not op.doc.endswith(".") or not op.doc[:1].isupper():
         problems.append(f"the doc of {op.name} is not a sentence: {op.doc!r}")
     return problems
@@ -125,7 +125,7 @@ def text_problems(graph: Graph) -> list[str]:
     again = parse_graph(text, constants_of(graph))
     problems = []
     if print_graph(again) != text:
-        problems.append("printing, parsing and printing gives another text")
+        problems.append("printing, parsing and printing again gives another text")
     for hashed in (structural_hash, exact_hash):
         if hashed(again) != hashed(graph):
             problems.append(f"the {hashed.__name__} differs after printing and parsing")
@@ -149,12 +149,12 @@ def gap_of(gaps: Iterable[Gap], case: Case) -> Gap | None:
 
 
 def in_share(name: str, part: Fraction) -> bool:
-    """Tell whether a case belongs to a share, the same everywhere."""
+    """Return whether a case belongs to a share; the same everywhere."""
     return zlib.crc32(name.encode()) % 1000 < 1000 * part
 
 
 def sliced(found: Sequence[Case], part: Fraction) -> list[Case]:
-    """Keep a share of the cases, the same everywhere: by hash, and the first one in float32."""
+    """Keep a share of the cases by hash, the same everywhere, and the first one in float32."""
     if part >= 1:
         return list(found)
     kept = [case for case in found if in_share(case.id, part)]

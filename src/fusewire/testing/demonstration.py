@@ -1,6 +1,6 @@
-"""What no single op can show of an engine, measured on three graphs.
+"""Capabilities that no single op can show, measured on three graphs.
 
-Nothing rewrites these graphs before the backend sees them: what is saved, the engine saves.
+Nothing rewrites these graphs before the backend sees them: all savings are the engine's.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _MEMORY, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def demonstrate(backend: Backend, device: Device) -> dict[str, Shown]:
-    """Measure what the flags of ``capability.MEASURED`` say."""
+    """Measure the flags of ``capability.MEASURED``."""
     if device.facts.get("interprets"):
-        return dict.fromkeys(MEASURED, Shown(False, "What an interpreter takes shows nothing."))
+        return dict.fromkeys(MEASURED, Shown(False, "The time of an interpreter shows nothing."))
     shows = {"graph optimisation": _optimises, "memory optimisation": _reuses, "JIT": _generates}
     shown = {}
     for flag, show in shows.items():
@@ -45,7 +45,7 @@ def demonstrate(backend: Backend, device: Device) -> dict[str, Shown]:
 
 
 def _optimises(backend: Backend, device: Device) -> Shown:
-    """Ask for the same eight times: once would do."""
+    """Compute the same value eight times, where once is enough."""
     work = _chain(tanh, LINKS)
     one = _seconds(backend, device, work)
     many = _seconds(
@@ -56,7 +56,7 @@ def _optimises(backend: Backend, device: Device) -> Shown:
 
 
 def _generates(backend: Backend, device: Device) -> Shown:
-    """Ask for a chain of cheap ops: code made for it reads and writes memory once."""
+    """Run a chain of cheap ops: code generated for it reads and writes memory once."""
     chains = (_chain(lambda x: abs_(subtract(x, 0.5)), count) for count in (1, LINKS))
     one, many = (_seconds(backend, device, chain) for chain in chains)
     said = f"{LINKS} times |x - 0.5| takes {many / one:.1f} times as long as once."
@@ -64,11 +64,11 @@ def _generates(backend: Backend, device: Device) -> Shown:
 
 
 def _reuses(backend: Backend, device: Device) -> Shown:
-    """Ask for 48 tensors one after the other, of which two at a time are needed."""
+    """Compute 48 tensors in sequence, of which two are needed at a time."""
     if not _RESET.exists():
-        return Shown(False, "Peak memory can be measured on Linux only.")
+        return Shown(False, "Peak memory can only be measured on Linux.")
     work = _chain(lambda x: transpose(tanh(x), perm=(1, 0)), STAGES)
-    # What an engine loads when it is first used is not what the tensors need.
+    # Memory that an engine allocates on first use does not count.
     _ready(backend, device, work, TINY)()
     before = _kilobytes("VmRSS")
     _RESET.write_text("5")

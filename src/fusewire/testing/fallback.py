@@ -1,6 +1,6 @@
 """Run the conformance suite as programs: what a backend refuses runs on the reference.
 
-Here every op must be right, sequences and strings included: that is what fallback is for.
+Here every op must be right, including sequences and strings: that is what fallback is for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fusewire.testing.suite import OpReport, Outcome, Ready, Status, judge, merg
 def reports_with_fallback(
     backend: Backend, device: Device, found: Sequence[Case]
 ) -> tuple[list[OpReport], list[str]]:
-    """Run cases by programs of many cases each; also give failures that are no gaps."""
+    """Run cases as programs of many cases each; also return failures that are not gaps."""
     name = backend.info.name
     outcomes: dict[Case, Outcome] = {}
     ready: list[Ready] = []

@@ -1,8 +1,8 @@
-"""A backend that computes nothing: zeros of the right type, to measure what everything else costs.
+"""A backend that returns zeros and computes nothing, to measure the cost of everything else.
 
 A reference names the ops that it claims, so that a child process needs nothing else:
-``fusewire.testing.null:NullBackend`` claims all, ``fusewire.testing.null:only__add__reduce_sum``
-those two.
+``fusewire.testing.null:NullBackend`` claims all ops, and
+``fusewire.testing.null:only__add__reduce_sum`` claims those two.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fusewire.ops.table import all_ops, get_op
 
 @final
 class NullExecutable(Executable):
-    """Knows the types of its outputs, and allocates them."""
+    """Allocates outputs of the right types."""
 
     def __init__(self, graph: Graph) -> None:
         self._inputs = [value.type for value in graph.inputs]
@@ -53,11 +53,11 @@ class NullExecutable(Executable):
 
     @property
     def is_reentrant(self) -> bool:
-        """There is nothing to share."""
+        """Always: there is no state."""
         return True
 
     def run(self, inputs: Sequence[Held]) -> Event:
-        """Give zeros; a size that no input tells is 0."""
+        """Return zeros; a size that no input determines is 0."""
         if self._makers is not None:
             return Done([make() for make in self._makers])
         bound: Bindings = {}
@@ -77,18 +77,18 @@ def _maker(type_: Type, bound: Bindings) -> Callable[[], Any]:
 
 @final
 class NullBackend(Backend):
-    """Claims the ops it is told, or all."""
+    """Claims the given ops, or all."""
 
     def __init__(self, ops: Sequence[str] | None = None) -> None:
         self._ops = None if ops is None else frozenset(get_op(name).name for name in ops)
 
     @property
     def info(self) -> BackendInfo:
-        """Who this is; it is never chosen by itself."""
+        """The identity of this backend; it is never chosen unless named."""
         return BackendInfo(
             "null",
             "1",
-            "Gives zeros and computes nothing.",
+            "Returns zeros and computes nothing.",
             "Fusewire",
             trusted=True,
             priority=-1000,
@@ -96,7 +96,7 @@ class NullBackend(Backend):
 
     @property
     def gaps(self) -> Sequence[Gap]:
-        """None: nobody asks it for answers."""
+        """None: its answers do not count."""
         return ()
 
     @property
@@ -105,20 +105,20 @@ class NullBackend(Backend):
         return Exchange(needs_contiguous=False)
 
     def probe(self) -> list[Device | Unavailable]:
-        """Nothing runs anywhere."""
+        """One device, on which nothing runs."""
         return [Device("cpu", "nothing")]
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
-        """Offer what it was told."""
+        """Offer the given ops."""
         return claim_by_table(graph, self._refuses, shapes="dynamic")
 
     def _refuses(self, node: Node) -> str | None:
         if self._ops is None or node.op in self._ops:
             return None
-        return f"null was told to claim {', '.join(sorted(self._ops))}."
+        return f"null claims only {', '.join(sorted(self._ops))}."
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
-        """Print the graph: its types are all that is needed."""
+        """Print the graph: only its types are needed."""
         config.checked("null", {})
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
         return Artifact("rebuild", print_graph(region).encode(), slots)
@@ -135,5 +135,5 @@ def __getattr__(name: str) -> Callable[[], NullBackend]:
     if first != "only" or not ops:
         raise AttributeError(f"null has no {name}. It has NullBackend, and only__OP__OP of ops.")
     if unknown := [op for op in ops if op not in all_ops()]:
-        raise UnknownOpError(f"There is no op {', '.join(unknown)}. `fusewire ops` lists all.")
+        raise UnknownOpError(f"Unknown op: {', '.join(unknown)}. `fusewire ops` lists all ops.")
     return functools.partial(NullBackend, ops)

@@ -1,8 +1,8 @@
 """Run the conformance suite on a backend: what it declares against what it proves.
 
-Nothing falls back: a case counts when every node of it, or of its expansion, runs on the backend.
-Many cases are compiled as one graph, because engines take longer to compile than to run; a graph
-that fails is halved until the case that fails stands alone.
+Nothing falls back: a case counts if every node of it, or of its expansion, runs on the backend.
+Many cases are compiled as one graph, because engines take longer to compile than to run. A graph
+that fails is halved until the failing case is alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Status = Literal["native", "expanded", "helped", "refused", "gap", "failed"]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """The result of a case.
 
     It passed natively, expanded or, with fallback, helped by another backend; it was refused; or it
     failed, in a known gap or not.
@@ -49,7 +49,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Ready:
-    """A case that can be run: ``legal`` is its graph in the ops that are run."""
+    """A case that can run; ``legal`` is its graph in ops that the backend takes."""
 
     case: Case
     graph: Graph
@@ -82,7 +82,7 @@ def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[C
             outcomes[case] = Outcome("refused", reason)
             continue
         if not claimed.graph.nodes:
-            # The expansion gives an operand back: no node is left that an engine could run.
+            # The expansion returns an operand: no node is left for the engine to run.
             outcomes[case] = Outcome("expanded")
             continue
         status: Status = "expanded" if claimed.expanded else "native"
@@ -97,7 +97,7 @@ def judge(
     run: Callable[[Sequence[Ready]], list[HostValue]],
     outcomes: dict[Case, Outcome],
 ) -> None:
-    """Run cases in batches, and compare what each gives with the oracle."""
+    """Run cases in batches, and compare each with the oracle."""
     stack = [ready[start : start + BATCH] for start in range(0, len(ready), BATCH)]
     while stack:
         part = stack.pop()
@@ -119,7 +119,7 @@ def judge(
 
 
 def merge(graphs: Sequence[Graph]) -> Graph:
-    """Put graphs side by side in one, with inputs and outputs in order."""
+    """Merge graphs into one, with inputs and outputs in order."""
     inputs: list[Value] = []
     outputs: list[Value] = []
     for number, graph in enumerate(graphs):
@@ -132,9 +132,9 @@ def merge(graphs: Sequence[Graph]) -> Graph:
 
 @dataclass(frozen=True)
 class OpReport:
-    """One op on one backend. A dtype is declared when any sample of it is taken.
+    """One op on one backend. A dtype is declared if any sample of it is taken.
 
-    Where samples name more than one dtype, as a cast its target, that goes for each combination.
+    If samples name several dtypes, such as the target of a cast, that holds for each combination.
     """
 
     op: Op[Any]
@@ -151,12 +151,12 @@ class OpReport:
 
     @property
     def counts(self) -> Counter[str]:
-        """Count the cases by what became of them."""
+        """Count the cases by result."""
         return Counter(outcome.status for outcome in self.outcomes.values())
 
     @property
     def status(self) -> str:
-        """Tell in a word: proven, partial (some samples refused), refused, gap, or failed."""
+        """The status: proven, partial (some samples refused), refused, gap, or failed."""
         counts = self.counts
         for bad in ("failed", "gap"):
             if counts[bad]:
@@ -168,12 +168,12 @@ class OpReport:
 
     @property
     def form(self) -> str:
-        """Tell how it runs where it runs: helped, expanded, or natively throughout."""
+        """How it runs: helped by fallback, expanded, or natively throughout."""
         return next((x for x in ("helped", "expanded", "native") if self.counts[x]), "")
 
     @property
     def reason(self) -> str:
-        """Give the first reason why the op, or a sample of it, is not proven."""
+        """The first reason why the op, or a sample of it, is not proven."""
         order = ("failed", "gap", "refused")
         found = [o for kind in order for o in self.outcomes.values() if o.status == kind]
         return found[0].reason if found else ""
@@ -182,14 +182,14 @@ class OpReport:
 def reports(
     backend: Backend, device: Device, found: Sequence[Case]
 ) -> tuple[list[OpReport], list[str]]:
-    """Run cases, op by op; also give what is wrong: failures that are no gaps, stale gaps."""
+    """Run cases, op by op; also return problems: failures that are not gaps, stale gaps."""
     return reported(backend, found, run_cases(backend, device, found))
 
 
 def reported(
     backend: Backend, found: Sequence[Case], outcomes: Mapping[Case, Outcome]
 ) -> tuple[list[OpReport], list[str]]:
-    """Group what became of cases by op; also give what is wrong: failures that are no gaps."""
+    """Group results by op; also return problems: failures that are not gaps."""
     name, problems = backend.info.name, []
     grouped: dict[str, dict[Case, Outcome]] = {}
     for case in found:
@@ -204,7 +204,7 @@ def reported(
     for gap in backend.gaps:
         covered = [case for case in found if _is_about(gap, case)]
         passes = all(outcomes[case].status != "failed" for case in covered)
-        # A share of the cases may leave out the one that fails.
+        # A share of the cases may not include the one that fails.
         if passes and covered and len(covered) == _extent(gap):
             problems.append(f"{name} has a gap for {gap.op} that passes: delete it")
     rows = [OpReport(next(iter(cases_)).op, cases_) for cases_ in grouped.values()]
@@ -212,7 +212,7 @@ def reported(
 
 
 def _extent(gap: Gap) -> int:
-    """Count all cases that a gap is about."""
+    """Count the cases that a gap covers."""
     return sum(_is_about(gap, case) for case in cases([get_op(gap.op)]))
 
 
@@ -221,5 +221,5 @@ def _is_about(gap: Gap, case: Case) -> bool:
 
 
 def is_tensor_op(op: Op[Any]) -> bool:
-    """Tell whether engines can be asked for an op at all: sequences and strings stay here."""
+    """Return whether engines can run an op: sequences and strings are for the reference."""
     return not op.is_(Trait.HOST)

@@ -1,7 +1,7 @@
-"""Engines that answer wrongly on purpose: one table of the ways, from one element to stale buffers.
+"""Engines that give wrong answers on purpose: one table of faults, one element to stale buffers.
 
-A fault that has a size moves elements by an amount that whoever plants it chooses, so that it can
-be scaled to what a judge tolerates. Chaos has all of them by name, at the size ``NOTICED``.
+A sized fault moves elements by an amount that the caller chooses, so that it can be scaled to the
+tolerance of a judge. Chaos has all of them by name, at the size ``NOTICED``.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
 
 Rng = np.random.Generator
-# The share of a tensor's rms that faults have where nobody says how large.
+# The default size of faults, as a share of a tensor's rms.
 NOTICED = 0.02
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """One way of being wrong: ``spoil(x, amount, rng)``, in the calls that ``when`` tells.
+    """One fault: ``spoil(x, amount, rng)``, in the calls that ``when`` selects.
 
-    ``when(call, x, inputs)``; ``kinds`` are those of NumPy dtypes that it is about. ``is_sized``:
-    it moves elements by ``amount``; others are as large as they are.
+    ``when(call, x, inputs)``; ``kinds`` are the NumPy dtype kinds that it applies to. If
+    ``is_sized``, it moves elements by ``amount``; other faults have a fixed size.
     """
 
     doc: str
@@ -41,7 +41,7 @@ class Wrong:
 
 
 def moved(x: Array, amount: Array, mask: Array) -> Array:
-    """Move elements by an amount: integers by one at least, booleans to the other."""
+    """Move elements by an amount: integers by at least one, booleans to their opposite."""
     if x.dtype.kind == "b":
         return x ^ mask
     if x.dtype.kind in "iu":
@@ -53,7 +53,7 @@ def moved(x: Array, amount: Array, mask: Array) -> Array:
 
 
 def _at(mask: Callable[[Array, Rng], Array]) -> Callable[[Array, Array, Rng], Array]:
-    """Move the elements that a mask tells."""
+    """Move the elements that a mask selects."""
     return lambda x, amount, rng: moved(x, amount * rng.choice([-1.0, 1.0]), mask(x, rng))
 
 
@@ -97,7 +97,7 @@ def _largest(x: Array, rng: Rng) -> Array:
 
 
 def _coarse(x: Array, amount: Array, rng: Rng) -> Array:
-    """Keep a multiple of twice the amount: as with fewer digits."""
+    """Round to multiples of twice the amount, as with fewer digits."""
     step = np.where(amount > 0, 2 * amount, 1.0)
     with np.errstate(all="ignore"):
         return np.where(amount > 0, np.rint(x.astype(np.float64) / step) * step, x).astype(x.dtype)
@@ -125,7 +125,7 @@ def _put(value: float) -> Callable[[Array, Array, Rng], Array]:
 
 
 def _drop(flat: Array, rng: Rng) -> None:
-    """Leave in the last block what was in the one before."""
+    """Replace the last block by the one before it."""
     count = max(1, flat.size // 8)
     flat[-count:] = flat[-2 * count : -count]
 
@@ -210,9 +210,9 @@ def _last(flat: Array) -> Array:
 
 @final
 class Spoiler:
-    """Makes answers wrong in one way, alike from call to call unless the way is another.
+    """Applies one fault to answers, the same in every call unless the fault says otherwise.
 
-    ``amounts`` are for each value the differences that a sized fault makes, as arrays that fit it.
+    ``amounts`` has for each value the differences that a sized fault makes, as arrays that fit it.
     """
 
     def __init__(self, kind: str, amounts: Sequence[Array | None] = (), seed: int = 0) -> None:
@@ -225,7 +225,7 @@ class Spoiler:
     def __call__(
         self, values: Sequence[HostValue], inputs: Sequence[HostValue] = ()
     ) -> list[HostValue]:
-        """Give what a wrong engine gives in place of values."""
+        """Return what a wrong engine returns in place of values."""
         call, before = self._calls, self._before
         self._calls += 1
         self._before = list(values)
@@ -247,7 +247,7 @@ class Spoiler:
         return self._wrong.spoil(x, amount, rng)
 
     def applies(self, x: HostValue) -> bool:
-        """Tell whether a value is of the sort that this way is about."""
+        """Return whether the fault applies to a value."""
         wrong = self._wrong
         if not isinstance(x, np.ndarray) or x.dtype.kind in "OV" or x.size < wrong.least:
             return False
@@ -256,7 +256,7 @@ class Spoiler:
 
 @final
 class WrongEngine:
-    """Runs a graph as the reference does, but for one node, or but for all that it gives."""
+    """Runs a graph as the reference does, except for one node, or for all outputs."""
 
     def __init__(self, graph: Graph, spoiler: Spoiler, place: Node | None = None) -> None:
         self._interpreter = Interpreter(graph, observe=self._observe if place else None)
@@ -275,7 +275,7 @@ class WrongEngine:
 
 
 def swapped(graph: Graph, seed: int = 0) -> Graph | None:
-    """Swap the first two operands of some node, where their types allow it; None if none does."""
+    """Swap the first two operands of some node whose types allow it; None if there is none."""
     rng = np.random.default_rng(seed)
     fit = [n for n in graph.nodes if len(n.inputs) > 1 and _swaps(n.inputs[0], n.inputs[1])]
     if not fit:

@@ -1,4 +1,4 @@
-"""The frontend that traces Python functions written with NumPy, an array namespace or ops."""
+"""Trace Python functions that use NumPy, an array namespace, or ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of NumPy for products, linear algebra and Fourier transforms."""
+"""NumPy's functions for products, linear algebra and Fourier transforms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TABLE = Table()
 
 
 def _contracted(trace: Recording, op: Any, xs: Sequence[Tracer], **attrs: Any) -> Any:
-    """Sum products in the dtype that NumPy would; of bools, tell whether any holds."""
+    """Sum products in NumPy's dtype; for bools, whether any product holds."""
     of = promoted(xs)
     if of is bool_:
         counts = (x.astype(np.int32) for x in xs)
@@ -126,7 +126,7 @@ def _trace(
 def _correlate(trace: Recording, a: Any, v: Any, mode: str = "valid") -> Any:
     x, y = strong(trace, a), xp.conj(strong(trace, v))
     if x.shape[0] < y.shape[0]:
-        # Of the shorter with the longer: the same sums in the opposite order.
+        # Swapping the operands gives the same sums in the opposite order.
         return xp.conj(_correlate(trace, y, xp.conj(x), mode))[::-1]
     width = y.shape[0]
     low = {"valid": 0, "same": width // 2, "full": width - 1}[mode]
@@ -143,7 +143,7 @@ def _convolve(trace: Recording, a: Any, v: Any, mode: str = "full") -> Any:
 
 
 def _inexact(trace: Recording, a: Any) -> Any:
-    """Take an array as NumPy's linear algebra does: integers become float64."""
+    """Convert an array as NumPy's linear algebra does: integers become float64."""
     x = strong(trace, a)
     return x if x.type.dtype.is_inexact else x.astype(np.float64)
 
@@ -160,7 +160,7 @@ def _det(trace: Recording, a: Any) -> Any:
 
 @TABLE.row(np.linalg.slogdet)
 def _slogdet(trace: Recording, a: Any) -> Any:
-    # The product of the diagonal of r would overflow where its logarithm does not.
+    # The product of the diagonal of r can overflow where its logarithm does not.
     q, r = trace.op(ops.qr, _inexact(trace, a))
     sizes = xp.diagonal(r, 0, -2, -1)
     sign = xp.linalg.det(q) * xp.prod(xp.sign(sizes), -1)
@@ -209,7 +209,7 @@ def _svd(
         return trace.op(ops.svd, x)[1]
     if full_matrices and x.shape[-1] != x.shape[-2]:
         raise refusal(
-            "np.linalg.svd gives full matrices of a square matrix only, when traced. "
+            "When traced, np.linalg.svd returns full matrices for square matrices only. "
             "Use np.linalg.svd(x, full_matrices=False)."
         )
     return type(np.linalg.svd(np.eye(1)))(*trace.op(ops.svd, x))

@@ -1,4 +1,4 @@
-"""Calls of NumPy's functions while tracing: by NumPy, by our table, or by reading NumPy's code."""
+"""Calls of NumPy's functions while tracing: by NumPy, by our table, or by tracing NumPy's code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MODULES = (creation, movement, joining, reductions, selection, ordering, algebra)
 ROWS: dict[Any, Row] = {f: row for module in _MODULES for f, row in module.TABLE.rows.items()}
-# NumPy's own code calls what is behind its functions.
+# NumPy's own code calls the functions behind its public ones.
 _BEHIND = {getattr(f, "_implementation", None): row for f, row in ROWS.items()}
 _ADVICE = {
     "eig": "np.linalg.eigh, for symmetric matrices",
@@ -48,7 +48,7 @@ _ADVICE = {
 
 
 def call(trace: Recording, function: Any, given: Any, more: Any) -> Any:
-    """Give what a function of NumPy gives, for arrays under trace."""
+    """Call a NumPy function on traced arrays."""
     row = ROWS.get(function) or _BEHIND.get(function)
     args, options, out = _without_out(function, given, dict(more))
     if row is not None and (row.takes_known or is_unknown((args, options))):
@@ -56,7 +56,7 @@ def call(trace: Recording, function: Any, given: Any, more: Any) -> Any:
     elif not is_unknown((args, options)):
         found = function(*plain(args), **plain(options))
         if row is None and _is_view(found, args):
-            # By its code, because what it gives must stay a view.
+            # By its code, because the result must stay a view.
             return _by_its_code(trace, function, given, more)
         found = trace.lift(found)
     else:
@@ -68,7 +68,7 @@ def call(trace: Recording, function: Any, given: Any, more: Any) -> Any:
 
 
 def _is_view(found: Any, args: Any) -> bool:
-    """Tell whether a result may share memory with a known array."""
+    """Return whether a result may share memory with a known array."""
     arrays = [x.known for x in leaves(args) if isinstance(x, _tracer())]
     results = [x for x in leaves(found) if isinstance(x, np.ndarray)]
     return any(np.may_share_memory(x, y) for x in results for y in arrays)
@@ -83,7 +83,7 @@ def _signature(function: Any) -> inspect.Signature | None:
 
 
 def _without_out(function: Any, args: Any, options: dict[str, Any]) -> tuple[Any, Any, Any]:
-    """Take ``out`` from the arguments, also where it is given by its place."""
+    """Take ``out`` from the arguments, even if it is positional."""
     if options.get("out", 0) is None:
         del options["out"]
     signature = _signature(function)
@@ -97,7 +97,7 @@ def _without_out(function: Any, args: Any, options: dict[str, Any]) -> tuple[Any
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Yield what nested tuples, lists and dicts hold."""
+    """Yield the leaves of nested tuples, lists and dicts."""
     if isinstance(tree, dict):
         tree = tree.values()
     elif not isinstance(tree, tuple | list):
@@ -114,7 +114,7 @@ def _tracer() -> type[Tracer]:
 
 
 def is_unknown(tree: Any) -> bool:
-    """Tell whether anything in a tree is known only when the program runs."""
+    """Return whether anything in a tree is known only when the program runs."""
     kind = _tracer()
     return any(
         isinstance(leaf, Size) or (isinstance(leaf, kind) and leaf.known is None)
@@ -123,7 +123,7 @@ def is_unknown(tree: Any) -> bool:
 
 
 def plain(tree: Any) -> Any:
-    """Put real arrays in place of known ones."""
+    """Replace known traced arrays by real ones."""
     if isinstance(tree, dict):
         return {key: plain(item) for key, item in tree.items()}
     if type(tree) in (tuple, list):
@@ -132,7 +132,7 @@ def plain(tree: Any) -> Any:
 
 
 def nested(trace: Recording, x: Any, of: Any = None) -> Tracer:
-    """Take nested lists for an array, as np.array does; also where some of it is under trace."""
+    """Make an array of nested lists, as np.array does, even if some elements are traced."""
     if not is_unknown(x):
         return trace.known(np.asarray(plain(x), of))
     if isinstance(x, _tracer() | Size):
@@ -147,7 +147,7 @@ def nested(trace: Recording, x: Any, of: Any = None) -> Tracer:
 
 
 def _by_its_code(trace: Recording, function: Any, args: Any, options: Any) -> Any:
-    """Trace NumPy's own Python code of a function, which is made of functions that we know."""
+    """Trace NumPy's own Python code of a function, which calls functions in our table."""
     name = name_of(function)
     code = getattr(function, "_implementation", function)
     if not isinstance(code, FunctionType) or code.__name__ in _ADVICE:
@@ -171,4 +171,4 @@ def _instead(function: Any) -> str:
         return f"Use {advice}."
     names = {f.__name__: name_of(f) for f in ROWS if getattr(f, "__module__", None)}
     near = difflib.get_close_matches(function.__name__, names, 3)
-    return f"Near to it: {', '.join(names[word] for word in near)}." if near else ""
+    return f"Similar: {', '.join(names[word] for word in near)}." if near else ""

@@ -1,7 +1,7 @@
 """Ops called by name in traced code; branches and loops take Python functions for their bodies.
 
-A body is traced into a graph of its own. What it uses from around it becomes an operand; arrays
-from around it cannot be assigned to.
+A body is traced into its own graph. Outer values that it uses become operands; it cannot assign to
+outer arrays.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
 
 _FLAG = TensorType(bool_, ())
-# How many operands stand before those that bodies are given.
+# The number of operands before those that bodies receive.
 _BEFORE = {"cond": 1, "while": 0, "scan": 0, "loop": 2}
 
 
 @dataclass(frozen=True)
 class TracedBody:
-    """A traced body: its own inputs, what it gives, and the values around it that it uses."""
+    """A traced body: its inputs, its results, and the outer values that it uses."""
 
     name: str
     inputs: list[Value]
@@ -42,7 +42,7 @@ class TracedBody:
     nodes: list[Node]
 
     def close(self, captured: Sequence[Value]) -> Graph:
-        """Make a graph that takes what all bodies of a node capture as further inputs."""
+        """Make a graph with the captured values of all bodies of a node as further inputs."""
         raw = Graph([*self.inputs, *captured], self.outputs, self.nodes)
         extra = [Value(v.type, f"captured{i}") for i, v in enumerate(captured)]
         inputs = [*self.inputs, *extra]
@@ -51,7 +51,7 @@ class TracedBody:
 
 
 def call(trace: Recording, op: Op[Any], operands: Any, attrs: Any) -> Any:
-    """Apply an op to arrays under trace."""
+    """Apply an op to traced arrays."""
     attrs = {key: _attr(value) for key, value in attrs.items()}
     functions = {key: f for key, f in attrs.items() if callable(f)}
     if functions and op.name in _BEFORE:

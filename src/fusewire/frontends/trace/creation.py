@@ -1,4 +1,4 @@
-"""Functions of NumPy that make arrays, and those that look at types and shapes alone."""
+"""NumPy's functions that create arrays, and those that use only types and shapes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _asfortranarray(trace: Recording, a: Any, dtype: Any = None, **more: Any) ->
 
 
 def filled(trace: Recording, shape: Any, value: Any, dtype: Any) -> Tracer:
-    """Make an array of one element repeated: known, unless its shape or the element is not."""
+    """Make an array of one repeated element: known, unless its shape or the element is not."""
     dims = trace.shape(shape)
     x = trace.array(value)
     of = dtype_of(x.dtype if dtype is None else dtype)
@@ -189,7 +189,7 @@ def _linspace(
 
 
 def _diagonals(trace: Recording, N: Any, M: Any) -> Any:
-    """Tell which diagonal each place of a matrix is on."""
+    """Return the diagonal of each place of a matrix."""
     down, across = (
         trace.wrap(counted(trace.dim(n), trace.measure)) for n in (N, N if M is None else M)
     )
@@ -238,7 +238,7 @@ def _broadcast_shapes(trace: Recording, *args: Any) -> tuple[Any, ...]:
 
 
 def _by_types(function: Any) -> Any:
-    """Answer by the types of arrays; NumPy's own function, given dtypes, does the rest."""
+    """Answer from the dtypes of arrays, by NumPy's own function."""
 
     def handler(trace: Recording, *args: Any, **options: Any) -> Any:
         return function(*map(_kind, args), **options)

@@ -1,4 +1,4 @@
-"""Functions into graphs: run them once on arrays that stand in for the real ones."""
+"""Turn functions into graphs, by running them once on stand-ins for arrays."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class TraceFrontend(Frontend):
     """Reads Python functions.
 
     Arguments may be nested tuples, lists and dicts of arrays or Specs; anything else in them is
-    part of the program. Arrays that the function assigns to become new values: the caller's are
-    never changed, and what was assigned is not reported back.
+    part of the program. If the function assigns to an argument, it assigns to a copy: the caller's
+    array never changes.
     """
 
     needs_example = True
@@ -74,7 +74,7 @@ class _Function(Document):
         results, outputs = Structure.of(found, _is_result)
         if not outputs:
             raise TraceError(
-                f"The function {source!r} gave no array, found {type(found).__name__}: a program "
+                f"The function {source!r} returned {type(found).__name__}, not an array: a program "
                 "needs an output. Return arrays, in tuples, lists or dicts if there are several."
             )
         names = _unique([_output_name(name) for name in results.names])
@@ -94,7 +94,7 @@ def _closed(
 
 
 def _arguments(source: Callable[..., Any], example: Example) -> tuple[dict[str, Any], bool]:
-    """Name the arguments after the parameters that they are for."""
+    """Name the arguments after their parameters."""
     if isinstance(example, Mapping):
         return dict(example), True
     try:
@@ -133,7 +133,7 @@ def _output_name(path: str) -> str:
 
 
 def _unique(names: Any) -> tuple[str, ...]:
-    """Tell equal names apart by a number."""
+    """Make equal names distinct by a number."""
     seen: dict[str, int] = {}
     told = []
     for name in names:

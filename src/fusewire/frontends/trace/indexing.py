@@ -1,4 +1,4 @@
-"""Reading and writing by index: slices and single places are views, index arrays make copies."""
+"""Read and write by index: slices and integers give views, index arrays give copies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read(x: Tracer, key: Any) -> Any:
     if not selection.places:
         has_dots = any(item is Ellipsis for item in given)
         if has_dots or len(items) != x.ndim or not all(map(_is_single, items)):
-            # NumPy gives a view for a scalar index, and a copy for one that is an array of rank 0.
+            # NumPy returns a view for a scalar index, and a copy for an index array of rank 0.
             return view.snapshot() if any(map(_is_bare, given)) else view
         return view.snapshot() if known is None else known[()]
     places = selection.key(view.ndim)
@@ -73,7 +73,7 @@ def write(x: Tracer, key: Any, new: Any) -> None:
 
 
 def combine(x: Tracer, key: Any, part: Value, reduction: str) -> bool:
-    """Combine elements with a part where index arrays tell; False when the key has none."""
+    """Combine elements at index arrays with a part; False if the key has none."""
     view, selection = _view(x, _expanded(x, key if isinstance(key, tuple) else (key,)))
     if not selection.places:
         return False
@@ -85,7 +85,7 @@ def combine(x: Tracer, key: Any, part: Value, reduction: str) -> bool:
 
 @dataclass(frozen=True)
 class _Dynamic:
-    """A single index that only the run can tell."""
+    """An integer index that only the run determines."""
 
     index: Tracer
 
@@ -100,13 +100,13 @@ def _is_single(item: Any) -> bool:
 
 
 def _is_bare(item: Any) -> bool:
-    """Tell whether an index is an array of rank 0, and no scalar."""
+    """Return whether an index is an array of rank 0, not a scalar."""
     is_array = isinstance(item, np.ndarray | Traced)
     return is_array and item.ndim == 0 and not getattr(item, "is_scalar", False)
 
 
 def _expanded(x: Tracer, key: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Bring a key to one item an axis, besides None for new axes; masks count their own axes."""
+    """Expand a key to one item per axis, beside None for new axes; a mask covers its own axes."""
     items = [_item(x, item) for item in key]
     free = (None, Ellipsis)
     used = sum(
@@ -120,19 +120,21 @@ def _expanded(x: Tracer, key: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(dots) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
     at = dots[0] if dots else len(items)
-    # An ellipsis that stands for no axis still stands between what is around it.
+    # An ellipsis that covers no axis still separates its neighbours.
     between: list[Any] = [slice(None)] * (x.ndim - used)
     between = between or [Ellipsis] * len(dots)
     return (*items[:at], *between, *items[at + 1 :])
 
 
 def _item(x: Tracer, item: Any) -> Any:
-    """Bring one item of a key to None, Ellipsis, slice, a size, _Dynamic or an array."""
+    """Normalize one item of a key to None, Ellipsis, a slice, a size, _Dynamic or an array."""
     if item is None or item is Ellipsis or isinstance(item, slice) or dim_of(item) is not None:
         return item
     array = x.recording.array(item)
     if array.type.dtype is bool_ and array.ndim == 0:
-        raise refusal("A single bool is no index here. Use np.where to choose by a condition.")
+        raise refusal(
+            "A single bool cannot be an index here. Use np.where to choose by a condition."
+        )
     if isinstance(item, list) and not item:
         array = x.recording.known(np.zeros(0, np.int64))
     if array.type.dtype is not bool_ and not array.type.dtype.is_integer:
@@ -152,7 +154,7 @@ def _whole_mask(items: tuple[Any, ...]) -> Tracer | None:
 
 @dataclass
 class _Cut:
-    """The step that a key's slices and single places make, as it is put together."""
+    """The view step of a key's slices and integers, under construction."""
 
     shape: list[Dim] = field(default_factory=list)
     ends: list[tuple[Dim, Dim, int]] = field(default_factory=list)
@@ -183,7 +185,7 @@ class _Cut:
 
 
 def _view(x: Tracer, items: tuple[Any, ...]) -> tuple[Tracer, Selection]:
-    """Take the slices and single places as a view, and list what index arrays remain on it."""
+    """Apply the slices and integers as a view, and list the index arrays that remain."""
     has_arrays = any(isinstance(item, Traced) for item in items)
     cut, dims = _Cut(), iter(x.type.shape)
     for item in items:
@@ -210,7 +212,7 @@ def _view(x: Tracer, items: tuple[Any, ...]) -> tuple[Tracer, Selection]:
 
 
 def _places(item: Any, has_arrays: bool) -> Places | None:
-    """Find the index array in an item; beside arrays, a single place is one too."""
+    """Return the index array of an item; beside arrays, an integer is one too."""
     if isinstance(item, Places):
         return item
     is_array = isinstance(item, Traced)
@@ -223,7 +225,7 @@ def _places(item: Any, has_arrays: bool) -> Places | None:
 
 
 def _is_apart(items: tuple[Any, ...]) -> bool:
-    """Tell whether a slice, a new axis or an ellipsis stands between indices."""
+    """Return whether a slice, a new axis or an ellipsis separates index arrays."""
     between = slice | None | EllipsisType
     at = [i for i, item in enumerate(items) if not isinstance(item, between)]
     return len(at) != at[-1] - at[0] + 1
@@ -240,7 +242,7 @@ def _start(index: Any, dim: Dim) -> Dim:
 
 
 def _bounds(x: Tracer, key: slice, dim: Dim) -> tuple[Dim, Dim, int]:
-    """Bring a slice to start, limit and stride; where a size is open, it is taken to be inside."""
+    """Normalize a slice to start, limit and stride; at an open size it is assumed to be inside."""
     ends = (
         None if end is None else x.recording.dim(end) for end in (key.start, key.stop, key.step)
     )

@@ -1,4 +1,4 @@
-"""Functions of NumPy that join, repeat, shift and pad."""
+"""NumPy's functions that join, repeat, shift and pad."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE = Table()
 def concatenate(
     trace: Recording, arrays: Any, /, axis: Any = 0, *, dtype: Any = None, casting: str = ""
 ) -> Any:
-    """Join along an axis; all elements in a row without one."""
+    """Join along an axis; without one, join the flattened arrays."""
     xs = [strong(trace, x) for x in arrays]
     if axis is None:
         xs, axis = [x.ravel() for x in xs], 0
@@ -41,7 +41,7 @@ def _stack(
 
 
 def joined(trace: Recording, op: Any, xs: Sequence[Tracer], axis: int, of: Any) -> Any:
-    """Join arrays of one dtype, which they are brought to."""
+    """Cast arrays to one dtype and join them."""
     common = promoted(xs) if of is None else dtype(of)
     return trace.op(op, *(trace.value(x, common) for x in xs), axis=axis)
 
@@ -65,7 +65,7 @@ def _repeat(trace: Recording, a: Any, repeats: Any, axis: Any = None) -> Any:
         return trace.op(ops.repeat, x, count=count, axis=axis_of(axis, x.ndim))
     dim = x.type.shape[axis]
     if counts.known is None or not isinstance(dim, int):
-        raise refusal("np.repeat needs counts that are known while tracing, or one for all.")
+        raise refusal("np.repeat needs counts that are known while tracing, or a single count.")
     return xp.take(x, np.repeat(np.arange(dim), counts.known), axis)
 
 
@@ -117,7 +117,7 @@ def _scalar(trace: Recording, fill: Any, x: Tracer) -> Any:
 
 
 def _pairs(trace: Recording, width: Any, rank: int) -> tuple[tuple[Dim, Dim], ...]:
-    """Bring a width of padding to (low, high) for each axis."""
+    """Normalize a padding width to (low, high) for each axis."""
     if isinstance(width, dict):
         full: list[Any] = [(0, 0)] * rank
         for axis, item in width.items():

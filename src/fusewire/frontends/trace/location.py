@@ -1,4 +1,4 @@
-"""Where in the user's code we are, and errors that show it."""
+"""The current line of the user's code, and errors that show it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Location:
 
 
 def here() -> Location | None:
-    """Find the innermost line that is neither ours nor NumPy's."""
+    """Return the innermost line that is neither ours nor NumPy's."""
     frame = sys._getframe(1)
     while frame.f_code.co_filename.startswith(_OURS):
         if frame.f_back is None:
@@ -47,7 +47,7 @@ def here() -> Location | None:
 
 
 def refusal(sentence: str) -> TraceError:
-    """Make the error for the line that is running: where, what it says, and what can be done."""
+    """Make the error for the current line: where it is, its code, and what to do."""
     found = here()
     if found is None:
         return TraceError(sentence)

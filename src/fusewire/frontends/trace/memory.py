@@ -1,7 +1,7 @@
-"""The memory of arrays under trace, and the views that share it.
+"""The memory of traced arrays, and the views that share it.
 
 NumPy's views share memory; values of a graph cannot. So an array is a ``Cell`` (the memory, which
-changes) seen through a ``Lens`` (steps of views.py), by which it is read and written.
+changes) seen through a ``Lens`` (steps of views.py), through which it is read and written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Cell:
         self.type = type_
         self.value = value
         self.known = known
-        # Whether ``known`` is ours to write; the caller's arrays are copied first.
+        # Whether ``known`` may be written; the caller's arrays are copied first.
         self.owned = False
         self.scope = scope
         self.version = 0
@@ -49,7 +49,7 @@ class Cell:
 
     @property
     def layout(self) -> Array | None:
-        """Strides without memory, never to be read; None if sizes vary."""
+        """An array with these strides, never read; None if sizes vary."""
         if not self.type.is_static:
             return None
         of, strides = self.type.dtype.numpy, self._strides
@@ -60,7 +60,7 @@ class Cell:
         return np.lib.stride_tricks.as_strided(np.empty(1, of), shape, strides)
 
     def lie_like(self, layouts: Sequence[Array]) -> None:
-        """Lie in memory as NumPy lays out what is made of such arrays element by element."""
+        """Use the layout that NumPy gives to elementwise results of such arrays."""
         if all(layout.flags.c_contiguous for layout in layouts):
             return
         operands: Any = [*layouts, None]
@@ -78,7 +78,7 @@ class Cell:
             self.known, self.owned = known, True
 
     def own(self) -> Array:
-        """Give elements that may be written."""
+        """Return elements that may be written."""
         assert self.known is not None
         if not self.owned:
             self.known, self.owned = self.known.copy(order="K"), True
@@ -86,7 +86,7 @@ class Cell:
         return self.known
 
     def whole(self, make: Make) -> Value:
-        """Give the elements as a value."""
+        """Return the elements as a value."""
         if self.known is not None:
             return make(self.known)
         assert self.value is not None
@@ -118,7 +118,7 @@ class Lens:
 
     @property
     def layout(self) -> Array | None:
-        """An array with the strides this one would have, never to be read; None if sizes vary."""
+        """An array with the strides of this view, never read; None if sizes vary."""
         layout = self.cell.layout if self.type.is_static else None
         if layout is None or not all(is_known(s) or isinstance(s, Pick) for s in self.steps):
             return None
@@ -132,24 +132,24 @@ class Lens:
         return reduce(lambda seen, step: step.view(seen), self.steps, array)
 
     def sees_the_same(self, other: Lens) -> bool:
-        """Tell whether two lenses show the same elements of the same memory."""
+        """Return whether two lenses show the same elements of the same memory."""
         return self.cell is other.cell and self.steps == other.steps
 
     def read(self, make: Make) -> Value:
-        """Give what the lens shows as a value."""
+        """Return what the lens shows as a value."""
         known = self.known
         if known is not None:
             return make(known)
         return reduce(lambda value, step: step.read(value), self.steps, self.cell.whole(make))
 
     def write_known(self, elements: Array) -> None:
-        """Change elements that are known to others that are."""
+        """Overwrite known elements with known elements."""
         self._seen(self.cell.own())[...] = elements
         self.cell.version += 1
 
     def write(self, part: Value, make: Make, measure: Measure) -> Value:
-        """Change what the lens shows; the whole memory becomes the value that is given back."""
-        # NumPy lets the new elements have leading axes of size 1.
+        """Overwrite what the lens shows; the whole memory becomes the returned value."""
+        # NumPy allows the new elements to have leading axes of size 1.
         extra = max(part.tensor.rank - self.type.rank, 0)
         part = widened(reshaped(part, part.tensor.shape[extra:]), self.type.shape, measure)
         stages = [self.cell.whole(make)]

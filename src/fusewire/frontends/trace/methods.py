@@ -40,8 +40,8 @@ def call(
     }
     if method not in table:
         raise refusal(
-            f"np.{ufunc.__name__}.{method} cannot be traced. Of a ufunc, these can: "
-            f"{', '.join(table)}. For sums over parts use np.add.at or a matrix product."
+            f"np.{ufunc.__name__}.{method} cannot be traced. Methods that can: "
+            f"{', '.join(table)}. For segment sums use np.add.at or a matrix product."
         )
     out = options.pop("out", None)
     out = out[0] if isinstance(out, tuple) else out
@@ -87,7 +87,7 @@ def reduce(
 def accumulate(
     recording: Recording, ufunc: np.ufunc, x: Any, axis: int = 0, dtype: Any = None, **more: Any
 ) -> Any:
-    """Combine along an axis, keeping what was found so far."""
+    """Combine along an axis, keeping intermediate results."""
     x = recording.array(x)
     if ufunc.__name__ in _ACCUMULATES:
         return _ACCUMULATES[ufunc.__name__](x, axis=axis, dtype=dtype)
@@ -107,14 +107,14 @@ def outer(recording: Recording, ufunc: np.ufunc, x: Any, y: Any, **options: Any)
 
 
 def write_at(recording: Recording, ufunc: np.ufunc, x: Any, key: Any, y: Any = None) -> None:
-    """Apply in place at indices, once for each time an element is named."""
+    """Apply in place at indices, once per occurrence of an index."""
     x = recording.array(x)
     name = ufunc.__name__
     if name == "subtract":
         ufunc, y, name = np.add, xp.negative(recording.array(y)), "add"
     if name not in _SCATTERS:
         raise refusal(
-            f"np.{name}.at cannot be traced. Those that can: {', '.join([*_SCATTERS, 'subtract'])}."
+            f"np.{name}.at cannot be traced. Supported: {', '.join([*_SCATTERS, 'subtract'])}."
         )
     part = recording.value(y, x.type.dtype)
     if not indexing.combine(x, key, part, _SCATTERS[name]):

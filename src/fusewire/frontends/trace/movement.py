@@ -1,4 +1,4 @@
-"""Functions of NumPy that give views, and those that copy an array as it is."""
+"""NumPy's functions that return views, or copy an array as it is."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TABLE = Table()
 
 
 def shaped(x: Tracer, shape: Shape) -> Tracer:
-    """Give an array another shape: a view where NumPy could make one, else a copy."""
+    """Reshape an array: a view if NumPy could make one, else a copy."""
     if x.is_scalar:
         x = x.recording.wrap(x.value, is_scalar=False)
     layout = x.lens.layout
@@ -42,7 +42,7 @@ def shaped(x: Tracer, shape: Shape) -> Tracer:
 
 
 def _read_order(x: Tracer, order: str) -> str:
-    """Find the order, C or F, in which elements are read: K and A ask how they lie in memory."""
+    """Return the order, C or F, in which elements are read: K and A depend on the layout."""
     layout = x.lens.layout
     if order in ("C", "F"):
         return order
@@ -52,7 +52,7 @@ def _read_order(x: Tracer, order: str) -> str:
         return "C" if layout.flags.c_contiguous else "F"
     if layout is not None and order == "A":
         return "C"
-    raise refusal(f"Reading an array in the order {order!r} of its memory needs one that is whole.")
+    raise refusal(f"Reading in order {order!r} needs an array that is contiguous in memory.")
 
 
 @TABLE.row(np.reshape, takes_known=True)
@@ -70,7 +70,7 @@ def _reshape(
 def _ravel(trace: Recording, a: Any, order: str = "C") -> Any:
     x = strong(trace, a)
     order = _read_order(x, order)
-    # Unlike reshape, it copies whatever does not lie in memory as it is read.
+    # Unlike reshape, it copies whatever is not contiguous in the order of reading.
     layout = x.lens.layout
     apart = layout is not None and order != "F" and not layout.flags.c_contiguous
     return _reshape(trace, x, -1, order, copy=apart)
@@ -130,7 +130,7 @@ def _broadcast_to(trace: Recording, array: Any, shape: Any, subok: bool = False)
 
 
 def spread(x: Tracer, shape: Shape) -> Tracer:
-    """Broadcast, as a view that nobody may write."""
+    """Broadcast, as a read-only view."""
     x.recording.checked(ops.broadcast_to.infer, [x.type], {"shape": shape})
     static: Any = shape
     return x.see(
@@ -187,7 +187,7 @@ def _array_split(trace: Recording, ary: Any, indices_or_sections: Any, axis: int
         ends = list(given)
     else:
         count = operator.index(given)
-        # The first parts are longer by one, where it does not come out even.
+        # If the division is not even, the first parts are longer by one.
         sizes = ((size + count - 1 - i) // count for i in range(count - 1))
         ends = list(itertools.accumulate(sizes))
     before = (slice(None),) * axis

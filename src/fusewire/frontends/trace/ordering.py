@@ -1,4 +1,4 @@
-"""Functions of NumPy that sort, search and count."""
+"""NumPy's functions that sort, search and count."""
 
 from __future__ import annotations
 
@@ -190,11 +190,11 @@ def _quantile(
 
 
 def _between(ranked: Any, place: Any, method: str, of: Any) -> Any:
-    """Take what lies at places between elements, as a method of NumPy's says."""
+    """Interpolate between elements by one of NumPy's methods."""
     low = {"higher": np.ceil(place), "nearest": np.round(place)}.get(method, np.floor(place))
     high = {"lower": low, "higher": low, "nearest": low}.get(method, np.ceil(place))
     share = np.asarray(0.5 * (high > low) if method == "midpoint" else place - low, of)
     below, above = (xp.take(ranked, np.asarray(at, np.int64), -1) for at in (low, high))
-    # From the nearer end, as NumPy does, so that the ends themselves are exact.
+    # From the nearer end, as NumPy does, so that both ends are exact.
     near = below + (above - below) * share
     return xp.where(share < 0.5, near, above - (above - below) * (1 - share))

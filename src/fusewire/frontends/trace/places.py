@@ -1,4 +1,4 @@
-"""Index arrays and masks in a key: what they name, read and written."""
+"""Index arrays and masks in a key: read and write the elements that they select."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Places:
-    """An index array: known, or a value; and the axis it indexes, once that is settled."""
+    """An index array, known or a value, and the axis it indexes once that is decided."""
 
     known: Array | None
     value: Value | None
@@ -34,7 +34,7 @@ class Places:
 
     @staticmethod
     def of(index: Tracer) -> Places:
-        """Take an index array as it is."""
+        """Wrap an index array."""
         known = index.known
         return Places(known, index.value if known is None else None)
 
@@ -46,24 +46,24 @@ class Places:
         return tuple(self.known.shape)
 
     def on(self, axis: int) -> Places:
-        """Settle the axis."""
+        """Set the axis."""
         return replace(self, axis=axis)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """All index arrays of a key; their axes come first if something stands between them."""
+    """All index arrays of a key; their axes come first if something separates them."""
 
     places: tuple[Places, ...]
     is_apart: bool
 
     @property
     def shape(self) -> Shape:
-        """The shape that the arrays have, broadcast against each other."""
+        """The broadcast shape of the arrays."""
         return broadcast_shapes(*(place.shape for place in self.places))
 
     def key(self, rank: int) -> tuple[Any, ...] | None:
-        """Give a key for real arrays, if all is known."""
+        """Return a key for real arrays, if everything is known."""
         keys: list[Any] = [slice(None)] * rank
         for place in self.places:
             keys[place.axis] = place.known
@@ -75,7 +75,7 @@ class Selection:
         return (*indexed, *(axis for axis in range(rank) if axis not in indexed))
 
     def stacked(self, trace: Recording) -> Any:
-        """Join the arrays, broadcast against each other, along a new last axis."""
+        """Broadcast the arrays and stack them along a new last axis."""
         shape: Any = self.shape
         rows: list[Any] = []
         for place in self.places:
@@ -89,7 +89,7 @@ class Selection:
         return np.concatenate(rows, -1) if is_real else concat(*rows, axis=-1)
 
     def read(self, trace: Recording, x: Value) -> Value:
-        """Take what the arrays name."""
+        """Read the selected elements."""
         if len(self.places) == 1:
             (place,) = self.places
             return gather(x, place.known if place.value is None else place.value, axis=place.axis)
@@ -100,7 +100,7 @@ class Selection:
         return _ordered(found, (*back, *range(len(back), found.tensor.rank)))
 
     def write(self, trace: Recording, x: Value, part: Value, reduction: str = "set") -> Value:
-        """Give the whole with a part written over what the arrays name."""
+        """Return the whole with the selected elements overwritten by a part."""
         rank, outer = x.tensor.rank, self.shape
         perm = self.perm(rank)
         rest = [x.tensor.shape[axis] for axis in perm[len(self.places) :]]
@@ -120,7 +120,7 @@ def _ordered(value: Value, perm: tuple[int, ...]) -> Value:
 
 
 def places_of(mask: Tracer) -> Value:
-    """List where a mask holds; once a mask, so that what it selects has one length."""
+    """List where a mask holds; once per mask, so that its selections have one length."""
     kept, value = mask.recording.scope.places, mask.value
     if value not in kept:
         kept[value] = nonzero(value)
@@ -129,7 +129,7 @@ def places_of(mask: Tracer) -> Value:
 
 
 def unmasked(mask: Tracer) -> list[Places]:
-    """Turn a mask into an index array an axis."""
+    """Turn a mask into one index array per axis."""
     if mask.known is not None:
         return [Places(place, None) for place in np.nonzero(mask.known)]
     found = places_of(mask)
@@ -142,16 +142,16 @@ def unmasked(mask: Tracer) -> list[Places]:
 
 
 def read_mask(x: Tracer, mask: Tracer) -> Value:
-    """Take the elements where a mask of leading axes holds."""
+    """Read the elements where a mask of leading axes holds."""
     return gather_nd(x.value, transpose(places_of(mask), perm=(1, 0)))
 
 
 def write_mask(x: Tracer, mask: Tracer, part: Value) -> Value:
-    """Give x with elements written where a mask of leading axes holds."""
+    """Return x with elements overwritten where a mask of leading axes holds."""
     whole = x.value
     inner = whole.tensor.rank - mask.ndim
     if part.tensor.rank <= inner or (part.tensor.rank == inner + 1 and part.tensor.shape[0] == 1):
-        # One for all places: no need to list them.
+        # One value for all places: no need to list them.
         part = reshaped(part, part.tensor.shape[-inner:] if inner else ())
         shape = (*mask.type.shape, *(1 for _ in range(inner)))
         return where(reshaped(mask.value, shape), part, whole)

@@ -1,9 +1,9 @@
-"""Functions that see a stand-in for NumPy: copies of the user's, made for one trace.
+"""Copies of the user's functions, for one trace, that see stand-ins for NumPy.
 
-NumPy calls us for functions of arrays under trace, but not for those that make arrays. So the
-traced function is a copy whose globals, closure and builtins hold stand-ins: for numpy and its
-functions, for arrays (known, and never written), and for the user's own functions. The user's
-function, modules and arrays stay as they are.
+NumPy dispatches functions of traced arrays to us, but not those that create arrays. So the traced
+function is a copy whose globals, closure and builtins hold stand-ins: for numpy and its functions,
+for arrays (known, and never written), and for the user's own functions. The user's function,
+modules and arrays stay as they are.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
 
 _DISPATCHER = type(np.sum)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, _DISPATCHER)
-# Code of these is left alone. (pytest's is in every function whose assertions it rewrites.)
+# The code of these is not copied. (pytest is in every function whose assertions it rewrites.)
 _OPAQUE = frozenset({"fusewire", "ml_dtypes", "pytest", "_pytest", *sys.stdlib_module_names})
 # Classes of r_, c_, mgrid and ogrid, which are like functions.
 _INDEX_TRICKS = type(np.r_).__module__
-# A cache would keep arrays of one trace for the next.
+# A cache would leak arrays from one trace into the next.
 _CACHED: Any = type(functools.cache(len))
 _RANDOM = (np.random.Generator, np.random.RandomState, random.Random)
 
 
 class Rebinder:
-    """Makes stand-ins, each once."""
+    """Makes stand-ins, one per object."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        # By identity; the original is kept too, so that no other object gets its place.
+        # By identity; the original is kept alive, so that its id is not reused.
         self._made: dict[int, tuple[Any, Any]] = {}
         self._copies: dict[FunctionType, FunctionType] = {}
         self._globals: dict[int, dict[str, Any]] = {}
 
     def __call__(self, thing: Any) -> Any:
-        """Give what stands for something in traced code: itself, mostly."""
+        """Return what stands for an object in traced code: mostly the object itself."""
         found = self._made.get(id(thing))
         if found is None:
             found = self._made[id(thing)] = (thing, self._stand_in(thing))
@@ -85,8 +85,8 @@ class Rebinder:
         return self._instance(thing) if _is_plain(type(thing)) else thing
 
     def _container(self, thing: Any) -> Any:
-        """Copy a container in which something is replaced; else the user may mean that very one."""
-        # Noted first: a container may hold itself.
+        """Copy a container if something in it is replaced; otherwise keep its identity."""
+        # Registered first: a container may contain itself.
         self._made[id(thing)] = (thing, thing)
         items = thing.values() if type(thing) is dict else thing
         made = [self(item) for item in items]
@@ -109,9 +109,9 @@ class Rebinder:
         return type(kind)(kind.__name__, (kind,), members)
 
     def _instance(self, thing: Any) -> Any:
-        """Copy an object of the user's: its arrays are known, its methods see stand-ins."""
+        """Copy a user's object: its arrays are known, its methods see stand-ins."""
         made = object.__new__(self(type(thing)))
-        # Noted first: an object may hold itself.
+        # Registered first: an object may contain itself.
         self._made[id(thing)] = (thing, made)
         slots = [name for owner in type(thing).__mro__ for name in vars(owner).get("__slots__", ())]
         held = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
@@ -143,7 +143,7 @@ class Rebinder:
         return functools.update_wrapper(stand_in, function)
 
     def entry(self, source: Any) -> Any:
-        """Give what runs in place of the function to be traced."""
+        """Return what runs in place of the traced function."""
         if isinstance(source, FunctionType):
             return self.function(source)
         if isinstance(source, MethodType):
@@ -173,15 +173,15 @@ class Rebinder:
         found = self._made.get(id(cell))
         if found is None:
             made = CellType()
-            # Noted first: what is in a cell may lead back to it.
+            # Registered first: the content of a cell may refer back to it.
             found = self._made[id(cell)] = (cell, made)
-            # It is empty until the function around it has run on.
+            # The cell is empty until the outer function has assigned it.
             with contextlib.suppress(ValueError):
                 made.cell_contents = self(cell.cell_contents)
         return found[1]
 
     def _scope(self, names: dict[str, Any], code: CodeType) -> dict[str, Any]:
-        """Give the globals of a module, with stand-ins for what the code mentions."""
+        """Return the globals of a module, with stand-ins for the names in the code."""
         known = self._globals.get(id(names))
         if known is None:
             known = self._globals[id(names)] = dict(names)
@@ -201,7 +201,7 @@ class Rebinder:
 
 
 def _length(x: Any) -> Any:
-    """Give the length, which Python's own ``len`` could only give as a number."""
+    """Return a length; Python's own ``len`` could only return a number."""
     shape: Any = getattr(x, "shape", ()) if isinstance(x, Traced) else ()
     return shape[0] if shape else len(x)
 
@@ -214,13 +214,13 @@ def _is_ours(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _is_plain(kind: type) -> bool:
-    """Tell whether a class of the user's can be derived from, with no effect on anything else."""
+    """Return whether a user's class can be subclassed without side effects."""
     root = kind.__module__.partition(".")[0]
     return (
         root not in _OPAQUE
         and (root != "numpy" or kind.__module__ == _INDEX_TRICKS)
         and type(kind) in (type, abc.ABCMeta)
         and vars(object)["__new__"] is getattr(kind, "__new__", None)
-        # A derived class might be registered somewhere, and a copy might release what it shares.
+        # A subclass might be registered somewhere, and a copy might release shared resources.
         and not {"__init_subclass__", "__del__"} & {n for c in kind.__mro__[:-1] for n in vars(c)}
     )

@@ -1,4 +1,4 @@
-"""One trace: it makes arrays and sizes, remembers what was made where, and keeps the limits."""
+"""One trace: it creates arrays and sizes, records source lines, and enforces limits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FUNCTIONS: dict[str, Callable[[Value, Value], Value]] = {
     "min": minimum,
     "broadcast": lambda left, right: where(equal(left, 1), right, left),
 }
-# Known arrays that repeat one element are made by the graph from this size on.
+# From this size on, the graph broadcasts known arrays that repeat one element.
 _UNIFORM = 32
 
 
@@ -46,22 +46,22 @@ class TraceScope:
     def __init__(self, parent: TraceScope | None = None) -> None:
         self.parent = parent
         self.nodes: set[Node] = set()
-        # Where the size of a symbol can be read off.
+        # Values whose shape determines a symbol.
         self.sources: dict[Symbol, tuple[Value, int]] = {}
-        # Where masks hold.
+        # The places of masks.
         self.places: dict[Value, Value] = {}
 
     def source(self, symbol: Symbol) -> tuple[Value, int]:
-        """Find a value and its axis whose size a symbol is."""
+        """Return a value and the axis whose size is a symbol."""
         scope: TraceScope | None = self
         while scope is not None and symbol not in scope.sources:
             scope = scope.parent
-        assert scope is not None, f"the size {symbol.key} comes from nowhere"
+        assert scope is not None, f"no value has the size {symbol.key}"
         return scope.sources[symbol]
 
 
 class Recording:
-    """One trace. Not shared between threads; nothing of it is global."""
+    """One trace. Not shared between threads; it has no global state."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -84,16 +84,16 @@ class Recording:
         return self.wrap(Value(type_, name), is_scalar=is_scalar)
 
     def wrap(self, value: Value, *, is_scalar: bool | None = None, weak: Any = None) -> Tracer:
-        """Make the array that stands for a value; of rank 0, a scalar unless told otherwise."""
+        """Make the traced array for a value; at rank 0 a scalar by default."""
         self.stamp(value)
-        # Sequences and optionals have no shape; ops are all that takes them.
+        # Sequences and optionals have no shape; only ops take them.
         type_ = value.type if isinstance(value.type, TensorType) else TensorType(string, ())
         scalar = type_.rank == 0 if is_scalar is None else is_scalar
         lens = Lens(Cell(type_, value, None, self.scope))
         return Tracer(self, lens, is_scalar=scalar, weak=weak)
 
     def stamp(self, value: Value) -> None:
-        """Give new nodes their line of code, and note whose sizes they tell."""
+        """Set the source line of new nodes, and record the sizes that they determine."""
         if value.node is None:
             self._note(value)
             return
@@ -123,14 +123,15 @@ class Recording:
                 self.scope.sources.setdefault(symbol, (value, axis))
 
     def known(self, array: Array, weak: Any = None) -> Tracer:
-        """Make an array whose elements are known; they are copied before they change."""
+        """Make an array with known elements; they are copied before they change."""
         type_ = TensorType(_dtype(array.dtype), array.shape)
         return Tracer(self, Lens(Cell(type_, None, array, self.scope)), weak=weak)
 
     def like(self, made: Tracer, *sources: Tracer) -> Tracer:
-        """Lay a new array out in the order of axes of those it is made of, as NumPy does.
+        """Give a new array the axis order of its operands, as NumPy does.
 
-        Reshaping it is a view or a copy accordingly. Where sizes are open, it counts as in C order.
+        Whether reshaping it is a view or a copy depends on that. At open sizes it counts as C
+        order.
         """
         layouts = [source.lens.layout for source in sources]
         known = [layout for layout in layouts if layout is not None]
@@ -139,17 +140,17 @@ class Recording:
         return made
 
     def lift(self, found: Any) -> Any:
-        """Put known arrays in place of real ones; scalars stay what they are."""
+        """Replace real arrays by known traced ones; scalars stay as they are."""
         if isinstance(found, np.ndarray):
             return self.known(found)
         structure, leaves = Structure.of(found, np.ndarray)
         return structure.restore([self.known(leaf) for leaf in leaves]) if leaves else found
 
     def constant(self, array: Array) -> Value:
-        """Make a value of elements; one that repeats a single element is broadcast by the graph."""
+        """Make a constant value; the graph broadcasts a single repeated element."""
         if array.size >= _UNIFORM and array.dtype != object:
             rows = np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)
-            # Most arrays differ early on.
+            # Most arrays differ in the first elements.
             if (rows[:_UNIFORM] == rows[0]).all() and (rows == rows[0]).all():
                 one = constant(array.reshape(-1)[:1].reshape(()))
                 return broadcast_to(one, shape=array.shape)
@@ -162,7 +163,7 @@ class Recording:
         return constant(array)
 
     def array(self, x: Any, of: Any = None) -> Tracer:
-        """Take what NumPy would take for an array; Python numbers stay weak without a dtype."""
+        """Convert what NumPy accepts as an array; Python numbers stay weak without a dtype."""
         if isinstance(x, Tracer):
             return x
         if isinstance(x, Size):
@@ -172,7 +173,7 @@ class Recording:
         return calls.nested(self, x, of)
 
     def value(self, x: Any, of: DType | None = None) -> Value:
-        """Give the value of what NumPy would take for an array, cast to a dtype."""
+        """Convert what NumPy accepts as an array to a value, cast to a dtype."""
         found = self.array(x)
         if found.known is not None and of is not None and found.type.dtype is not of:
             if found.weak is int and of.is_integer:
@@ -183,13 +184,13 @@ class Recording:
         return value if of is None or value.tensor.dtype is of else cast(value, dtype=of)
 
     def op(self, op: Any, *operands: Any, **attrs: Any) -> Any:
-        """Make a node over arrays, values, real arrays and None; give arrays."""
+        """Add a node with arrays, values, real arrays and None as operands; returns arrays."""
         values = [x if x is None or isinstance(x, Value) else self.value(x) for x in operands]
         found = self.checked(op, *values, **attrs)
         return tuple(map(self.wrap, found)) if isinstance(found, tuple) else self.wrap(found)
 
     def checked(self, function: Callable[..., Result], *args: Any, **options: Any) -> Result:
-        """Call what may refuse, and show the user's line if it does."""
+        """Call a function that may refuse, and show the user's line if it does."""
         try:
             return function(*args, **options)
         except TraceError:
@@ -198,7 +199,7 @@ class Recording:
             raise refusal(str(error)) from error
 
     def size(self, dim: Dim) -> Any:
-        """Give a dim as the user sees it."""
+        """Return a dim as the user sees it."""
         return Size(self, dim) if isinstance(dim, Sym) else dim
 
     def dim(self, x: Any) -> Dim:
@@ -208,7 +209,7 @@ class Recording:
             return found
         if isinstance(x, Tracer) and x.known is None:
             raise refusal(
-                "A size must be known while tracing, and here it is computed by the program. "
+                "A size must be known while tracing, but the program computes this one. "
                 "Take it from a shape (x.shape[0]) or give a number."
             )
         return int(np.asarray(x.known if isinstance(x, Tracer) else x).__index__())
@@ -220,7 +221,7 @@ class Recording:
         return (self.dim(x),)
 
     def measure(self, dim: Dim) -> Value:
-        """Give a size as an int64 scalar of the graph."""
+        """Return a size as an int64 scalar of the graph."""
         if isinstance(dim, int):
             return constant(np.array(dim, np.int64))
         total: Value | None = None

@@ -1,4 +1,4 @@
-"""Functions of NumPy that combine elements over axes."""
+"""NumPy's functions that combine elements over axes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NONE: Any = np._NoValue
 
 
 def truth(x: Tracer) -> Any:
-    """Tell where elements are not 0."""
+    """Return where elements are not 0."""
     return x if x.type.dtype is bool_ else xp.not_equal(x, 0)
 
 
 def terms(x: Tracer, axis: Any) -> Any:
-    """Count the elements that are combined into one."""
+    """Count the elements that one result combines."""
     count: Any = 1
     for at in axes_of(axis, x.ndim):
         count = count * x.shape[at]
@@ -41,7 +41,7 @@ def terms(x: Tracer, axis: Any) -> Any:
 
 
 def _reduction(function: Any, op: Any, combine: Any, neutral: Any = None) -> Any:
-    """Add a row; what a mask leaves out counts as the neutral element, or as the initial one."""
+    """Add a row; masked elements count as the identity, or as the initial element."""
     is_logic, widens = combine is None, function in (np.sum, np.prod)
 
     @TABLE.row(function)
@@ -151,7 +151,7 @@ _position(np.argmin, ops.argmin)
 
 
 def cumulated(trace: Recording, op: Any, x: Tracer, axis: Any) -> Any:
-    """Combine along an axis, keeping what was found so far; all elements in a row without one."""
+    """Combine along an axis, keeping intermediate results; flattened without an axis."""
     if axis is None:
         x, axis = x.ravel(), 0
     return trace.op(op, x, axis=axis_of(axis, x.ndim))
@@ -202,7 +202,7 @@ def _present(x: Tracer) -> Any:
 
 
 def _without_nan(function: Any, plain: Any, instead: float) -> None:
-    """Add a row for a function that takes another number in place of NaN."""
+    """Add a row for a function that replaces NaN by another number."""
     is_extreme = plain in (np.max, np.min)
 
     @TABLE.row(function)
@@ -227,7 +227,7 @@ _without_nan(np.nanargmin, xp.argmin, np.inf)
 
 
 def _of_present(function: Any, plain: Any) -> None:
-    """Add a row for a function that leaves NaN out."""
+    """Add a row for a function that skips NaN."""
 
     @TABLE.row(function)
     def handler(trace: Recording, a: Any, *args: Any, **more: Any) -> Any:

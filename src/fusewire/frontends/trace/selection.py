@@ -1,4 +1,4 @@
-"""Functions of NumPy that choose, look up and write elements."""
+"""NumPy's functions that choose, look up and write elements."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _take(trace: Recording, a: Any, indices: Any, axis: Any = None, mode: str = 
 
 
 def _along(trace: Recording, x: Tracer, places: Tracer, axis: int) -> list[Tracer]:
-    """Broadcast an array and indices against each other, but for one axis."""
+    """Broadcast an array and indices against each other, except along one axis."""
     flat = [(*v.type.shape[:axis], 1, *v.type.shape[axis + 1 :]) for v in (x, places)]
     shape = trace.checked(broadcast_shapes, *flat)
     wide = [(*shape[:axis], v.type.shape[axis], *shape[axis + 1 :]) for v in (x, places)]
@@ -184,7 +184,7 @@ def _putmask(trace: Recording, a: Any, mask: Any, values: Any) -> None:
 def _place(trace: Recording, arr: Any, mask: Any, vals: Any) -> None:
     x, new = trace.array(arr), strong(trace, vals).ravel()
     flat = truth(strong(trace, mask)).ravel()
-    # The k-th place where the mask holds takes the k-th value, over and over.
+    # The k-th place where the mask holds takes the k-th value, cyclically.
     turn = (xp.cumsum(flat) - 1) % new.shape[0]
     x.assign(xp.where(flat, xp.take(new, turn).astype(x.dtype), x.ravel()).reshape(x.shape))
 

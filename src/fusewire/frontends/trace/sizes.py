@@ -1,4 +1,4 @@
-"""Sizes that are not numbers yet, as ``x.shape`` gives them."""
+"""Sizes that are not known while tracing, as ``x.shape`` returns them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _both(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Make an operator and its reflection: of sizes a size, with other things an array."""
+    """Make an operator and its reflection: sizes give a size, anything else an array."""
 
     def forward(self: Size, other: Any) -> Any:
         dim = dim_of(other)
@@ -34,7 +34,7 @@ def _both(function: Callable[[Any, Any], Any]) -> tuple[Callable[..., Any], Call
 
 
 class Size:
-    """An int that only the run tells. Arithmetic with ints stays a size; with others, an array."""
+    """An int that only the run determines. Arithmetic with ints gives a size, else an array."""
 
     __slots__ = ("dim", "recording")
 
@@ -95,7 +95,7 @@ class Size:
 
     def _unknown(self, asked: str) -> NoReturn:
         raise refusal(
-            f"The size {self.dim} is known only when the program runs, and this line asks for it "
+            f"The size {self.dim} is known only when the program runs, but this line needs it "
             f"({self.dim} {asked}). Give the dim a number in its Spec to trace for that size, or "
             "write the line so that it does not need the number: np.arange(n) for range(n), "
             "fusewire.ops.scan for a loop over an axis."
@@ -118,7 +118,7 @@ class Size:
 
 
 def dim_of(x: object) -> Dim | None:
-    """Find the dim that an int or a size is, or None."""
+    """Return the dim of an int or a size, or None."""
     if isinstance(x, Size):
         return x.dim
     if isinstance(x, int | np.integer) and not isinstance(x, bool):

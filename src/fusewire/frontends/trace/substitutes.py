@@ -1,4 +1,4 @@
-"""What traced code sees in place of modules, random generators and classes of NumPy."""
+"""Stand-ins for NumPy's modules, random generators and classes in traced code."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class ModuleLike:
 
 
 class Refused:
-    """Something that must not be used in a traced function: its answer would be frozen into it."""
+    """Something that a traced function must not use: its result would become a constant."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def _refuse(self) -> Any:
         raise refusal(
-            f"{self._name} gives other numbers at every call, and a traced function runs once: "
+            f"{self._name} returns other numbers at every call, but a traced function runs once: "
             "they would become constants. Use fusewire.ops.random_normal(key, shape=...), "
             "random_uniform or random_integers with a key (uint32[2]) as an argument."
         )
@@ -54,7 +54,7 @@ class Refused:
 
 
 class Converter:
-    """Stands for the class by which NumPy's own code takes its arguments."""
+    """Stands for the class with which NumPy's own code converts its arguments."""
 
     def __init__(self, recording: Recording, *args: Any) -> None:
         self._recording = recording
@@ -88,4 +88,4 @@ class _ArrayLike(type):
 
 
 class ArrayLike(metaclass=_ArrayLike):
-    """Stands for np.ndarray, so that ``isinstance(x, np.ndarray)`` holds of arrays under trace."""
+    """Stands for np.ndarray, so that ``isinstance(x, np.ndarray)`` holds for traced arrays."""

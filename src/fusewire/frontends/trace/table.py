@@ -1,4 +1,4 @@
-"""A table of what stands for NumPy's functions while tracing, and what its rows share."""
+"""The table of functions that replace NumPy's while tracing, and what its rows share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
     from fusewire.frontends.trace.tracer import Tracer
 
-# NumPy's functions on arrays under trace, of which its types know nothing.
+# NumPy's functions on traced arrays, which its types do not cover.
 xp: Any = np
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -22,9 +22,9 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Row:
-    """What stands for a function: called with the recording, then as the function is.
+    """The replacement of a function: called with the recording, then with its arguments.
 
-    Known arrays go to NumPy itself, unless the row makes views or writes into arguments.
+    Known arrays go to NumPy itself, unless the row returns views or writes into arguments.
     """
 
     handler: Callable[..., Any]
@@ -38,7 +38,7 @@ class Table:
         self.rows: dict[Any, Row] = {}
 
     def row(self, *functions: Any, takes_known: bool = False) -> Callable[[Handler], Handler]:
-        """Let a handler stand for functions."""
+        """Register a handler for functions."""
 
         def put(handler: Handler) -> Handler:
             for function in functions:
@@ -50,12 +50,12 @@ class Table:
 
 
 def promoted(arrays: Iterable[Tracer]) -> DType:
-    """Find the dtype that NumPy would bring arrays to."""
+    """Return the dtype to which NumPy would promote arrays."""
     return dtype(np.result_type(*(a.weak(0) if a.weak else a.dtype for a in arrays)))
 
 
 def strong(trace: Recording, x: Any) -> Tracer:
-    """Take an array as functions that are no ufuncs do: Python numbers have NumPy's own dtypes."""
+    """Convert an array as non-ufuncs do: Python numbers get NumPy's default dtypes."""
     array = trace.array(x)
     return (
         trace.array(array.known, array.dtype) if array.weak and array.known is not None else array
@@ -63,7 +63,7 @@ def strong(trace: Recording, x: Any) -> Tracer:
 
 
 def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
-    """Bring an axis argument to axes from 0 up; None means all."""
+    """Normalize an axis argument to axes from 0 up; None means all."""
     if axis is None:
         return tuple(range(rank))
     axes = axis if isinstance(axis, tuple | list) else (axis,)
@@ -71,7 +71,7 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
 
 
 def axis_of(axis: Any, rank: int) -> int:
-    """Bring an axis to 0 <= axis < rank."""
+    """Normalize an axis to 0 <= axis < rank."""
     place = axis.__index__()
     if not -rank <= place < rank:
         raise np.exceptions.AxisError(place, rank)
@@ -84,10 +84,10 @@ def result_dtype(function: Any, x: Tracer, *args: Any, **options: Any) -> DType:
 
 
 def is_given(x: Any) -> bool:
-    """Tell whether an optional argument of NumPy's was given."""
+    """Return whether an optional argument of NumPy was given."""
     return x is not None and x is not np._NoValue
 
 
 def flag(given: Any) -> bool:
-    """Read an optional truth value of NumPy's."""
+    """Read an optional bool argument of NumPy."""
     return is_given(given) and bool(given)

@@ -1,4 +1,4 @@
-"""The array that stands in for a real one while a function is traced."""
+"""The traced array: the stand-in for a real one while a function is traced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusewire.ops.operand import Traced
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
 
-# Methods that are the function of the same name with the array first.
+# Methods that call the function of the same name with the array as its first argument.
 _NAMES = (
     "all any argmax argmin argpartition argsort choose clip conj conjugate cumprod cumsum diagonal "
     "dot max mean min nonzero prod put ravel repeat round searchsorted squeeze std sum swapaxes "
@@ -35,7 +35,7 @@ _OUTSIDE = (
     "table[i], and x.astype(np.float32) for np.float32(x)."
 )
 _NUMBER = (
-    "Only numbers that are known while tracing do for range(n) or an index of a list. Index arrays "
+    "range(n) and indices of lists need numbers that are known while tracing. Index arrays "
     "by arrays, loop a fixed number of times, or use fusewire.ops.while_."
 )
 _BRANCH = (
@@ -45,7 +45,7 @@ _BRANCH = (
 
 
 class Tracer(NDArrayOperatorsMixin, Traced):
-    """An array under trace: a view of a cell. Known arrays have elements, others only a type.
+    """A traced array: a view of a cell. Known arrays have elements, others only a type.
 
     ``weak`` is the Python type of a number whose dtype follows the other operands (NEP 50).
     """
@@ -90,12 +90,12 @@ class Tracer(NDArrayOperatorsMixin, Traced):
         return Tracer(self.recording, Lens(self.lens.cell, (*self.lens.steps, *steps)))
 
     def snapshot(self) -> Tracer:
-        """Copy into new memory; of rank 0, a scalar unless it is known."""
+        """Copy to new memory; at rank 0 a scalar unless it is known."""
         known, recording = self.known, self.recording
         return recording.wrap(self.value) if known is None else recording.known(known.copy())
 
     def assign(self, new: Any) -> None:
-        """Write elements over all of this view, as ``self[...] = new`` does."""
+        """Overwrite all of this view, as ``self[...] = new`` does."""
         lens, recording = self.lens, self.recording
         if self.is_scalar or not lens.is_writable:
             raise refusal("The destination of this assignment is read-only, as it is in NumPy.")
@@ -181,14 +181,14 @@ class Tracer(NDArrayOperatorsMixin, Traced):
     def flat(self) -> Any:
         flat = self.reshape(-1)
         if flat.lens.cell is not self.lens.cell:
-            raise refusal("x.flat of an array that does not lie in a row cannot be traced.")
+            raise refusal("x.flat of an array that is not contiguous cannot be traced.")
         return flat
 
     def __getattr__(self, name: str) -> Any:
         if name in METHODS:
             return partial(getattr(np, name), self)
         raise AttributeError(
-            f"An array under trace has no {name!r}. It has the attributes and methods of NumPy's "
+            f"A traced array has no {name!r}. It has the attributes and methods of NumPy's "
             f"arrays that do not need the elements: {_NAMES} and others."
         )
 
@@ -221,7 +221,7 @@ class Tracer(NDArrayOperatorsMixin, Traced):
         return self.recording.call(np.ndarray.view, (self, dtype), {})
 
     def __pow__(self, other: Any) -> Any:
-        # NumPy's operator takes these ways too, and an engine is faster and more exact on them.
+        # NumPy's operator has these special cases too; engines are faster and more exact on them.
         short = _POWERS.get(other) if type(other) in (int, float) else None
         if short is None or not (self.type.dtype.is_inexact or other == 2) or self.weak:
             return xp.power(self, other)
@@ -254,7 +254,7 @@ class Tracer(NDArrayOperatorsMixin, Traced):
         known = self.known
         if known is None:
             raise refusal(
-                f"This line asks for {asked} "
+                f"This line needs {asked} "
                 f"The array {self.type} is known only when the program runs."
             )
         return known

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Build = Callable[..., Any]
 
-# Ufuncs whose name is an op's.
+# Ufuncs that have the name of an op.
 _SAME = (
     "add subtract multiply divide floor_divide remainder fmod maximum minimum copysign "
     "nextafter hypot logaddexp negative sign reciprocal sqrt square cbrt exp exp2 expm1 log log2 "
@@ -43,7 +43,7 @@ _ON_BOOLS = {
     "multiply": "logical_and", "minimum": "logical_and", "bitwise_and": "logical_and",
     "bitwise_xor": "logical_xor", "invert": "logical_not", "not_equal": "logical_xor",
 }  # fmt: skip
-# What these do to numbers that cannot be other than they leave them.
+# Kinds of numbers that these ufuncs return unchanged.
 _KEEPS = {
     "uint": "absolute conjugate positive floor ceil trunc",
     "int": "conjugate positive floor ceil trunc",
@@ -82,7 +82,7 @@ def _power(x: Value, y: Value) -> Any:
 
 
 def _compared(ufunc: np.ufunc, x: Value, y: Value) -> Any:
-    """Compare int64 with uint64, as NumPy does: by value. A negative number is below all others."""
+    """Compare int64 with uint64 by value, as NumPy does: a negative number is below all others."""
     signed = x if x.tensor.dtype.kind == "int" else y
     below = ufunc(0, 1) if signed is x else ufunc(1, 0)
     wide = (ops.cast(v, dtype="uint64") for v in (x, y))
@@ -102,7 +102,7 @@ def _column(x: Value) -> Any:
     return ops.expand_dims(x, axes=(-1,))
 
 
-# Ufuncs that are more than one op.
+# Ufuncs that need more than one op.
 _BUILDS: dict[str, Build] = {
     "positive": lambda x: x,
     "fmax": lambda x, y: _fmax(x, y, ops.maximum),
@@ -193,7 +193,7 @@ def _results(
 
 
 def resolve(ufunc: np.ufunc, arrays: Sequence[Tracer], options: Any = None) -> list[DType]:
-    """Find the dtypes in which NumPy would compute: of the operands, then of the results."""
+    """Return the dtypes in which NumPy would compute: of operands, then of results."""
     options = options or {}
     given: list[Any] = [array.weak or array.dtype for array in arrays]
     more = {key: options[key] for key in ("signature", "casting") if key in options}
@@ -206,7 +206,7 @@ def resolve(ufunc: np.ufunc, arrays: Sequence[Tracer], options: Any = None) -> l
 def _out_of_range(
     recording: Recording, ufunc: np.ufunc, arrays: Sequence[Tracer], chosen: Sequence[DType]
 ) -> Any:
-    """Compare with a Python int that the dtype cannot hold: all alike, and no error in NumPy."""
+    """Compare with a Python int that the dtype cannot hold: one answer for all elements."""
     if ufunc.nout != 1 or chosen[-1] is not bool_ or len(arrays) != 2:
         return None
     for i, (array, of) in enumerate(zip(arrays, chosen, strict=False)):
@@ -220,7 +220,7 @@ def _out_of_range(
 
 
 def build(ufunc: np.ufunc, values: Sequence[Value]) -> Any:
-    """Make the nodes of a ufunc over operands that have the dtypes NumPy computes in."""
+    """Make the nodes of a ufunc for operands in NumPy's computation dtypes."""
     name, of = ufunc.__name__, values[0].tensor.dtype
     if name.startswith("logical_"):
         values = [v if v.tensor.dtype is bool_ else ops.not_equal(v, 0) for v in values]
@@ -253,13 +253,12 @@ def build(ufunc: np.ufunc, values: Sequence[Value]) -> Any:
 def unsupported(ufunc: np.ufunc) -> TraceError:
     """Say that a ufunc has no op."""
     return refusal(
-        f"The ufunc {ufunc.__name__} has no op that could stand for it. "
-        f"Those that have: {', '.join(supported())}."
+        f"No op corresponds to the ufunc {ufunc.__name__}. Supported: {', '.join(supported())}."
     )
 
 
 def _chosen(recording: Recording, mask: Any, result: Any, out: Any) -> Any:
-    """Keep what was in ``out`` where the mask does not hold; nothing defined without it."""
+    """Keep ``out`` where the mask does not hold; undefined without ``out``."""
     old = out if out is not None else np.zeros((), recording.array(result).dtype)
     return recording.call(np.where, (mask, result, old), {})
 

@@ -1,4 +1,4 @@
-"""Steps from an array to a view of it: each reads the view off a value, and writes it back."""
+"""Steps from an array to a view of it: each reads the view from a value, and writes it back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fusewire.ops.movement import broadcast_to, concat, expand_dims, reshape, tr
 from fusewire.ops.scatter import dynamic_update_slice, scatter_elements
 from fusewire.ops.slicing import slice_, slice_size
 
-# Gives a size as an int64 scalar of the graph.
+# Returns a size as an int64 scalar of the graph.
 Measure = Callable[[Dim], Value]
 
 
@@ -34,15 +34,15 @@ class ViewStep(abc.ABC):
 
     @abc.abstractmethod
     def view(self, array: Array) -> Array:
-        """See a real array so; ValueError when only a copy could be."""
+        """Apply to a real array; ValueError if only a copy is possible."""
 
     @abc.abstractmethod
     def read(self, whole: Value) -> Value:
-        """See a value so."""
+        """Apply to a value."""
 
     @abc.abstractmethod
     def write(self, whole: Value, part: Value, measure: Measure) -> Value:
-        """Give the whole with the view changed."""
+        """Return the whole with the view changed."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class ComplexPart(ViewStep):
 
 @dataclass(frozen=True)
 class ReadOnly(ViewStep):
-    """A view that NumPy lets nobody write: broadcast arrays, diagonals, windows."""
+    """A view that is read-only in NumPy: broadcast arrays, diagonals, windows."""
 
     shape: Shape
     name: str
@@ -114,7 +114,7 @@ class ReadOnly(ViewStep):
 
 @dataclass(frozen=True)
 class Pick(ViewStep):
-    """One place on an axis, which only the run can tell."""
+    """One place on an axis, which only the run determines."""
 
     shape: Shape
     axis: int
@@ -134,7 +134,7 @@ class Pick(ViewStep):
 
 @dataclass(frozen=True)
 class BasicIndex(ViewStep):
-    """Slices and single places of axes, with new axes of size 1 between."""
+    """Slices and single places of axes, with new axes of size 1 in between."""
 
     shape: Shape
     starts: Shape
@@ -145,7 +145,7 @@ class BasicIndex(ViewStep):
 
     @cached_property
     def cut(self) -> Shape:
-        """The shape before single places are dropped and new axes made."""
+        """The shape before single places are dropped and new axes added."""
         ends = zip(self.starts, self.limits, self.strides, strict=True)
         return tuple(slice_size(*end) for end in ends)
 
@@ -172,7 +172,7 @@ class BasicIndex(ViewStep):
 
 
 def is_known(step: ViewStep) -> bool:
-    """Tell whether a step can be taken on arrays while tracing."""
+    """Return whether a step can be applied to arrays while tracing."""
     dims = (*step.shape, *step.starts, *step.limits) if isinstance(step, BasicIndex) else step.shape
     return not isinstance(step, Pick) and all(isinstance(dim, int) for dim in dims)
 
@@ -183,12 +183,12 @@ def reshaped(value: Value, shape: Shape) -> Value:
 
 
 def has_open_size(dims: Iterable[Dim]) -> bool:
-    """Tell whether a size is among them that only a node tells: it must be given as an operand."""
+    """Return whether only a node determines one of the sizes, so that it must be an operand."""
     return any(item.unbacked for dim in dims for item in symbols(dim))
 
 
 def sizes(dims: Sequence[Dim], measure: Measure) -> Any:
-    """Give sizes as one int64 vector: an array where all are known."""
+    """Return sizes as one int64 vector: an array if all are known."""
     if all(isinstance(dim, int) for dim in dims):
         return np.array(dims, np.int64)
     return concat(*(reshape(measure(dim), shape=(1,)) for dim in dims), axis=0)
@@ -217,7 +217,7 @@ def _put(
     ends: Sequence[tuple[Dim, Dim, int]],
     measure: Measure,
 ) -> Value:
-    """Write a part over a slice, which has a start, a limit and a stride for each axis."""
+    """Overwrite a slice, given by start, limit and stride for each axis, with a part."""
     full: list[tuple[Dim, Dim, int]] = [(0, dim, 1) for dim in whole.tensor.shape]
     if list(ends) == full:
         return part
@@ -239,7 +239,7 @@ def _put(
 def _interleave(
     whole: Value, part: Value, axis: int, start: Dim, stride: int, measure: Measure
 ) -> Value:
-    """Write over every stride-th place of an axis: take each place from the one or the other."""
+    """Overwrite every stride-th place of an axis, by choosing each place from one of two."""
     dim, count = whole.tensor.shape[axis], part.tensor.shape[axis]
     source: Any
     if isinstance(dim, int) and isinstance(start, int) and isinstance(count, int):

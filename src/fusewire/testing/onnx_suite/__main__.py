@@ -3,7 +3,7 @@
     python -m fusewire.testing.onnx_suite SIDE ... [-k REGEX] [--slice 1/8] [--results FILE]
 
 A side is a backend ("xla"), one with the reference behind it ("xla+reference"), or
-"module:function", which takes a ModelProto and gives what runs it. Exit 1 if a case fails.
+"module:function", which takes a ModelProto and returns a function. Exits with 1 if a case fails.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("sides", nargs="*", metavar="SIDE")
     parser.add_argument("-k", "--match", default="", help="a regular expression that names match")
     parser.add_argument("--slice", default="1/1", help="a fixed share of the cases, such as 1/8")
-    parser.add_argument("--results", type=Path, help="keep outcomes here, and run what it lacks")
-    parser.add_argument("--again", choices=["failed", "all"], help="run those that it has as well")
+    parser.add_argument(
+        "--results", type=Path, help="keep outcomes in this file, and run only what it lacks"
+    )
+    parser.add_argument(
+        "--again", choices=["failed", "all"], help="run cases again that the file has"
+    )
     parser.add_argument("--excluded", action="store_true", help="run excluded cases as well")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
@@ -43,14 +47,14 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def run_side(record: SuiteRecord, side: str, given: argparse.Namespace) -> None:
-    """Run what is asked for on one side, into the record."""
+    """Run the selected cases on one side, and record the outcomes."""
     backend = backend_of(side)
     if backend is not None:
-        REGISTRY.backends.get(backend)  # Says which names there are.
+        REGISTRY.backends.get(backend)  # Raises for an unknown name.
     found = record.sides.setdefault(side, {})
     with Crew(given.workers) as crew:
         record.cases = crew.names()
-        # Others are compared with us on all cases, those that we leave out included.
+        # Comparisons with others include the cases that we exclude.
         left_out = exclusions() if backend is not None and not given.excluded else {}
         found |= {case: SuiteOutcome("excluded", why) for case, why in left_out.items()}
         wanted = [case for case in record.cases if _is_wanted(case, given) and case not in left_out]
@@ -80,7 +84,7 @@ def _show(line: str) -> None:
 
 
 def report(record: SuiteRecord, sides: Sequence[str]) -> dict[str, Any]:
-    """Give columns and groups of failures as plain data."""
+    """Return counts and groups of failures as plain data."""
     return {
         side: {
             "counts": record.counts(side),

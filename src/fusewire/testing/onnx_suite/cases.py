@@ -1,4 +1,4 @@
-"""The cases as the onnx package has them, and its own code to compare what comes out."""
+"""The cases of the onnx package, compared by its own code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-# Takes the inputs of a model in order, and gives its outputs: arrays, lists of arrays, None.
+# Maps the inputs of a model in order to its outputs: arrays, lists of arrays, None.
 Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 # Takes a ModelProto.
 Prepare: TypeAlias = Callable[[Any], Run]
@@ -18,7 +18,7 @@ _SUFFIX = "_cpu"
 
 
 class Suite:
-    """All cases by name, "kind/case"; making them takes seconds, because their data is computed."""
+    """All cases by name, "kind/case"; creating them takes seconds, as their data is computed."""
 
     def __init__(self) -> None:
         self._door = _Door()
@@ -32,14 +32,14 @@ class Suite:
         return list(self._tests)
 
     def run(self, name: str, prepare: Prepare, home: str) -> None:
-        """Run one case, which may write files to ``home``; whatever goes wrong is raised."""
+        """Run one case, which may write files to ``home``; raises if anything goes wrong."""
         self._door.side = prepare
         os.environ["ONNX_HOME"] = home
         self._tests[name](None)
 
 
 class _Door:
-    """What the runner of the onnx package takes for a backend."""
+    """A backend for the runner of the onnx package."""
 
     side: Prepare
 
@@ -55,7 +55,7 @@ class _Prepared:
         self._run = run
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        # Scalars are given as such; engines take arrays. Lists are sequences, None is absent.
+        # The runner passes scalars; engines take arrays. Lists are sequences, None is absent.
         given = [x if x is None or isinstance(x, list) else np.asarray(x) for x in inputs]
         return list(self._run(given))
 
@@ -81,7 +81,7 @@ def _tests(door: _Door) -> Mapping[str, Callable[[None], None]]:
 
 
 def _same_lengths(wanted: Any, found: Any) -> None:
-    """Compare lengths of lists within outputs: the runner looks only at what is found there."""
+    """Compare the lengths of lists in outputs, which the runner does not check."""
     if not isinstance(wanted, list | tuple):
         return
     for one, other in zip(wanted, found, strict=False):

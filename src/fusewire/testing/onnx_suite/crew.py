@@ -1,4 +1,4 @@
-"""Children that run cases side by side; one that dies or hangs costs the case it was at."""
+"""Child processes that run cases in parallel; a crash or hang costs one case."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fusewire.process.child import Child
 from fusewire.process.limits import ChildLimits
 
 WORKER = "fusewire.testing.onnx_suite.worker"
-# A refusal is a failure whose reason is that the backend does not take a node.
+# A refusal is a failure because the backend does not take a node.
 Status = Literal["passed", "failed", "refused", "excluded"]
 LIMITS = ChildLimits(seconds=180.0, memory_bytes=8 << 30)
 _START_SECONDS = 300.0
-# Engines keep something of every program they compile.
+# Engines leak memory with every program they compile.
 _JOBS_PER_CHILD = 1100
 
 
 @dataclass(frozen=True)
 class SuiteOutcome:
-    """What became of a case; ``elsewhere`` counts nodes that the backend did not run itself."""
+    """The result of a case; ``elsewhere`` counts nodes that the backend did not run itself."""
 
     status: Status
     reason: str = ""
@@ -36,7 +36,7 @@ class SuiteOutcome:
 
 
 class _Seat:
-    """The place of one child, filled when it is needed."""
+    """One child, started when it is needed."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -77,7 +77,7 @@ class Crew:
             return list(map(str, seat.ask({}, "the list of cases")["names"]))
 
     def run(self, side: str, cases: Sequence[str]) -> Iterator[tuple[str, SuiteOutcome]]:
-        """Run cases on a side, and give each as soon as it is done."""
+        """Run cases on a side, and yield each as soon as it is done."""
         waiting = {self._threads.submit(self._outcome, side, case): case for case in cases}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
@@ -89,7 +89,7 @@ class Crew:
             except EngineError as error:
                 return SuiteOutcome("failed", error.reason)
         if found.get("status") not in get_args(Status):
-            raise EngineGarbage(f"A child says of {case} on {side}: {found!r}.")
+            raise EngineGarbage(f"A child answered {found!r} for {case} on {side}.")
         told = str(found["reason"]), float(found["seconds"]), int(found["elsewhere"])
         return SuiteOutcome(found["status"], *told)
 
@@ -102,7 +102,7 @@ class Crew:
             self._free.put(seat)
 
     def close(self) -> None:
-        """End the children, also those at work."""
+        """End the children, including busy ones."""
         for seat in self._seats:
             seat.interrupt()
         self._threads.shutdown(cancel_futures=True)

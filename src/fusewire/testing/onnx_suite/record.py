@@ -17,7 +17,7 @@ COLUMNS = ("passed", "failed", "excluded", "not run")
 
 
 def exclusions() -> dict[str, str]:
-    """Map the cases that no backend of ours can be asked for to the reasons."""
+    """Map the cases that none of our backends can run to the reasons."""
     text = files(__package__).joinpath("exclusions.txt").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return {name: reason for name, _, reason in (line.partition(": ") for line in lines)}
@@ -59,13 +59,13 @@ class SuiteRecord:
         return {column: counted[column] for column in COLUMNS}
 
     def problems(self, side: str) -> dict[str, SuiteOutcome]:
-        """Map the cases that did not pass, exclusions apart."""
+        """Map the cases that did not pass, without excluded ones."""
         found = self.sides.get(side, {}).items()
         return {case: o for case, o in found if o.status in ("failed", "refused")}
 
 
 def grouped(side: str, problems: Mapping[str, SuiteOutcome]) -> dict[str, list[str]]:
-    """Group cases by reason, numbers and names apart; the largest group comes first."""
+    """Group cases by reason, ignoring numbers and names; the largest group comes first."""
     groups: dict[str, list[str]] = {}
     for case, outcome in problems.items():
         groups.setdefault(_kind(side, case, outcome.reason), []).append(case)
@@ -82,7 +82,7 @@ def _kind(side: str, case: str, reason: str) -> str:
 _PLAIN = [
     (re.compile(pattern), instead)
     for pattern, instead in (
-        # Of a refusal, what the backend says of the first node.
+        # For a refusal, what the backend says about the first node.
         (r".* nodes run on none of .*? The first is .*?\. (?=\w+: )", "Refused: "),
         (r" Allow fallback=.*", ""),
         (r"\S*/site-packages/", ""),

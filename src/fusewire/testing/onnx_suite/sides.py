@@ -1,7 +1,7 @@
-"""Who runs the cases: a backend, alone or with the reference behind it, or any runner of models.
+"""What runs the cases: a backend, alone or with fallback, or any runner of models.
 
 A side is a word: "xla" is the backend alone, "xla+reference" the same with fallback, and
-"module:function" names a function that takes a ModelProto and gives what runs it.
+"module:function" names a function that takes a ModelProto and returns a function.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ WITH_FALLBACK = f"+{FALLBACK}"
 
 
 def backend_of(side: str) -> str | None:
-    """Name the backend of a side, or None if it is someone else's runner."""
+    """Return the backend of a side, or None if it is another runner."""
     return None if ":" in side else side.removesuffix(WITH_FALLBACK)
 
 
 class Side:
-    """Prepares models, and tells of the last one how many nodes ran elsewhere."""
+    """Prepares models, and counts how many nodes of the last one ran elsewhere."""
 
     def __init__(self, name: str) -> None:
         self._backend = backend_of(name)
@@ -36,7 +36,7 @@ class Side:
             self._others = getattr(importlib.import_module(module), function)
 
     def prepare(self, model: Any) -> Run:
-        """Make a model ready to run; nothing is isolated, because this is a child already."""
+        """Prepare a model; nothing is isolated, because this is already a child."""
         if self._others is not None:
             return self._others(model)
         program = self._program = compiler.compile(
@@ -50,7 +50,7 @@ class Side:
         return run
 
     def elsewhere(self) -> int:
-        """Count the nodes of the last model that the host ran, or the reference."""
+        """Count the nodes of the last model that the host or the reference ran."""
         if self._program is None:
             return 0
         regions = self._program.plan.regions()
