@@ -152,7 +152,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (eigenvalues, "return np.linalg.eig(np.outer(x, x))", r"np\.linalg\.eigh"),
     (strided, "return np.lib.stride_tricks.as_strided(x, (2, 2), (8, 8))", "sliding_window_view"),
     (roots, "return np.roots(x)", r"np\.roots cannot be traced"),
-    (greatest_divisor, "return np.gcd(x.astype(int), 4)", "gcd has no op"),
+    (greatest_divisor, "return np.gcd(x.astype(int), 4)", "No op corresponds to the ufunc gcd"),
     (slice_by_value, "return x[: x.argmax()]", "size must be known while tracing"),
     (length_by_value, "return np.arange(x.argmax())", "known while tracing"),
     (shape_by_value, "return np.zeros(x.argmax())", "size must be known while tracing"),
