@@ -189,25 +189,25 @@ class Reading:
 
 
 class Document(abc.ABC):
-    """A source that was opened, and checked as far as that takes no sizes."""
+    """An open source, checked as far as possible without sizes."""
 
     @property
     @abc.abstractmethod
     def inputs(self) -> Mapping[str, Type]:
-        """The arguments that a source declares itself; none when it needs an example."""
+        """The arguments that the source declares; none if it needs an example."""
 
     @property
     @abc.abstractmethod
     def digest(self) -> str | None:
-        """The SHA-256 of the file, as hex, where one file is all that was read."""
+        """The SHA-256 of the file, as hex, if only one file was read."""
 
     @abc.abstractmethod
     def convert(self, example: Example, *, is_open: bool = False) -> Reading:
-        """Turn it into a graph; ``example`` holds Specs or arrays, as the source takes them.
+        """Turn it into a graph; ``example`` has Specs or arrays for its arguments.
 
-        With ``is_open``, dims that the source leaves open stay open: only sizes that it cannot do
-        without are taken from the example.
-        Raises TraceError or SourceError for what cannot be one, BudgetError past the limits.
+        With ``is_open``, dims that the source leaves open stay open: only the sizes that it needs
+        come from the example. Raises TraceError or SourceError if it cannot be a graph, and
+        BudgetError if it exceeds the limits.
         """
 
 

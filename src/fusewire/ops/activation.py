@@ -1,4 +1,4 @@
-"""Activations: smooth and broken steps, elementwise but for glu."""
+"""Activations, smooth and piecewise; elementwise except glu."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _activation(
 sigmoid = FAMILY.declare(
     "sigmoid",
     unary_type,
-    doc="Logistic function: 1 / (1 + e^-x).",
+    doc="Apply the logistic function: 1 / (1 + e^-x).",
     reference=lambda x: np.asarray(special.sigmoid(np, x), x.dtype),
     decompose=in_both(special.sigmoid),
     dtypes=FLOATS,
@@ -144,7 +144,7 @@ def _gelu_type(x: TensorType, *, approximate: bool = False) -> TensorType:
 
 
 relu = _activation(
-    "relu", "Keep what is positive, else 0.", lambda x: maximum(x, 0), dtypes=FLOATS + SIGNED
+    "relu", "Keep positive elements, else 0.", lambda x: maximum(x, 0), dtypes=FLOATS + SIGNED
 )
 relu6 = _activation("relu6", "Limit to 0..6.", lambda x: clip(x, 0.0, 6.0))
 hard_tanh = _activation(
@@ -152,16 +152,20 @@ hard_tanh = _activation(
 )
 leaky_relu = _activation(
     "leaky_relu",
-    "Scale what is negative.",
+    "Scale negative elements.",
     lambda x, alpha: _below(x, multiply(x, alpha)),
     [{"alpha": 0.3}],
     alpha=0.01,
 )
 elu = _activation(
-    "elu", "Bend what is negative: alpha (e^x - 1).", _elu, [{"alpha": 0.5}], alpha=1.0
+    "elu", "Replace negative elements by alpha (e^x - 1).", _elu, [{"alpha": 0.5}], alpha=1.0
 )
 celu = _activation(
-    "celu", "Bend what is negative: alpha (e^(x/alpha) - 1).", _celu, [{"alpha": 2.0}], alpha=1.0
+    "celu",
+    "Replace negative elements by alpha (e^(x/alpha) - 1).",
+    _celu,
+    [{"alpha": 2.0}],
+    alpha=1.0,
 )
 selu = _activation(
     "selu",
@@ -171,7 +175,7 @@ selu = _activation(
     alpha=SELU_ALPHA,
     gamma=SELU_GAMMA,
 )
-softplus = _activation("softplus", "Smooth form of relu: log(1 + e^x).", _softplus)
+softplus = _activation("softplus", "Apply the smooth form of relu: log(1 + e^x).", _softplus)
 softsign = _activation("softsign", "Divide by 1 + |x|.", lambda x: divide(x, add(abs_(x), 1.0)))
 log_sigmoid = _activation(
     "log_sigmoid", "Take the logarithm of sigmoid.", lambda x: negative(softplus(negative(x)))
@@ -208,7 +212,7 @@ hard_swish = _activation(
 )
 thresholded_relu = _activation(
     "thresholded_relu",
-    "Keep what is above alpha, else 0.",
+    "Keep elements above alpha, else 0.",
     lambda x, alpha: where(greater(x, alpha), x, 0.0),
     [{"alpha": 0.5}],
     JUMPS,
@@ -216,7 +220,7 @@ thresholded_relu = _activation(
 )
 shrink = _activation(
     "shrink",
-    "Move what is beyond the limit towards 0 by bias, and the rest to 0.",
+    "Move elements beyond the limit towards 0 by bias, and set the others to 0.",
     _shrink,
     [{"limit": 1.5, "bias": 1.5}],
     JUMPS,
@@ -226,7 +230,7 @@ shrink = _activation(
 gelu = FAMILY.declare(
     "gelu",
     _gelu_type,
-    doc="Multiply by the normal distribution up to x; approximately by a tanh.",
+    doc="Multiply by the normal cumulative distribution at x, exact or approximated by tanh.",
     expand=_gelu,
     dtypes=FLOATS,
     traits=(Trait.ELEMENTWISE,),
@@ -239,7 +243,7 @@ gelu = FAMILY.declare(
 prelu = FAMILY.declare(
     "prelu",
     binary_type,
-    doc="Scale what is negative by the second operand.",
+    doc="Scale negative elements by the second operand.",
     expand=lambda x, y: where(less(x, 0), multiply(x, y), x),
     dtypes=REAL,
     traits=(Trait.ELEMENTWISE,),

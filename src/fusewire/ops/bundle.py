@@ -44,7 +44,7 @@ def _chain(x: Value, y: Value) -> list[Value]:
 fused = FAMILY.declare(
     "fused",
     _fused_type,
-    doc="Run a body that fusion made: one kernel where a backend has some.",
+    doc="Run a fused body: one kernel on backends with our kernels.",
     expand=lambda *operands, body, pattern: inline(body, operands),
     dtypes=STORED,
     samples=_samples,

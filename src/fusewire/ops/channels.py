@@ -100,7 +100,7 @@ batch_norm = FAMILY.declare(
     _batch_norm_type,
     expand=_batch_norm,
     dtypes=FLOATS,
-    doc="Normalize each channel by a mean and a variance that are given, then scale and shift.",
+    doc="Normalize each channel by a given mean and variance, then scale and shift.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [_batch_samples(2, 3, 4, 2), _batch_samples(3, 4), _batch_samples(0, 2, 3)],
 )
@@ -109,7 +109,7 @@ batch_norm_training = FAMILY.declare(
     _batch_norm_training_type,
     expand=_batch_norm_training,
     dtypes=FLOATS,
-    doc="Normalize each channel by its own mean and variance, which are given as well.",
+    doc="Normalize each channel by its own mean and variance, and return these too.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [
         sample(draw(2, 3, 4, 2), draw(3), draw(3)),
@@ -164,7 +164,7 @@ group_norm = FAMILY.declare(
     _group_norm_type,
     expand=_group_norm,
     dtypes=FLOATS,
-    doc="Bring groups of channels to mean 0 and variance 1, then scale and shift each channel.",
+    doc="Normalize groups of channels to mean 0 and variance 1, then scale and shift each channel.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [
         sample(draw(2, 4, 3, 2), draw(4), draw(4), groups=2),
@@ -177,7 +177,7 @@ instance_norm = FAMILY.declare(
     _instance_norm_type,
     expand=_instance_norm,
     dtypes=FLOATS,
-    doc="Bring each channel of each instance to mean 0 and variance 1, then scale and shift.",
+    doc="Normalize each channel of each instance to mean 0 and variance 1, then scale and shift.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [
         sample(draw(2, 3, 4, 2), draw(3), draw(3)),

@@ -1,4 +1,4 @@
-"""Sequences and optionals: values that hold tensors. The reference alone runs them.
+"""Sequences and optionals: values that hold tensors. Only the reference runs them.
 
 In the type of a sequence a dim that is unbacked may differ from element to element. What comes
 out of one has a size of its own, which ``types`` names (``subgraph.result_types`` makes it).
@@ -26,7 +26,7 @@ from fusewire.ops.subgraph import FLAG, INDEX, Found, alike, dims_of, settled
 
 FAMILY = Family("container")
 Types: TypeAlias = tuple[Type, ...]
-HOLDS = {"scalar": "the first operand holds tensors, it is none"}
+HOLDS = {"scalar": "the first operand holds tensors and is not one"}
 
 
 def _holding(name: str, rule: Callable[..., Type], **fields: Any) -> Op[Value]:
@@ -152,7 +152,9 @@ def _get_type(x: Type) -> Type:
 
 def _get(x: HostValue) -> HostValue:
     if x is None:
-        raise ShapeMismatchError("optional_get of a value that is absent. Ask optional_has first.")
+        raise ShapeMismatchError(
+            "optional_get found an absent value. Test it with optional_has first."
+        )
     return x
 
 
@@ -211,14 +213,14 @@ def _split_samples() -> list[Sample]:
 sequence_construct = _holding(
     "sequence_construct",
     _construct_type,
-    doc="Hold values of one type in order.",
+    doc="Make a sequence of values of one type.",
     reference=lambda *xs, types: list(xs),
     samples=_construct_samples,
 )
 sequence_empty = _holding(
     "sequence_empty",
     _empty_type,
-    doc="Hold nothing yet, of a type.",
+    doc="Make an empty sequence of a type.",
     reference=lambda element: [],
     lacks=NO_OPERANDS,
     samples=lambda: _typed(lambda of: sample(element=TensorType(of, (2,)))),
@@ -226,7 +228,7 @@ sequence_empty = _holding(
 sequence_at = _holding(
     "sequence_at",
     _at_type,
-    doc="Take the element at a place; negative ones count from the end.",
+    doc="Take the element at a position; negative ones count from the end.",
     reference=lambda s, position, types: s[int(position)],
     samples=lambda: [sample(PAIR, FIRST), sample(PAIR, LAST), sample(NOTHING, FIRST)],
     index_operands=("position",),
@@ -235,7 +237,7 @@ sequence_at = _holding(
 sequence_insert = _holding(
     "sequence_insert",
     _insert_type,
-    doc="Put a value before a place, or at the end.",
+    doc="Insert a value before a position, or at the end.",
     reference=_insert,
     index_operands=("position",),
     lacks=HOLDS,
@@ -248,7 +250,7 @@ sequence_insert = _holding(
 sequence_erase = _holding(
     "sequence_erase",
     _erase_type,
-    doc="Drop the element at a place, or the last.",
+    doc="Remove the element at a position, or the last.",
     reference=_erase,
     index_operands=("position",),
     lacks=HOLDS,
@@ -282,14 +284,14 @@ split_to_sequence = _holding(
 optional_of = _holding(
     "optional_of",
     _optional_type,
-    doc="Hold a value that might have been absent.",
+    doc="Make an optional that holds a value.",
     reference=lambda x: x,
     samples=unary_samples(),
 )
 optional_empty = _holding(
     "optional_empty",
     _absent_type,
-    doc="Hold no value, of a type.",
+    doc="Make an empty optional of a type.",
     reference=lambda element: None,
     lacks=NO_OPERANDS,
     samples=lambda: _typed(lambda of: sample(element=TensorType(of, (2,)))),
@@ -297,14 +299,14 @@ optional_empty = _holding(
 optional_has = _holding(
     "optional_has",
     _has_type,
-    doc="Tell whether there is a value.",
+    doc="Test whether an optional holds a value.",
     reference=lambda x: np.array(x is not None),
     samples=unary_samples(),
 )
 optional_get = _holding(
     "optional_get",
     _get_type,
-    doc="Take the value; an absent one is an error of the run.",
+    doc="Take the value of an optional; the run fails if it is absent.",
     reference=_get,
     samples=unary_samples(),
 )

@@ -1,4 +1,4 @@
-"""Sums of products: matrix products and everything that is written as one."""
+"""Sums of products: matrix products and what can be written as one."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _dot_general_samples() -> list[Sample]:
 dot_general = FAMILY.declare(
     "dot_general",
     _dot_general_type,
-    doc="Sum products over paired axes; gives batch axes, then free axes of the left and right.",
+    doc="Sum products over paired axes; returns batch axes, then free axes of left and right.",
     reference=_dot_general,
     dtypes=NUMERIC,
     traits=(Trait.CONTRACTION, Trait.LINEAR),
@@ -275,7 +275,7 @@ def _kron(a: Value, b: Value) -> Value:
 kron = FAMILY.declare(
     "kron",
     _kron_type,
-    doc="Put the right operand, times each element of the left, in place of that element.",
+    doc="Replace each element of the left operand by its product with the right one.",
     expand=_kron,
     dtypes=NUMERIC,
     traits=(Trait.LINEAR,),

@@ -147,7 +147,7 @@ def _while_samples() -> list[Sample]:
 while_ = _controlling(
     "while",
     _while_type,
-    doc="Run the body on the carried values for as long as the condition gives true of them.",
+    doc="Run the body on the carried values while the condition holds for them.",
     reference=_while,
     dtypes=ALL,
     layout=BodyLayout(),
@@ -169,7 +169,7 @@ def _check(x: Array, condition: Array, message: str) -> Array:
 check = FAMILY.declare(
     "check",
     _check_type,
-    doc="Pass on if a condition holds, else stop the run with a message.",
+    doc="Pass values on if a condition holds, else stop the run with a message.",
     reference=_check,
     tolerance=EXACT,
     flops=0,

@@ -1,4 +1,4 @@
-"""Changing the dtype: by value (cast) or by keeping the bits (bitcast)."""
+"""Change the dtype: by value (cast) or by keeping the bits (bitcast)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolution over NC+spatial tensors, and what is made of it."""
+"""Convolution over NC+spatial tensors, and ops defined by it."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def _conv_transpose(
 conv_transpose = FAMILY.declare(
     "conv_transpose",
     _conv_transpose_type,
-    doc="Put w (I, O/groups, *window) times each element of x at its place, and add up.",
+    doc="Add w (I, O/groups, *window) times each element of x at its place.",
     expand=_conv_transpose,
     dtypes=FLOATS,
     traits=(Trait.CONTRACTION, Trait.LINEAR),

@@ -1,4 +1,4 @@
-"""Making tensors from attributes, or from one scalar.
+"""Create tensors from attributes, or from one scalar.
 
 Calling an op without operands runs it; ``iota.new(...)`` makes a node.
 """
@@ -40,7 +40,7 @@ def _iota(shape: tuple[int, ...], axis: int, dtype: DType) -> Array:
 iota = FAMILY.declare(
     "iota",
     _iota_type,
-    doc="Count along an axis: each element is its place on it.",
+    doc="Fill with the position along an axis.",
     reference=_iota,
     dtypes=REAL,
     flops=0,
@@ -151,7 +151,7 @@ def _linspace(start: float, stop: float, count: Dim, endpoint: bool, dtype: DTyp
 linspace = FAMILY.declare(
     "linspace",
     _linspace_type,
-    doc="Space points evenly from start to stop, both of which are met.",
+    doc="Space points evenly from start to stop, both included.",
     expand=_linspace,
     dtypes=FLOATS,
     lacks=NO_OPERANDS,

@@ -1,4 +1,4 @@
-"""Running reductions along an axis: every element sees those before it."""
+"""Running reductions along an axis: each element combines those before it."""
 
 from __future__ import annotations
 
@@ -91,27 +91,27 @@ cumsum = _declare(
     "cumsum",
     np.add,
     lambda x: 0,
-    "Add up all so far; exclusive: but itself.",
+    "Add up all elements so far; exclusive: without the element itself.",
     NUMERIC,
     LINEAR,
     (Trait.LINEAR,),
     value_range=ranges.totals,
 )
 cumprod = _declare(
-    "cumprod", np.multiply, lambda x: 1, "Multiply what came before.", NUMERIC, LINEAR
+    "cumprod", np.multiply, lambda x: 1, "Multiply all elements so far.", NUMERIC, LINEAR
 )
 cummax = _declare(
     "cummax",
     np.maximum,
     lambda x: limit(x, False),
-    "Take the largest so far.",
+    "Take the largest element so far.",
     value_range=ranges.extremes,
 )
 cummin = _declare(
     "cummin",
     np.minimum,
     lambda x: limit(x, True),
-    "Take the smallest so far.",
+    "Take the smallest element so far.",
     value_range=ranges.extremes,
 )
 cumlogsumexp = _declare(

@@ -1,4 +1,4 @@
-"""How an op is declared: once, in its family's module, with all that anybody asks about it.
+"""How an op is declared: once, in its family's module, with everything about it.
 
 A primitive has a ``reference`` (its meaning in NumPy), a composite an ``expand`` (its meaning in
 other ops). The signature of the type rule is the signature of the op: positional parameters are
@@ -39,12 +39,12 @@ class Trait(enum.Enum):
     DISCONTINUOUS = "jumps: a small change of an operand can change the output by a lot"
     BITS = "reads or writes stored bits: the oracle rounds its operands to their dtype first"
     CONTROL = "runs subgraphs"
-    HOST = "sequences, optionals or strings: the reference alone runs it"
+    HOST = "sequences, optionals or strings: only the reference runs it"
     UNBACKED = "an output's shape depends on the values of operands"
     COMMUTATIVE = "its two operands may be swapped"
     LINEAR = "linear in each operand: an error bound follows from the operands' magnitudes"
     COUNTING = "integers of integers: what it makes of sizes and places may be one again"
-    SHAPE = "looks at the shape of its operand alone"
+    SHAPE = "uses only the shape of its operand"
     READS_ONCE = "its own kernel reads each element of an operand once, so may compute it there"
 
 

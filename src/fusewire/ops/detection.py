@@ -1,4 +1,4 @@
-"""Boxes in images: pooling what they hold, and choosing among them."""
+"""Boxes in images: pool their content, and choose among them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers for each element of an operand, which may have a shape that only a run tells."""
+"""Random numbers for each element of an operand, even if only a run determines its shape."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ random_uniform_like = _like(
     "random_uniform_like",
     _uniform_like_type,
     draw_uniform,
-    "Draw evenly as often as the operand has elements.",
+    "Draw from a uniform distribution for each element of the operand.",
 )
 random_normal_like = _like(
     "random_normal_like",
     _normal_like_type,
     draw_normal,
-    "Draw from a normal distribution as often as the operand has elements.",
+    "Draw from a normal distribution for each element of the operand.",
 )
 
 
@@ -115,7 +115,7 @@ bernoulli = declare_random(
     "bernoulli",
     _bernoulli_type,
     _bernoulli,
-    "Draw True with the probabilities given.",
+    "Draw True with the given probabilities.",
     lambda: [sample(draw(*s, low=0.0, high=1.0), KEY) for s in ((4, 5), (), (0, 2))],
     Trait.DISCONTINUOUS,
 )
@@ -124,7 +124,7 @@ dropout = declare_random(
     "dropout",
     _dropout_type,
     _dropout,
-    "Set a share of elements to 0 and scale the rest up.",
+    "Set a share of elements to 0 and scale the others up.",
     lambda: [sample(draw(*s), KEY, rate=r) for s, r in (((4, 5), 0.3), ((), 0.0), ((0, 2), 1.0))],
 )
 multinomial = declare_random(

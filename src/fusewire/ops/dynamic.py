@@ -1,4 +1,4 @@
-"""Run-time twins of ops whose shape is an attribute.
+"""Variants of ops whose shape is an operand instead of an attribute.
 
 An importer emits a twin where a shape is computed by the graph: the shape is an operand, and
 ``dims`` says what is known of the result (unbacked symbols for the rest). ``STATIC_TWINS`` turns
@@ -63,7 +63,7 @@ dynamic_reshape = _declare(
     "dynamic_reshape",
     _with_shape,
     "shape",
-    doc="Give the elements a shape that an operand tells; one size may be -1.",
+    doc="Reshape to a shape given by an operand; one size may be -1.",
     reference=lambda x, shape, dims: np.reshape(x, shape.tolist()),
     samples=lambda: [
         sample(draw(2, 6), given([3, -1], "int64"), dims=(ROWS, 4)),
@@ -75,7 +75,7 @@ dynamic_broadcast_to = _declare(
     "dynamic_broadcast_to",
     _with_shape,
     "shape",
-    doc="Broadcast to what the operand's shape and a shape that another tells have in common.",
+    doc="Broadcast an operand with a shape given by another.",
     reference=lambda x, shape, dims: np.broadcast_to(
         x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))
     ),
@@ -96,7 +96,7 @@ dynamic_full = _declare(
     "dynamic_full",
     _full_type,
     "shape",
-    doc="Repeat a scalar in a shape that an operand tells.",
+    doc="Fill a shape given by an operand with a scalar.",
     reference=lambda value, shape, dims: np.broadcast_to(value, shape.tolist()),
     samples=lambda: [
         sample(draw(), given([2, 3], "int64"), dims=(ROWS, 3)),
@@ -114,7 +114,7 @@ dynamic_tile = _declare(
     "dynamic_tile",
     _tile_type,
     "repeats",
-    doc="Repeat the whole tensor along each axis as often as an operand tells.",
+    doc="Repeat the whole tensor along each axis, with counts given by an operand.",
     reference=lambda x, repeats, dims: np.tile(x, repeats.tolist()),
     samples=lambda: [
         sample(draw(2, 3), given([2, 1], "int64"), dims=(ROWS, 3)),
@@ -160,7 +160,7 @@ dynamic_slice = _declare(
     "dynamic_slice",
     _slice_type,
     "starts limits strides",
-    doc="Slice some axes as Python does, with bounds that operands tell.",
+    doc="Slice some axes as Python does, with bounds given by operands.",
     reference=_slice,
     samples=lambda: [
         sample(
@@ -201,7 +201,7 @@ dynamic_pad = _declare(
     "dynamic_pad",
     _pad_type,
     "padding",
-    doc="Pad by what an operand tells: before each axis, then after each axis.",
+    doc="Pad by widths given by an operand: before each axis, then after each axis.",
     reference=lambda x, padding, value, mode, dims: pad_array(
         x, value, _pairs(padding.tolist()), mode
     ),

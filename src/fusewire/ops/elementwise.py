@@ -1,4 +1,4 @@
-"""Elementwise arithmetic: one and two operands, broadcast as NumPy does.
+"""Elementwise arithmetic on one and two operands, broadcast as in NumPy.
 
 Integers wrap around. Where NumPy leaves integers undefined or raises, the ``doc`` says the rule.
 """
@@ -240,7 +240,7 @@ truncate_divide = _binary(
 remainder = _binary(
     "remainder",
     np.remainder,
-    "Give the rest of floor_divide, signed as the divisor; of integers by 0, 0.",
+    "Take the remainder of floor_divide, with the divisor's sign; integers by 0 give 0.",
     REAL,
     ONE_ULP,
     (*JUMPS, Trait.COUNTING),
@@ -252,7 +252,7 @@ remainder = _binary(
 fmod = _binary(
     "fmod",
     np.fmod,
-    "Give the rest of truncate_divide, signed as the dividend; of integers by 0, 0.",
+    "Take the remainder of truncate_divide, with the dividend's sign; integers by 0 give 0.",
     REAL,
     EXACT,
     (*JUMPS, Trait.COUNTING),
@@ -264,7 +264,7 @@ fmod = _binary(
 maximum = _binary(
     "maximum",
     np.maximum,
-    "Take the larger; NaN if either is.",
+    "Take the larger element; NaN if either is NaN.",
     REAL,
     EXACT,
     (*SWAPS, Trait.COUNTING),
@@ -274,7 +274,7 @@ maximum = _binary(
 minimum = _binary(
     "minimum",
     np.minimum,
-    "Take the smaller; NaN if either is.",
+    "Take the smaller element; NaN if either is NaN.",
     REAL,
     EXACT,
     (*SWAPS, Trait.COUNTING),
@@ -284,7 +284,7 @@ minimum = _binary(
 power = _binary(
     "power",
     _power,
-    "Raise to a power; of integers, a negative one gives the reciprocal rounded toward 0.",
+    "Raise to a power; a negative power of an integer is rounded toward 0.",
     tolerance=ulps(8),
     samples=binary_samples(0.5, 3.0),
     flops=16,
@@ -298,12 +298,12 @@ atan2 = _binary(
     decompose=in_both(special.atan2),
 )
 copysign = _binary(
-    "copysign", np.copysign, "Take the size of x and the sign of y.", FLOATS, EXACT, JUMPS
+    "copysign", np.copysign, "Take the magnitude of x with the sign of y.", FLOATS, EXACT, JUMPS
 )
 nextafter = _binary(
     "nextafter",
     np.nextafter,
-    "Go to the next number of the dtype toward y.",
+    "Take the next representable number toward y.",
     FLOATS,
     EXACT,
     (Trait.BITS,),
@@ -323,7 +323,7 @@ negative = _unary(
 sign = _unary(
     "sign",
     np.sign,
-    "Give -1, 0 or 1; NaN of NaN.",
+    "Take the sign: -1, 0 or 1; NaN for NaN.",
     REAL,
     EXACT,
     traits=(*JUMPS, Trait.COUNTING),
@@ -361,7 +361,7 @@ exp2 = _unary("exp2", np.exp2, "Raise 2 to each element.", flops=8, decompose=in
 expm1 = _unary(
     "expm1",
     np.expm1,
-    "Raise e to each element, less 1, exact near 0.",
+    "Raise e to each element and subtract 1, accurate near 0.",
     flops=8,
     decompose=in_both(special.expm1),
 )
@@ -385,7 +385,7 @@ log10 = _unary(
 log1p = _unary(
     "log1p",
     np.log1p,
-    "Take the natural logarithm of 1 + x, exact near 0.",
+    "Take the natural logarithm of 1 + x, accurate near 0.",
     samples=unary_samples(-0.5, 3.0),
     flops=8,
     decompose=in_both(special.log1p),
@@ -403,7 +403,7 @@ tan = _unary(
 asin = _unary(
     "asin",
     np.arcsin,
-    "Take the angle of a sine.",
+    "Take the inverse sine.",
     samples=WITHIN_ONE,
     flops=8,
     decompose=in_both(special.asin),
@@ -411,13 +411,13 @@ asin = _unary(
 acos = _unary(
     "acos",
     np.arccos,
-    "Take the angle of a cosine.",
+    "Take the inverse cosine.",
     samples=WITHIN_ONE,
     flops=8,
     decompose=in_both(special.acos),
 )
 atan = _unary(
-    "atan", np.arctan, "Take the angle of a tangent.", flops=8, decompose=in_both(special.atan)
+    "atan", np.arctan, "Take the inverse tangent.", flops=8, decompose=in_both(special.atan)
 )
 sinh = _unary(
     "sinh", np.sinh, "Take the hyperbolic sine.", flops=8, decompose=in_both(special.sinh)
@@ -450,7 +450,7 @@ erf = _unary(
 erfc = _unary(
     "erfc",
     _in_float64(special.erfc),
-    "Compute 1 - erf(x), exact far from 0.",
+    "Compute 1 - erf(x), accurate far from 0.",
     flops=32,
     decompose=Decomposition(special.erfc),
 )
@@ -465,7 +465,7 @@ lgamma = _unary(
 digamma = _unary(
     "digamma",
     _in_float64(special.digamma),
-    "Compute the slope of lgamma; NaN at -1, -2, ...",
+    "Compute the derivative of lgamma; NaN at -1, -2, ...",
     samples=unary_samples(1.6, 8.0),
     flops=64,
     decompose=Decomposition(special.digamma),
@@ -481,12 +481,12 @@ trunc = _unary(
     traits=JUMPS,
     decompose=in_both(special.trunc),
 )
-conj = _unary("conj", np.conj, "Change the sign of imaginary parts.", COMPLEX, EXACT)
+conj = _unary("conj", np.conj, "Take the complex conjugate.", COMPLEX, EXACT)
 
 abs_ = _unary(
     "abs",
     np.abs,
-    "Drop the sign; of complex numbers, take the real distance from 0.",
+    "Take the absolute value; for complex numbers, the modulus.",
     NUMERIC,
     rule=_abs_type,
     traits=(Trait.COUNTING,),
@@ -512,7 +512,7 @@ def _complex(real: Array, imag: Array) -> Array:
 complex_ = FAMILY.declare(
     "complex",
     _complex_type,
-    doc="Make complex numbers of real and imaginary parts.",
+    doc="Make complex numbers from real and imaginary parts.",
     reference=_complex,
     dtypes=(float32, float64),
     traits=(Trait.ELEMENTWISE,),

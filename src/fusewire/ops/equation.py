@@ -1,4 +1,4 @@
-"""Einstein summation: equations read as NumPy reads them, expanded into products of pairs."""
+"""Einstein summation: equations as in NumPy, expanded into products of pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms, as numpy.fft defines them. What is built on them: spectrum.py."""
+"""Discrete Fourier transforms, as numpy.fft defines them; spectrum.py builds on them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ ifft = _transform("ifft", _fft_type, "Undo fft, divided by the length.", COMPLEX
 rfft = _transform(
     "rfft",
     _rfft_type,
-    "Transform real numbers; gives length // 2 + 1 frequencies.",
+    "Transform real numbers; returns length // 2 + 1 frequencies.",
     (float32, float64),
 )
 irfft = _transform(

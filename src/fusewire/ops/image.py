@@ -1,4 +1,4 @@
-"""Sampling images at computed places."""
+"""Sample images at computed places."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _affine_grid(theta: Value, sizes: Shape, align_corners: bool) -> Value:
 affine_grid = FAMILY.declare(
     "affine_grid",
     _affine_grid_type,
-    doc="Make the places at which grid_sample reads an image through an affine map.",
+    doc="Make the grid at which grid_sample samples an image through an affine map.",
     expand=_affine_grid,
     dtypes=FLOATS,
     lacks={"scalar": "an affine map is a matrix"},

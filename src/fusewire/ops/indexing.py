@@ -1,4 +1,4 @@
-"""Reading at places that operands tell. Negative indices count from the end."""
+"""Read elements at indices given by operands. Negative indices count from the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ gather = movement(
     FAMILY,
     "gather",
     _gather_type,
-    doc="Take slices of an axis by their places; the axes of the indices take its place.",
+    doc="Take slices of an axis by index; the axes of the indices replace that axis.",
     reference=lambda x, indices, axis: np.take(x, indices.astype(np.int64), axis),
     index_operands=INDICES,
     lacks={"scalar": "a scalar has no axis to index"},
@@ -54,7 +54,7 @@ embedding = movement(
     FAMILY,
     "embedding",
     lambda weight, indices: _gather_type(weight, indices, axis=0),
-    doc="Look rows of a table up.",
+    doc="Look up rows of a table.",
     expand=lambda weight, indices: gather(weight, indices, axis=0),
     index_operands=INDICES,
     lacks={"scalar": "a table has rows"},
@@ -83,7 +83,7 @@ gather_elements = movement(
     FAMILY,
     "gather_elements",
     _gather_elements_type,
-    doc="Take the element at each place, but for one axis, where the indices tell the place.",
+    doc="Take the element at each place, with the place along one axis given by indices.",
     reference=lambda x, indices, axis: x[along_axis(indices, axis)],
     index_operands=INDICES,
     lacks={"scalar": "a scalar has no axis to index"},
@@ -119,7 +119,7 @@ gather_nd = movement(
     FAMILY,
     "gather_nd",
     _gather_nd_type,
-    doc="Take what the last axis of the indices names, place by place, after shared batch axes.",
+    doc="Take the elements or slices named by the last axis of the indices, after batch axes.",
     reference=_gather_nd,
     index_operands=INDICES,
     kind=Kind.MAP,
@@ -154,7 +154,7 @@ def _one_hot(indices: Value, values: Value, depth: Dim, axis: int) -> Value:
 one_hot = FAMILY.declare(
     "one_hot",
     _one_hot_type,
-    doc="Write ``on`` where an index names the place on a new axis, ``off`` elsewhere.",
+    doc="Write ``on`` at the index along a new axis, and ``off`` elsewhere.",
     expand=_one_hot,
     dtypes=INTEGERS,
     index_operands=INDICES,
@@ -193,7 +193,7 @@ reverse_sequence = movement(
     FAMILY,
     "reverse_sequence",
     _reverse_sequence_type,
-    doc="Reverse the first so many steps of each sequence of a batch.",
+    doc="Reverse the first steps of each sequence of a batch, as many as its length.",
     expand=_reverse_sequence,
     index_operands=("lengths",),
     lacks={"scalar": "needs a batch axis and a time axis"},
@@ -216,7 +216,7 @@ def _nonzero(x: Array, count: int | None) -> Array:
 nonzero = FAMILY.declare(
     "nonzero",
     _nonzero_type,
-    doc="List the places of elements that are not 0, in row-major order, one column each.",
+    doc="List the indices of nonzero elements in row-major order, one per column.",
     reference=_nonzero,
     dtypes=STORED,
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
@@ -243,7 +243,7 @@ boolean_mask = movement(
     FAMILY,
     "boolean_mask",
     _mask_type,
-    doc="Keep what a mask over the leading axes lets through.",
+    doc="Keep the elements where a mask over the leading axes holds.",
     expand=lambda x, mask, count: gather_nd(x, transpose(nonzero(mask, count=count), perm=(1, 0))),
     traits=SELECTS,
     samples=lambda: [
@@ -276,7 +276,7 @@ compress = movement(
     FAMILY,
     "compress",
     _compress_type,
-    doc="Keep the slices of an axis (of all elements in a row without one) where a list holds.",
+    doc="Keep the slices of an axis (or of the flattened tensor) where a list holds.",
     expand=_compress,
     traits=SELECTS,
     samples=lambda: [

@@ -1,4 +1,4 @@
-"""What type rules share: axes, broadcasting, and the sentences for what does not fit."""
+"""Checks that type rules share: axes, broadcasting, and their error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run graphs in NumPy, node by node: what an op's reference says is what the op means.
+"""Run graphs in NumPy, node by node, by the references of the ops.
 
 Two precisions. *Stored*: every value is rounded to its dtype; float16, bfloat16 and the small
 floats are computed in float32 and then rounded. *Wide*: all floats are float64 and all complex

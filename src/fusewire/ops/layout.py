@@ -95,20 +95,20 @@ def _declare_triangle(name: str, doc: str, rule: Any, expand: Any, **attrs: Any)
 
 triangle = _declare_triangle(
     "triangle",
-    "Keep a diagonal and what is above or below it; 0 elsewhere.",
+    "Keep a diagonal and the elements above or below it; 0 elsewhere.",
     _triangle_type,
     _triangle,
     upper=True,
 )
 tril = _declare_triangle(
     "tril",
-    "Keep a diagonal and what is below it; 0 elsewhere.",
+    "Keep a diagonal and the elements below it; 0 elsewhere.",
     _half_type,
     lambda x, offset: triangle(x, upper=False, offset=offset),
 )
 triu = _declare_triangle(
     "triu",
-    "Keep a diagonal and what is above it; 0 elsewhere.",
+    "Keep a diagonal and the elements above it; 0 elsewhere.",
     _half_type,
     lambda x, offset: triangle(x, upper=True, offset=offset),
 )

@@ -218,7 +218,7 @@ qr = FAMILY.declare(
     _qr_type,
     **_fields(
         _qr,
-        "Factor into orthonormal columns and an upper triangle with no negative diagonal.",
+        "Factor into orthonormal columns and an upper triangle with a nonnegative diagonal.",
         _any_samples,
     ),
 )
@@ -227,7 +227,7 @@ svd = FAMILY.declare(
     _svd_type,
     **_fields(
         _svd,
-        "Factor into u, singular values falling, vh; the largest of each column of u positive.",
+        "Factor into u, falling singular values, vh; the largest of each column of u is positive.",
         _any_samples,
     ),
 )
@@ -236,7 +236,7 @@ eigh = FAMILY.declare(
     _eigh_type,
     **_fields(
         _eigh,
-        "Find eigenvalues, rising, and vectors by column; the largest of each positive.",
+        "Find ascending eigenvalues, and eigenvectors by column; the largest of each is positive.",
         _definite_samples,
     ),
 )

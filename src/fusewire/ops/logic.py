@@ -1,4 +1,4 @@
-"""Comparisons, tests of values, logic on bools, operations on bits, and choosing by a condition."""
+"""Comparisons, tests of values, logic on bools, operations on bits, choice by a condition."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _compare(
 equal = _compare(
     "equal",
     np.equal,
-    "Tell where operands are equal.",
+    "Test whether operands are equal.",
     (*STORED, string),
     Trait.COMMUTATIVE,
     symbolic=symbolic.equal,
@@ -84,7 +84,7 @@ equal = _compare(
 not_equal = _compare(
     "not_equal",
     np.not_equal,
-    "Tell where operands differ.",
+    "Test whether operands differ.",
     (*STORED, string),
     Trait.COMMUTATIVE,
     symbolic=symbolic.not_equal,
@@ -92,25 +92,25 @@ not_equal = _compare(
 less = _compare(
     "less",
     np.less,
-    "Tell where the first operand is smaller.",
+    "Test whether the first operand is smaller.",
     symbolic=symbolic.less,
 )
 less_equal = _compare(
     "less_equal",
     np.less_equal,
-    "Tell where the first operand is not larger.",
+    "Test whether the first operand is smaller or equal.",
     symbolic=symbolic.less_equal,
 )
 greater = _compare(
     "greater",
     np.greater,
-    "Tell where the first operand is larger.",
+    "Test whether the first operand is larger.",
     symbolic=symbolic.greater,
 )
 greater_equal = _compare(
     "greater_equal",
     np.greater_equal,
-    "Tell where the first operand is not smaller.",
+    "Test whether the first operand is larger or equal.",
     symbolic=symbolic.greater_equal,
 )
 
@@ -170,26 +170,26 @@ def _declare(
 logical_and = _declare(
     "logical_and",
     np.logical_and,
-    "Tell where both hold.",
+    "Test whether both operands hold.",
     cost=CostClass.LIGHT,
     symbolic=symbolic.logical_and,
 )
 logical_or = _declare(
     "logical_or",
     np.logical_or,
-    "Tell where either holds.",
+    "Test whether either operand holds.",
     symbolic=symbolic.logical_or,
 )
 logical_xor = _declare(
     "logical_xor",
     np.logical_xor,
-    "Tell where exactly one holds.",
+    "Test whether exactly one operand holds.",
     symbolic=symbolic.logical_xor,
 )
 logical_not = _declare(
     "logical_not",
     np.logical_not,
-    "Tell where it does not hold.",
+    "Test whether the operand does not hold.",
     rule=unary_type,
     symbolic=symbolic.logical_not,
     samples=unary_samples(),
@@ -197,9 +197,15 @@ logical_not = _declare(
 )
 
 
-bitwise_and = _declare("bitwise_and", np.bitwise_and, "Keep bits that both have.", INTEGERS)
-bitwise_or = _declare("bitwise_or", np.bitwise_or, "Keep bits that either has.", INTEGERS)
-bitwise_xor = _declare("bitwise_xor", np.bitwise_xor, "Keep bits that exactly one has.", INTEGERS)
+bitwise_and = _declare(
+    "bitwise_and", np.bitwise_and, "Keep bits that are set in both operands.", INTEGERS
+)
+bitwise_or = _declare(
+    "bitwise_or", np.bitwise_or, "Keep bits that are set in either operand.", INTEGERS
+)
+bitwise_xor = _declare(
+    "bitwise_xor", np.bitwise_xor, "Keep bits that are set in exactly one operand.", INTEGERS
+)
 bitwise_not = _declare(
     "bitwise_not", np.invert, "Flip all bits.", INTEGERS, unary_type, unary_samples(), ()
 )
@@ -230,13 +236,13 @@ population_count = _declare(
 )
 
 _WITH_NARROW = FLOATS + COMPLEX + tuple(d for d in NARROW if d.is_float)
-isnan = _test("isnan", np.isnan, "Tell where there is no number.", _WITH_NARROW)
-isinf = _test("isinf", np.isinf, "Tell where it is infinite.", _WITH_NARROW)
+isnan = _test("isnan", np.isnan, "Test whether elements are NaN.", _WITH_NARROW)
+isinf = _test("isinf", np.isinf, "Test whether elements are infinite.", _WITH_NARROW)
 isfinite = _test(
-    "isfinite", np.isfinite, "Tell where it is neither NaN nor infinite.", _WITH_NARROW
+    "isfinite", np.isfinite, "Test whether elements are neither NaN nor infinite.", _WITH_NARROW
 )
 signbit = _test(
-    "signbit", np.signbit, "Tell where the sign is negative, also of 0 and NaN.", FLOATS
+    "signbit", np.signbit, "Test whether the sign bit is set, also for 0 and NaN.", FLOATS
 )
 
 
@@ -248,7 +254,7 @@ def _where_type(condition: TensorType, x: TensorType, y: TensorType) -> TensorTy
 where = FAMILY.declare(
     "where",
     _where_type,
-    doc="Take elements of x where the condition holds, of y elsewhere.",
+    doc="Take elements of x where the condition holds, and of y elsewhere.",
     reference=np.where,
     dtypes=(bool_,),
     traits=(Trait.ELEMENTWISE, Trait.COUNTING),

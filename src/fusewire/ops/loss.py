@@ -1,4 +1,4 @@
-"""Losses: how far from what was wanted; averaged, added up, or for each element."""
+"""Losses: averaged, added up, or for each element."""
 
 from __future__ import annotations
 
@@ -109,25 +109,23 @@ def _kl_divergence(x: Value, y: Value) -> Value:
 
 
 mse_loss = _pairwise("mse_loss", "Square the difference.", lambda x, y: square(subtract(x, y)))
-l1_loss = _pairwise(
-    "l1_loss", "Take the size of the difference.", lambda x, y: abs_(subtract(x, y))
-)
+l1_loss = _pairwise("l1_loss", "Take the absolute difference.", lambda x, y: abs_(subtract(x, y)))
 huber_loss = _pairwise(
     "huber_loss",
-    "Half the square of the difference, going on straight beyond delta.",
+    "Take half the squared difference, continued linearly beyond delta.",
     _huber,
     rule=_huber_type,
 )
 binary_cross_entropy = _pairwise(
     "binary_cross_entropy",
-    "Judge the probabilities x by the truth y.",
+    "Take the cross entropy of probabilities x and targets y.",
     _binary_cross_entropy,
     0.1,
     0.9,
 )
 binary_cross_entropy_logits = _pairwise(
     "binary_cross_entropy_logits",
-    "Judge sigmoid(x) by the truth y.",
+    "Take the cross entropy of sigmoid(x) and targets y.",
     lambda x, y: subtract(softplus(x), multiply(x, y)),
 )
 kl_divergence = _pairwise(

@@ -1,4 +1,4 @@
-"""Moving elements without computing: shape, order, repeats. Any dtype, bit for bit.
+"""Move elements without computing: shape, order, repeats. Any dtype, bit for bit.
 
 Parts and borders are in slicing.py, indices in indexing.py, patterns in layout.py.
 """
@@ -58,7 +58,7 @@ reshape = movement(
     FAMILY,
     "reshape",
     _reshape_type,
-    doc="Give the elements, in row-major order, another shape.",
+    doc="Reshape, keeping the elements in row-major order.",
     reference=lambda x, shape: np.reshape(x, shape),
     kind=Kind.FREE,
     samples=lambda: [

@@ -1,4 +1,4 @@
-"""Normalization: softmax and its kin, and bringing elements to mean 0 and variance 1.
+"""Normalization: softmax and its variants, and scaling to mean 0 and variance 1.
 
 Statistics of 16-bit floats are taken in float32, as every engine does.
 """
@@ -79,7 +79,7 @@ softmax = FAMILY.declare(
     _axis_type,
     expand=_softmax,
     dtypes=FLOATS,
-    doc="Exponentials that add up to 1 along an axis.",
+    doc="Take exponentials, scaled to add up to 1 along an axis.",
     samples=_axis_samples,
     lacks=NEEDS_AXIS,
 )
@@ -168,7 +168,7 @@ layer_norm = FAMILY.declare(
     _layer_norm_type,
     expand=_layer_norm,
     dtypes=FLOATS,
-    doc="Bring the axes from ``axis`` on to mean 0 and variance 1, then scale and shift.",
+    doc="Normalize the axes from ``axis`` on to mean 0 and variance 1, then scale and shift.",
     lacks=NEEDS_AXIS,
     samples=lambda: [
         sample(draw(3, 8), draw(8), draw(8)),

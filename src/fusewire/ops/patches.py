@@ -1,4 +1,4 @@
-"""Windows taken apart and put together again, and convolution over cells that are moved."""
+"""Unfold and fold windows, and convolve over displaced cells."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _fold(x: Value, spatial: Shape, window: Sizes, **sliding: Any) -> Value:
 fold = FAMILY.declare(
     "fold",
     _fold_type,
-    doc="Add the elements of each window up where they came from: undoes unfold, as col2im.",
+    doc="Add the elements of each window at their original places: undoes unfold, as col2im.",
     expand=_fold,
     dtypes=NUMERIC,
     traits=(Trait.LINEAR,),
@@ -264,7 +264,7 @@ def _moves(*shape: int) -> Draw:
 deformable_conv = FAMILY.declare(
     "deformable_conv",
     _deformable_type,
-    doc="Convolve cells that offsets (N, groups * cells * (y, x), *places) move, interpolated.",
+    doc="Convolve cells displaced by offsets (N, groups * cells * (y, x), *places), interpolated.",
     expand=_deformable,
     dtypes=FLOATS,
     traits=(Trait.CONTRACTION,),

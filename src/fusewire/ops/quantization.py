@@ -239,7 +239,7 @@ def _dynamic_quantize(x: Value) -> tuple[Value, ...]:
 dynamic_quantize = FAMILY.declare(
     "dynamic_quantize",
     _dynamic_quantize_type,
-    doc="Quantize to uint8 with the scale and zero point that just hold x and 0.",
+    doc="Quantize to uint8 with the scale and zero point that just cover x and 0.",
     expand=_dynamic_quantize,
     dtypes=(float32,),
     traits=(Trait.DISCONTINUOUS,),
@@ -292,7 +292,7 @@ def _fake_quantize_samples() -> list[Sample]:
 fake_quantize = FAMILY.declare(
     "fake_quantize",
     _fake_quantize_type,
-    doc="Quantize and dequantize: what is left of x in so few codes.",
+    doc="Quantize and dequantize: round x to the values of the codes.",
     expand=_fake_quantize,
     dtypes=FLOATS,
     traits=(Trait.DISCONTINUOUS,),

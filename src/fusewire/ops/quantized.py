@@ -57,7 +57,7 @@ def _matmul_integer(a: Value, b: Value, a_zero: Value | None, b_zero: Value | No
 matmul_integer = FAMILY.declare(
     "matmul_integer",
     _matmul_integer_type,
-    doc="Multiply matrices of codes less their zero points (per tensor, row, column) in int32.",
+    doc="Multiply matrices of codes minus zero points (per tensor, row or column) in int32.",
     expand=_matmul_integer,
     dtypes=BYTES,
     traits=(Trait.CONTRACTION,),
@@ -128,7 +128,7 @@ def _conv_integer_samples() -> list[Sample]:
 conv_integer = FAMILY.declare(
     "conv_integer",
     _conv_integer_type,
-    doc="Convolve codes less their zero points (w_zero per tensor or filter) in int32.",
+    doc="Convolve codes minus zero points (w_zero per tensor or filter) in int32.",
     expand=_conv_integer,
     dtypes=BYTES,
     traits=(Trait.CONTRACTION,),
@@ -194,7 +194,7 @@ def _scale(*shape: int) -> Any:
 qlinear_matmul = FAMILY.declare(
     "qlinear_matmul",
     _qlinear_matmul_type,
-    doc="Multiply matrices of codes and give codes: each operand has its scale and zero point.",
+    doc="Multiply matrices of codes to codes; each operand has its scale and zero point.",
     expand=_qlinear_matmul,
     dtypes=BYTES,
     traits=(Trait.CONTRACTION, Trait.DISCONTINUOUS),
@@ -282,7 +282,7 @@ def _qlinear_conv_samples() -> list[Sample]:
 qlinear_conv = FAMILY.declare(
     "qlinear_conv",
     _qlinear_conv_type,
-    doc="Convolve codes and give codes; bias is int32 in units of x_scale times w_scale.",
+    doc="Convolve codes to codes; bias is int32 in units of x_scale times w_scale.",
     expand=_qlinear_conv,
     dtypes=BYTES,
     traits=(Trait.CONTRACTION, Trait.DISCONTINUOUS),

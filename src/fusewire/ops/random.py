@@ -242,7 +242,7 @@ random_uniform = _from_key(
     "random_uniform",
     uniform_type,
     draw_uniform,
-    "Draw evenly from low up to high, which rounding may reach unless they are 0 and 1.",
+    "Draw from a uniform distribution; rounding may reach high unless the range is 0 to 1.",
     *_FLOATS,
     {"shape": (9,), "low": -1.0, "high": 3.0},
 )
@@ -268,7 +268,7 @@ random_split = _from_key(
     "random_split",
     _split_type,
     lambda key, count: stack(*draw_words(key, (count,)), axis=1),
-    "Derive keys, one a row.",
+    "Derive keys, one per row.",
     {"count": 3},
     {"count": 0},
 )
@@ -276,7 +276,7 @@ permutation = _from_key(
     "permutation",
     _permutation_type,
     lambda key, count: argsort(draw_bits(key, (count,)), axis=0),
-    "Draw an order of 0 .. count - 1.",
+    "Draw a permutation of 0 .. count - 1.",
     {"count": 9},
     {"count": 0},
 )

@@ -1,4 +1,4 @@
-"""Between which numbers the elements of integers lie: how ops declare it of what they make.
+"""Ranges of integer elements, as ops declare them for their outputs.
 
 An op's ``value_range`` is given the node, one of its outputs and the ranges of its operands, None
 where one is not known; ``fusewire.rewrite.ranges`` follows them through a graph. A size, and a

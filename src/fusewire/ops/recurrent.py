@@ -269,7 +269,7 @@ def _rnn(
 rnn = FAMILY.declare(
     "rnn",
     _rnn_type,
-    doc="Run a simple recurrent layer over time; give y and last h.",
+    doc="Run a simple recurrent layer over time; returns y and the last h.",
     expand=_rnn,
     dtypes=FLOATS,
     index_operands=("lengths",),
@@ -363,7 +363,7 @@ def lstm_cell(
 lstm = FAMILY.declare(
     "lstm",
     _lstm_type,
-    doc="Run a layer with cells over time; give y, last h and last c.",
+    doc="Run a layer with cells over time; returns y, the last h and the last c.",
     expand=_lstm,
     dtypes=FLOATS,
     index_operands=("lengths",),
@@ -458,7 +458,7 @@ def _gru(
 gru = FAMILY.declare(
     "gru",
     _gru_type,
-    doc="Run a layer with update and reset gates over time; give y and last h.",
+    doc="Run a layer with update and reset gates over time; returns y and the last h.",
     expand=_gru,
     dtypes=FLOATS,
     index_operands=("lengths",),

@@ -114,7 +114,7 @@ reduce_prod = _reduce(
 reduce_max = _reduce(
     "reduce_max",
     lambda x, axes, keepdims: np.max(x, axes, keepdims=keepdims, initial=limit(x, False)),
-    "Take the largest over axes; NaN if any is, the smallest value of the dtype if there is none.",
+    "Take the largest over axes; NaN if any is NaN, the lowest value of the dtype if empty.",
     (bool_, *REAL),
     traits=(Trait.COUNTING,),
     value_range=ranges.extremes,
@@ -123,7 +123,7 @@ reduce_max = _reduce(
 reduce_min = _reduce(
     "reduce_min",
     lambda x, axes, keepdims: np.min(x, axes, keepdims=keepdims, initial=limit(x, True)),
-    "Take the smallest over axes; NaN if any is, the largest value of the dtype if there is none.",
+    "Take the smallest over axes; NaN if any is NaN, the highest value of the dtype if empty.",
     (bool_, *REAL),
     traits=(Trait.COUNTING,),
     value_range=ranges.extremes,
@@ -133,14 +133,14 @@ reduce_min = _reduce(
 reduce_any = _reduce(
     "reduce_any",
     lambda x, axes, keepdims: np.any(x, axes, keepdims=keepdims),
-    "Tell whether any holds over axes.",
+    "Test whether any element holds, over axes.",
     (bool_,),
     symbolic=symbolic.reduced_by(symbolic.logical_or),
 )
 reduce_all = _reduce(
     "reduce_all",
     lambda x, axes, keepdims: np.all(x, axes, keepdims=keepdims),
-    "Tell whether all hold over axes.",
+    "Test whether all elements hold, over axes.",
     (bool_,),
     symbolic=symbolic.reduced_by(symbolic.logical_and),
 )
@@ -249,7 +249,7 @@ def _compose(
 reduce_mean = _compose(
     "reduce_mean",
     _mean,
-    "Average over axes; NaN where there is nothing.",
+    "Average over axes; NaN if empty.",
     FLOATS + COMPLEX,
     traits=(Trait.LINEAR,),
 )
@@ -257,7 +257,7 @@ logsumexp = _compose("logsumexp", _logsumexp, "Take the logarithm of the sum of 
 variance = _compose(
     "variance",
     _variance,
-    "Average squared distances from the mean, over n - correction terms.",
+    "Average the squared distances from the mean, divided by n - correction.",
     rule=_varied_type,
     samples=_varied_samples,
     lacks=_ONE,
@@ -317,7 +317,7 @@ def _median(x: Value, axis: int, keepdims: bool) -> Value:
 median = _compose(
     "median",
     _median,
-    "Take the middle along an axis, or the mean of two.",
+    "Take the median along an axis; of an even number, the mean of the middle two.",
     rule=_median_type,
     samples=_median_samples,
     lacks=_NO_AXIS,
@@ -373,10 +373,10 @@ def _declare_position(name: str, find: Callable[..., Any], doc: str) -> Op[Value
 argmax = _declare_position(
     "argmax",
     np.argmax,
-    "Find where the largest is along an axis: the first such or the last; NaN is largest.",
+    "Find the index of the largest along an axis, the first or the last; NaN is largest.",
 )
 argmin = _declare_position(
     "argmin",
     np.argmin,
-    "Find where the smallest is along an axis: the first such or the last; NaN is smallest.",
+    "Find the index of the smallest along an axis, the first or the last; NaN is smallest.",
 )

@@ -256,7 +256,7 @@ def _resize_kind(attrs: Mapping[str, Any]) -> Kind:
 resize = FAMILY.declare(
     "resize",
     _resize_type,
-    doc="Give axes other sizes, with elements in between computed from their neighbours.",
+    doc="Resize axes, interpolating between neighbours.",
     reference=resize_array,
     dtypes=(bool_, *REAL),
     tolerance=PLACES,
@@ -297,7 +297,7 @@ def _dynamic(x: Array, sizes: Array, scales: Any, roi: Any, dims: Any, **attrs: 
 dynamic_resize = FAMILY.declare(
     "dynamic_resize",
     _dynamic_type,
-    doc="Resize to sizes (and by scales, where those differ) that operands tell.",
+    doc="Resize to sizes (and by scales, if those differ) given by operands.",
     reference=_dynamic,
     dtypes=(bool_, *REAL),
     traits=(Trait.UNBACKED,),

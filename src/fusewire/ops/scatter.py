@@ -1,4 +1,4 @@
-"""Writing at places that operands tell. Negative indices count from the end."""
+"""Write elements at indices given by operands. Negative indices count from the end."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _scatter_elements_type(
 scatter_elements = _scatter(
     "scatter_elements",
     _scatter_elements_type,
-    doc="Write each update at its own place, but for one axis, where the indices tell the place.",
+    doc="Write each update at its own place, with the place along one axis given by indices.",
     reference=lambda x, indices, updates, axis, reduction: _write(
         x, along_axis(indices, axis), updates, reduction
     ),
@@ -172,7 +172,7 @@ dynamic_update_slice = movement(
     FAMILY,
     "dynamic_update_slice",
     _update_type,
-    doc="Write a block over a part that starts where an operand tells, moved to fit inside.",
+    doc="Write a block at a start given by an operand, moved to fit inside.",
     reference=_update,
     index_operands=("starts",),
     kind=Kind.MAP,
@@ -225,7 +225,7 @@ tensor_scatter = movement(
     FAMILY,
     "tensor_scatter",
     _tensor_scatter_type,
-    doc="Write steps into a cache along an axis, for each of a batch from its own start on.",
+    doc="Write steps into a cache along an axis, each batch entry from its own start.",
     expand=_tensor_scatter,
     index_operands=("starts",),
     lacks={"scalar": "a cache has a batch axis"},

@@ -1,4 +1,4 @@
-"""Shapes as values, and the ops whose shape only the run can tell."""
+"""Shapes as values."""
 
 from __future__ import annotations
 

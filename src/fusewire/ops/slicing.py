@@ -1,4 +1,4 @@
-"""Cutting parts out of tensors, and adding borders. Any dtype, bit for bit."""
+"""Slice, pad, split, flip and roll. Any dtype, bit for bit."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ slice_ = movement(
     FAMILY,
     "slice",
     _slice_type,
-    doc="Take every stride-th element from start up to, not including, limit; one of each an axis.",
+    doc="Take every stride-th element from start to limit (exclusive), for each axis.",
     reference=_slice,
     kind=Kind.FREE,
     samples=lambda: [
@@ -151,7 +151,7 @@ pad = movement(
     FAMILY,
     "pad",
     _pad_type,
-    doc="Add elements before and after each axis, or cut them off where negative.",
+    doc="Add elements before and after each axis; negative widths cut elements off.",
     reference=pad_array,
     kind=Kind.MAP,
     cost=CostClass.LIGHT,
@@ -255,7 +255,7 @@ roll = movement(
     FAMILY,
     "roll",
     _roll_type,
-    doc="Shift along axes; what passes the end comes in at the start.",
+    doc="Shift along axes, wrapping around.",
     expand=_roll,
     samples=lambda: [
         sample(draw(4, 5), shifts=(1, -7), axes=(0, -1)),

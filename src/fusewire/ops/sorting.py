@@ -1,4 +1,4 @@
-"""Order: sorting, the largest few, what differs, places in a sorted row.
+"""Sort, select the largest, find distinct elements, search sorted rows.
 
 Sorting is stable: equal elements keep their order, also when descending. NaN is the largest.
 """
@@ -80,7 +80,7 @@ argsort = _declare(
     "argsort",
     _argsort_type,
     _argsort,
-    "Find the places of the elements in order.",
+    "Find the indices that sort an axis.",
     Trait.DISCONTINUOUS,
     value_range=ranges.places,
 )
@@ -107,7 +107,7 @@ def _top_k(x: Value, k: Dim, axis: int, largest: bool) -> tuple[Value, ...]:
 top_k = FAMILY.declare(
     "top_k",
     _top_k_type,
-    doc="Take the k largest or smallest along an axis, in order, and their places.",
+    doc="Take the k largest or smallest along an axis, in order, and their indices.",
     expand=_top_k,
     dtypes=ORDERED,
     traits=(Trait.DISCONTINUOUS,),
@@ -141,7 +141,7 @@ def _dynamic(x: Array, k: Array, axis: int, largest: bool, count: int | None) ->
 dynamic_top_k = FAMILY.declare(
     "dynamic_top_k",
     _dynamic_type,
-    doc="Take as many of the largest or smallest as an operand tells, and their places.",
+    doc="Take the largest or smallest, as many as an operand says, and their indices.",
     reference=_dynamic,
     dtypes=ORDERED,
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
@@ -187,7 +187,7 @@ def _unique(x: Array, axis: int | None, sorted: bool, count: int | None) -> tupl
 unique = FAMILY.declare(
     "unique",
     _unique_type,
-    doc="Keep one of each element (or slice), with first places, inverse and counts.",
+    doc="Keep distinct elements (or slices), with first indices, inverse and counts.",
     reference=_unique,
     dtypes=(bool_, *REAL, string),
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
@@ -214,7 +214,7 @@ def _searchsorted_type(row: TensorType, x: TensorType, *, right: bool = False) -
 searchsorted = FAMILY.declare(
     "searchsorted",
     _searchsorted_type,
-    doc="Find where each element would be put into a sorted row, before or after its equals.",
+    doc="Find where to insert elements into a sorted row, before or after equal ones.",
     reference=lambda row, x, right: np.searchsorted(row, x, "right" if right else "left"),
     dtypes=(bool_, *REAL),
     traits=(Trait.DISCONTINUOUS,),

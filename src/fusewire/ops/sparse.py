@@ -80,7 +80,7 @@ def _coo_matmul(indices: Value, values: Value, b: Value, rows: Dim) -> Value:
 coo_matmul = FAMILY.declare(
     "coo_matmul",
     _coo_matmul_type,
-    doc="Multiply a COO matrix of so many rows by a dense one.",
+    doc="Multiply a COO matrix, with a given number of rows, by a dense one.",
     expand=_coo_matmul,
     dtypes=(int64,),
     traits=(Trait.CONTRACTION,),
@@ -109,7 +109,7 @@ def _csr_to_coo(indptr: Value, indices: Value) -> Value:
 csr_to_coo = FAMILY.declare(
     "csr_to_coo",
     _csr_to_coo_type,
-    doc="Give the places of the entries of a CSR matrix.",
+    doc="List the indices of the entries of a CSR matrix.",
     expand=_csr_to_coo,
     dtypes=(int64,),
     tolerance=EXACT,
@@ -163,7 +163,7 @@ def _coo_to_dense(indices: Value, values: Value, rows: Dim, columns: Dim) -> Val
 coo_to_dense = FAMILY.declare(
     "coo_to_dense",
     _coo_to_dense_type,
-    doc="Write a COO matrix out.",
+    doc="Make a dense matrix from a COO matrix.",
     expand=_coo_to_dense,
     dtypes=(int64,),
     tolerance=LINEAR,
@@ -190,7 +190,7 @@ def _csr_to_dense(indptr: Value, indices: Value, values: Value, columns: Dim) ->
 csr_to_dense = FAMILY.declare(
     "csr_to_dense",
     _csr_to_dense_type,
-    doc="Write a CSR matrix out.",
+    doc="Make a dense matrix from a CSR matrix.",
     expand=_csr_to_dense,
     dtypes=(int64,),
     tolerance=LINEAR,
@@ -220,7 +220,7 @@ def _coo_to_csr(indices: Value, values: Value, rows: Dim) -> tuple[Value, ...]:
 coo_to_csr = FAMILY.declare(
     "coo_to_csr",
     _coo_to_csr_type,
-    doc="Order entries by rows: gives row starts, columns and values; repeated places stay.",
+    doc="Order entries by rows: returns row starts, columns and values; duplicates stay.",
     expand=_coo_to_csr,
     dtypes=(int64,),
     tolerance=EXACT,
@@ -249,7 +249,7 @@ def _dense() -> Draw:
 dense_to_coo = FAMILY.declare(
     "dense_to_coo",
     _dense_to_coo_type,
-    doc="List the elements of a matrix that are not 0.",
+    doc="List the nonzero elements of a matrix.",
     expand=_dense_to_coo,
     dtypes=STORED,
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
@@ -271,7 +271,7 @@ def _dense_to_csr(x: Value, count: Dim) -> tuple[Value, ...]:
 dense_to_csr = FAMILY.declare(
     "dense_to_csr",
     _dense_to_csr_type,
-    doc="Make a CSR matrix of what is not 0 in a dense one.",
+    doc="Make a CSR matrix from the nonzero elements of a dense one.",
     expand=_dense_to_csr,
     dtypes=STORED,
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),

@@ -92,7 +92,7 @@ def _dft(x: Value, length: Dim | None, axis: int, inverse: bool, onesided: bool)
 dft = FAMILY.declare(
     "dft",
     _dft_type,
-    doc="Transform a signal whose last axis holds its parts; onesided keeps half of a spectrum.",
+    doc="Transform a signal whose last axis holds real and imaginary parts; onesided keeps half.",
     expand=_dft,
     dtypes=FLOATS,
     tolerance=SCALED,

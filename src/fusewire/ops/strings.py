@@ -1,4 +1,4 @@
-"""Tensors of strings. The reference alone runs them."""
+"""Tensors of strings. Only the reference runs them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CASES: dict[str, Callable[[str], str]] = {"none": str, "lower": str.lower, "uppe
 string_concat = FAMILY.declare(
     "string_concat",
     binary_type,
-    doc="Put the second string after the first.",
+    doc="Concatenate strings.",
     reference=lambda x, y: np.asarray(np.add(x, y), object),
     samples=binary_samples(),
     **FIELDS,
@@ -56,7 +56,7 @@ def _split(x: Array, delimiter: str | None, most: int, count: Any) -> tuple[Arra
 string_split = FAMILY.declare(
     "string_split",
     _split_type,
-    doc="Split at a delimiter, or at white space; give the parts, filled up with '', and counts.",
+    doc="Split at a delimiter or white space; returns the parts, padded with '', and counts.",
     reference=_split,
     samples=lambda: [
         sample(given([["a b  c", "d"], ["", " e "]])),
@@ -94,7 +94,7 @@ def _normalize(
 string_normalize = FAMILY.declare(
     "string_normalize",
     _normalize_type,
-    doc="Drop stop words and change case; one empty string is left where nothing is.",
+    doc="Remove stop words and change case; returns one empty string if none are left.",
     reference=_normalize,
     lacks={"scalar": "the strings are in a row"},
     samples=lambda: [
@@ -123,7 +123,7 @@ def _match(x: Array, pattern: str) -> Array:
 regex_full_match = FAMILY.declare(
     "regex_full_match",
     _match_type,
-    doc="Tell whether the whole string matches a pattern.",
+    doc="Test whether the whole string matches a pattern.",
     reference=_match,
     samples=lambda: [
         sample(given(["a1", "b", "c22"]), pattern="[a-c][0-9]+"),

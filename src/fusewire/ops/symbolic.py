@@ -1,4 +1,4 @@
-"""What ops mean on sizes: functions of arrays whose elements are ints, ``Sym`` or bools.
+"""Ops on sizes: functions of arrays whose elements are ints, ``Sym`` or bools.
 
 An op's ``symbolic`` takes such arrays of objects and the op's attributes, as its reference takes
 numbers. What cannot be known raises DimError; ``fusewire.rewrite.elements`` then gives up.

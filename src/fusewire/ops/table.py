@@ -1,4 +1,4 @@
-"""All ops by name. A family module listed here is all it takes to add one."""
+"""All ops by name. To add a family, list its module here."""
 
 from __future__ import annotations
 

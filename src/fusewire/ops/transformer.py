@@ -178,7 +178,7 @@ def _attention_samples() -> list[Sample]:
 attention = FAMILY.declare(
     "attention",
     _attention_type,
-    doc="Average v by the softmax of scaled q k^T; a query that sees no key gives 0.",
+    doc="Average v by the softmax of scaled q k^T; a query that sees no key returns 0.",
     expand=_attention,
     dtypes=FLOATS,
     traits=(Trait.CONTRACTION,),
@@ -222,7 +222,7 @@ def _rotary(x: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
 rotary = FAMILY.declare(
     "rotary",
     _rotary_type,
-    doc="Rotate pairs of the last axis (halves, or neighbours) by angles; the rest stays.",
+    doc="Rotate pairs of the last axis (halves or neighbours) by angles; other elements stay.",
     expand=_rotary,
     dtypes=FLOATS,
     samples=lambda: [

@@ -1,4 +1,4 @@
-"""Dead code: nodes that no output needs, and what subgraphs take, carry and give for nobody."""
+"""Remove dead code: nodes that no output needs, and unused values of subgraphs."""
 
 from __future__ import annotations
 

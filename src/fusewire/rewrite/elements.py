@@ -1,4 +1,4 @@
-"""What is known of the elements of small int and bool tensors, as dims: the sizes of shapes.
+"""Known elements of small int and bool tensors, as dims: the sizes of shapes.
 
 ``shape_of(x)`` of a float32[n, 3] is (n, 3), and that is followed through the arithmetic that
 programs do on shapes (each op's ``symbolic``). Elements are NumPy arrays of objects: ints, ``Sym``

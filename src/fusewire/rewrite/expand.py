@@ -1,4 +1,4 @@
-"""THE way to give an engine what it refuses in simpler ops.
+"""Expand what an engine refuses into simpler ops. The only place that does.
 
 A composite means its expansion. A primitive may say how it is made of simpler ones; that is used
 only where the engine takes all of them, so that what it cannot run at all stays whole for another.
@@ -37,7 +37,7 @@ def expansion_rule(refuses: Refuses) -> Rule:
         meaning = None if reason is None else simpler(node, refuses)
         return reason if meaning is None else inline(meaning, node.operands)
 
-    because = "A composite means what its expansion does, a primitive what it is made of."
+    because = "A composite equals its expansion, a primitive its decomposition."
     return Rule("expand", (), because, on(silu, "float32[n]"), apply)
 
 

@@ -1,4 +1,4 @@
-"""What is known of values beyond their types, kept up to date while a graph is rewritten."""
+"""Facts about values beyond their types, kept up to date while a graph is rewritten."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constant folding: run what needs no input now, within a budget, and say what was too much."""
+"""Fold constants: run what depends on no input, within a budget, and report what exceeds it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ConstantFolder:
     def rule(self) -> Rule:
         """This folder as a rule for the engine."""
         example = on(lambda x: add(x, exp(constant(np.ones(3, np.float32)))), "float32[n, 3]")
-        because = "What depends on constants alone is the same in every run."
+        because = "What depends only on constants is the same in every run."
         return Rule("fold", (), because, example, self._apply)
 
     def _apply(self, node: Node, facts: Facts) -> Outcome:
@@ -62,13 +62,13 @@ class ConstantFolder:
         if op.not_folded is not None:
             return op.not_folded
         if op.is_(Trait.CONTROL) or not all(isinstance(t, TensorType) for t in node.types):
-            return "only ops on tensors without subgraphs are run ahead."
+            return "only ops on tensors without subgraphs are folded."
         if any(tensor_of(v.type).dtype is string for v in (*node.operands, *node.outputs)):
-            return "strings may have any length, and to match them may take any time."
+            return "strings may have any length, and matching them may take any time."
         made, read = (_bytes(values) for values in (node.outputs, set(node.operands)))
         known = all(v.tensor.is_static for v in node.outputs)
         if not known or not isinstance(made, int) or not isinstance(read, int):
-            return "its shape is not known ahead."
+            return "its shape is not known before the run."
         growth = max(0, made - read)
         if growth > budget.node_growth:
             return f"{made:,} bytes from {read:,}: a node may add {budget.node_growth:,}."

@@ -1,4 +1,4 @@
-"""Looking at values the way rules do: constants that are one number, and patterns of nodes."""
+"""Match values in rules: constants that are one number, and patterns of nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""THE order of rewriting. Every graph goes through ``PIPELINE`` before anything else sees it."""
+"""The order of rewriting. Every graph goes through ``PIPELINE`` before anything else sees it."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ RULES: Sequence[Rule] = [rule for table in TABLES for rule in table.rules]
 PIPELINE: Sequence[Pass] = (
     Pass(
         "dead",
-        "What nobody needs is not looked at again.",
+        "Later steps do not see what nobody needs.",
         lambda graph, folder: drop_dead(graph),
     ),
     Pass(
         "resolve",
-        "Sizes that are found out make types say more, and rules need types.",
+        "Resolved sizes make types more precise, and rules need types.",
         lambda graph, folder: resolve(graph),
     ),
     Pass(
         "simplify",
-        "Folding and all rules in one sweep, so that each sees what the others made.",
+        "Folding and all rules run in one sweep, so that each sees the results of the others.",
         lambda graph, folder: simplify(graph, [folder.rule, *RULES]),
     ),
     Pass(
         "share",
-        "After simplifying, what is equal also looks equal.",
+        "After simplification, equal nodes also look equal.",
         lambda graph, folder: share(graph),
     ),
 )

@@ -1,4 +1,4 @@
-"""Between which numbers the elements of integer tensors lie, as far as a graph tells.
+"""Ranges of the elements of integer tensors, as far as a graph determines them.
 
 Known are constants, sizes, places, and what ops declare of what they make (``value_range``); an op
 that moves elements keeps the range of those it moves. The rest may be any number of its dtype.

@@ -1,4 +1,4 @@
-"""Find out sizes that programs compute: symbols of run-time shapes that follow from known ones."""
+"""Resolve sizes that programs compute: symbols of run-time shapes that follow from known ones."""
 
 from __future__ import annotations
 

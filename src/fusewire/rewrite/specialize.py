@@ -1,4 +1,4 @@
-"""Bind symbols to sizes, and say types anew where that tells more."""
+"""Bind symbols to sizes, and infer types again where that makes them more precise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of rules, one module an area; ``TABLES`` is the order in which they are tried."""
+"""Tables of rules, one module per area; ``TABLES`` is the order in which they are tried."""
 
 from __future__ import annotations
 

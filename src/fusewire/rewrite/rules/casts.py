@@ -1,4 +1,4 @@
-"""Changes of dtype that another one covers."""
+"""Casts that do nothing, or follow one another."""
 
 from __future__ import annotations
 

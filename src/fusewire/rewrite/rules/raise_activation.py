@@ -1,4 +1,4 @@
-"""Activations that programs spell out, back into one op each, which engines have kernels for.
+"""Activations that programs write as many ops, as one op each, for which engines have kernels.
 
 A product is taken apart into a number and its factors, and what a step is taken of into a
 polynomial, so that one rule knows every order in which exporters write them.

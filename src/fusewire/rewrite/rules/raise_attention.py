@@ -1,4 +1,4 @@
-"""Attention and rotary embedding that programs spell out, back into one op each."""
+"""Attention and rotary embedding that programs write as many ops, as one op each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normalizations that programs spell out, back into one op each.
+"""Normalizations that programs write as many ops, as one op each.
 
 Statistics of 16-bit floats are left as they are spelled: the ops take them in float32, and that
 is more than another rounding.

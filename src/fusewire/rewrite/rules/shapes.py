@@ -1,4 +1,4 @@
-"""Shape arithmetic: known once shapes are, and then the ops that take shapes as operands are too.
+"""Shape arithmetic: compute known shapes, and turn shape operands into attributes.
 
 ``twin`` finds the static form of a node; the pass in resolve.py uses it to find out sizes, and the
 rules here put it in the node's place once both have one type.
