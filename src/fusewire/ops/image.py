@@ -109,7 +109,7 @@ def sample_grid(
 grid_sample = FAMILY.declare(
     "grid_sample",
     _grid_sample_type,
-    doc="Read an image at places given in -1..1, the last axis of it first.",
+    doc="Sample an image at places given in -1..1, its last axis first.",
     reference=lambda *operands, **attrs: sample_grid(np, *operands, **attrs),
     dtypes=FLOATS,
     traits=(Trait.DISCONTINUOUS,),

@@ -157,7 +157,7 @@ def _positive_atan(xp: Any, size: X) -> X:
 
 
 def atan(xp: Any, x: X) -> X:
-    """Take the angle of a tangent."""
+    """Take the inverse tangent."""
     return _signed(xp, x, _positive_atan(xp, xp.abs(x)))
 
 
