@@ -274,7 +274,7 @@ def test_a_cut_that_is_none_is_refused(backend: TritonBackend, line: Any) -> Non
 
 @pytest.mark.parametrize("text", ["cuda:90", "hip:mi300", "cuda:sm_"])
 def test_a_target_that_is_none_is_refused(backend: TritonBackend, text: str) -> None:
-    with pytest.raises(OptionsError, match="is no target"):
+    with pytest.raises(OptionsError, match="is not a target"):
         backend.device_for(text)
     assert backend.device_for("tpu:v5") is None
 

@@ -104,7 +104,7 @@ def test_misuse_is_refused(judged: tuple[Net, Array, Oracle]) -> None:
     net, x, oracle = judged
     with pytest.raises(ShapeMismatchError, match="has 1 outputs, found 2"):
         oracle.judge([x, x])
-    with pytest.raises(ValueError, match="2 runs or more"):
+    with pytest.raises(ValueError, match="at least 2 runs"):
         Oracle(net.graph, [x], runs=1)
 
 

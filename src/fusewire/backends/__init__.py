@@ -1,1 +1,1 @@
-"""Engines behind the contract, found by entry point; each in a folder of its own."""
+"""Backends, one folder per engine, found by entry point."""

@@ -1,4 +1,4 @@
-"""What a kernel costs: bytes that it moves, its launch, and what it computes.
+"""The cost of a kernel: bytes moved, launches, and arithmetic.
 
 Fusion asks whether one kernel costs less than two; whoever knows a device better gives another
 function of ``Work``.

@@ -1,4 +1,4 @@
-"""What nodes are to fusion, as their ops declare it."""
+"""The kinds of nodes for fusion, as their ops declare them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expand what is refused, and remember which node each primitive comes from.
+"""Expand what is refused, and track which node each primitive comes from.
 
 Fusion works on primitives, and people think in layers: a group is called a softmax because what is
 in it comes from one. Equal nodes of one expansion become one node, and what is made of constants

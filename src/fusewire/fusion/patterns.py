@@ -1,4 +1,4 @@
-"""The patterns that groups are called by: what is in one, and how its kernel is run."""
+"""The named patterns of groups: what is in one, and how its kernel runs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The loop-level form of a fused region: what printers of kernels stand on."""
+"""The loop-level form of a fused region, which printers turn into kernels."""

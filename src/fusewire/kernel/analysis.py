@@ -1,4 +1,4 @@
-"""What printers ask of a kernel: how it is shaped, and on which axes its parts depend."""
+"""Analyses for printers: the shape of a kernel, and the axes on which its parts depend."""
 
 from __future__ import annotations
 

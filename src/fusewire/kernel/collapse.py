@@ -1,4 +1,4 @@
-"""Make one axis of neighbours that all accesses walk as one, so that fewer loops are left.
+"""Join neighbouring axes that all accesses traverse as one, to save loops.
 
 Row-major places are what counts: an elementwise chain over [2, 3, 4] reads and writes place after
 place, and needs one axis of 24. Two axes stay apart where joining them would leave a division in

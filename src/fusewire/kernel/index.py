@@ -1,4 +1,4 @@
-"""Where an element lies: integer expressions over loop axes, kept as simple as is known.
+"""Indices of elements: simplified integer expressions over loop axes.
 
 An ``Index`` is a sum of atoms times ints, plus an int. An atom is an axis, an integer that the
 body computed (``Held``), or a quotient or remainder of an index by a positive int, rounded down as

@@ -1,4 +1,4 @@
-"""Run kernels in NumPy, all points of an iteration space at once: the form without a device.
+"""Run kernels in NumPy, without a device, all points of an iteration space at once.
 
 Each scalar of a body is an array with one axis per loop around it, of size 1 where it does not
 depend on that loop. Spaces that are too large are run in parts along the axes of the kernel.

@@ -1,4 +1,4 @@
-"""What every printer of kernels shares: what it hands back, and how indices and guards are written.
+"""What all printers share: their result, and the text of indices and guards.
 
 A backend's printer supplies the words of its language; the structure of an index, and which bounds
 of a guard need a test at all, are decided here.

@@ -1,4 +1,4 @@
-"""Would it print? A node is taken if its kernels can be printed: that is tried, once for a kind.
+"""Decide whether a node's kernels can be printed, by trying it once per kind.
 
 Two nodes are of a kind if op, types and attributes are equal. What a printer refuses is up to the
 backend's ``PrintCheck``.

@@ -1,4 +1,4 @@
-"""What a fused operation asks of a device, as far as its kernels tell before they are compiled."""
+"""What a fused operation needs of a device, as far as known before compilation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print kernels for people to read. Two kernels that print alike do the same.
+"""Print kernels for people to read. Kernels with equal text do the same.
 
 An element is ``x[row, column]`` by its index, or ``x{place}`` by its row-major place.
 """

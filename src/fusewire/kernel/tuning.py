@@ -1,4 +1,4 @@
-"""The tuning space of a kernel backend: the kernels of a region, and what may be chosen for each.
+"""The tuning space of a kernel backend: the kernels of a region, and the choices for each.
 
 A configuration is all that a printer may choose: tiles, rows, workgroups. Options configure all
 kernels alike; ``tuned`` names kernels by their keys and configures each.

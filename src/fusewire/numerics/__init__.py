@@ -1,1 +1,1 @@
-"""The oracle and the judge: what a right answer is, and how far from it one may be."""
+"""The oracle and the judge: the right answer, and how far an answer may be from it."""

@@ -1,7 +1,7 @@
-"""How far one op's answer may be from the exact one, from what its declaration says.
+"""The error bound of one op, from its declaration.
 
-Both sides are given the same operands, as stored. Bounds of ops are never multiplied through a
-graph: over a deep one they explode and judge nothing.
+Both sides get the same operands, as stored. Bounds are never multiplied through a graph: in a deep
+one they explode and judge nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fusewire.ops.sample import HostValue
 RUNS = 8
 SCOUTS = 2
 MULTIPLE = 8.0
-# Any number will do, but always the same.
+# Any number, but always the same.
 SEED = 15
 Bindings = Mapping[Symbol, int]
 Leaf = tuple[str, DType, Array]
@@ -38,7 +38,7 @@ def op_bound(
     outputs64: Sequence[HostValue],
     bindings: Bindings | None = None,
 ) -> list[Array]:
-    """Give the absolute tolerance of every output; a sequence gives one for each element."""
+    """Return the absolute tolerance of every output; a sequence has one per element."""
     return [e.tolerance for e in expect_op(op, node, operands64, outputs64, bindings)]
 
 
@@ -49,7 +49,7 @@ def expect_op(
     outputs64: Sequence[HostValue],
     bindings: Bindings | None = None,
 ) -> list[Expected]:
-    """Tell what is expected of the outputs of a node whose operands are exact."""
+    """Return what is expected of the outputs of a node with exact operands."""
     graph = alone(node)
     inputs = [x for x in operands64 if x is not None]
     known = bindings_of(graph, inputs, bindings)
@@ -85,7 +85,7 @@ def expect_region(
     *,
     codes: bool = False,
 ) -> list[Expected]:
-    """Tell what is expected of a small graph by runs with noise; its inputs are exact."""
+    """Return what is expected of a small graph, by runs with noise; its inputs are exact."""
     felt = felt_inputs(graph)
     stored = [_stored(x, v.type) for x, v in zip(inputs, graph.inputs, strict=True)]
     scales = Scales(graph, bindings)
@@ -111,7 +111,7 @@ def expect_region(
 def bindings_of(
     graph: Graph, inputs: Sequence[HostValue], given: Bindings | None = None
 ) -> dict[Symbol, int]:
-    """Read the symbols of a graph's inputs off arrays."""
+    """Read the symbols of a graph's inputs from arrays."""
     known = dict(given or {})
     for value, array in zip(graph.inputs, inputs, strict=True):
         if isinstance(value.type, TensorType):
@@ -126,7 +126,7 @@ def leaves(graph: Graph, outputs: Sequence[HostValue]) -> list[Leaf]:
 
 
 def value_leaves(name: str, type_: Type, value: HostValue) -> list[Leaf]:
-    """List the tensors in a value: sequences give their elements, what is absent none."""
+    """List the tensors in a value: the elements of a sequence, nothing if absent."""
     if isinstance(type_, TensorType):
         return [(name, type_.dtype, np.asarray(value))]
     if isinstance(value, list):
@@ -143,7 +143,7 @@ def _sizes(
     outputs64: Sequence[HostValue],
     bindings: Bindings,
 ) -> list[Array]:
-    """Give what an error is relative to, for each output."""
+    """Return what an error is relative to, for each output."""
     sizes = [_size(x) for _, _, x in leaves(graph, outputs64)]
     run = Interpreter(graph, wide=True)
     if kind == "linear":

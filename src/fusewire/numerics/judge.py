@@ -1,7 +1,7 @@
 """Judge what an engine computed: right, wrong, or cannot say.
 
-Only the oracle is compared with, never another engine. Classes (NaN, +Inf, -Inf, finite) must
-agree; integers and booleans exactly, codes within the steps that noise takes.
+Answers are compared with the oracle's, never with another engine's. Classes (NaN, +Inf, -Inf,
+finite) must agree; integers and booleans exactly, codes within the steps that noise takes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
 UNJUDGED = 0.05
-# Codes may differ this much more often than in runs of the reference.
+# How much more often codes may differ than in runs of the reference.
 RATE = 3.0
-# Of the jumps that an engine takes, about this share is met by none of our runs.
+# About this share of an engine's jumps appears in none of our runs.
 UNSEEN = 0.25
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known about an answer; ``error`` is the worst ratio of error to tolerance."""
+    """The judgement of an answer; ``error`` is the worst ratio of error to tolerance."""
 
     status: Literal["right", "wrong", "cannot say"]
     error: float = 0.0
@@ -40,7 +40,7 @@ class Verdict:
 
 
 class Alone:
-    """Knows the answers of one node, or of a small region, on inputs as stored."""
+    """The answers of one node, or of a small region, on inputs as stored."""
 
     def __init__(self, graph: Graph, inputs: Sequence[HostValue]) -> None:
         wide = Interpreter(graph, wide=True)
@@ -80,7 +80,7 @@ def judge_leaves(expected: Sequence[Expected], got: Sequence[Leaf]) -> Verdict:
 
 
 def summary(verdicts: Sequence[Verdict]) -> Verdict:
-    """Join the verdicts on several values: the worst counts."""
+    """Combine the verdicts on several values: the worst counts."""
     if not verdicts:
         return Verdict("right")
     order = ["right", "cannot say", "wrong"]
@@ -106,7 +106,7 @@ def judge_tensor(expected: Expected, got: Array, name: str) -> Verdict:
         reason = f"{name} has shape {list(got.shape)}, expected {list(wide.shape)}."
         return Verdict("wrong", np.inf, 0.0, reason)
     apart = _distance(expected, got)
-    # Who is at the exact answer is right, however near a jump that lies.
+    # The exact answer is right, however near a jump it lies.
     missed = expected.masked & (apart > expected.near)
     ratio = np.where(expected.masked, 0.0, _ratio(expected, apart))
     differ = int(np.sum(ratio > 0)) if is_code(of) else 0
@@ -128,7 +128,7 @@ def judge_tensor(expected: Expected, got: Array, name: str) -> Verdict:
 
 
 def _distance(expected: Expected, got: Array) -> Array:
-    """Measure errors; Inf where a class or a string differs."""
+    """Measure errors; Inf if a class or a string differs."""
     if expected.dtype is dtypes.string:
         return np.where(got == expected.wide, 0.0, np.inf)
     if expected.dtype.is_inexact:
@@ -137,13 +137,13 @@ def _distance(expected: Expected, got: Array) -> Array:
 
 
 def _ratio(expected: Expected, apart: Array) -> Array:
-    """Divide each error by its tolerance; Inf where it should be exact."""
+    """Divide each error by its tolerance; Inf if it should be exact."""
     with np.errstate(all="ignore"):
         return np.where(apart == 0, 0.0, apart / expected.tolerance)
 
 
 def _forgiven(expected: Expected, ratio: Array) -> tuple[Array, int]:
-    """Take out elements that jumped where no run did: a few, where runs jump at many places."""
+    """Forgive a few elements that jumped where no run did, if runs jump at many places."""
     off = ratio > 1
     count = int(off.sum())
     if not 0 < count <= UNSEEN * expected.jumping * ratio.size:
@@ -185,7 +185,7 @@ def _float_distance(expected: Expected, got: Array) -> Array:
     wide, tolerance = expected.wide, expected.tolerance
     work = np.complex128 if wide.dtype.kind == "c" else np.float64
     with np.errstate(all="ignore"):
-        # Near the largest number either class is right.
+        # Near the largest number both classes are right.
         near = [wide] if expected.dtype.is_narrow else [wide, wide - tolerance, wide + tolerance]
         kinds = [classes(x.astype(expected.dtype.numpy)) for x in near]
         apart = np.abs(got.astype(work) - wide.astype(work))

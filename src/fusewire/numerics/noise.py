@@ -1,7 +1,7 @@
-"""Last-place noise: what any right engine may do differently, put into runs of the reference.
+"""Last-place noise: put the freedom of any right engine into runs of the reference.
 
-Every inexact node's output is moved at random by about what its rounding may change; exact nodes
-are left alone, so that equal values stay equal and moved values stay the values they were.
+The output of every inexact node is moved at random by about its rounding error. Exact nodes are
+left alone, so that equal values stay equal and moved elements keep their values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fusewire.ops.table import get_op
 # as far as rounding moves them where noise adds up over a graph, and almost all in a single op.
 MOVED = 0.15
 MOVED_IN_OP = 0.4
-# Elements moved at a time, so that all that it takes stays in a core's cache.
+# Elements moved at a time, so that the working set stays in a core's cache.
 CHUNK = 1 << 15
 # Random numbers of a run, at least and at most: tensors take theirs from random places in them.
 FEWEST = 1 << 12
@@ -30,7 +30,7 @@ MOST = 1 << 17
 
 
 class Noise:
-    """The noise of runs of one graph; the same seed and run give the same noise."""
+    """The noise of runs of one graph; the same seed and run have the same noise."""
 
     def __init__(self, seed: int, scales: Scales, share: float = MOVED) -> None:
         self._seed = seed
@@ -39,7 +39,7 @@ class Noise:
         self.start(0)
 
     def start(self, run: int, amount: float = 1.0) -> None:
-        """Begin a run, with so many times the noise of one last place."""
+        """Begin a run with a multiple of the noise of one last place."""
         self._rng = np.random.default_rng([self._seed, run])
         self._amount = amount
         self._calls: dict[Node, int] = {}
@@ -98,7 +98,7 @@ class Noise:
     def _numbers(
         self, count: int, places: float, walk: float, eps: float, work: np.dtype[Any]
     ) -> Array:
-        """Take random steps: of last places, and of up to ``walk`` epsilons."""
+        """Draw random steps: of last places, and of up to ``walk`` epsilons."""
         if len(self._drawn[0]) < min(2 * count, MOST):
             room = min(max(FEWEST, 8 * count), MOST)
             drawn = self._rng.random((2, room), np.float32)
@@ -129,7 +129,7 @@ def felt_inputs(graph: Graph) -> list[DType | None]:
 
 
 def is_exact(node: Node) -> bool:
-    """Tell whether every right engine gives the same bits for the same operands."""
+    """Return whether every right engine computes the same bits from the same operands."""
     op = get_op(node.op)
     if op.expand is not None:
         return op.tolerance.kind == "exact" or all(map(is_exact, op.expansion(node).nodes))

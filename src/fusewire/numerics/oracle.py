@@ -1,7 +1,7 @@
-"""The oracle of a whole graph: the float64 run, and what the model itself allows around it.
+"""The oracle of a whole graph: the float64 run, and the tolerance that the model allows.
 
 Bounds of ops chained through a deep graph explode. The spread among a few runs in stored
-precision, with inputs and every rounding moved in the last place, does not. No engine is asked.
+precision, with inputs and every rounding moved in the last place, does not. No engine takes part.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fusewire.ops.sample import HostValue
 SCOUTS = 2
 # A right engine's largest error is about 5 spreads, that of a fast convolution several times more.
 MULTIPLE = 45.0
-# An input of no more different numbers, of all that are looked at, is blank.
+# An input with at most this many distinct numbers, among those looked at, is blank.
 _FEW, _LOOKED_AT = 4, 2**16
 
 
 class Oracle:
-    """Knows a graph's answers for given inputs, and how far from them a right engine may be.
+    """The answers of a graph for given inputs, and how far a right engine may be from them.
 
     >>> import numpy as np
     >>> from fusewire import ops
@@ -45,7 +45,7 @@ class Oracle:
         self, graph: Graph, inputs: Sequence[HostValue], *, runs: int = 8, seed: int = 0
     ) -> None:
         if runs < 2:
-            raise ValueError(f"An oracle needs 2 runs or more to see a spread, found {runs}.")
+            raise ValueError(f"An oracle needs at least 2 runs to measure a spread, found {runs}.")
         self.graph = graph
         self._inputs = list(inputs)
         self._runs = runs
@@ -55,7 +55,7 @@ class Oracle:
 
     @property
     def outputs(self) -> list[Array]:
-        """The exact answers, floats in float64; a sequence gives its elements one by one."""
+        """The exact answers, floats in float64; the elements of a sequence one by one."""
         return [e.wide for e in self._expect_outputs()]
 
     @property
@@ -86,7 +86,7 @@ class Oracle:
         return judge_leaves(self.values([value])[value], found)
 
     def values(self, wanted: Sequence[Node | Value]) -> dict[Value, list[Expected]]:
-        """Tell what is expected of values, or of all outputs of nodes, in one set of runs."""
+        """Return what is expected of values, or of all outputs of nodes, from one set of runs."""
         values = [v for w in wanted for v in (w.outputs if isinstance(w, Node) else (w,))]
         missing = dict.fromkeys(v for v in values if v not in self._expected)
         if missing:
@@ -152,10 +152,10 @@ class Oracle:
 
 
 def _are_varied(inputs: Sequence[HostValue]) -> bool:
-    """Tell whether inputs differ from place to place.
+    """Return whether inputs differ from place to place.
 
-    From blank ones an engine makes the same roundings everywhere, and they add up: only noise,
-    which is drawn for each element, would let them cancel.
+    With blank inputs an engine rounds the same way everywhere, and the errors add up, while noise,
+    which is drawn for each element, cancels.
     """
     floats = [x for x in inputs if isinstance(x, np.ndarray) and x.dtype.kind == "f" and x.size > 1]
     counts = [(x.size, len(np.unique(x.reshape(-1)[:_LOOKED_AT]))) for x in floats]

@@ -1,4 +1,4 @@
-"""What rounding errors are relative to: at each element, the size of what it was made from.
+"""What rounding errors are relative to: for each element, the size of its terms.
 
 A sum is rounded at the size of its terms, which may cancel; a frame of silence is exactly silent
 beside a loud one. Scales are learned once, in the wide run, and serve every run with noise.
@@ -21,12 +21,12 @@ from fusewire.ops.table import get_op
 
 # Noise on a sum, in epsilons per root of its number of terms, as adding one by one gives.
 WALK = 0.1
-# Terms of a sum whose length nobody knows before the run.
+# Terms of a sum whose length is not known before the run.
 UNKNOWN_TERMS = 64.0
 
 
 class Scales:
-    """By how many epsilons nodes err beside rounding, and of which size."""
+    """How many epsilons nodes err beyond rounding, and relative to which size."""
 
     def __init__(self, graph: Graph, bindings: Mapping[Symbol, int] | None = None) -> None:
         self._bindings = bindings or {}
@@ -36,7 +36,7 @@ class Scales:
         self._halves: dict[Node, list[Array]] = {}
 
     def learn(self, node: Node, operands: list[HostValue], bound: Bindings) -> None:
-        """Keep what a sum is made of; for ``Interpreter``, in a wide run."""
+        """Record the terms of a sum; for ``Interpreter``, in a wide run."""
         op = get_op(node.op)
         if op.is_composite or op.tolerance.kind != "linear":
             return
@@ -53,19 +53,19 @@ class Scales:
         self._halves.setdefault(node, []).append(halves)
 
     def walk(self, node: Node) -> float | None:
-        """Tell by how many epsilons of its scale a result may be off; None: not at all."""
+        """Return by how many epsilons of its scale a result may be off; None: not at all."""
         if node not in self._walks:
             self._walks[node] = _walk_of(node, self._bindings)
         return self._walks[node]
 
     def scale(self, node: Node, output: Array, call: int) -> Array | float | None:
-        """Give the scale of an output, flat; None where its own size is that."""
+        """Return the scale of an output, flat; None if it is the output's own size."""
         tolerance = get_op(node.op).tolerance
         if tolerance.kind == "linear":
             learned = self._halves.get(node, [])[call:][:1] or self._halves.get(node, [])[-1:]
             return learned[0] if learned and learned[0].size == output.size else None
         if tolerance.kind == "ranged":
-            # Far out everybody gives 0 itself.
+            # Far from 0 every engine returns 0 itself.
             return 1.0 if np.all(output) else np.not_equal(output, 0).astype(np.float32).reshape(-1)
         if tolerance.kind == "ulps":
             return None
@@ -79,7 +79,7 @@ class Scales:
 
 
 def whole(scale: Array | float) -> Array | float:
-    """Make numbers of scales as they are kept."""
+    """Convert stored scales to numbers."""
     if isinstance(scale, float) or scale.dtype != np.uint16:
         return scale
     return (scale.astype(np.uint32) << 16).view(np.float32)
@@ -105,7 +105,7 @@ def _square(x: HostValue) -> HostValue:
 
 
 def rms(array: Array) -> float:
-    """Take the root of the mean square of what is finite; 0 for nothing."""
+    """Return the root mean square of finite elements; 0 if there are none."""
     sizes = np.abs(array)
     largest = float(sizes.max(initial=0.0))
     if not np.isfinite(largest):
@@ -119,7 +119,7 @@ def rms(array: Array) -> float:
 
 
 def terms_of(node: Node, bindings: Mapping[Symbol, int]) -> float:
-    """Count the operations that make one element of a node's outputs."""
+    """Count the operations per element of a node's outputs."""
     try:
         return max(1.0, _operations(node, bindings) / max(1, _elements(node, bindings)))
     except DimError:

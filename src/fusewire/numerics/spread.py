@@ -1,4 +1,4 @@
-"""What a value may be: the wide answer, how far runs with noise are from it, and where they jump.
+"""What a value may be: the wide answer, the spread of runs with noise, and their jumps.
 
 An element's own spread over a few runs may be small by luck, so elements share strength: each
 takes a part of its scale from the others. Where runs differ by a jump, or by more than a part of
@@ -23,12 +23,12 @@ SCOUT = 4.0
 USELESS = 0.1
 # A tolerance that would be useless is cut to this many spreads: a right engine needs about half.
 NEEDED = 12.0
-# How many runs' worth of scale an element takes from the others.
+# The weight of the other elements in an element's spread, in runs.
 SHARED = 6.0
 # The rms of a large slice may be so many times the largest that a run shows; of one element, 3
 # times that, because a few runs tell less about it.
 SLICES = 1.75
-# Where a smaller share of the elements differ, slices tell nothing.
+# If a smaller share of the elements differ, slices show nothing.
 ALIKE = 0.1
 # Elements that are looked at to tell whether many are equal.
 _LOOKED_AT = 2**16
@@ -54,7 +54,7 @@ class Expected:
 
     @property
     def near(self) -> Array | float:
-        """How near the exact answer nobody gets by a jump: some last places."""
+        """The distance from the exact answer below which nothing is a jump: some last places."""
         if not self.dtype.is_inexact:
             return 0.0
         return _places(self.dtype, np.abs(self.wide))
@@ -79,12 +79,12 @@ class Runs:
 
 
 def is_code(of: DType) -> bool:
-    """Tell whether values are codes: a difference is a step, not an error with a size."""
+    """Return whether values are codes: a difference is a step, not an error with a size."""
     return of.is_narrow or (of.is_integer and of.bits <= 8)
 
 
 def classes(array: Array) -> Array:
-    """Tell NaN (2), +Inf (1), -Inf (-1) and finite (0) apart; a complex Inf has no sign."""
+    """Classify as NaN (2), +Inf (1), -Inf (-1) or finite (0); a complex Inf has no sign."""
     if not dtype(array.dtype).is_inexact:
         return np.zeros(array.shape, np.int8)
     if array.dtype.kind != "c":
@@ -96,7 +96,7 @@ def classes(array: Array) -> Array:
 
 
 def floor_of(of: DType) -> float:
-    """Give what underflow may lose: engines flush to zero where numbers get this small."""
+    """Return what underflow may lose: engines flush numbers this small to zero."""
     if not of.is_inexact or of.is_narrow:
         return 0.0
     real = {"complex64": "float32", "complex128": "float64", "bfloat16": "float32"}
@@ -126,7 +126,7 @@ def expect(
     scale: float = 0.0,
     slices: bool = False,
 ) -> Expected:
-    """Read tolerance and jumps off runs; ``scale``: the size of what the value is made from."""
+    """Derive tolerance and jumps from runs; ``scale`` is the size of the value's terms."""
     alike = Runs(*([x for x in xs if x.shape == wide.shape] for xs in (runs.plain, runs.scouts)))
     is_shaped = len(alike.all) == len(runs.all)
     if len(alike.plain) < 2:
@@ -198,7 +198,7 @@ def _expect_numbers(
 
 
 def _places(of: DType, size: Array, scale: float = 0.0) -> Array:
-    """Give the size of 64 last places of typical numbers."""
+    """Return the size of 64 last places of typical numbers."""
     typical = np.maximum(np.where(np.isfinite(size), size, 0.0), max(rms(size), scale))
     places: Array = 64 * (of.eps * typical + floor_of(of))
     return places
@@ -237,7 +237,7 @@ def slice_rms(ratio: Array) -> list[Array]:
 
 
 def _distinct(wide: Array) -> float:
-    """Tell the share of elements that differ: of equal ones, an engine rounds all alike."""
+    """Return the share of distinct elements: an engine rounds equal ones alike."""
     moving = wide[wide != 0][:_LOOKED_AT]
     with np.errstate(all="ignore"):
         kept = moving.astype(np.complex64 if moving.dtype.kind == "c" else np.float32)

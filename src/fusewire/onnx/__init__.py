@@ -1,1 +1,1 @@
-"""ONNX models: read, written, and how each op is said in both directions."""
+"""Read and write ONNX models; both directions of an op are in one file."""

@@ -1,4 +1,4 @@
-"""ONNX models into graphs: files, bytes of files, and ModelProtos."""
+"""Turn ONNX models into graphs: files, bytes of files, and ModelProtos."""
 
 from __future__ import annotations
 

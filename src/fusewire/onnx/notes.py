@@ -1,4 +1,4 @@
-"""What files of ours say beyond ONNX's own words: the writer notes it, the reader believes it.
+"""Metadata in our own files beyond ONNX's vocabulary, for the writer and the reader.
 
 A local function of our domain notes the op that it stands for, and the digest of its body: a body
 that somebody changed since is read as any other function is.

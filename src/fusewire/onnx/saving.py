@@ -1,4 +1,4 @@
-"""Save a graph of ours as an ONNX file."""
+"""Save a graph as an ONNX file."""
 
 from __future__ import annotations
 

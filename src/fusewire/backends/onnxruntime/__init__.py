@@ -1,1 +1,1 @@
-"""ONNX Runtime on the CPU, through models that the ONNX writer makes."""
+"""ONNX Runtime on the CPU, given the models that the ONNX writer makes."""

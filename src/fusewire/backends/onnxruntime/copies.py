@@ -1,4 +1,4 @@
-"""What needs no engine: names by place, a region that gives inputs back."""
+"""Regions that need no engine because they return their inputs, and names by place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime behind the contract. What only compiling needs is imported then."""
+"""The ONNX Runtime backend. Imports that only compiling needs happen then."""
 
 from __future__ import annotations
 

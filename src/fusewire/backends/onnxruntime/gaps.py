@@ -1,4 +1,4 @@
-"""What ONNX Runtime is known to get wrong, and no dtype, attribute or shape foretells."""
+"""Known errors of ONNX Runtime that no dtype, attribute or shape predicts."""
 
 from __future__ import annotations
 

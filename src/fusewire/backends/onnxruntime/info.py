@@ -1,4 +1,4 @@
-"""Who ONNX Runtime is. Imports no engine."""
+"""The identity of the ONNX Runtime backend. Imports no engine."""
 
 from __future__ import annotations
 

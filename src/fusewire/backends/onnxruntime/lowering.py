@@ -1,4 +1,4 @@
-"""What ONNX Runtime runs: what the ONNX writer writes, as far as there are kernels for it."""
+"""The ops that ONNX Runtime runs: those that the ONNX writer writes and that have kernels."""
 
 from __future__ import annotations
 

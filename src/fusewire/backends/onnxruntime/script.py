@@ -1,4 +1,4 @@
-"""A region as a script that needs NumPy and ONNX Runtime alone."""
+"""Write a region as a script that needs only NumPy and ONNX Runtime."""
 
 from __future__ import annotations
 

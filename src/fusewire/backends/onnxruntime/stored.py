@@ -1,4 +1,4 @@
-"""The engine's optimised model, and the weights it made, as bytes; and sessions opened on them.
+"""The engine's optimised model and weights as bytes, and sessions opened from them.
 
 The quickest way that the engine has from bytes to a session (1.31.1): its own optimised model,
 optimised no more, with initializers lent to it (``add_initializer``), which alone copies nothing.

@@ -1,1 +1,1 @@
-"""OpenVINO on the CPU: convolutions and small graphs at their best, with shapes left open."""
+"""OpenVINO on the CPU, with open shapes."""

@@ -1,4 +1,4 @@
-"""OpenVINO, imported without its telemetry. Everything here takes it from this file.
+"""Import OpenVINO without its telemetry. The only file that imports it.
 
 When ``openvino`` is imported, a thread of its telemetry forks the process to send a message. That
 fork and a matmul of NumPy's in another thread wait for each other for ever (openvino 2026.4.1, the

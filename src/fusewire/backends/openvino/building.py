@@ -1,4 +1,4 @@
-"""A region as a model of the engine, compiled; and what its borders must be told."""
+"""Compile a region as a model of the engine, and record what its edges need."""
 
 from __future__ import annotations
 

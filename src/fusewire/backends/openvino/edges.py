@@ -1,4 +1,4 @@
-"""What crosses the border between NumPy and the engine: arrays, shown as the engine holds them.
+"""Arrays at the edge between NumPy and the engine, converted to the engine's storage.
 
 Needs no graph: what was told of it once is enough.
 """

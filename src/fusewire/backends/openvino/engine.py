@@ -1,4 +1,4 @@
-"""OpenVINO behind the contract. Imports the engine, and what only compiling needs, when asked."""
+"""The OpenVINO backend. Imports the engine, and what only compiling needs, on first use."""
 
 from __future__ import annotations
 

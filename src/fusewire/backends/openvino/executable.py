@@ -1,4 +1,4 @@
-"""A compiled model and its requests: the shortest way from arrays to arrays.
+"""A compiled model and its infer requests: the shortest path from arrays to arrays.
 
 Small tensors are copied into memory that stays bound (binding costs more than copying); large
 ones are bound where they lie, and large outputs are written where the caller will have them.

@@ -1,4 +1,4 @@
-"""What OpenVINO is known to get wrong though it is claimed. A gap that passes fails the suite."""
+"""Known errors of OpenVINO in what it claims. A gap that passes fails the suite."""
 
 from fusewire.contract.backend import Gap
 

@@ -1,4 +1,4 @@
-"""Which values are held in how many pieces, and what is refused because of it.
+"""How many tensors hold each value (pairs for wide dtypes), and what is refused because of it.
 
 Must never import the engine: a claim and the lowering of what was claimed both read it.
 """

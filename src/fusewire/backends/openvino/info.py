@@ -1,4 +1,4 @@
-"""Who the backend is, and what it can be told. Must never import the engine."""
+"""The identity and options of the OpenVINO backend. Must never import the engine."""
 
 from fusewire.contract.backend import BackendInfo, Config, Fact
 from fusewire.errors import OptionsError

@@ -1,4 +1,4 @@
-"""Constants and parameters of the engine, over memory that NumPy holds. Imports the engine."""
+"""Constants and parameters of the engine, over NumPy's memory. Imports the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused, and why; and what a region looks like once nothing in it is."""
+"""What OpenVINO refuses, and why; and regions prepared for it."""
 
 from __future__ import annotations
 

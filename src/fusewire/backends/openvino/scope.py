@@ -1,4 +1,4 @@
-"""A graph as nodes of the engine: what its values are, and the walk over its nodes.
+"""Translate a graph to nodes of the engine.
 
 Imports the engine, so it is itself imported only when something is built.
 """

@@ -1,4 +1,4 @@
-"""A region as a script that needs NumPy and OpenVINO alone."""
+"""Write a region as a script that needs only NumPy and OpenVINO."""
 
 from __future__ import annotations
 

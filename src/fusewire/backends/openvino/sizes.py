@@ -1,4 +1,4 @@
-"""Sizes that the run tells, computed by the engine's graph. Imports the engine."""
+"""Sizes that the run determines, computed in the engine's graph. Imports the engine."""
 
 from __future__ import annotations
 
@@ -111,6 +111,6 @@ class Sizes:
         if self.inline and self.outer is not None:
             return self.outer.symbol(symbol)
         if self.outer is None:
-            raise DimError(f"The size {symbol.key} is told by no input of this region.")
+            raise DimError(f"No input of this region determines the size {symbol.key}.")
         self.captured[symbol] = ops.parameter([1], type_of("i32"))
         return self.captured[symbol]

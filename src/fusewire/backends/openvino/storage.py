@@ -1,4 +1,4 @@
-"""How tensors of each dtype are held by the engine. Must never import it.
+"""How the engine stores tensors of each dtype. Must never import it.
 
 OpenVINO's CPU plugin computes in float32 and int32, whatever a graph says: int64 and uint32 lose
 their upper bits, float64 its digits (2026.4.1: 2**40 + 1 comes back as 1, 1e300 as 3.4e38). So a

@@ -1,4 +1,4 @@
-"""The engine's own blob of a compiled model, with the weights in it; and executables made of it.
+"""The engine's own blob of a compiled model, with its weights, and executables from it.
 
 The blob is imported as a tensor over the memory that it came in, which alone copies no weights.
 """

@@ -1,1 +1,1 @@
-"""NumPy, node by node: slow, always there, and right by definition."""
+"""The reference: NumPy, node by node; slow, always installed, and right by definition."""

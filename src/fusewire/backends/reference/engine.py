@@ -1,4 +1,4 @@
-"""The interpreter of ops, behind the contract."""
+"""The reference backend: the interpreter of ops behind the contract."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reference gets wrong, beyond the bound of the op."""
+"""Known errors of the reference beyond the bound of an op."""
 
 from __future__ import annotations
 

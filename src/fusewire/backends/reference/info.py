@@ -1,4 +1,4 @@
-"""Who the reference is."""
+"""The identity of the reference backend."""
 
 from __future__ import annotations
 

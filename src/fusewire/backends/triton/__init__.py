@@ -1,1 +1,1 @@
-"""Triton: the kernels of a fused region as a Triton module, for NVIDIA and AMD GPUs."""
+"""Triton: our fused kernels as a Triton module, for NVIDIA and AMD GPUs."""

@@ -1,4 +1,4 @@
-"""The caller's side of the children that hold Triton: one that interprets, one that compiles."""
+"""The parent's side of the children that import Triton: one interprets, one compiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton behind the contract. Triton itself is only ever imported in children of this process."""
+"""The Triton backend. Only child processes import Triton itself."""
 
 from __future__ import annotations
 

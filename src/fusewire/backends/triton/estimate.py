@@ -1,4 +1,4 @@
-"""How kernels are configured for a GPU that is not here: by what compiles and what it takes.
+"""Configure kernels for an absent GPU, from what compiles and the resources it uses.
 
 Nothing is timed, and whoever writes the choice down says so.
 """

@@ -1,4 +1,4 @@
-"""A program in the child that interprets; on a GPU, ``launch`` has the one that runs."""
+"""A program in the interpreting child; ``launch`` runs programs on a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""THE table: each elementwise op as an expression of Triton's language over registers.
+"""The table of each elementwise op as an expression of Triton's language over registers.
 
 ``{0}`` is the first operand. A row has an expression for every kind of register that the op is
 known to be right in: ``f`` float32, ``d`` float64, ``i`` and ``u`` integers, ``b`` bool. Ops that

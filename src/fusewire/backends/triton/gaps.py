@@ -1,4 +1,4 @@
-"""What Triton claims and gets wrong."""
+"""Known errors of the Triton backend in what it claims."""
 
 from __future__ import annotations
 

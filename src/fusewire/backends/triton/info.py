@@ -1,4 +1,4 @@
-"""Who the Triton backend is. Imports no engine."""
+"""The identity of the Triton backend. Imports no engine."""
 
 from __future__ import annotations
 

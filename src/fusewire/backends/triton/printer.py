@@ -1,4 +1,4 @@
-"""Print kernels as a Triton module: one function a kernel, and how each is launched.
+"""Print kernels as a Triton module: one function per kernel, and its launch.
 
 ``map`` and ``serial`` kernels give a program a block of points; ``rows`` a block of points and
 blocks of what they fold and loop over; a ``contraction`` a tile of rows and columns for ``tl.dot``.

@@ -1,4 +1,4 @@
-"""What Triton will not run, and why, in sentences."""
+"""What the Triton backend refuses, and why, in sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a compiled kernel takes of a device: registers, and bytes that did not fit into them."""
+"""The resources of a compiled kernel: registers, and bytes spilled from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a dtype lies in memory and in registers of a Triton kernel.
+"""How Triton kernels store each dtype in memory and in registers.
 
 float16 and bfloat16 are float32 in registers, rounded when they are stored. bfloat16 lies in
 memory as its 16 bits and is rounded by hand, the same way on a device and in the interpreter,

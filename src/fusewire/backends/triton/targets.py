@@ -1,4 +1,4 @@
-"""GPUs that kernels can be made for, whether one is here or not."""
+"""GPUs that kernels can be compiled for, present or not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Target:
         if match := re.fullmatch(r"hip:(gfx[0-9a-f]+)", text):
             # AMD's cards for graphics run 32 threads in step, those for computing 64.
             return Target("hip", match.group(1), 64 if match.group(1).startswith("gfx9") else 32)
-        raise OptionsError(f"{text!r} is no target. There are {_KNOWN}, and others of their kind.")
+        raise OptionsError(f"{text!r} is not a target. Targets look like {_KNOWN}.")
 
     @property
     def triton(self) -> tuple[str, int | str, int]:

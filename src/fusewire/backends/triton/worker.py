@@ -1,4 +1,4 @@
-"""A child that holds Triton: ``interpret`` runs kernels, ``compile`` makes code for GPUs of them.
+"""The child that imports Triton: ``interpret`` runs kernels, ``compile`` makes GPU code.
 
 Triton decides when it is imported whether it compiles or interprets, so the two are processes of
 their own, and neither is the caller's. It speaks in frames, as ``fusewire.process.worker`` does.

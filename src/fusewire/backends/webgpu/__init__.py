@@ -1,1 +1,1 @@
-"""WebGPU through wgpu-py: kernels of our own, on Vulkan, Metal and D3D12."""
+"""WebGPU through wgpu-py: our own kernels on Vulkan, Metal and Direct3D 12."""

@@ -1,4 +1,4 @@
-"""One adapter made ready: a device, its queue, its memory, and the pipelines made so far.
+"""An open adapter: its device, queue, memory and pipelines.
 
 All work of a device goes through one queue, in order. So a buffer may be used again as soon as
 nobody holds it: what still runs on it runs before what comes next.

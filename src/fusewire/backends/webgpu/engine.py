@@ -1,4 +1,4 @@
-"""WebGPU behind the contract. wgpu is imported when a device is first asked for."""
+"""The WebGPU backend. wgpu is imported when a device is first needed."""
 
 from __future__ import annotations
 

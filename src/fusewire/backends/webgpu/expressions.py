@@ -1,4 +1,4 @@
-"""THE table: each op as an expression of WGSL over registers.
+"""The table of each op as a WGSL expression over registers.
 
 ``{0}`` is the first operand, ``{t}`` the register type of it. A row has an expression for every
 register type that the op is known to be right in; a name with that type at its end is a function
@@ -240,7 +240,7 @@ def _compute(statement: Compute, given: tuple[DType, ...], features: frozenset[s
     if code is None:
         raise RefusedError(
             f"WGSL computes {statement.op} in 32 bits at most, and {given[0].name} has 64 or is "
-            f"complex. Cast to float32, or run it elsewhere."
+            f"complex. Cast to float32, or run it on another backend."
         )
     code = code.replace("{t}", storage_of(given[0], features).register)
     if statement.op == "cast" and statement.dtype.is_float and statement.dtype.bits == 16:

@@ -1,4 +1,4 @@
-"""The WGSL functions of ours, by name: what a kernel needs of them and no more.
+"""Our WGSL functions by name; a kernel includes only those that it needs.
 
 The folder ``wgsl`` holds them. In a name or a body, ``T`` stands for any scalar type, ``U`` and
 ``I`` for the unsigned and the signed integer of its width: ``maximum_T`` serves ``maximum_f64``.

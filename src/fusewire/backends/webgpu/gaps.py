@@ -1,4 +1,4 @@
-"""What WebGPU claims and gets wrong."""
+"""Known errors of the WebGPU backend in what it claims."""
 
 from __future__ import annotations
 

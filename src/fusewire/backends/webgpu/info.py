@@ -1,4 +1,4 @@
-"""Who the WebGPU backend is. Imports no engine."""
+"""The identity of the WebGPU backend. Imports no engine."""
 
 from __future__ import annotations
 

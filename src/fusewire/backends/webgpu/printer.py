@@ -1,4 +1,4 @@
-"""Print a kernel of the loop-level form as WGSL: how its points are spread over invocations.
+"""Print a kernel as WGSL, and distribute its points over invocations.
 
 ``points``: an invocation a point, or a few where several elements lie in a word. ``rows``: a
 workgroup a point, whose invocations share folds and loops. ``tiles``: an invocation a tile of a

@@ -1,4 +1,4 @@
-"""What WebGPU will not run, and why, in sentences."""
+"""What the WebGPU backend refuses, and why, in sentences."""
 
 from __future__ import annotations
 

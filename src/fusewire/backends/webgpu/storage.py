@@ -1,4 +1,4 @@
-"""How tensors lie in memory and in registers.
+"""How WebGPU kernels store each dtype in memory and in registers.
 
 Memory holds what NumPy's memory holds, byte for byte, so copies to and from the host convert
 nothing. WGSL reads words of 32 bits and up: smaller elements lie several to a word, and one

@@ -1,1 +1,1 @@
-"""XLA, through jax: one compiled program a region."""
+"""XLA through jax: one compiled program per region."""

@@ -1,4 +1,4 @@
-"""The private side of jaxlib: the one file to mend when it changes. ``is_known`` says if it may.
+"""The private interface of jaxlib: the one file to change with it; ``is_known`` checks versions.
 
 Why it is worth it. A client of our own does not touch the user's: its programs run at once in the
 calling thread (jax's way to that is a flag for the whole process), its pool has the threads that

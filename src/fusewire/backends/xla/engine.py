@@ -1,4 +1,4 @@
-"""XLA behind the contract. Importing this file imports no engine."""
+"""The XLA backend. Importing this file imports no engine."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class XlaBackend(Backend, Scripted):
         if self._probed is None:
             found = _missing() or Device("cpu", platform.processor() or platform.machine())
             if isinstance(found, Device) and not _doubles(self, found):
-                found = Unavailable("wrong", "XLA cannot add here.", "Install jax anew.")
+                found = Unavailable("wrong", "XLA cannot add here.", "Reinstall jax.")
             self._probed = found
         return [self._probed]
 

@@ -1,4 +1,4 @@
-"""What this backend claims and gets wrong."""
+"""Known errors of the XLA backend in what it claims."""
 
 from __future__ import annotations
 

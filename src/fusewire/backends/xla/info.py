@@ -1,4 +1,4 @@
-"""Who this backend is."""
+"""The identity of the XLA backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public road, for versions of jaxlib that client.py does not know.
+"""The public interface of jax, for versions of jaxlib that client.py does not know.
 
 ``jax.export`` gives bytes that any later jax reads and compiles again; results are copied to the
 host, because the public interface gives them read-only.

@@ -1,4 +1,4 @@
-"""A region as one function of jax arrays, and the types of what it takes and gives."""
+"""A region as one function of jax arrays, with the types of its inputs and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this backend does not take, and the sentence that says why."""
+"""What the XLA backend refuses, and why, in sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A region as a script that needs NumPy and jax alone: what jax exports, and its text."""
+"""Write a region as a script that needs only NumPy and jax: jax's export, and its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How elements live in XLA, and in which dtype a node computes on them.
+"""How XLA stores each dtype, and in which dtype a node computes.
 
 Floats of 8 bits or fewer are carried as their bytes, integers under 8 bits as int8 or uint8, so
 that moving them is moving bytes and what XLA makes of such types does not matter. Their values

@@ -1,1 +1,1 @@
-"""From a fused region of a graph to kernels: one table says how each op's element is computed."""
+"""Lower a fused region to kernels; one table says how each op computes an element."""

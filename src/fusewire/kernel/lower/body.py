@@ -1,4 +1,4 @@
-"""Write the body of one kernel, each statement as far out as what it depends on allows.
+"""Write the body of one kernel, each statement as far out as its operands allow.
 
 Elements are asked for: ``element(value, index)`` emits what computes that element and gives its
 name. What does not depend on a loop is emitted before it, and what was computed is not computed

@@ -1,4 +1,4 @@
-"""Ops whose element depends on the operands' elements at its place."""
+"""Ops whose elements depend on the operands' elements at the same place."""
 
 from __future__ import annotations
 

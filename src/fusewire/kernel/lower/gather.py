@@ -1,4 +1,4 @@
-"""Reading at places that operands tell, and writing a block at one."""
+"""Reads at indices given by operands, and writes of a block at one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans: a repeat of the kernels of the body, with what is carried in two rows that take turns."""
+"""Scans: repeat the kernels of the body, with carried values in two alternating rows."""
 
 from __future__ import annotations
 

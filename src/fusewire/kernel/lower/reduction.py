@@ -1,4 +1,4 @@
-"""Axes that are combined away: folds over axes of their own."""
+"""Reductions: folds over axes."""
 
 from __future__ import annotations
 

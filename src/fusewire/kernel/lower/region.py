@@ -1,4 +1,4 @@
-"""From a graph and its groups to kernels: each group is stored by one kernel, or has its own."""
+"""Lower a graph and its groups to kernels: one kernel per group, or the op's own kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resizing: tables say from which elements an element is computed, and with which weights."""
+"""Resizing, by tables of source elements and weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""THE table: each op and how its element is computed; what has no place in it, and why."""
+"""The table of how each op computes an element, and the reasons for what is not in it."""
 
 from __future__ import annotations
 

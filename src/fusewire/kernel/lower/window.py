@@ -1,4 +1,4 @@
-"""Windows that slide over spatial axes: which cells they see, and pooling over them."""
+"""Sliding windows over spatial axes: the cells they cover, and pooling over them."""
 
 from __future__ import annotations
 

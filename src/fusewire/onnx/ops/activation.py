@@ -1,4 +1,4 @@
-"""Activations, whole: engines that have them are given them so."""
+"""Activations, kept whole for engines that have them."""
 
 from __future__ import annotations
 

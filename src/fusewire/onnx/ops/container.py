@@ -1,4 +1,4 @@
-"""Sequences and optionals, which ONNX has as we do. The reference alone runs them."""
+"""Sequences and optionals, which ONNX has as we do. Only the reference runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices, what is written as one, and equations over axes."""
+"""Matrix products, what can be written as one, and einsum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing the dtype, by value or by bits.
+"""Casts, by value or by bits.
 
 ONNX leaves NaN and what is out of range undefined; we do not.
 """

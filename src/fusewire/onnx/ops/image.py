@@ -1,4 +1,4 @@
-"""Sampling images at places, and boxes in them."""
+"""Image sampling, and boxes in images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading at places that operands tell."""
+"""Reads at indices given by operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops of ai.onnx.ml: looking up labels, features, trees."""
+"""Ops of ai.onnx.ml: labels, features, trees."""
 
 from __future__ import annotations
 

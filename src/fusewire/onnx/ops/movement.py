@@ -1,4 +1,4 @@
-"""Moving elements: shape, order, repeats; and their twins with shapes that the run tells."""
+"""Movement of elements: shape, order, repeats; and variants whose shape is an operand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows put together again, by sizes that are known or that only the run tells."""
+"""Fold windows back, with sizes that are known or that only the run determines."""
 
 from __future__ import annotations
 

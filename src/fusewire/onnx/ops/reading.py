@@ -1,4 +1,4 @@
-"""What several families need to say in ops of ours."""
+"""Helpers for reading that several families share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recurrent layers. Ours are ONNX's, but for how activations are spelled and axes are laid out."""
+"""Recurrent layers. Ours are ONNX's, except for names of activations and order of axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resizing: to sizes or by scales, known before the run or not.
+"""Resize to sizes or by scales, known before the run or not.
 
 Written as ONNX's Resize where engines agree, else as what it amounts to: where sizes are known,
 resizing an axis is taking elements by place, or multiplying by a matrix. Both are found by resizing

@@ -1,4 +1,4 @@
-"""Ops that ONNX and we have alike: one row says how an op is read and how it is written."""
+"""Ops that ONNX and we have alike: one row for both directions of an op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing at places that operands tell."""
+"""Writes at indices given by operands."""
 
 from __future__ import annotations
 

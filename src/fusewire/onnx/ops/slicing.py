@@ -1,4 +1,4 @@
-"""Cutting parts out, adding borders, splitting."""
+"""Slices, padding, splits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Order: TopK sorts all, and keeps the order of equals; only NaN needs help."""
+"""Sorting by TopK, which is stable; only NaN needs special care."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strings, and counting runs of items. The reference alone runs strings."""
+"""Strings, and n-gram counts. Only the reference runs strings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows that slide: how ONNX says it, and what stands for them where it or an engine has none.
+"""Sliding windows: ONNX's attributes, and replacements if ONNX or an engine lacks them.
 
 Convolution and pooling by windows laid out and then combined are slow, and right for every dtype:
 what is asked for seldom (float64, integers, zeros between elements, padding wider than a window) is

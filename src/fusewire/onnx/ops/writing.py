@@ -1,4 +1,4 @@
-"""What families share: one node that does it all, comparisons, choices, numbers."""
+"""Helpers for writing that several families share: single nodes, comparisons, choices, numbers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""ONNX models read: a file is checked as a stranger's, then imported as a graph."""
+"""Read ONNX models: check an untrusted file, then import it as a graph."""

@@ -1,4 +1,4 @@
-"""One ONNX node as those see it who turn it into ops of ours."""
+"""One ONNX node, as the functions that import it see it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""External data of a model: bytes of files that lie beneath the model's folder, and of no others.
+"""External data of a model: only bytes of files inside the model's folder.
 
 A location comes from a stranger. It is opened below a descriptor of the folder, through no link,
 and the descriptor that was checked is the one that is read. Nothing is mapped into memory: a file

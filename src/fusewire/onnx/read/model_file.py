@@ -1,4 +1,4 @@
-"""Open an ONNX model that comes from a stranger.
+"""Open an untrusted ONNX model.
 
 Sizes are checked before memory is taken, structure before it is walked by others, ONNX's rules
 before an engine sees anything; external data is read beneath the model's folder alone. What leaves

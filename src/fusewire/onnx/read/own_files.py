@@ -1,4 +1,4 @@
-"""What our own files say beyond what ONNX has words for.
+"""Read the metadata that our own files have beyond ONNX's vocabulary.
 
 A function of our domain is taken back into the op it stands for. What it notes about itself is
 believed only while its body is the one that was written with the note; a body that somebody

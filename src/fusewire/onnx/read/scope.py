@@ -1,4 +1,4 @@
-"""Names of one ONNX graph, and bodies closed over what they use from around them."""
+"""Names of one ONNX graph, and bodies that capture outer values."""
 
 from __future__ import annotations
 

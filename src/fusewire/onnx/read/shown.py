@@ -1,4 +1,4 @@
-"""How text of a stranger is shown in messages: escaped, and not at any length."""
+"""Show untrusted text in messages: escaped and shortened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that bend the rules where engines let them, made straight; then ONNX's own checker.
+"""Repair models that break rules which engines do not enforce, then run ONNX's own checker.
 
 ONNX Runtime takes all that is bent here. What the checker still finds is refused: it could mean two
 things, or no engine would take it.
@@ -53,7 +53,7 @@ def check(proto: Any) -> None:
     except (checker.ValidationError, ValueError, RuntimeError) as error:
         said = " ".join(str(error).split())
         raise FormatError(
-            f"ONNX's checker refuses the model: {said[:400]} Export it again, or mend it."
+            f"ONNX's checker refuses the model: {said[:400]} Export it again, or fix it."
         ) from None
 
 

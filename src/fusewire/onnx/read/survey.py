@@ -1,4 +1,4 @@
-"""What a parsed model holds, counted and checked before anything is made of it.
+"""Count and check the content of a parsed model before it is imported.
 
 One walk over every message, never by recursion: nodes, graphs inside graphs, calls of functions,
 tensors, and the text of names.
@@ -108,7 +108,7 @@ class Survey:
         if self._held > self._limits.constant_bytes:
             raise BudgetError(
                 f"{name_of(tensor)} brings the constants to {self._held:,} bytes, and "
-                f"{self._limits.constant_bytes:,} are allowed (Limits.constant_bytes)."
+                f"the limit is {self._limits.constant_bytes:,} (Limits.constant_bytes)."
             )
         if tensor.data_location == EXTERNAL:
             self.external.append((tensor, type_))

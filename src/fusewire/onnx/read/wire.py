@@ -1,4 +1,4 @@
-"""A look at the bytes of a model before anything is allocated for them.
+"""Scan the bytes of a model before memory is allocated for them.
 
 Two bytes can stand for a message that takes a quarter of a kilobyte in memory, so that a file of
 some megabytes would fill gigabytes. The parser has no limit for that; this is the limit.
@@ -170,5 +170,5 @@ def _too_much(cost: int, nodes: int, size: int, limits: Limits) -> BudgetError:
         )
     return BudgetError(
         f"Reading these {size:,} bytes would take {cost:,} bytes of memory or more: the file is "
-        "made of tiny parts, as no exporter makes them."
+        "made of tiny parts, unlike any exporter's."
     )

@@ -1,4 +1,4 @@
-"""Local functions: what ONNX has no single op for goes by its own name, with a body anyone can run.
+"""Local functions for ops that ONNX lacks, each with a body that any engine can run.
 
 A node that one ONNX op says whole is written as that op. Any other is a call of a function of the
 domain ``fusewire``, named after the op, whose body does the same with standard ops. The function
@@ -141,7 +141,9 @@ class _Draft:
     def function(self, told: Sequence[Symbol]) -> LocalFunction:
         """Close the function over operands and sizes; sizes not told are the node's own to tell."""
         if untold := [s.key for s in self._asked if s not in told]:
-            raise FormatError(f"{self._node!r} needs the size {untold[0]}, and nothing tells it.")
+            raise FormatError(
+                f"{self._node!r} needs the size {untold[0]}, which nothing determines."
+            )
         stand: dict[Symbol, Dim] = {s: symbol(f"{SIZE}{i}") for i, s in enumerate(told)}
         outputs = [f"output{i}" for i in range(len(self._node.outputs))]
         name_outputs(self._emitter, [self._emitter.ref(v) for v in self._node.outputs], outputs)

@@ -1,4 +1,4 @@
-"""Make a ModelProto of what was emitted. The one place of the writer that imports onnx."""
+"""Make a ModelProto from emitted nodes. The only file of the writer that imports onnx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is written for, and the dtypes that ONNX's ops take there.
+"""The target of a written model, and the dtypes that ONNX's ops accept there.
 
 Where an op lacks a dtype, a wider one that gives the same answer takes its place: floats of 16
 bits are computed in float32 and rounded, as our ops are defined; integers in wider ones, whose

@@ -1,4 +1,4 @@
-"""Write a graph of ours as an ONNX model.
+"""Write a graph as an ONNX model.
 
 A node that the target cannot hold is refused with a sentence. ``write`` expands composites that
 are refused, so that it fails only where ONNX has nothing for a primitive.

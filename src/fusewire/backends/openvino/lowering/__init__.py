@@ -1,4 +1,4 @@
-"""THE table: every op that OpenVINO is given, and how. Imports the engine."""
+"""The lowering table: every op that OpenVINO runs, and how. Imports the engine."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Activations that the engine has whole: it fuses them into what comes before."""
+"""Activations that the engine has itself; it fuses them into the preceding node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products of matrices, which the engine computes in float32: integers only where that is exact."""
+"""Matrix products, which the engine computes in float32: integers only if that is exact."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing the dtype, by value or by keeping the bits."""
+"""Casts, by value or by keeping the bits."""
 
 from __future__ import annotations
 

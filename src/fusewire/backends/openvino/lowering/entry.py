@@ -1,4 +1,4 @@
-"""What a row of the lowering table is, and the few things that all rows are built from."""
+"""The rows of the lowering table, and the parts that they share."""
 
 from __future__ import annotations
 

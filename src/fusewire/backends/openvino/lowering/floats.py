@@ -1,4 +1,4 @@
-"""Elementwise arithmetic on floats, mended where the engine's is not what the op means."""
+"""Elementwise arithmetic on floats, corrected where the engine deviates from the op."""
 
 from __future__ import annotations
 

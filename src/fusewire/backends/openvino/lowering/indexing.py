@@ -1,4 +1,4 @@
-"""Reading and writing at places that operands tell; negative ones count from the end."""
+"""Read and write at indices given by operands; negative ones count from the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic that integers share with floats or have for themselves, exact and wrapping."""
+"""Integer arithmetic, exact and wrapping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons, tests of values, logic, choosing by a condition."""
+"""Comparisons, tests of values, logic, choice by a condition."""
 
 from __future__ import annotations
 

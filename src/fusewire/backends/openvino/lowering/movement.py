@@ -1,4 +1,4 @@
-"""Moving elements: shape, order, repeats, parts; with sizes known or told by the run."""
+"""Movement of elements: shape, order, repeats, parts; sizes are known or given by the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Norms and shares along an axis that the engine has whole, and has right."""
+"""Normalizations that the engine has itself, and computes correctly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine's own nodes, where what is not a number may be lost: the option ``nan="engine"``.
+"""The engine's own nodes, which may lose NaN: the option ``nan="engine"``.
 
 Each answers what the row of the table does where all operands and the answer are finite. What is
 left out follows NaN and infinities by nodes of its own, which costs up to twice the time and keeps

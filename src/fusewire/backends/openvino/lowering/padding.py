@@ -1,4 +1,4 @@
-"""Borders: constants, or elements taken from inside by their computed places."""
+"""Padding with constants, or with elements from inside at computed indices."""
 
 from __future__ import annotations
 

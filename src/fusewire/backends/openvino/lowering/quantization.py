@@ -1,4 +1,4 @@
-"""Codes of up to 16 bits: made and read in float32, which holds them exactly."""
+"""Quantized codes of up to 16 bits, computed in float32, which holds them exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions, and running ones: exact for integers, NaN and infinities let through."""
+"""Reductions and running reductions: exact for integers, with NaN and infinities kept."""
 
 from __future__ import annotations
 

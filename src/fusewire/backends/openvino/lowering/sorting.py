@@ -1,4 +1,4 @@
-"""Order: sorting and the largest few, with NaN as the largest."""
+"""Sorting and top-k, with NaN as the largest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention, in the few nodes that the engine makes one of."""
+"""Attention, as the few nodes that the engine fuses into one."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def own(s: Any, node: Node, q: Ov, k: Ov, v: Ov, mask: Ov | None = None) -> Ov:
 def _refuses(node: Node) -> str | None:
     q, k = (value.tensor.shape for value in node.operands[:2])
     if any(node.attrs[name] != plain for name, plain in _PLAIN.items()):
-        return "OpenVINO is given attention that is limited to some keys in parts."
+        return "OpenVINO gets attention with a window of keys expanded."
     if q[1] != k[1] or not isinstance(q[3], int) or q[3] == 0:
-        return "OpenVINO is given attention of heads that are shared, or of open size, in parts."
+        return "OpenVINO gets attention with shared heads, or of open size, expanded."
     return None
 
 

@@ -1,4 +1,4 @@
-"""Sampling images, pooling regions of them, choosing boxes."""
+"""Image sampling, region pooling, box selection."""
 
 from __future__ import annotations
 

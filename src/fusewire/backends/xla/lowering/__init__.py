@@ -1,4 +1,4 @@
-"""The table: how each op is said in jax. What is in it is what this backend claims."""
+"""The lowering table: each op in jax. The backend claims exactly what is in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops whose shape is an operand, where the type says all the same what it will be.
+"""Ops whose shape is an operand, if the type determines the shape anyway.
 
 The operand is then only needed for what the shape does not tell: where a slice starts, on which
 side of an axis the padding is.

@@ -1,4 +1,4 @@
-"""Resizing, and sampling images at computed places."""
+"""Image resizing, and sampling at computed places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving elements: shape, order, parts, borders; reading and writing at computed places.
+"""Movement of elements: shape, order, parts, padding; reads and writes at computed places.
 
 Elements come in their carrier (storage.py), so any dtype is moved bit for bit.
 """

@@ -1,4 +1,4 @@
-"""What a lowering is: from a node and its operands as jax arrays to its outputs."""
+"""The signature of a lowering: from a node and its operands as jax arrays to its outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that XLA has and does not compute well enough (jaxlib 0.10.2, units in the last place).
+"""Functions that XLA computes too inaccurately (jaxlib 0.10.2, units in the last place).
 
 lgamma: thousands near its zeros at 1 and 2; digamma: NaN at 0. Both are computed as the
 reference computes them, in float64. exp2, sinh and cosh: 12 to 340 for large operands; erfc: 33 in

@@ -1,4 +1,4 @@
-"""Products of matrices, convolutions, and windows that slide."""
+"""Matrix products, convolutions and sliding windows."""
 
 from __future__ import annotations
 
