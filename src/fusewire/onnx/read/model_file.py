@@ -172,7 +172,7 @@ def _read(path: Path, limits: Limits) -> bytearray:
 
 def _too_long(what: str, size: int, limits: Limits) -> BudgetError:
     return BudgetError(
-        f"{what}: {size:,} bytes, and {limits.file_bytes:,} are allowed (Limits.file_bytes)."
+        f"{what}: {size:,} bytes; the limit is {limits.file_bytes:,} (Limits.file_bytes)."
     )
 
 

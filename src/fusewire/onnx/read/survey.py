@@ -107,7 +107,7 @@ class Survey:
         self._held += _bytes(type_)
         if self._held > self._limits.constant_bytes:
             raise BudgetError(
-                f"{name_of(tensor)} brings the constants to {self._held:,} bytes, and "
+                f"{name_of(tensor)} brings the constants to {self._held:,} bytes; "
                 f"the limit is {self._limits.constant_bytes:,} (Limits.constant_bytes)."
             )
         if tensor.data_location == EXTERNAL:
@@ -118,7 +118,7 @@ class Survey:
         if self._spread > self._limits.sparse_bytes:
             raise BudgetError(
                 f"{name_of(sparse.values)} is sparse, and would bring sparse tensors to "
-                f"{self._spread:,} bytes when dense: {self._limits.sparse_bytes:,} are allowed "
+                f"{self._spread:,} bytes when dense; the limit is {self._limits.sparse_bytes:,} "
                 "(Limits.sparse_bytes)."
             )
 
@@ -131,8 +131,8 @@ class Survey:
     def _opsets(self, holder: Any, owner: FunctionKey | None, depth: int) -> None:
         if len(holder.opset_import) > _MOST_OPSETS:
             raise BudgetError(
-                f"The model imports {len(holder.opset_import):,} operator sets, and "
-                f"{_MOST_OPSETS:,} are allowed."
+                f"The model imports {len(holder.opset_import):,} operator sets; "
+                f"the limit is {_MOST_OPSETS:,}."
             )
 
 
@@ -170,8 +170,8 @@ def _check_text(field: str, held: Any) -> None:
             raise FormatError(f"A {field} is {shown(text)}, which is not UTF-8.")
         if len(text) > _LONGEST_NAME and field not in _TEXTS:
             raise FormatError(
-                f"A {field} has {len(text):,} characters ({shown(text)}): "
-                f"{_LONGEST_NAME:,} are allowed."
+                f"A {field} has {len(text):,} characters ({shown(text)}); "
+                f"the limit is {_LONGEST_NAME:,}."
             )
 
 
@@ -233,7 +233,7 @@ class FunctionCalls:
         if depths[None] > limits.depth:
             raise BudgetError(
                 f"The model has graphs and calls of functions inside each other {depths[None]:,} "
-                f"deep, and {limits.depth} are allowed (Limits.depth)."
+                f"deep; the limit is {limits.depth} (Limits.depth)."
             )
 
     def _ordered(self) -> list[FunctionKey | None]:

@@ -55,7 +55,7 @@ def element_count(dims: Any, what: str, limits: Limits) -> int:
     """Multiply dims that a file gives; FormatError or BudgetError when they make no tensor."""
     if len(dims) > limits.rank:
         raise BudgetError(
-            f"{what} has {len(dims):,} dims, and {limits.rank} are allowed (Limits.rank)."
+            f"{what} has {len(dims):,} dims; the limit is {limits.rank} (Limits.rank)."
         )
     if any(dim < 0 for dim in dims):
         raise FormatError(f"{what} has the dims {list(dims)}: a size is 0 or more.")
