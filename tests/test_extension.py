@@ -129,7 +129,7 @@ def test_extension_is_started_once_and_stopped_with_its_backend(
     [
         ("Raising", "the licence is gone"),
         ("Crashing", "SIGSEGV"),
-        ("Greedy", f"{NAME} has exp already"),
+        ("Greedy", f"{NAME} already has exp"),
         ("Missing", "Missing"),
     ],
 )
