@@ -16,6 +16,7 @@ from fusewire.ir.types import TensorType, concrete_shape, type_symbols
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
 from fusewire.rewrite.engine import simplify
+from fusewire.rewrite.pipeline import run_pipeline
 from fusewire.rewrite.rule import Rule
 
 SIZES = (0, 1, 3, 17)
@@ -120,21 +121,28 @@ def type_problems(before: Graph, after: Graph) -> Iterator[str]:
 
 
 def rule_problems(rule: Rule) -> list[str]:
-    """Check a rule on its example, in every dtype that it is meant for."""
-    problems = [] if rule.because.endswith(".") else ["`because` is no sentence"]
-    fired = []
+    """Check a rule on its example, in every dtype that it is meant for.
+
+    Alone the rule must keep types and values. It must also fire among all others: an earlier rule
+    that always takes its nodes first makes it dead code.
+    """
+    problems = [] if rule.because.endswith(".") else ["`because` is not a sentence"]
+    fired, fired_in_pipeline = False, False
     names = [d.name for d in STORED] if rule.example.is_generic else ["float32"]
     for name in names:
         try:
             before = rule.example(name)
         except (FusewireError, TypeError, ValueError, OverflowError):
             continue
+        fired_in_pipeline |= rule.name in run_pipeline(before).report.counts
         done = simplify(before, [rule])
         if done.report.counts.get(rule.name):
-            fired.append(name)
+            fired = True
             found = [*type_problems(before, done.graph)]
             found += value_problems(before, done.graph, rule.exact) if not found else ()
             problems += [f"{name}: {problem}\n{before}\n{done.graph}" for problem in found]
     if not fired:
         problems.append("does not fire on its example")
+    elif not fired_in_pipeline:
+        problems.append("does not fire on its example in the pipeline, where others come first")
     return [f"rule {rule.name}: {problem}" for problem in problems]
