@@ -17,20 +17,20 @@ from fusewire.rewrite.engine import simplify
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.rule import Outcome, Rewritten, Rule, on
 
-# Answers None for a node that is taken, else a sentence that says why not.
+# Returns None for a node that an engine takes, else a sentence that says why not.
 Refuses = Callable[[Node], str | None]
 
 
 def expand(graph: Graph, refuses: Refuses) -> Rewritten:
-    """Replace what is refused by simpler ops, in subgraphs too.
+    """Replace what is refused by simpler ops, in bodies too.
 
-    The report's ``refused`` names what stays refused, with the engine's own sentence.
+    The report's ``refused`` lists what stays refused, with the engine's own sentence.
     """
     return simplify(graph, [expansion_rule(refuses)])
 
 
 def expansion_rule(refuses: Refuses) -> Rule:
-    """Say as a rule what to expand."""
+    """Make the rule that expands what is refused."""
 
     def apply(node: Node, facts: Facts) -> Outcome:
         reason = refuses(node)
@@ -42,9 +42,10 @@ def expansion_rule(refuses: Refuses) -> Rule:
 
 
 def simpler(node: Node, refuses: Refuses, grades: Sequence[Grade] = GRADES) -> Graph | None:
-    """Give a node that is refused in simpler ops; None if it has none that would be taken.
+    """Write a refused node in simpler ops; None if there are none that would be taken.
 
-    The first of the ``grades`` counts whose parts are all taken, or can be made simpler in turn.
+    Of a primitive, the first of the ``grades`` is used whose parts are all taken, or can be
+    written in simpler ops in turn. A composite is always its expansion.
     """
     op = get_op(node.op)
     if op.is_composite:
@@ -64,7 +65,7 @@ def _is_taken(node: Node, refuses: Refuses, grades: Sequence[Grade]) -> bool:
 
 
 def replace_nodes(graph: Graph, meanings: Mapping[Node, Graph]) -> Graph:
-    """Put graphs over the same inputs in the place of nodes."""
+    """Replace nodes by graphs over the same inputs."""
     rebuild = Rebuild(graph)
     for node in graph.nodes:
         current = rebuild.copied(node)
@@ -75,5 +76,5 @@ def replace_nodes(graph: Graph, meanings: Mapping[Node, Graph]) -> Graph:
 
 
 def refuses_composites(node: Node) -> str | None:
-    """Refuse all but primitives: what is left has no meaning but its reference."""
+    """Refuse composites, so that only primitives are left."""
     return f"{node.op} is a composite." if get_op(node.op).is_composite else None

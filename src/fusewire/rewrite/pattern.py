@@ -34,50 +34,50 @@ _NUMBERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def splat(value: Value | None) -> Any:
-    """Give the one number that all elements of a constant are, bit for bit; else None."""
+    """Return the number that every element of a constant is, bit for bit, or None."""
     while value is not None and value.node is not None and value.node.op in _KEEPING:
         value = value.node.inputs[0]
     if value is None or value.constant is None:
         return None
-    held = value.constant.type
-    if held.dtype is string or held.size not in range(1, MOST_ELEMENTS + 1):
+    type_ = value.constant.type
+    if type_.dtype is string or type_.size not in range(1, MOST_ELEMENTS + 1):
         return None
     flat = value.constant.array.reshape(-1)
     if flat.size > 1 and flat.tobytes() != flat[:1].tobytes() * flat.size:
         return None
-    return _NUMBERS[held.dtype.kind](flat[0])
+    return _NUMBERS[type_.dtype.kind](flat[0])
 
 
 def is_number(value: Value | None, number: float) -> bool:
     """Tell whether a value is this real number everywhere; 0.0 and -0.0 are two floats."""
-    found = splat(value)
-    if found is None or isinstance(found, complex) or found != number:
+    element = splat(value)
+    if element is None or isinstance(element, complex) or element != number:
         return False
-    return not isinstance(found, float) or math.copysign(1, found) == math.copysign(1, number)
+    return not isinstance(element, float) or math.copysign(1, element) == math.copysign(1, number)
 
 
 def maker(value: Value | None, *ops: str) -> Node | None:
-    """Give the node that makes a value, if it is of one of these ops."""
+    """Return the node whose output a value is, if it is a node of one of these ops."""
     if value is None or value.node is None or value.node.op not in ops:
         return None
     return value.node
 
 
 def shaped(value: Value, like: TensorType) -> Value | None:
-    """Repeat a value to the shape of a type; None where that only the run can tell."""
+    """Broadcast a value to the shape of a type; None if only a run can show that it fits."""
     if value.type == like:
         return value
-    found = value.tensor
-    if found.dtype is not like.dtype or found.rank > like.rank:
+    type_ = value.tensor
+    if type_.dtype is not like.dtype or type_.rank > like.rank:
         return None
-    pairs = zip(found.shape[::-1], like.shape[::-1], strict=False)
+    pairs = zip(type_.shape[::-1], like.shape[::-1], strict=False)
     if any(dim != 1 and dim != wanted for dim, wanted in pairs):
         return None
     return broadcast_to(value, shape=like.shape)
 
 
 def is_private(root: Node, leaves: Container[Value], facts: Facts) -> bool:
-    """Tell whether nothing but a node needs what was computed between it and the leaves."""
+    """Tell whether only ``root`` needs what is computed between it and the leaves."""
     inner: dict[Node, None] = {root: None}
     used: Counter[Value] = Counter()
     stack = [root]
@@ -89,20 +89,20 @@ def is_private(root: Node, leaves: Container[Value], facts: Facts) -> bool:
             if value.node not in inner:
                 inner[value.node] = None
                 stack.append(value.node)
-    made = [v for node in inner if node is not root for v in node.outputs]
-    return not stack and all(facts.uses(v) == used[v] for v in made)
+    results = [v for node in inner if node is not root for v in node.outputs]
+    return not stack and all(facts.uses(v) == used[v] for v in results)
 
 
 @dataclass(frozen=True)
 class Anything:
-    """A value to be found; the same name must be the same value everywhere in a pattern."""
+    """Any value; the same name must be the same value everywhere in a pattern."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Number:
-    """A constant that is one number: this one, within a few last places, or any by a name."""
+    """A constant that is one number: ``value`` within a tolerance, or any if that is None."""
 
     name: str = ""
     value: float | None = None
@@ -111,7 +111,7 @@ class Number:
 
 @dataclass(frozen=True)
 class CallPattern:
-    """A node of an op over patterns; both orders are tried of an op whose operands may swap."""
+    """A node of an op over patterns; a commutative op matches in both orders."""
 
     op: str
     operands: tuple[Pattern, ...]
@@ -119,7 +119,8 @@ class CallPattern:
 
 
 Pattern: TypeAlias = Anything | Number | CallPattern
-Found: TypeAlias = dict[str, Any]
+# Values and numbers, by their names in a pattern.
+Bindings: TypeAlias = dict[str, Any]
 
 
 def call(op: str, *operands: Pattern | float, **attrs: Attr) -> CallPattern:
@@ -128,35 +129,35 @@ def call(op: str, *operands: Pattern | float, **attrs: Attr) -> CallPattern:
     return CallPattern(op, tuple(parts), attrs)
 
 
-def match(pattern: Pattern, value: Value | None) -> Found | None:
-    """Find what the names of a pattern stand for: values, and numbers; None if it is no match."""
+def match(pattern: Pattern, value: Value | None) -> Bindings | None:
+    """Bind the names of a pattern to values and numbers; None if it does not match."""
     return next(_matches(pattern, value, {}), None)
 
 
-def _matches(pattern: Pattern, value: Value | None, found: Found) -> Iterator[Found]:
+def _matches(pattern: Pattern, value: Value | None, bound: Bindings) -> Iterator[Bindings]:
     if value is None:
         return
     if isinstance(pattern, Anything):
-        if found.get(pattern.name, value) is value:
-            yield {**found, pattern.name: value}
+        if bound.get(pattern.name, value) is value:
+            yield {**bound, pattern.name: value}
     elif isinstance(pattern, Number):
-        held = splat(value)
-        if isinstance(held, int | float) and _is_meant(pattern, held):
-            yield {**found, pattern.name: held} if pattern.name else found
+        number = splat(value)
+        if isinstance(number, int | float) and _is_meant(pattern, number):
+            yield {**bound, pattern.name: number} if pattern.name else bound
     elif node := maker(value, pattern.op):
         if any(node.attrs.get(key) != attr for key, attr in pattern.attrs.items()):
             return
         swaps = get_op(node.op).is_(Trait.COMMUTATIVE) and len(pattern.operands) == 2
         for parts in itertools.islice(itertools.permutations(pattern.operands), 1 + swaps):
-            yield from _all_match(list(zip(parts, node.inputs, strict=False)), found)
+            yield from _match_all(list(zip(parts, node.inputs, strict=False)), bound)
 
 
-def _all_match(pairs: list[tuple[Pattern, Value | None]], found: Found) -> Iterator[Found]:
+def _match_all(pairs: list[tuple[Pattern, Value | None]], bound: Bindings) -> Iterator[Bindings]:
     if not pairs:
-        yield found
+        yield bound
         return
-    for first in _matches(*pairs[0], found):
-        yield from _all_match(pairs[1:], first)
+    for first in _matches(*pairs[0], bound):
+        yield from _match_all(pairs[1:], first)
 
 
 def _is_meant(pattern: Number, number: float) -> bool:

@@ -49,20 +49,21 @@ PIPELINE: Sequence[Pass] = (
         lambda graph, folder: share(graph),
     ),
 )
-# What one round makes possible the next one does; this many have always been enough.
+# A round does what the one before it made possible; this many have always been enough.
 ROUNDS = 16
 
 
 def run_pipeline(graph: Graph, budget: Budget = Budget(), rounds: int = ROUNDS) -> Rewritten:
     """Rewrite until a round changes nothing.
 
-    The report's ``refused`` are those of the last round: of nodes that are still there.
+    The report's ``counts`` say how often each rule fired. Its ``refused`` are those of the last
+    round, about nodes that are still in the graph.
     """
     with collection_paused():
-        return _rewritten(graph, ConstantFolder(budget), rounds)
+        return _rewrite(graph, ConstantFolder(budget), rounds)
 
 
-def _rewritten(graph: Graph, folder: ConstantFolder, rounds: int) -> Rewritten:
+def _rewrite(graph: Graph, folder: ConstantFolder, rounds: int) -> Rewritten:
     log = Log()
     for _ in range(rounds):
         before, last = graph, Log()

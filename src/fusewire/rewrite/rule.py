@@ -1,8 +1,8 @@
 """What a rewrite rule is, and what rewriting reports: data, never printed text.
 
-A rule must keep types exactly and values bit for bit, also of NaN, infinities, -0.0, empty
-tensors, ints that wrap and dims that are symbols; ``exact=False`` marks one that may round
-otherwise than what it replaces.
+A rule must keep types exactly and values bit for bit, also for NaN, infinities, -0.0, empty
+tensors, ints that wrap and dims that are symbols. ``exact=False`` marks a rule whose replacement
+may round differently.
 """
 
 from __future__ import annotations
@@ -19,35 +19,39 @@ from fusewire.ops.declare import Op
 from fusewire.ops.table import get_op
 from fusewire.rewrite.facts import Facts
 
-# What stands for the outputs of a node; or a sentence why a tempting rewrite is wrong here; or
-# None where the rule has nothing to say.
+# What replaces the outputs of a node; or a sentence that says why a tempting rewrite would be wrong
+# here; or None if the rule does not apply.
 Outcome: TypeAlias = "Value | tuple[Value, ...] | str | None"
 Apply: TypeAlias = Callable[[Node, Facts], Outcome]
 
 
 @dataclass(frozen=True)
 class Example:
-    """A small graph on which a rule fires; ``T`` in a type is the dtype it is asked for."""
+    """A small graph on which a rule fires.
+
+    In a type such as ``T[n, 3]``, ``T`` stands for any dtype: the suite builds the example in each
+    dtype that its ops take. ``n`` is a symbol.
+    """
 
     build: Callable[..., Any]
     types: tuple[str, ...]
 
     @property
     def is_generic(self) -> bool:
-        """Whether it can be had in several dtypes."""
+        """Whether it can be built in several dtypes."""
         return any(text.startswith("T[") for text in self.types)
 
     def __call__(self, dtype: str = "float32") -> Graph:
         texts = [dtype + text[1:] if text.startswith("T[") else text for text in self.types]
         inputs = [Value(parse_type(text), f"x{i}") for i, text in enumerate(texts)]
-        found = self.build(*inputs)
-        outputs = list(found) if isinstance(found, tuple) else [found]
+        result = self.build(*inputs)
+        outputs = list(result) if isinstance(result, tuple) else [result]
         names = [f"output{i}" for i in range(len(outputs))]
         return Graph(inputs, outputs, output_names=names)
 
 
 def on(build: Callable[..., Any], *types: str) -> Example:
-    """Make an example: a graph of what ``build`` gives on inputs of these types.
+    """Make an example: the graph of ``build`` on inputs of these types.
 
     >>> from fusewire.ops.elementwise import negative
     >>> print(on(negative, "T[n]")())
@@ -61,7 +65,11 @@ def on(build: Callable[..., Any], *types: str) -> Example:
 
 @dataclass(frozen=True)
 class Rule:
-    """One rewrite; ``ops`` are those of the nodes it starts from, when empty all ``when`` takes."""
+    """One rewrite.
+
+    It is applied to nodes of ``ops``. If ``ops`` is empty, it is applied to nodes of every op for
+    which ``when`` is true, and without ``when`` to all nodes.
+    """
 
     name: str
     ops: tuple[str, ...]
@@ -72,7 +80,7 @@ class Rule:
     when: Callable[[Op[Any]], bool] | None = None
 
     def starts_from(self, op: str) -> bool:
-        """Tell whether nodes of an op are looked at."""
+        """Tell whether the rule is applied to nodes of an op."""
         if self.ops:
             return op in self.ops
         return self.when is None or self.when(get_op(op))
@@ -105,7 +113,7 @@ class RuleTable:
 
 @dataclass(frozen=True)
 class Fired:
-    """A rule changed nodes of this label, so many times."""
+    """How often a rule changed nodes of one label."""
 
     rule: str
     node: str
@@ -114,7 +122,7 @@ class Fired:
 
 @dataclass(frozen=True)
 class RuleRefusal:
-    """A rule that looked right left a node alone, and why."""
+    """Why a rule that looked applicable left a node alone."""
 
     rule: str
     node: str
@@ -138,7 +146,7 @@ class Report:
 
 
 class Rewritten(NamedTuple):
-    """A graph and how it came about."""
+    """A rewritten graph, and the report of what happened."""
 
     graph: Graph
     report: Report = Report()
@@ -173,7 +181,7 @@ class Log:
 
 
 def label(node: Node) -> str:
-    """Say which node: by its name, else by what it is."""
+    """Name a node: by its own name or that of an output, else by its op and types."""
     named = node.name or next((v.name for v in node.outputs if v.name), None)
     return named or f"{node.op} : {', '.join(str(v.type) for v in node.outputs)}"
 
@@ -185,11 +193,11 @@ def as_outputs(outcome: Value | tuple[Value, ...]) -> tuple[Value, ...]:
 def rules_by_op(rules: Iterable[Rule]) -> Callable[[str], Sequence[Rule]]:
     """Index rules by the ops they start from, keeping their order."""
     listed = tuple(rules)
-    found: dict[str, Sequence[Rule]] = {}
+    by_op: dict[str, Sequence[Rule]] = {}
 
-    def of(op: str) -> Sequence[Rule]:
-        if op not in found:
-            found[op] = [rule for rule in listed if rule.starts_from(op)]
-        return found[op]
+    def rules_of(op: str) -> Sequence[Rule]:
+        if op not in by_op:
+            by_op[op] = [rule for rule in listed if rule.starts_from(op)]
+        return by_op[op]
 
-    return of
+    return rules_of

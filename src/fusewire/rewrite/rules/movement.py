@@ -19,9 +19,9 @@ from fusewire.rewrite.pattern import maker
 from fusewire.rewrite.rule import Outcome, RuleTable, on
 
 TABLE = RuleTable("movement")
-# Families of which an elementwise op broadcasts its operands, as NumPy does.
+# Families whose elementwise ops broadcast their operands, as NumPy does.
 _BROADCASTING = ("elementwise", "logic", "conversion", "activation")
-SPELLINGS = ("expand_dims", "squeeze", "full")
+_SPELLINGS = ("expand_dims", "squeeze", "full")
 
 
 def perm_of(node: Node) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ def perm_of(node: Node) -> tuple[int, ...]:
     because="Every element stays where it is.",
     example=on(lambda x: transpose(reshape(x, shape=x.tensor.shape), perm=(0, 1)), "T[n, 3]"),
 )
-def _nothing(node: Node, facts: Facts) -> Outcome:
+def _drop_identity(node: Node, facts: Facts) -> Outcome:
     x, attrs = node.operands[0], node.attrs
     if x.type != node.outputs[0].type:
         return None
@@ -59,14 +59,14 @@ def _nothing(node: Node, facts: Facts) -> Outcome:
         "pad": attrs.get("padding") == ((0, 0),) * rank,
         "tile": attrs.get("repeats") == (1,) * rank,
         "repeat": attrs.get("count") == 1,
-        "flip": all(x.tensor.shape[axis] == 1 for axis in _turned(node)),
+        "flip": all(x.tensor.shape[axis] == 1 for axis in _flipped_axes(node)),
         "roll": not any(attrs.get("shifts", (1,))),  # type: ignore[arg-type] # a tuple of ints
         "concat": len(node.operands) == 1,
     }
     return x if stays.get(node.op, True) else None
 
 
-def _turned(node: Node) -> Sequence[int]:
+def _flipped_axes(node: Node) -> Sequence[int]:
     axes = node.attrs.get("axes")
     if isinstance(axes, tuple):
         return [axis for axis in axes if isinstance(axis, int)]
@@ -75,11 +75,11 @@ def _turned(node: Node) -> Sequence[int]:
 
 @TABLE.rule(
     "one-spelling",
-    *SPELLINGS,
+    *_SPELLINGS,
     because="A reshape or a broadcast by another name: one name makes them meet.",
     example=on(lambda x: expand_dims(x, axes=(0, -1)), "T[n, 3]"),
 )
-def _spelling(node: Node, facts: Facts) -> Outcome:
+def _respell(node: Node, facts: Facts) -> Outcome:
     return inline(get_op(node.op).expansion(node), node.operands)
 
 
@@ -89,7 +89,7 @@ def _spelling(node: Node, facts: Facts) -> Outcome:
     because="Only the last shape counts.",
     example=on(lambda x: reshape(reshape(x, shape=(6, 2)), shape=(4, 3)), "T[3, 4]"),
 )
-def _reshape_twice(node: Node, facts: Facts) -> Outcome:
+def _merge_reshapes(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "reshape")
     return reshape(inner.inputs[0], shape=node.attrs["shape"]) if inner else None
 
@@ -100,7 +100,7 @@ def _reshape_twice(node: Node, facts: Facts) -> Outcome:
     because="Two orders of axes, one after the other, are one order.",
     example=on(lambda x: transpose(transpose(x, perm=(2, 0, 1)), perm=(2, 1, 0)), "T[n, 3, 2]"),
 )
-def _transpose_twice(node: Node, facts: Facts) -> Outcome:
+def _merge_transposes(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "transpose")
     if inner is None:
         return None
@@ -114,7 +114,7 @@ def _transpose_twice(node: Node, facts: Facts) -> Outcome:
     because="Axes of size 1 may stand anywhere: the elements keep their order.",
     example=on(lambda x: transpose(x, perm=(1, 0, 2)), "T[n, 1, 3]"),
 )
-def _ones(node: Node, facts: Facts) -> Outcome:
+def _reshape_instead(node: Node, facts: Facts) -> Outcome:
     x, perm = node.operands[0], perm_of(node)
     moved = [axis for axis in perm if x.tensor.shape[axis] != 1]
     if moved != sorted(moved):
@@ -128,15 +128,15 @@ def _ones(node: Node, facts: Facts) -> Outcome:
     because="Only the last shape counts.",
     example=on(lambda x: broadcast_to(broadcast_to(x, shape=(4, 3)), shape=(2, 4, 3)), "T[4, 1]"),
 )
-def _broadcast_twice(node: Node, facts: Facts) -> Outcome:
+def _merge_broadcasts(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "broadcast_to")
     return broadcast_to(inner.inputs[0], shape=node.attrs["shape"]) if inner else None
 
 
 def _works_anywhere(op: Op[Any]) -> bool:
-    """Tell whether an op works at each place alone, wherever the axes are, and broadcasts."""
-    placed = {"axis", "axes", "block"} & op.parameters[2].keys()
-    return op.is_(Trait.ELEMENTWISE) and op.family in _BROADCASTING and not placed
+    """Tell whether an op is elementwise, broadcasts, and has no attribute that names an axis."""
+    by_axis = {"axis", "axes", "block"} & op.parameters[2].keys()
+    return op.is_(Trait.ELEMENTWISE) and op.family in _BROADCASTING and not by_axis
 
 
 def _takes_several(op: Op[Any]) -> bool:
@@ -153,7 +153,7 @@ def _takes_one(op: Op[Any]) -> bool:
     example=on(lambda x, y: add(x, broadcast_to(y, shape=x.tensor.shape)), "T[n, 3]", "T[3]"),
     when=_takes_several,
 )
-def _implied(node: Node, facts: Facts) -> Outcome:
+def _drop_broadcast(node: Node, facts: Facts) -> Outcome:
     op = get_op(node.op)
     for position, value in enumerate(node.inputs):
         inner = maker(value, "broadcast_to")
@@ -175,12 +175,12 @@ def _implied(node: Node, facts: Facts) -> Outcome:
     example=on(lambda x: exp(broadcast_to(x, shape=(4, *x.tensor.shape))), "float32[n]"),
     when=_takes_one,
 )
-def _repeat_later(node: Node, facts: Facts) -> Outcome:
+def _broadcast_later(node: Node, facts: Facts) -> Outcome:
     inner = maker(node.inputs[0], "broadcast_to")
     if inner is None:
         return None
-    found = get_op(node.op).make(inner.inputs, node.attrs).outputs[0]
-    return broadcast_to(found, shape=inner.attrs["shape"])
+    computed = get_op(node.op).make(inner.inputs, node.attrs).outputs[0]
+    return broadcast_to(computed, shape=inner.attrs["shape"])
 
 
 @TABLE.rule(
@@ -190,7 +190,7 @@ def _repeat_later(node: Node, facts: Facts) -> Outcome:
     example=on(lambda x: transpose(add(transpose(x, perm=(1, 0)), 1), perm=(1, 0)), "T[n, 3]"),
     when=_works_anywhere,
 )
-def _later(node: Node, facts: Facts) -> Outcome:
+def _transpose_later(node: Node, facts: Facts) -> Outcome:
     moved = [v for v in node.operands if maker(v, "transpose")]
     if not moved or any(v.type != moved[0].type for v in moved):
         return None
@@ -202,14 +202,14 @@ def _later(node: Node, facts: Facts) -> Outcome:
         return None
     if any(facts.uses(v) > node.operands.count(v) for v in moved):
         return "a transpose is used elsewhere too, so there would be one more of them."
-    inputs = [_moved_back(v, perm) for v in node.inputs]
+    inputs = [_undo_transpose(v, perm) for v in node.inputs]
     if any(new is None and old is not None for new, old in zip(inputs, node.inputs, strict=True)):
         return None
     return transpose(get_op(node.op).make(inputs, node.attrs).outputs[0], perm=perm)
 
 
-def _moved_back(value: Value | None, perm: tuple[int, ...]) -> Value | None:
-    """Give an operand as it is before the transpose; None for one that would have to move."""
+def _undo_transpose(value: Value | None, perm: tuple[int, ...]) -> Value | None:
+    """Return an operand from before the transpose; None if it is not constant or transposed."""
     if value is None or value.tensor.rank == 0:
         return value
     if inner := maker(value, "transpose"):
