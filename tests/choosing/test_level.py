@@ -1,15 +1,20 @@
 """Level 1: the fastest engine that is right is taken, and that is remembered."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from click.testing import CliRunner
+from onnx import helper, numpy_helper
 
 import fusewire as fw
 from fusewire.choosing.judge import Judgement
 from fusewire.choosing.measure import Comparison, Contender, Timing
+from fusewire.cli import main
 from fusewire.errors import FallbackWarning, MiscompileWarning, NoneRightError
 from fusewire.records.entries import Records
 from fusewire.registry import REGISTRY
@@ -274,3 +279,52 @@ def test_function_that_chooses_is_asked_when_engines_are_compared() -> None:
 
     made = fw.compile(program, X, backend=policy, level=1, budget_seconds=1.0)
     assert [way.backend for way in made.why().tried] == ["reference"]
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Path:
+    """A model that is one loop of five rounds, as files of recurrent models are."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["goes_on"]),
+            helper.make_node("Add", ["v", "v"], ["doubled"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("round", onnx.TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, [4]),
+        ],
+        [
+            helper.make_tensor_value_info("goes_on", onnx.TensorProto.BOOL, []),
+            helper.make_tensor_value_info("doubled", onnx.TensorProto.FLOAT, [4]),
+        ],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["rounds", "", "x"], ["y"], body=body)],
+        "loop",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4])],
+        [numpy_helper.from_array(np.array(5), "rounds")],
+    )
+    path = tmp_path / "loop.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.mark.parametrize("level", [None, 1])
+def test_loop_alone_is_compared_on_engines_that_run_its_body_only(
+    loop: Path, level: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["webgpu", "reference"])
+    made = fw.compile(loop, level=level, budget_seconds=60.0)
+    np.testing.assert_array_equal(made(np.ones(4, np.float32)), np.full(4, 32, np.float32))
+    assert {way.backend for way in made.why().tried} == {"webgpu", "reference"}
+
+
+def test_loop_alone_is_benched_on_engines_that_run_its_body_only(loop: Path) -> None:
+    command = ["bench", str(loop), "--budget", "2", "--backends", "webgpu,reference", "--json"]
+    done = CliRunner().invoke(main, command, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    rows = {row["backend"]: row["status"] for row in json.loads(done.stdout)["rows"]}
+    assert rows == {"webgpu": "right", "reference": "right"}
