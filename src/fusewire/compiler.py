@@ -1,8 +1,7 @@
-"""The recipe: read a source, rewrite its graph, plan it, make a program of the plan.
+"""The recipe: read a source, rewrite its graph, plan it, and make a program of the plan.
 
-``Session`` is the road of a model; ``fw.compile`` and every command go through it. What only
-compiling needs is imported where it is needed: a model that an earlier process compiled does
-without it, and should not wait for it.
+``fw.compile`` and every command about a model go through ``Session``. Modules that only compiling
+needs are imported where they are used, so that a warm start does not wait for them.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ if TYPE_CHECKING:
 
 
 def compile(source: Any, *example: Any, options: Options | None = None, **fields_: Any) -> Program:
-    """Make a function, a graph or a model file ready to run.
+    """Compile a function, a graph or a model file into a program.
 
-    ``example`` holds arrays or Specs; without it, a function is read at its first call, and again
+    ``example`` holds arrays or Specs; without it, a function is traced at its first call, and again
     for every new signature. With Specs that name dims, one graph serves every size.
 
     >>> import numpy as np
@@ -63,13 +62,14 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
 def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
     """Read a model file into a graph; dims that the file leaves open stay symbols.
 
-    Raises FormatError for what cannot be read, naming the node, BudgetError past the limits.
+    Raises FormatError, naming the node, if the file cannot be read, and BudgetError if it exceeds
+    the limits.
     """
     return ModelSource(path, limits).read().graph
 
 
 def trace(source: Any, *example: Any) -> Graph:
-    """Turn a function into a graph.
+    """Trace a function into a graph.
 
     >>> print(trace(lambda x: x * 2, Spec(("n",), "float32")))
     graph lambda(%x: float32[n]) {
@@ -82,7 +82,7 @@ def trace(source: Any, *example: Any) -> Graph:
 
 
 def run(op: str, *arrays: Any, backend: str = FALLBACK, **attrs: Any) -> Any:
-    """Run one op on arrays; a tuple when it has several outputs.
+    """Run one op on arrays; returns a tuple if the op has several outputs.
 
     >>> import numpy as np
     >>> run("reduce_sum", np.ones((2, 3), np.float32), axes=(1,))
@@ -95,7 +95,7 @@ def run(op: str, *arrays: Any, backend: str = FALLBACK, **attrs: Any) -> Any:
     declared = get_op(op)
     graph, inputs = graph_of(declared, arrays, attrs)
     if backend != FALLBACK:
-        # As careful as with any program: an engine may crash over one op.
+        # An engine may crash over a single op, so it runs in a child first, as in any program.
         return compile(graph, backend=backend, fallback="error")(*inputs)
     fallback = reference_target()
     outputs = build(fallback.backend, graph, fallback.device).run(inputs).wait()
@@ -103,7 +103,7 @@ def run(op: str, *arrays: Any, backend: str = FALLBACK, **attrs: Any) -> Any:
 
 
 def reference_target() -> Target:
-    """Give the target that runs everything."""
+    """Return the target of the reference backend, which runs every op."""
     from fusewire.contract.region import first_device
     from fusewire.planning.target import Target
     from fusewire.registry import REGISTRY
@@ -114,15 +114,15 @@ def reference_target() -> Target:
 
 @final
 class ModelSource:
-    """What a user brings: a function, a graph or a model file.
+    """What a user asks to compile: a function, a graph or a model file.
 
-    A file is opened when something of it is needed and stays open until ``release``: asking for
-    its inputs and reading its graph parse and check it once.
+    A file is opened when it is first needed and stays open until ``release``: listing its inputs
+    and reading its graph parse and check it once.
     """
 
     def __init__(self, source: Any, limits: Limits = Limits()) -> None:
         self.source = source
-        # The SHA-256 of a file, once somebody looked.
+        # The SHA-256 of a file, once it was computed.
         self.digest: str | None = None
         self._limits = limits
         self._document: Document | None = None
@@ -139,7 +139,7 @@ class ModelSource:
 
     @property
     def needs_example(self) -> bool:
-        """Whether it does not say the types of its arguments itself."""
+        """Whether the types of its arguments come from an example alone."""
         return not isinstance(self.source, Graph) and self._frontend.needs_example
 
     @cached_property
@@ -149,7 +149,7 @@ class ModelSource:
         return REGISTRY.frontend_for(self.source)
 
     def inputs(self) -> Mapping[str, Type]:
-        """Name the arguments that it declares, with their types."""
+        """Return the declared arguments: their names and types."""
         if isinstance(self.source, Graph):
             return {value.name or "": value.type for value in self.source.inputs}
         return self._opened().inputs
@@ -157,14 +157,14 @@ class ModelSource:
     def read(
         self, example: Example = (), *, is_open: bool = False, digest: str | None = None
     ) -> Reading:
-        """Read its graph; with ``is_open``, only sizes that it cannot do without are taken.
+        """Read the graph; with ``is_open``, the example fixes only the sizes that must be known.
 
-        ``digest`` says how the file should be: a document of an older state is opened again.
+        ``digest`` is that of the expected file: an open document with another one is reopened.
         """
         if isinstance(self.source, Graph):
             from fusewire.ops.table import verify
 
-            # Frontends check what they make; a graph may come from anywhere.
+            # Frontends check the graphs that they build; this one may come from anywhere.
             verify(self.source)
             names = tuple(value.name or "" for value in self.source.inputs)
             arguments = Structure((Structure.LEAF,) * len(names), names)
@@ -173,12 +173,12 @@ class ModelSource:
         if self._document is not None and digest not in (None, self._document.digest):
             self.release()
         reading = self._opened().convert(example, is_open=is_open)
-        # Arguments are named after parameters, and a program is called with them in order.
+        # The frontend names arguments after parameters; a program takes them by position.
         tree = tuple(reading.arguments.tree.values())
         return replace(reading, arguments=Structure(tree, reading.arguments.names))
 
     def release(self) -> None:
-        """Let go of what was opened."""
+        """Close the document."""
         self._document = None
 
     def _opened(self) -> Document:
@@ -195,12 +195,12 @@ class Session:
 
     @cached_property
     def records(self) -> Records:
-        """What earlier processes found out, and where new findings are kept."""
+        """The records of earlier processes, which this session adds to."""
         return Records(shared_store() if self.options.cache else None)
 
     @cached_property
     def finder(self) -> TargetFinder:
-        """Where targets are looked for."""
+        """Finds the targets of this machine."""
         from fusewire.planning.policy import TargetFinder
         from fusewire.registry import REGISTRY
 
@@ -208,7 +208,7 @@ class Session:
 
     @property
     def level(self) -> int:
-        """The level that was asked for; "auto" measures, and a named backend does not."""
+        """The requested level; by default "auto" measures, and a named backend does not."""
         from fusewire.registry import REGISTRY
 
         options = self.options
@@ -217,11 +217,11 @@ class Session:
         is_auto = options.backend == "auto" and REGISTRY.default == "auto"
         return int(is_auto and options.budget_seconds > 0)
 
-    # The road: a program has entries, an entry is recalled or made, and made means read, rewritten,
-    # planned, and got ready.
+    # The road: a program has entries. An entry is recalled, or made by reading the model,
+    # rewriting its graph, and planning it on one target or choosing among several.
 
     def program(self, model: ModelSource, example: tuple[Any, ...] = ()) -> Program:
-        """Make a program; a model that says its own types is compiled at once."""
+        """Make a program; a model that declares its types is compiled at once."""
         name, make = model.name, _EntryMaker(self, model).make
         if isinstance(model.source, Graph) or example:
             return Program(name, make, [make(example)])
@@ -232,20 +232,20 @@ class Session:
             if model.needs_example:
                 return Program(name, make)
             try:
-                return Program(name, make, [self._made_entry(model, (), is_open=False)])
+                return Program(name, make, [self._new_entry(model, (), is_open=False)])
             except SizesNeededError:
-                self._note_that_it_needs_sizes(model)
-        # Read at the first call, with the sizes that it cannot do without.
+                self._record_need_for_sizes(model)
+        # Read at the first call, which fixes the sizes that must be known.
         return Program(name, _EntryMaker(self, model, is_open=True).make)
 
     def entry(
         self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool = False
     ) -> Entry:
-        """Recall how a model runs on such arguments, or find it out."""
+        """Recall the entry of a model for such arguments, or make a new one."""
         recalled = self._recalled_entry(model, example, is_open=is_open)
-        return recalled or self._made_entry(model, example, is_open=is_open)
+        return recalled or self._new_entry(model, example, is_open=is_open)
 
-    def _made_entry(self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool) -> Entry:
+    def _new_entry(self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool) -> Entry:
         reading = model.read(example, is_open=is_open)
         model.release()
         key = self._plan_key(reading.digest, example, is_open)
@@ -261,111 +261,30 @@ class Session:
             reading.results,
             "auto",
             len(graph.nodes),
-            _PlanOfLevelZero(self, reading, graph),
+            _LevelZeroDetails(self, reading, graph),
             partial(self._chosen_entry, reading, graph, key),
         )
 
     def rewrite(self, graph: Graph) -> Graph:
-        """Bring a graph that was checked to its canonical form."""
+        """Rewrite a verified graph into its canonical form."""
         from fusewire.rewrite.pipeline import run_pipeline
 
         return run_pipeline(graph).graph
 
-    def plan(self, graph: Graph, target: Target) -> Planned:
-        """Plan a graph on a target, the fallback taking what it refuses where that is allowed."""
-        from fusewire.planning.candidates import allowed
-        from fusewire.planning.planner import make_plan
-
-        fallback = reference_target()
-        may_fall_back = self.options.fallback != "error"
-        return make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
-
-    def choose(
-        self,
-        graph: Graph,
-        inputs: Sequence[Any],
-        targets: Callable[[], Iterator[Target]],
-        *,
-        fields: Mapping[str, object] | None = None,
-        records: Records | None = None,
-        is_thorough: bool = False,
-    ) -> Decision:
-        """Compare the candidates of a graph on these targets, or recall an earlier comparison."""
-        from fusewire.choosing.decide import Question, decide
-
-        options = self.options
-        question = Question(
-            graph,
-            inputs,
-            targets,
-            reference_target(),
-            options.config,
-            fields,
-            may_fall_back=options.fallback != "error",
-            budget=options.budget_seconds,
-            seed=options.seed,
-            progress=options.report,
-            is_thorough=is_thorough,
-            max_crossings=options.max_crossings,
-            tunes=options.level == 3,
-        )
-        return decide(question, self.records if records is None else records, self.finder)
+    # Level 0: plan on the preferred target.
 
     def _planned_entry(self, reading: Reading, graph: Graph, key: Key | None) -> Entry:
-        """Plan without measuring."""
+        """Plan on the preferred target, without measuring."""
         from fusewire.planning.candidates import Candidate
 
         notes: list[str] = []
         target = self._preferred_target(graph, notes)
         candidate = Candidate(target, self._plan_within_limits(graph, target, notes))
-        # What was not to be had may be there the next time, so a plan with notes is not kept.
-        return self._ready(reading, candidate, None if notes else key, notes)
-
-    def _chosen_entry(
-        self, reading: Reading, graph: Graph, key: Key | None, arguments: tuple[Any, ...]
-    ) -> Entry:
-        """Compare the engines on these arguments, or recall an earlier comparison."""
-        from fusewire.errors import NoneRightError
-
-        leaves = reading.arguments.flatten(arguments)
-        inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
-        targets = partial(self._fitting_targets, graph)
-        try:
-            decision = self.choose(graph, inputs, targets, fields=self._decision_fields())
-        except NoneRightError as error:
-            return self._fallback_entry(reading, graph, error)
-        self.options.report("ready", 1.0)
-        return self._ready(
-            reading, decision.candidate, key, decision.notes, decision.tried, decision.cut_at
-        )
-
-    def _fallback_entry(self, reading: Reading, graph: Graph, error: Any) -> Entry:
-        """Run everything on the fallback, which was not compared: no engine is right."""
-        from fusewire.planning.candidates import Candidate
-        from fusewire.planning.planner import make_plan
-
-        if self.options.fallback == "error" or any(x.backend == FALLBACK for x in error.tried):
-            raise error
-        notes: list[str] = []
-        self._warn(notes, f"{error} All of it runs on {FALLBACK}.")
-        fallback = reference_target()
-        candidate = Candidate(fallback, make_plan(graph, [fallback]))
-        return self._ready(reading, candidate, None, notes, tuple(error.tried))
-
-    # Targets and plans, as the options ask for them.
-
-    def _fitting_targets(self, graph: Graph) -> Iterator[Target]:
-        """Yield the targets to choose from, the most preferred first."""
-        from fusewire.planning.policy import choose, fitting
-
-        options, finder = self.options, replace(self.finder, is_ahead=True)
-        policy = finder.registry.default if options.backend == "auto" else options.backend
-        if callable(policy):
-            return iter([choose(policy, options.device, graph, finder)])
-        return fitting(policy, options.device, graph, finder)
+        # A target that is missing now may be there next time: a plan with notes is not saved.
+        return self._ready_entry(reading, candidate, None if notes else key, notes)
 
     def _preferred_target(self, graph: Graph, notes: list[str]) -> Target:
-        """Find the target that is asked for; the fallback if it has no device and may be used."""
+        """Find the requested target; if it has no device, the fallback where that is allowed."""
         from fusewire.errors import UnavailableError
         from fusewire.planning.policy import choose
 
@@ -395,14 +314,103 @@ class Session:
         self._warn(notes, f"{problem} All of it runs on {FALLBACK}.")
         return make_plan(graph, [reference_target()])
 
+    def plan(self, graph: Graph, target: Target) -> Planned:
+        """Plan a graph on a target; the fallback takes the nodes that it refuses, if allowed."""
+        from fusewire.planning.candidates import allowed
+        from fusewire.planning.planner import make_plan
+
+        fallback = reference_target()
+        may_fall_back = self.options.fallback != "error"
+        return make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
+
+    # Levels 1 and 3: race the candidates.
+
+    def _chosen_entry(
+        self, reading: Reading, graph: Graph, key: Key | None, arguments: tuple[Any, ...]
+    ) -> Entry:
+        """Choose a candidate by racing all of them on these arguments, or recall the choice."""
+        from fusewire.errors import NoneRightError
+
+        leaves = reading.arguments.flatten(arguments)
+        inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
+        targets = partial(self._fitting_targets, graph)
+        try:
+            decision = self.choose(graph, inputs, targets, fields=self._decision_fields())
+        except NoneRightError as error:
+            return self._fallback_entry(reading, graph, error)
+        self.options.report("ready", 1.0)
+        return self._ready_entry(
+            reading, decision.candidate, key, decision.notes, decision.tried, decision.cut_at
+        )
+
+    def _fitting_targets(self, graph: Graph) -> Iterator[Target]:
+        """Yield the targets to choose from, the most preferred first."""
+        from fusewire.planning.policy import choose, fitting
+
+        options, finder = self.options, replace(self.finder, is_ahead=True)
+        policy = finder.registry.default if options.backend == "auto" else options.backend
+        if callable(policy):
+            return iter([choose(policy, options.device, graph, finder)])
+        return fitting(policy, options.device, graph, finder)
+
+    def choose(
+        self,
+        graph: Graph,
+        inputs: Sequence[Any],
+        targets: Callable[[], Iterator[Target]],
+        *,
+        fields: Mapping[str, object] | None = None,
+        records: Records | None = None,
+        is_thorough: bool = False,
+    ) -> Decision:
+        """Race the candidates of a graph on these targets, or recall an earlier decision."""
+        from fusewire.choosing.decide import Question, decide
+
+        options = self.options
+        question = Question(
+            graph,
+            inputs,
+            targets,
+            reference_target(),
+            options.config,
+            fields,
+            may_fall_back=options.fallback != "error",
+            budget=options.budget_seconds,
+            seed=options.seed,
+            progress=options.report,
+            is_thorough=is_thorough,
+            max_crossings=options.max_crossings,
+            tunes=options.level == 3,
+        )
+        return decide(question, self.records if records is None else records, self.finder)
+
+    def _decision_fields(self) -> dict[str, object] | None:
+        """Name what a decision depends on besides the graph; None if it cannot be recorded."""
+        from fusewire.records.keys import decision_fields
+
+        return decision_fields(self.options, self.level)
+
+    def _fallback_entry(self, reading: Reading, graph: Graph, error: Any) -> Entry:
+        """Run everything on the fallback, which was not in the race: no engine is right."""
+        from fusewire.planning.candidates import Candidate
+        from fusewire.planning.planner import make_plan
+
+        if self.options.fallback == "error" or any(x.backend == FALLBACK for x in error.tried):
+            raise error
+        notes: list[str] = []
+        self._warn(notes, f"{error} All of it runs on {FALLBACK}.")
+        fallback = reference_target()
+        candidate = Candidate(fallback, make_plan(graph, [fallback]))
+        return self._ready_entry(reading, candidate, None, notes, tuple(error.tried))
+
     def _warn(self, notes: list[str], sentence: str) -> None:
         notes.append(sentence)
         if self.options.fallback == "warn":
             warn_outside(sentence)
 
-    # A plan made ready to run.
+    # Make an entry of the candidate, and save its plan.
 
-    def _ready(
+    def _ready_entry(
         self,
         reading: Reading,
         candidate: Candidate,
@@ -443,56 +451,8 @@ class Session:
             Explanation(candidate.planned, builder, tuple(notes), tried),
         )
 
-    def _watched(self, runner: Runner, reading: Reading, candidate: Candidate) -> Runner:
-        from fusewire.choosing.canary import Watched
-
-        graph, every = candidate.planned.plan.graph, self.options.canary
-        remake = partial(self._without_wrong_engine, reading, candidate)
-        return Watched(runner, graph, every, candidate.name, remake)
-
-    def _without_wrong_engine(
-        self, reading: Reading, candidate: Candidate, inputs: Sequence[Any], verdict: Verdict
-    ) -> Runner:
-        """Make a program again without the engine that the canary found wrong."""
-        from fusewire.choosing.findings import Findings
-        from fusewire.errors import RefusedError
-        from fusewire.planning.candidates import Candidate
-        from fusewire.planning.planner import make_plan
-        from fusewire.records.quarantine import Fact
-
-        graph, options = self.rewrite(reading.graph), self.options
-        findings = Findings(graph, inputs, self.records, options.config, options.deadline)
-        findings.hold(candidate, Fact("wrong", verdict.reason))
-        if self.level:
-            arguments = reading.arguments.restore(inputs)
-            return self._chosen_entry(reading, graph, None, arguments).runner
-        if options.fallback == "error":
-            raise RefusedError(
-                f"{candidate.target.name} gave a wrong answer, and fallback is not allowed: "
-                f"{verdict.reason}"
-            )
-        fallback = reference_target()
-        rest = Candidate(fallback, make_plan(graph, [fallback]))
-        return self._ready(reading, rest, None, ()).runner
-
-    # Records: what is kept of a model file, and what is recalled of it.
-
-    def _plan_key(self, digest: str | None, example: Sequence[Any], is_open: bool) -> Key | None:
-        """Name the plan of a file; None for what is not a file, or if nothing is to be kept."""
-        from fusewire.registry import REGISTRY
-
-        if digest is None or self.records.store is None or REGISTRY.extensions.names():
-            return None
-        return file_key(digest, example, is_open, self.options)
-
-    def _decision_fields(self) -> dict[str, object] | None:
-        """Name what a decision depends on beside the graph; None for what has no name."""
-        from fusewire.records.keys import decision_fields
-
-        return decision_fields(self.options, self.level)
-
     def _may_save(self, candidate: Candidate) -> bool:
-        """Tell whether the backends are of this package: others may change unnoticed."""
+        """Tell whether the plan may be saved: backends of other packages may change unnoticed."""
         from fusewire.registry import REGISTRY
 
         names = (candidate.target.name, FALLBACK)
@@ -508,7 +468,7 @@ class Session:
         cut_at: float | None,
         warnings: Sequence[str],
     ) -> None:
-        """Save the plan of a model, so that another process runs it without planning it again."""
+        """Save the plan of a model for a warm start of another process."""
         plan, fallback = candidate.planned.plan, reference_target()
         keep_host_graphs(self.records, plan, fallback.backend, fallback.device, Config())
         targets = {
@@ -531,11 +491,53 @@ class Session:
         )
         self.records.keep_saved_plan(key, saved)
 
+    def _plan_key(self, digest: str | None, example: Sequence[Any], is_open: bool) -> Key | None:
+        """Return the key of a file's plan; None without a file, or if nothing is recorded."""
+        from fusewire.registry import REGISTRY
+
+        if digest is None or self.records.store is None or REGISTRY.extensions.names():
+            return None
+        return file_key(digest, example, is_open, self.options)
+
+    def _watched(self, runner: Runner, reading: Reading, candidate: Candidate) -> Runner:
+        from fusewire.choosing.canary import Watched
+
+        graph, every = candidate.planned.plan.graph, self.options.canary
+        remake = partial(self._without_wrong_engine, reading, candidate)
+        return Watched(runner, graph, every, candidate.name, remake)
+
+    def _without_wrong_engine(
+        self, reading: Reading, candidate: Candidate, inputs: Sequence[Any], verdict: Verdict
+    ) -> Runner:
+        """Make a runner without the engine that the canary found wrong."""
+        from fusewire.choosing.findings import Findings
+        from fusewire.errors import RefusedError
+        from fusewire.planning.candidates import Candidate
+        from fusewire.planning.planner import make_plan
+        from fusewire.records.quarantine import Fact
+
+        graph, options = self.rewrite(reading.graph), self.options
+        findings = Findings(graph, inputs, self.records, options.config, options.deadline)
+        findings.hold(candidate, Fact("wrong", verdict.reason))
+        if self.level:
+            arguments = reading.arguments.restore(inputs)
+            return self._chosen_entry(reading, graph, None, arguments).runner
+        if options.fallback == "error":
+            raise RefusedError(
+                f"{candidate.target.name} gave a wrong answer, and fallback is not allowed: "
+                f"{verdict.reason}"
+            )
+        fallback = reference_target()
+        rest = Candidate(fallback, make_plan(graph, [fallback]))
+        return self._ready_entry(reading, rest, None, ()).runner
+
+    # A warm start: make the entry of a saved plan.
+
     def _recalled_entry(
         self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool
     ) -> Entry | None:
-        """Make an entry of a saved plan; None where there is none, or it does not fit."""
-        # What is open is read at a call, which may be long after compiling.
+        """Make the entry of a saved plan; None if there is none, or it no longer fits."""
+        # An open model is read at a call, which may be long after compiling.
         digest = self._file_digest(model, is_fresh=is_open and bool(example))
         if digest is None:
             return None
@@ -545,7 +547,7 @@ class Session:
         if recalled is None:
             return None
         saved = recalled.saved
-        builder = self._builder_of(recalled)
+        builder = self._recalled_builder(recalled)
         builder.read_ahead(recalled.artifact_keys())
         for sentence in saved.warnings:
             warn_outside(sentence)
@@ -561,13 +563,13 @@ class Session:
             _RecalledDetails(recalled, builder),
         )
 
-    def _builder_of(self, recalled: Recalled) -> PlanBuilder:
+    def _recalled_builder(self, recalled: Recalled) -> PlanBuilder:
         saved, options = recalled.saved, self.options
         configs = {FALLBACK: Config(), saved.choice.backend: saved.choice.config(options.config)}
         targets = {
             name: BuildTarget(
                 name,
-                partial(_loaded_target, saved.targets[name], options),
+                partial(_load_target, saved.targets[name], options),
                 config,
                 known_fields=saved.targets[name].fields,
             )
@@ -583,7 +585,7 @@ class Session:
         )
 
     def _file_digest(self, model: ModelSource, *, is_fresh: bool = False) -> str | None:
-        """Give the digest of a model file when it was compiled; None where nothing is recorded."""
+        """Return the digest of a model file; None if nothing is recorded for this source."""
         store = self.records.store
         if not model.is_file or store is None:
             return None
@@ -596,31 +598,31 @@ class Session:
         return None if digest is None else file_key(digest, (), True, self.options)
 
     def _is_known_to_need_sizes(self, model: ModelSource) -> bool:
-        """Tell whether an earlier process could not read it before the sizes of a call."""
+        """Tell whether an earlier process needed the sizes of a call to read the model."""
         key = self._sizes_key(model)
         return key is not None and self.records.get(key) is not None
 
-    def _note_that_it_needs_sizes(self, model: ModelSource) -> None:
+    def _record_need_for_sizes(self, model: ModelSource) -> None:
         if (key := self._sizes_key(model)) is not None:
             self.records.put(key, b"{}")
 
 
 @dataclass(frozen=True, eq=False)
 class _EntryMaker:
-    """Makes the entries of a program."""
+    """Makes the entries of one program."""
 
     session: Session
     model: ModelSource
     is_open: bool = False
 
     def make(self, arguments: tuple[Any, ...]) -> Entry:
-        """Make the entry for arguments that no other entry fits."""
+        """Make the entry for arguments that fit no other entry."""
         return self.session.entry(self.model, arguments, is_open=self.is_open)
 
 
 @dataclass(frozen=True, eq=False)
-class _PlanOfLevelZero:
-    """The plan without measuring, for whoever asks before the first call."""
+class _LevelZeroDetails:
+    """The plan of level 0, for a program that is asked for its plan before the first call."""
 
     session: Session
     reading: Reading
@@ -640,14 +642,14 @@ class _PlanOfLevelZero:
 
 @dataclass(frozen=True, eq=False)
 class _BodyPlanner:
-    """Plans bodies of control flow whose sizes are known, and keeps the plans under a key."""
+    """Plans bodies of control flow once their sizes are known, and records the plans."""
 
     session: Session
     target: Target
     key: Key | None
 
     def plan(self, body: Graph) -> Plan:
-        """Plan a body."""
+        """Plan a body, and record its plan if there is a key."""
         plan = self.session.plan(body, self.target).plan
         if self.key is not None:
             records, fallback = self.session.records, reference_target()
@@ -658,7 +660,7 @@ class _BodyPlanner:
 
 @dataclass(frozen=True, eq=False)
 class _Replanner:
-    """Plans a model again whose plan was recalled, where that turns out to be needed."""
+    """Plans a recalled model again, if a call or a user needs what its record lacks."""
 
     session: Session
     model: ModelSource
@@ -668,18 +670,18 @@ class _Replanner:
     key: Key
 
     def planned(self, saved: SavedPlan) -> Planned:
-        """Plan the model as it was chosen."""
+        """Plan the model on the target, and in the form, that was chosen."""
         from fusewire.planning.candidates import plan_choice
 
         session = self.session
         graph = session.rewrite(self._read().graph)
-        target = _loaded_target(saved.targets[saved.choice.backend], session.options)
+        target = _load_target(saved.targets[saved.choice.backend], session.options)
         may_fall_back = session.options.fallback != "error"
         return plan_choice(saved.choice, graph, target, reference_target(), may_fall_back)
 
     def plan_body(self, saved: SavedPlan, body: Graph) -> Plan:
-        """Plan a body of control flow, and keep its plan."""
-        target = _loaded_target(saved.targets[saved.choice.backend], self.session.options)
+        """Plan a body of control flow, and record its plan."""
+        target = _load_target(saved.targets[saved.choice.backend], self.session.options)
         return _BodyPlanner(self.session, target, self.key).plan(body)
 
     def _read(self) -> Reading:
@@ -687,17 +689,17 @@ class _Replanner:
         reading = model.read(self.example, is_open=self.is_open, digest=self.digest)
         model.release()
         if reading.digest != self.digest:
-            # What is made of it would be kept, and used, as that of the file that was there.
+            # Its plan and artifacts would be recorded, and used, under the digest of the old file.
             raise FormatError(
-                f"{model.source} has changed since it was compiled, and must be read again for "
-                "this. Compile it again."
+                f"{model.source} has changed since it was compiled, and this needs the graph of "
+                "the old file. Compile it again."
             )
         return reading
 
 
 @dataclass(frozen=True, eq=False)
 class _RecalledDetails:
-    """The plan that was recalled; asking why makes it again, to hear what backends say."""
+    """The recalled plan; ``why`` makes it again, to collect what backends say about nodes."""
 
     recalled: Recalled
     builder: PlanBuilder
@@ -721,8 +723,8 @@ def _saved_target(target: Target, config: Config) -> SavedTarget:
     return SavedTarget.of(target.backend, reference, target.device, config)
 
 
-def _loaded_target(saved: SavedTarget, options: Options) -> Target:
-    """Make the target of a saved plan; the store authenticates the name of its class."""
+def _load_target(saved: SavedTarget, options: Options) -> Target:
+    """Load the target of a saved plan; the store has authenticated the name of its class."""
     from fusewire.planning.target import Target
 
     module, _, name = saved.reference.partition(":")
