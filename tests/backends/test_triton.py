@@ -18,7 +18,7 @@ from fusewire.backends.triton.client import Compiler
 from fusewire.backends.triton.engine import INTERPRETER, TritonBackend
 from fusewire.backends.triton.estimate import Room
 from fusewire.backends.triton.targets import Target
-from fusewire.cli.compile import Making, compiled
+from fusewire.cli.compile import KernelCompiler, compile_graph
 from fusewire.contract.backend import Config, Device, Offer, Refusal
 from fusewire.contract.region import build
 from fusewire.contract.tuning import written
@@ -210,7 +210,8 @@ def test_a_model_for_another_machine_is_a_folder_of_files(
     device = backend.device_for("cuda:sm_90")
     assert device is not None
     graph = traced(lambda x: np.exp(x) + 1, (7,))
-    report = compiled(graph, Making(backend, backend, device, tmp_path), lambda what, share: None)
+    compiler = KernelCompiler(backend, backend, device, tmp_path)
+    report = compile_graph(graph, compiler, lambda what, share: None)
     assert report["is_whole"]
     (region,) = report["regions"]
     home = tmp_path / region["folder"]
@@ -227,8 +228,8 @@ def test_untimed_kernels_are_cut_by_what_they_take(
     device = backend.device_for("cuda:sm_90")
     assert device is not None
     graph = traced(lambda x, w: np.maximum(x @ w, 0), (2048, 64), (64, 1024))
-    making = Making(backend, backend, device, tmp_path, tunes=True)
-    report = compiled(graph, making, lambda what, share: None)
+    compiler = KernelCompiler(backend, backend, device, tmp_path, tunes=True)
+    report = compile_graph(graph, compiler, lambda what, share: None)
     (region,) = report["regions"]
     assert region["tuning"]["is_timed"] is False
     assert "Not timed" in region["tuning"]["rule"]

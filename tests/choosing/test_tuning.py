@@ -24,7 +24,7 @@ from fusewire.contract.tuning import Piece, Tuner, parsed, written
 from fusewire.errors import OptionsError
 from fusewire.planning.target import Target
 from fusewire.records.entries import Records
-from fusewire.records.tunings import Cut, keep, recall
+from fusewire.records.tunings import TunedKernel, keep, recall
 from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
 
@@ -90,7 +90,7 @@ def test_kernels_are_tuned_and_the_whole_is_faster(store: Store, timed: list[str
     (kernel,) = best.tuned
     assert kernel["chosen"] == {"tile": (8, 4), "workgroup": 256}
     assert kernel["gain"] == 2.0
-    assert "1 of 1 kernels that were tuned are cut otherwise" in program.why().notes[-1]
+    assert "1 of 1 tuned kernels have another configuration" in program.why().notes[-1]
     assert "tuning kernel 1 of 1" in said
     # Tuned and untuned meet in the end.
     assert timed[-2:] == ["webgpu (webgpu:0)", "webgpu (webgpu:0) tuned"]
@@ -148,7 +148,7 @@ def test_what_was_cut_short_is_not_kept_and_a_larger_budget_goes_on(
         program = tuned(layer)
         program(X)
     assert (
-        "1 were not tuned to the end: the budget was used up. Try budget_seconds=600"
+        "1 were tuned in part: the budget was used up. Try budget_seconds=600"
         in (program.why().notes[-1])
     )
     assert not kept(store)
@@ -194,14 +194,16 @@ def test_first_decision_stands_if_all_fail_when_they_meet(
     before = Race.rematch
 
     def rematch(self: Race, *given: Any) -> Any:
-        monkeypatch.setattr(Race, "_compared", compare)
+        monkeypatch.setattr(Race, "_compare", compare)
         return before(self, *given)
 
     monkeypatch.setattr(Race, "rematch", rematch)
     program = tuned(layer, fallback="error")
     np.testing.assert_allclose(program(X), layer(X), atol=1e-5)
     assert program.why().tried[0].name == "webgpu (webgpu:0)"
-    assert "failed when it met what was tuned, and is as before" in program.why().notes[-1]
+    assert (
+        "failed in the race against tuned kernels, and stays as it was" in program.why().notes[-1]
+    )
 
 
 def test_what_was_judged_does_not_win_untimed(
@@ -261,7 +263,7 @@ def test_a_record_of_anything_else_is_refused(held: bytes) -> None:
     (piece,), records = pieces(layer), Records(None)
     backend, device = target().backend, target().device
     chosen: dict[str, Fact] = {**GOOD, "tile": (8, 4)}
-    keep(records, backend, device, piece, Cut(piece.key, piece.name, 1, chosen, 2.0, True))
+    keep(records, backend, device, piece, TunedKernel(piece.key, piece.name, 1, chosen, 2.0, True))
     found = recall(records, backend, device, piece)
     assert found is not None
     assert found.chosen == chosen

@@ -1,9 +1,10 @@
-"""Time ways of doing the same thing honestly, and say which is fastest or that nobody can tell.
+"""Time contenders against each other, and name the fastest and those that tie with it.
 
-Every round runs every way once, in an order that turns, so that what disturbs a round disturbs
-all. A way starts when the one before has gone quiet: engines spin on after a call, and the next
-would pay for it. The best of many measurements flatters itself, so finalists are timed anew, the
-leader against itself as well: that is the noise, and a lead within it is none.
+Every round runs every contender once, in rotating order, so that a disturbance hits all of them
+alike. A contender starts when the one before it has gone quiet: engine threads spin after a call,
+and would slow down the next. The best of many measurements is biased towards luck, so finalists
+are timed again, and the leader also against itself: the difference is the noise, and a lead within
+the noise does not count.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from typing import Any
 from fusewire.errors import StoreError
 from fusewire.process.procfs import scheduled
 
-# A sample is the median of so many seconds of calls, or of one call that is longer.
+# A sample is the median of the calls that fit into this many seconds, and of at least one.
 _BATCH = 0.01
 _MOST_CALLS = 1000
-# Batches before the first sample.
+# Warm-up batches before the first sample.
 _WARMS = 4
-# Threads that spin after a call end within this; those of ONNX Runtime take 50 ms.
+# Seconds within which threads stop to spin after a call (ONNX Runtime: 50 ms).
 _SETTLES, _TICK = 0.25, 0.004
-# A sample during which threads waited this share of the time for a core is taken again.
+# A sample is repeated if threads waited for a core during this share of it.
 _STOLEN, _RETAKES = 0.1, 2
-# Ways that are this much slower leave after three rounds; any lead that is clear, after seven.
+# A contender this much slower leaves after three rounds; after seven, any clear lead suffices.
 _HOPELESS, _LEAD = 1.5, 1.02
 _FIRST, _CLEAR, _MOST_ROUNDS = 3, 7, 25
-# Who is this close to the leader comes to the final, at most so many.
+# Contenders this close to the leader reach the final, up to this number.
 _CLOSE, _FINALISTS = 1.15, 3
 AGAIN = "again"
 
 
 @dataclass(frozen=True)
 class Contender:
-    """Runs a number of times and gives the seconds of each; ``pid`` is the process that works.
+    """Runs a number of times and returns the seconds of each run; ``pid`` is the process it uses.
 
-    It is asked for each time: a child that has done many jobs gives way to a new one.
+    ``pid`` is called each time: a child that has done many jobs is replaced by a new one.
     """
 
     run: Callable[[int], Sequence[float]]
@@ -49,7 +50,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of a call: one sample for each round, and how many were taken again."""
+    """Seconds of a call: one sample per round, and how many samples were repeated."""
 
     samples: tuple[float, ...]
     disturbed: int = 0
@@ -60,21 +61,21 @@ class Timing:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Where the median lies, with 95% confidence if there are six samples or more."""
+        """The interval of the median, with 95% confidence from six samples on."""
         return interval(self.samples)
 
     @property
     def spread(self) -> float:
-        """Half of that interval, over the median."""
+        """Half the width of that interval, divided by the median."""
         low, high = self.interval
         return (high - low) / 2 / self.median if self.median else 0.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was found: the fastest, who cannot be told from it, and the noise.
+    """Timings by name, the fastest contender, those that tie with it, and the noise.
 
-    ``noise`` is how far the ratio of a way to itself may be from 1.
+    ``noise`` is how far the ratio of a contender to itself may be from 1.
     """
 
     timings: Mapping[str, Timing]
@@ -84,7 +85,7 @@ class Comparison:
     rounds: int
 
     def without(self, name: str) -> Comparison | None:
-        """Give what was found of the others; None if there are none."""
+        """Return the comparison of the other contenders; None if there are none."""
         rest = {other: timing for other, timing in self.timings.items() if other != name}
         if not rest:
             return None
@@ -92,39 +93,40 @@ class Comparison:
         return Comparison(rest, fastest, (), self.noise, self.rounds)
 
     def to_data(self) -> dict[str, Any]:
-        """Give it as what JSON has."""
+        """Convert to plain data for JSON."""
         return asdict(self)
 
     @staticmethod
-    def from_data(held: Any) -> Comparison:
-        """Read it back; StoreError when it is none."""
+    def from_data(data: Any) -> Comparison:
+        """Read plain data; StoreError if it is not a comparison."""
         try:
             timings = {
                 str(name): Timing(tuple(map(float, row["samples"])), int(row["disturbed"]))
-                for name, row in held["timings"].items()
+                for name, row in data["timings"].items()
             }
-            found = Comparison(
+            comparison = Comparison(
                 timings,
-                str(held["fastest"]),
-                tuple(map(str, held["ties"])),
-                float(held["noise"]),
-                int(held["rounds"]),
+                str(data["fastest"]),
+                tuple(map(str, data["ties"])),
+                float(data["noise"]),
+                int(data["rounds"]),
             )
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
-            raise StoreError(f"A comparison holds what is not of its kind: {error}.") from error
-        if found.fastest not in timings or not set(found.ties) <= set(timings):
-            raise StoreError("A comparison names ways that it does not have.")
+            raise StoreError(f"A recorded comparison has a wrong field: {error}.") from error
+        if comparison.fastest not in timings or not set(comparison.ties) <= set(timings):
+            raise StoreError("A recorded comparison names a contender that it has no times of.")
         samples = [x for timing in timings.values() for x in timing.samples]
-        is_good = all(timing.samples for timing in timings.values()) and found.noise >= 0
-        if not is_good or not all(0 < x < math.inf for x in (*samples, 1 + found.noise)):
-            raise StoreError("A comparison holds times that are none.")
-        return found
+        is_good = all(timing.samples for timing in timings.values()) and comparison.noise >= 0
+        if not is_good or not all(0 < x < math.inf for x in (*samples, 1 + comparison.noise)):
+            raise StoreError("A recorded comparison has times that are not positive numbers.")
+        return comparison
 
 
 def interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Give the samples between which the median lies with 95% confidence.
+    """Return the samples between which the median lies with 95% confidence.
 
-    Of fewer than six it is all of them, with less: 75% of three, 94% of five.
+    With fewer than six samples it is the whole range, at lower confidence: 75% for three samples,
+    94% for five.
     """
     ordered = sorted(samples)
     out = _outside(len(ordered))
@@ -133,9 +135,10 @@ def interval(samples: Sequence[float]) -> tuple[float, float]:
 
 @cache
 def _outside(count: int) -> int:
-    """Say how many samples at either end may be left out.
+    """Return how many samples at either end lie outside of the interval.
 
-    Each is above or below the median as a coin falls: all intervals are missed in whole numbers.
+    Each sample is above or below the median with equal chance, so the tails of the binomial
+    distribution are counted, in integers.
     """
     out, missed = 0, 1 + count
     while 40 * missed <= 2**count:
@@ -145,50 +148,53 @@ def _outside(count: int) -> int:
 
 
 def compare(
-    ways: Mapping[str, Contender],
+    contenders: Mapping[str, Contender],
     seconds: float,
-    progress: Callable[[str], None] = lambda said: None,
+    progress: Callable[[str], None] = lambda name: None,
     close: float = _CLOSE,
 ) -> Comparison:
-    """Time ways, given in the order of preference, for about so many seconds.
+    """Time contenders, given in order of preference, for about this many seconds.
 
-    Those that take no more than ``close`` times as long as the best come to the final.
+    Those that take at most ``close`` times as long as the best reach the final.
     """
-    assert ways, "there is something to time"
+    assert contenders, "there is something to time"
     end = time.monotonic() + seconds
-    names = list(ways)
-    heats = _Rounds(ways)
-    # A third is kept for the final.
+    names = list(contenders)
+    heats = _Rounds(contenders)
+    # The rest of the time is kept for the final.
     heats.go(names, time.monotonic() + seconds * 0.6, progress)
-    found = heats.timings()
-    best = min(names, key=lambda name: found[name].median)
-    limit = close * found[best].median
-    first = sorted((n for n in names if found[n].median <= limit), key=lambda n: found[n].median)
-    finalists = [name for name in names if name in first[:_FINALISTS]]
-    final = _Rounds({**{n: ways[n] for n in finalists}, AGAIN: ways[best]}, heats.calls)
+    timings = heats.timings()
+    best = min(names, key=lambda name: timings[name].median)
+    limit = close * timings[best].median
+    close_ones = [name for name in names if timings[name].median <= limit]
+    close_ones.sort(key=lambda name: timings[name].median)
+    finalists = [name for name in names if name in close_ones[:_FINALISTS]]
+    final = _Rounds({**{n: contenders[n] for n in finalists}, AGAIN: contenders[best]}, heats.calls)
     final.go([*finalists, AGAIN], end, progress, keep=(best, AGAIN))
-    anew = final.timings()
-    fastest = min(finalists, key=lambda name: anew[name].median)
+    final_timings = final.timings()
+    fastest = min(finalists, key=lambda name: final_timings[name].median)
     noise = final.noise(best)
     ties = [n for n in finalists if n != fastest and not final.is_behind(n, fastest, noise)]
-    anew.pop(AGAIN)
-    # Who cannot be told apart from the fastest, is as fast as far as was seen, and is preferred, is
-    # taken. In loud surroundings most cannot be told apart, and the fastest is the better guess.
-    limit = _LEAD * anew[fastest].median
-    chosen = next(n for n in names if n == fastest or (n in ties and anew[n].median <= limit))
+    final_timings.pop(AGAIN)
+    # Among ties, the preferred one wins if its median is about as low. On a noisy machine most
+    # contenders tie, and the fastest is the better guess.
+    limit = _LEAD * final_timings[fastest].median
+    chosen = next(
+        n for n in names if n == fastest or (n in ties and final_timings[n].median <= limit)
+    )
     others = tuple(name for name in finalists if name != chosen and name in (fastest, *ties))
-    return Comparison({**found, **anew}, chosen, others, noise, final.rounds)
+    return Comparison({**timings, **final_timings}, chosen, others, noise, final.rounds)
 
 
 class _Rounds:
-    """Samples of ways, by round; a way that has left has fewer."""
+    """Samples of contenders by round; a contender that has left has fewer."""
 
     def __init__(
-        self, ways: Mapping[str, Contender], calls: Mapping[str, int] | None = None
+        self, contenders: Mapping[str, Contender], calls: Mapping[str, int] | None = None
     ) -> None:
-        self._ways = ways
-        self._samples: dict[str, list[float]] = {name: [] for name in ways}
-        self._disturbed = dict.fromkeys(ways, 0)
+        self._contenders = contenders
+        self._samples: dict[str, list[float]] = {name: [] for name in contenders}
+        self._disturbed = dict.fromkeys(contenders, 0)
         self.calls = dict(calls or {})
         self.rounds = 0
 
@@ -199,7 +205,7 @@ class _Rounds:
         progress: Callable[[str], None],
         keep: tuple[str, ...] = (),
     ) -> None:
-        """Run rounds until all but one have left, the time is over, or enough was seen."""
+        """Run rounds until one contender remains, time is up, or the most rounds are done."""
         active = list(names)
         while self.rounds < _MOST_ROUNDS:
             turn = self.rounds % len(active)
@@ -209,18 +215,18 @@ class _Rounds:
             self.rounds += 1
             if time.monotonic() > end and self.rounds >= _FIRST:
                 return
-            active = self._left(active, keep)
+            active = self._remaining(active, keep)
             if self.rounds >= _CLEAR and len(active) <= max(1, len(keep)):
                 return
 
-    def _left(self, active: list[str], keep: tuple[str, ...]) -> list[str]:
-        """Let those go that cannot win."""
+    def _remaining(self, active: list[str], keep: tuple[str, ...]) -> list[str]:
+        """Return the contenders without those that cannot win."""
         if self.rounds < _FIRST:
             return active
         best = min(active, key=lambda name: statistics.median(self._samples[name]))
         others = [name for name in active if name not in (best, *keep)]
         if AGAIN in keep and self.rounds >= _CLEAR:
-            # Rounds go on until a lead is beyond the noise: the more of them, the less it is.
+            # Rounds go on until a lead exceeds the noise, which falls with their number.
             noise = self.noise(keep[0])
             out = [name for name in others if self.is_behind(name, best, noise)]
         else:
@@ -229,18 +235,18 @@ class _Rounds:
         return [name for name in active if name not in out]
 
     def is_behind(self, name: str, than: str, noise: float) -> bool:
-        """Tell whether one is slower for sure, and by more than the noise."""
+        """Tell whether one is surely slower than another, and by more than the noise."""
         return self.is_slower(name, than, 1.0) and (
             statistics.median(self._ratios(name, than)) > 1 + noise
         )
 
     def is_slower(self, name: str, than: str, lead: float) -> bool:
-        """Tell whether one is slower by this factor, as far as the rounds of both show."""
+        """Tell whether one is slower than another by this factor, in the rounds of both."""
         low, _ = interval(self._ratios(name, than))
         return low > lead
 
     def noise(self, name: str) -> float:
-        """Tell how far the ratio of a way to itself is from 1."""
+        """Return how far the ratio of a contender to itself is from 1."""
         return max(abs(end - 1) for end in interval(self._ratios(AGAIN, name)))
 
     def _ratios(self, name: str, than: str) -> list[float]:
@@ -248,37 +254,37 @@ class _Rounds:
         return [left / right for left, right in pairs]
 
     def timings(self) -> dict[str, Timing]:
-        """Give what was found so far."""
+        """Return the timings so far."""
         return {n: Timing(tuple(x), self._disturbed[n]) for n, x in self._samples.items() if x}
 
     def _sample(self, name: str) -> float:
-        way = self._ways[name]
+        contender = self._contenders[name]
         if name not in self.calls:
-            # The first call is not like the others; then threads wake up and caches fill, and only
-            # calls that follow on each other tell how many make a sample.
+            # The first call is slower, and in the next ones threads wake up and caches fill: only
+            # consecutive calls show how many of them make a sample.
             for _ in range(_WARMS):
                 start, count = time.perf_counter(), self.calls.get(name, 1)
-                found = way.run(count)
+                seconds = contender.run(count)
                 wall = time.perf_counter() - start
-                # Seconds of a device's own clock are not all that a call takes.
-                once = max(_taken(found, wall), wall / count)
+                # A device's own clock does not show all the time that a call takes.
+                once = max(_per_call(seconds, wall), wall / count)
                 self.calls[name] = round(min(max(_BATCH / max(once, 1e-9), 1), _MOST_CALLS))
         attempt = 0
         while True:
             self._settle()
-            pid = way.pid()
+            pid = contender.pid()
             before, start = scheduled(pid), time.perf_counter()
-            found = way.run(self.calls[name])
+            seconds = contender.run(self.calls[name])
             wall = time.perf_counter() - start
             waited = scheduled(pid).waited - before.waited
             if waited <= _STOLEN * wall or attempt == _RETAKES:
-                return _taken(found, wall)
+                return _per_call(seconds, wall)
             attempt += 1
             self._disturbed[name] += 1
 
     def _settle(self) -> None:
-        """Wait until none of the processes works any more."""
-        pids = {way.pid() for way in self._ways.values()} - {None}
+        """Wait until all of the processes are idle."""
+        pids = {contender.pid() for contender in self._contenders.values()} - {None}
         end = time.monotonic() + _SETTLES
         before = [scheduled(pid).ran for pid in pids]
         while time.monotonic() < end:
@@ -289,7 +295,7 @@ class _Rounds:
             before = now
 
 
-def _taken(found: Sequence[float], wall: float) -> float:
-    """Give the seconds of a call; of all around it where a clock is coarse or runs backwards."""
-    taken = statistics.median(found)
-    return taken if 0 < taken < math.inf else max(wall / len(found), 1e-9)
+def _per_call(seconds: Sequence[float], wall: float) -> float:
+    """Return the median; the wall time per call where the clock is coarse or runs backwards."""
+    median = statistics.median(seconds)
+    return median if 0 < median < math.inf else max(wall / len(seconds), 1e-9)

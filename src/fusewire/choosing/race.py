@@ -1,7 +1,7 @@
-"""Level 1: try the candidates in children, time them, judge the best, take the fastest right one.
+"""Level 1: try the candidates in children, time them, judge the best, choose the fastest right one.
 
-What is known from an earlier comparison is not found out again. What is left over when the budget
-is used up says so; a wrong engine is never taken, and the fact is remembered.
+Recorded verdicts and times are not measured again. Candidates that the budget did not reach are
+reported as such. A wrong candidate is never chosen, and its fault is recorded.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.runtime.why import Tried
 from fusewire.trials.trial import CandidateTrial, TrialRunner
 
-# The share of the budget after which no more candidates are tried: it takes time to compare them.
+# The share of the budget after which no more candidates are tried: the rest is for timing them.
 _TRYING = 0.5
-# The reference is there to be right: it is compared where a run takes less than this elsewhere.
+# The reference is slow: it races only where the quickest engine takes less than this per run.
 _TINY_SECONDS = 1e-3
-# It is also compared where there are so few nodes that each may be one loop of NumPy's.
+# It also races in graphs of so few nodes, each of which may be one loop of NumPy.
 _FEW_NODES = 4
-# The share of what is left then that comparing may take: the best is judged after it.
+# The share of the remaining budget for timing: the best candidate is judged afterwards.
 _COMPARING = 0.6
-# Less than this is no comparison.
+# Timing takes at least this long.
 LEAST_SECONDS = 4.0
 Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
 class RaceResult:
-    """The ways that were tried, the chosen one first, and what is to be said about it.
+    """The candidates that were tried, the chosen one first, and notes about the choice.
 
-    ``noise`` is that of the comparison: by so much a way may differ from itself; ``ties`` cannot be
-    told from the chosen one. ``is_cut``: with more time something else might have been chosen.
+    ``noise`` is how much a candidate may differ from itself; ``ties`` are as fast as the chosen one
+    within the noise. ``is_cut``: with more time, another candidate might have been chosen.
     """
 
     tried: tuple[Tried, ...]
@@ -54,11 +54,11 @@ class RaceResult:
 
 
 class Race:
-    """One comparison of candidates on one set of inputs.
+    """Races the candidates of a graph on one set of inputs.
 
-    With ``is_thorough`` all are tried, whatever the chances; otherwise the reference and software
-    devices only where nothing better runs. Comparing may take ``least`` seconds in any case. All
-    that take up to ``close`` times as long as the best come to the final, few unless it is given.
+    With ``is_thorough`` every candidate is tried; otherwise the reference and software devices only
+    if nothing better runs. Timing may take ``least`` seconds whatever the budget. Candidates that
+    take up to ``close`` times as long as the best reach the final; the default admits few.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class Race:
         self._findings = findings
         self._budget = max(budget, 1e-3)
         self._start = time.monotonic()
-        self._say = progress
+        self._report = progress
         self._is_thorough = is_thorough
         self._least = least
         self._close = () if close is None else (close,)
-        # What was chosen before: nothing is taken instead that was not timed beside it.
+        # The winner of the first race, which takes part in a rematch in any case.
         self._before = ""
         self._fit: list[Candidate] = []
         self._rows: dict[str, Tried] = {}
@@ -100,14 +100,14 @@ class Race:
         return (time.monotonic() - self._start) / self._budget
 
     def _progress(self, what: str) -> None:
-        self._say(what, self._used)
+        self._report(what, self._used)
 
-    def run(self, found: Iterable[Candidate | Unfit]) -> RaceResult:
-        """Try, judge, compare, choose."""
-        # The reference works out what is right while engines compile.
+    def run(self, candidates: Iterable[Candidate | Unfit]) -> RaceResult:
+        """Try, judge and time the candidates, and choose one."""
+        # The reference computes the right answers while engines compile.
         learning = threading.Thread(target=self._judge.prepare, daemon=True)
         learning.start()
-        for candidate in found:
+        for candidate in candidates:
             if isinstance(candidate, Unfit):
                 self._rows[candidate.name] = unfit(candidate)
             else:
@@ -117,19 +117,19 @@ class Race:
         if self._is_thorough:
             for name in list(self._trials):
                 self._check(name)
-        best = self._right(self._compared())
+        best = self._fastest_right(self._compare())
         if best is None:
             self._last_resort()
-            best = self._right(self._compared())
-        return self._decided(best)
+            best = self._fastest_right(self._compare())
+        return self._result(best)
 
-    def rematch(self, found: Iterable[Candidate], against: Iterable[str]) -> RaceResult:
-        """Try further ways, judge them, and time them anew beside those named: all else is out."""
+    def rematch(self, candidates: Iterable[Candidate], against: Iterable[str]) -> RaceResult:
+        """Race further candidates against those named; all others are out."""
         names = [*against]
         self._before = names[0]
         self._wrong.clear()
         self._close, self._least = (math.inf,), LEAST_SECONDS
-        for candidate in found:
+        for candidate in candidates:
             self._fit.append(candidate)
             self._try(candidate, is_last=True)
             if candidate.name in self._trials:
@@ -137,20 +137,20 @@ class Race:
                 names.append(candidate.name)
         self._trials = {name: self._trials[name] for name in names}
         for name in names:
-            # There was no time for it, or no need: the others would win without a race.
+            # The first race had no time to judge it, or no need to.
             if self._rows[name].status == "not judged":
                 self._check(name)
         self._rows = {name: replace(row, is_chosen=False) for name, row in self._rows.items()}
-        return self._decided(self._right(self._compared()))
+        return self._result(self._fastest_right(self._compare()))
 
-    def _right(self, found: Comparison | None) -> Comparison | None:
-        """Judge from the fastest on, until one is not wrong: those behind it need no verdict."""
-        while found is not None:
-            if found.fastest not in self._judged:
-                self._check(found.fastest)
-            if self._rows[found.fastest].status in ORDER:
-                return found
-            found = found.without(found.fastest)
+    def _fastest_right(self, comparison: Comparison | None) -> Comparison | None:
+        """Judge from the fastest on, until one is not wrong: slower ones need no verdict."""
+        while comparison is not None:
+            if comparison.fastest not in self._judged:
+                self._check(comparison.fastest)
+            if self._rows[comparison.fastest].status in ORDER:
+                return comparison
+            comparison = comparison.without(comparison.fastest)
         return None
 
     def _try(self, candidate: Candidate, is_last: bool = False) -> None:
@@ -196,7 +196,7 @@ class Race:
         return None
 
     def _last_resort(self) -> None:
-        """Try those that were passed over: none of the others is right."""
+        """Try the candidates that were passed over, since none of the others is right."""
         for candidate in self._fit:
             if candidate.name not in self._trials:
                 self._try(candidate, is_last=True)
@@ -228,7 +228,7 @@ class Race:
         )
 
     def _eligible(self) -> dict[str, CandidateTrial]:
-        """Keep those that may be taken: judged ones, or those that ran, if one of them was."""
+        """Return the trials that may win: judged ones, or all that ran if none was judged."""
         ranks = {
             name: ORDER[row.status]
             for name, row in self._rows.items()
@@ -237,61 +237,63 @@ class Race:
         worst = max(min(ranks.values(), default=0), ranks.get(self._before, 0))
         return {name: self._trials[name] for name, rank in ranks.items() if rank <= worst}
 
-    def _compared(self) -> Comparison | None:
+    def _compare(self) -> Comparison | None:
         while fit := self._eligible():
-            contestants = [trial.candidate for trial in fit.values()]
-            if (known := self._findings.times(contestants)) is not None:
-                return self._noted(known)
-            ways = {n: Contender(partial(self._timed, x), x.pid) for n, x in fit.items()}
+            candidates = [trial.candidate for trial in fit.values()]
+            if (known := self._findings.times(candidates)) is not None:
+                return self._record_times(known)
+            contenders = {n: Contender(partial(self._timed, x), x.pid) for n, x in fit.items()}
             seconds = max(self._least, _COMPARING * self._budget * (1 - self._used))
             try:
-                found = compare(
-                    ways, seconds, lambda name: self._progress(f"timing {name}"), *self._close
+                comparison = compare(
+                    contenders, seconds, lambda name: self._progress(f"timing {name}"), *self._close
                 )
-                self._findings.keep_times(contestants, found)
-                return self._noted(found)
+                self._findings.keep_times(candidates, comparison)
+                return self._record_times(comparison)
             except EngineError as error:
-                # It ran before, and does no longer: the others are compared without it.
+                # It ran before and fails now: the others race without it.
                 name = self._timing
                 self._findings.blame(self._trials[name].candidate, error.code, error.reason)
                 self._rows[name] = replace(self._rows[name], status="refused", reason=str(error))
         return None
 
-    def _noted(self, found: Comparison) -> Comparison:
-        for name, timing in found.timings.items():
+    def _record_times(self, comparison: Comparison) -> Comparison:
+        for name, timing in comparison.timings.items():
             low, high = timing.interval
             self._rows[name] = replace(self._rows[name], seconds=timing.median, low=low, high=high)
-        return found
+        return comparison
 
     def _timed(self, trial: CandidateTrial, count: int) -> Sequence[float]:
         self._timing = trial.candidate.name
         return trial.seconds(self._inputs, count)
 
-    def _decided(self, found: Comparison | None) -> RaceResult:
-        if found is None:
+    def _result(self, comparison: Comparison | None) -> RaceResult:
+        if comparison is None:
             reasons = " ".join(f"{name}: {row.reason}" for name, row in self._rows.items())
             rows = sorted(self._rows.values(), key=worth)
             raise NoneRightError(f"No engine here gives a right answer. {reasons}", rows)
-        self._rows[found.fastest] = replace(self._rows[found.fastest], is_chosen=True)
-        chosen = next(candidate for candidate in self._fit if candidate.name == found.fastest)
+        fastest = comparison.fastest
+        self._rows[fastest] = replace(self._rows[fastest], is_chosen=True)
+        chosen = next(candidate for candidate in self._fit if candidate.name == fastest)
         rows = sorted(self._rows.values(), key=worth)
-        is_cut = self._is_cut or self._rows[found.fastest].status == "not judged"
-        notes = tuple(self._notes(found))
-        return RaceResult(tuple(rows), chosen, found.noise, notes, self._trials, is_cut, found.ties)
+        is_cut = self._is_cut or self._rows[fastest].status == "not judged"
+        notes = tuple(self._notes(comparison))
+        noise, ties = comparison.noise, comparison.ties
+        return RaceResult(tuple(rows), chosen, noise, notes, self._trials, is_cut, ties)
 
-    def _notes(self, found: Comparison) -> Iterable[str]:
-        if found.ties:
-            names = ", ".join((found.fastest, *found.ties))
-            yield f"{names} cannot be told apart: the noise is {found.noise:.0%}."
-        if self._rows[found.fastest].status != "right":
-            status = self._rows[found.fastest].status
-            yield f"Nobody knows whether {found.fastest} is right ({status})."
+    def _notes(self, comparison: Comparison) -> Iterable[str]:
+        fastest = comparison.fastest
+        if comparison.ties:
+            names = ", ".join((fastest, *comparison.ties))
+            yield f"{names} cannot be told apart: the noise is {comparison.noise:.0%}."
+        if (status := self._rows[fastest].status) != "right":
+            yield f"Nobody knows whether {fastest} is right ({status})."
         for name, judged in self._wrong.items():
             self._progress(f"looking for what {name} gets wrong")
             inputs = next(x.values for x in self._judge.sets if x.kind == judged.kind)
-            # Who asks for all of it waits for that as well.
+            # A thorough race may take longer, to find the fault as well.
             deadline = self._start + self._budget * (2 if self._is_thorough else 1)
-            given = (
+            fault = inquire(
                 self._trials[name],
                 inputs,
                 self._runner,
@@ -299,26 +301,26 @@ class Race:
                 judged.reason,
                 deadline,
             )
-            said = f"{name} is wrong, and is not used: {judged.reason} {inquire(*given)}"
-            self._faults.append(said.rstrip())
+            sentence = f"{name} is wrong, and is not used: {judged.reason} {fault}"
+            self._faults.append(sentence.rstrip())
         yield from self._faults
 
 
-# An answer that was judged comes before one that was not; whatever else there is, is no answer.
+# Judged answers come before unjudged ones; any other status means that there is no answer.
 ORDER = {"right": 0, "cannot say": 0, "not judged": 1}
 
 
 def worth(row: Tried) -> tuple[bool, bool, float, str]:
-    """Sort rows: the chosen one, then the others by their time, then what gave no answer."""
+    """Sort rows: the chosen one, then the others by time, then those without an answer."""
     is_out = row.status not in ORDER
     return not row.is_chosen, is_out, row.seconds if row.seconds is not None else math.inf, row.name
 
 
 def described(candidate: Candidate) -> Tried:
-    """Say what a candidate is, before anything is known about it."""
+    """Describe a candidate before it is tried."""
     target, plan = candidate.target, candidate.planned.plan
-    left = candidate.planned.left_over()
-    first = next((f"{node!r}: {reason}" for node, reason in left.items()), "")
+    refused = candidate.planned.left_over()
+    first = next((f"{node!r}: {reason}" for node, reason in refused.items()), "")
     return Tried(
         candidate.name,
         target.name,
@@ -326,22 +328,22 @@ def described(candidate: Candidate) -> Tried:
         candidate.form,
         "not judged",
         regions=len(plan.regions()),
-        elsewhere=len(left),
+        elsewhere=len(refused),
         elsewhere_why=first,
         is_software=target.device.is_software,
         options=dict(candidate.options),
     )
 
 
-def unfit(found: Unfit) -> Tried:
-    """Say why a backend is no candidate."""
-    target = found.target
+def unfit(entry: Unfit) -> Tried:
+    """Describe a target that cannot run the graph."""
+    target = entry.target
     return Tried(
-        found.name,
+        entry.name,
         target.name,
         target.device.id,
         "native",
         "refused",
-        found.reason,
+        entry.reason,
         is_software=target.device.is_software,
     )

@@ -1,8 +1,9 @@
 """Level 3: choose a configuration for each kernel of a candidate, and race tuned against untuned.
 
-Kernels are timed one by one, in a child, by the device's own clock where it has one, and judged as
-any candidate is. What is found of a kernel is remembered by itself: another model that has it does
-not time it again. In the end tuned and untuned meet anew, so that tuning never makes slower.
+Kernels are timed one by one, in a child, by the device's own clock where it has one, and judged
+like any candidate. Each tuned kernel has a record of its own, so another model with the same kernel
+does not time it again. Finally the tuned candidates race the untuned ones, so that tuning never
+makes a program slower.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target
 from fusewire.process.guard import described, guarded
 from fusewire.records.entries import Records
-from fusewire.records.tunings import Cut, keep, recall
+from fusewire.records.tunings import TunedKernel, keep, recall
 from fusewire.runtime.why import Tried
 from fusewire.trials.trial import TrialRunner
 
 # A candidate that takes more than this many times as long as the fastest is not worth tuning.
 _HOPELESS = 4.0
-# Kernels with less than this share of the time are left as they are.
+# Kernels that take less than this share of the time are not tuned.
 _SHARE = 0.01
-# The least and the most seconds that one choice may take, and those of its comparison in any case;
-# of a large budget it is a share, so that whatever did not end in time does with a larger one.
+# The least and the most seconds for choosing on one axis, and the least for timing within them. The
+# most grows with a large budget, so that a kernel cut short by one budget completes with a larger.
 _SHORTEST, _LONGEST, _LEAST_SECONDS = 3.0, 15.0, 1.0
 _LARGEST = 0.125
-# The shares of the budget between which kernels are tuned: engines are compared before, and tuned
-# and untuned meet after.
+# The shares of the budget between which kernels are tuned: whole candidates race before, and tuned
+# against untuned ones after.
 _BEGINS, _ENDS = 0.5, 0.85
-# Less than this is not worth another cut.
+# A smaller speedup does not justify another configuration.
 _LEAD = 1.03
-# Runs of the reference for a kernel, as many as for a whole, and those that tell how it weighs.
+# Runs of the reference to judge a kernel, and timed runs to weigh it.
 _RUNS, _WEIGHING = 8, 3
 
 
@@ -61,7 +62,7 @@ class Tuning:
     inputs: Sequence[HostValue]
     start: float
     budget: float
-    say: Progress = lambda what, share: None
+    progress: Progress = lambda what, share: None
     seed: int = 0
     is_thorough: bool = False
     is_cut: bool = False
@@ -69,154 +70,160 @@ class Tuning:
 
     @property
     def deadline(self) -> float:
-        """When the last kernel is tuned."""
+        """The time after which no further kernel is tuned."""
         return self.start + _ENDS * self.budget
 
-    def tell(self, what: str) -> None:
-        """Say what is being done."""
-        self.say(what, (time.monotonic() - self.start) / max(self.budget, 1e-3))
+    def report(self, what: str) -> None:
+        """Report progress."""
+        self.progress(what, (time.monotonic() - self.start) / max(self.budget, 1e-3))
 
-    def improve(self, decision: RaceResult, race: Race) -> RaceResult:
-        """Tune the best candidate of each backend that can be, and decide again with those."""
-        found: dict[str, tuple[Candidate, list[Cut]]] = {}
-        against = [decision.chosen.name]
-        for candidate in self._worthy(decision):
-            cuts = self._cuts(candidate)
-            if kept := {cut.key: cut.chosen for cut in cuts if cut.is_other}:
-                better = replace(candidate, options={**candidate.options, TUNED: written(kept)})
-                found[better.name] = better, cuts
+    def improve(self, result: RaceResult, race: Race) -> RaceResult:
+        """Tune the best candidate of each backend that allows it, and race those as well."""
+        tuned: dict[str, tuple[Candidate, list[TunedKernel]]] = {}
+        against = [result.chosen.name]
+        for candidate in self._worthy(result):
+            kernels = self._tune_kernels(candidate)
+            chosen = {kernel.key: kernel.chosen for kernel in kernels if kernel.is_other}
+            if chosen:
+                better = replace(candidate, options={**candidate.options, TUNED: written(chosen)})
+                tuned[better.name] = better, kernels
                 against = list(dict.fromkeys([*against, candidate.name]))
-        if not found:
-            notes = (*decision.notes, *self.notes)
-            return replace(decision, notes=notes, is_cut=decision.is_cut or self.is_cut)
+        if not tuned:
+            notes = (*result.notes, *self.notes)
+            return replace(result, notes=notes, is_cut=result.is_cut or self.is_cut)
         try:
-            made = race.rematch((better for better, _ in found.values()), against)
+            rematch = race.rematch((better for better, _ in tuned.values()), against)
         except NoneRightError as error:
-            return self._as_before(decision, error)
-        rows = tuple(_with(row, found.get(row.name)) for row in made.tried)
+            return self._as_before(result, error)
+        rows = tuple(_with_kernels(row, tuned.get(row.name)) for row in rematch.tried)
         return replace(
-            made,
+            rematch,
             tried=rows,
-            notes=(*made.notes, *self.notes),
-            is_cut=made.is_cut or decision.is_cut or self.is_cut,
+            notes=(*rematch.notes, *self.notes),
+            is_cut=rematch.is_cut or result.is_cut or self.is_cut,
         )
 
-    def _as_before(self, decision: RaceResult, error: NoneRightError) -> RaceResult:
-        """Keep the result of the first race: candidates that ran in it failed in the second."""
+    def _as_before(self, result: RaceResult, error: NoneRightError) -> RaceResult:
+        """Keep the result of the first race, since its candidates failed in the rematch."""
         rows = {row.name: row for row in error.tried}
-        if rows[decision.chosen.name].status == "wrong":
+        name = result.chosen.name
+        if rows[name].status == "wrong":
             raise error
-        reason = rows[decision.chosen.name].reason
-        said = (
-            f"{decision.chosen.name} failed when it met what was tuned, and is as before: {reason}"
-        )
-        return replace(decision, notes=(*decision.notes, *self.notes, said), is_cut=True)
+        note = f"{name} failed in the race against tuned kernels, and stays as it was: "
+        notes = (*result.notes, *self.notes, note + rows[name].reason)
+        return replace(result, notes=notes, is_cut=True)
 
-    def _worthy(self, decision: RaceResult) -> Iterator[Candidate]:
+    def _worthy(self, result: RaceResult) -> Iterator[Candidate]:
         """Yield the fastest candidate of each device whose backend can be tuned."""
-        rows = [row for row in decision.tried if row.name in decision.trials]
+        rows = [row for row in result.tried if row.name in result.trials]
         timed = [row for row in rows if row.seconds is not None and row.status in ORDER]
         seen: set[tuple[str, str]] = set()
         least = min((row.seconds or 0.0 for row in timed), default=0.0)
         for row in sorted(timed, key=lambda row: row.seconds or 0.0):
-            candidate = decision.trials[row.name].candidate
-            at = candidate.target.name, candidate.target.device.id
-            if at in seen or not isinstance(candidate.target.backend, Tuner):
+            candidate = result.trials[row.name].candidate
+            device = candidate.target.name, candidate.target.device.id
+            if device in seen or not isinstance(candidate.target.backend, Tuner):
                 continue
-            seen.add(at)
+            seen.add(device)
             if self.is_thorough or (row.seconds or 0.0) <= _HOPELESS * least:
                 yield candidate
             else:
-                times = f"takes {(row.seconds or 0.0) / least:.1f} times as long as the fastest"
-                self.notes.append(f"{candidate.name} {times}, and is not tuned.")
+                ratio = (row.seconds or 0.0) / least
+                self.notes.append(
+                    f"{candidate.name} takes {ratio:.1f} times as long as the fastest, and is not "
+                    "tuned."
+                )
 
-    def _cuts(self, candidate: Candidate) -> list[Cut]:
-        """Find how the kernels of a candidate are best cut, the heaviest first."""
+    def _tune_kernels(self, candidate: Candidate) -> list[TunedKernel]:
+        """Choose the configurations of a candidate's kernels, the heaviest first."""
         target = candidate.target
         known = {
             piece.key: (piece, recall(self.records, target.backend, target.device, piece))
             for piece in self._pieces(candidate)
         }
-        found = [cut for _, cut in known.values() if cut is not None]
-        new = [piece for piece, cut in known.values() if cut is None]
+        kernels = [kernel for _, kernel in known.values() if kernel is not None]
+        new = [piece for piece, kernel in known.values() if kernel is None]
         weights = self._weights(target, new)
         late = [piece for piece in new if piece.key not in weights]
         least = _SHARE * sum(weights.values())
         heavy = [piece for piece in new if weights.get(piece.key, 0.0) > least]
         heavy.sort(key=lambda piece: -weights[piece.key])
         for number, piece in enumerate(heavy):
-            # A kernel has as much of the time that is left as it has of the work that is.
+            # The remaining time is shared in proportion to the remaining work.
             share = weights[piece.key] / sum(weights[rest.key] for rest in heavy[number:])
             seconds = (self.deadline - time.monotonic()) * share / (len(piece.axes) + 1)
             most = max(_LONGEST, _LARGEST * self.budget)
             about = f"tuning kernel {number + 1} of {len(heavy)}"
-            cut = self._tuned(target, piece, about, min(max(seconds, _SHORTEST), most))
-            if cut is not None:
-                found.append(cut)
-                if not cut.is_late:
-                    keep(self.records, target.backend, target.device, piece, cut)
-            if (time.monotonic() > self.deadline) if cut is None else cut.is_late:
+            kernel = self._tune(target, piece, about, min(max(seconds, _SHORTEST), most))
+            if kernel is not None:
+                kernels.append(kernel)
+                if not kernel.is_late:
+                    keep(self.records, target.backend, target.device, piece, kernel)
+            if (time.monotonic() > self.deadline) if kernel is None else kernel.is_late:
                 late.append(piece)
-        self._note(candidate, found, late)
-        return found
+        self._note(candidate, kernels, late)
+        return kernels
 
-    def _note(self, candidate: Candidate, found: Sequence[Cut], late: Sequence[Piece]) -> None:
-        others = sum(cut.is_other for cut in found)
-        before = sum(cut.cache == "hit" for cut in found)
-        said = [f"{others} of {len(found)} kernels that were tuned are cut otherwise"] * bool(found)
-        said += [f"{before} were known"] * bool(before)
+    def _note(
+        self, candidate: Candidate, kernels: Sequence[TunedKernel], late: Sequence[Piece]
+    ) -> None:
+        others = sum(kernel.is_other for kernel in kernels)
+        before = sum(kernel.cache == "hit" for kernel in kernels)
+        parts = [f"{others} of {len(kernels)} tuned kernels have another configuration"]
+        parts *= bool(kernels)
+        parts += [f"{before} were known"] * bool(before)
         if late:
             self.is_cut = True
-            some = sum(cut.is_late for cut in found)
-            # What choosing takes at the least, in the share of a budget that it has.
+            some = sum(kernel.is_late for kernel in kernels)
+            # The least that choosing takes, divided by the share of the budget for it.
             takes = _SHORTEST * sum(len(piece.axes) + 1 for piece in late) / (_ENDS - _BEGINS)
             enough = math.ceil(max(takes, 2 * self.budget) / 10) * 10
-            said += [f"{some} were not tuned to the end"] * bool(some)
-            said += [f"{len(late) - some} were not tuned"] * (len(late) > some)
-            said[-1] += f": the budget was used up. Try budget_seconds={enough}"
-        text = "; ".join(said) or "it has no kernels to tune"
+            parts += [f"{some} were tuned in part"] * bool(some)
+            parts += [f"{len(late) - some} were not tuned"] * (len(late) > some)
+            parts[-1] += f": the budget was used up. Try budget_seconds={enough}"
+        text = "; ".join(parts) or "it has no kernels to tune"
         self.notes.append(f"{candidate.name}: {text}.")
 
     def _pieces(self, candidate: Candidate) -> list[Piece]:
         target, plan = candidate.target, candidate.planned.plan
         backend, config = target.backend, candidate.config(self.config)
         assert isinstance(backend, Tuner)
-        sizes, found = dict(bindings_of(plan.graph, self.inputs)), dict[str, Piece]()
+        sizes, pieces = dict(bindings_of(plan.graph, self.inputs)), dict[str, Piece]()
         for region in plan.regions():
             if region.backend != target.name:
                 continue
             graph = bind_symbols(region.graph, sizes)
-            given = graph, target.device, config
-            for piece in guarded(target.name, "claim", described(graph), backend.pieces, *given):
-                other = found.get(piece.key)
+            asked = graph, target.device, config
+            for piece in guarded(target.name, "claim", described(graph), backend.pieces, *asked):
+                other = pieces.get(piece.key)
                 count = piece.count + (0 if other is None else other.count)
-                found[piece.key] = replace(piece, count=count)
-        return list(found.values())
+                pieces[piece.key] = replace(piece, count=count)
+        return list(pieces.values())
 
     def _weights(self, target: Target, pieces: Sequence[Piece]) -> dict[str, float]:
-        """Tell what kernels take of a run, by their keys, as far as there is time."""
+        """Time the kernels, by key, as far as the budget allows: seconds per run of the graph."""
         weights: dict[str, float] = {}
         for number, piece in enumerate(pieces):
-            self.tell(f"weighing kernel {number + 1} of {len(pieces)}")
+            self.report(f"weighing kernel {number + 1} of {len(pieces)}")
             if time.monotonic() > self.deadline:
                 break
             inputs = _inputs(piece.graph, self.seed)
             try:
-                trial = self.runner.place(self._way(target, piece, piece.untuned), inputs)
-                taken = min(trial.seconds(inputs, _WEIGHING))
+                trial = self.runner.place(self._candidate(target, piece, piece.untuned), inputs)
+                seconds = min(trial.seconds(inputs, _WEIGHING))
             except FusewireError:
-                # What does not run alone is left as it is.
-                taken = 0.0
-            weights[piece.key] = taken * piece.count
+                # A kernel that does not run alone is not tuned.
+                seconds = 0.0
+            weights[piece.key] = seconds * piece.count
         return weights
 
-    def _way(self, target: Target, piece: Piece, chosen: Mapping[str, Fact]) -> Candidate:
+    def _candidate(self, target: Target, piece: Piece, chosen: Mapping[str, Fact]) -> Candidate:
         assert isinstance(target.backend, Tuner)
         options = {**target.backend.clock(target.device), **chosen}
         return Candidate(target, make_plan(piece.graph, [target]), options=options)
 
-    def _tuned(self, target: Target, piece: Piece, about: str, seconds: float) -> Cut | None:
-        """Choose for one kernel, one thing after another; None where none is right, or too late."""
+    def _tune(self, target: Target, piece: Piece, about: str, seconds: float) -> TunedKernel | None:
+        """Choose the values of one kernel, axis by axis; None if none is right, or time is up."""
         chosen, gain, is_late = piece.untuned, 1.0, False
         race = self._races(piece, about)
         try:
@@ -226,29 +233,33 @@ class Tuning:
                         return None
                     is_late = True
                     break
-                candidates = [self._way(target, piece, {**chosen, axis: value}) for value in values]
-                decision = race(candidates, seconds)
-                is_late |= decision.is_cut
-                if _lead(decision, candidates[0]) > _LEAD:
-                    chosen[axis] = decision.chosen.options[axis]
-            if chosen != piece.untuned:
-                # The best of many flatters itself: it meets what it has untuned once more, alone.
                 candidates = [
-                    self._way(target, piece, choice) for choice in (piece.untuned, chosen)
+                    self._candidate(target, piece, {**chosen, axis: value}) for value in values
+                ]
+                result = race(candidates, seconds)
+                is_late |= result.is_cut
+                if _lead(result, candidates[0]) > _LEAD:
+                    chosen[axis] = result.chosen.options[axis]
+            if chosen != piece.untuned:
+                # The best of many is biased towards luck: it races the untuned kernel once more.
+                candidates = [
+                    self._candidate(target, piece, choice) for choice in (piece.untuned, chosen)
                 ]
                 left = max(self.deadline - time.monotonic(), _LEAST_SECONDS)
-                decision = race(candidates, min(seconds, left), is_last=True)
-                is_late |= decision.is_cut
-                gain = _lead(decision, candidates[0])
+                result = race(candidates, min(seconds, left), is_last=True)
+                is_late |= result.is_cut
+                gain = _lead(result, candidates[0])
         except FusewireError:
             return None
         if gain <= _LEAD:
             chosen, gain = piece.untuned, 1.0
         is_other = chosen != piece.untuned
-        return Cut(piece.key, piece.name, piece.count, chosen, gain, is_other, is_late=is_late)
+        return TunedKernel(
+            piece.key, piece.name, piece.count, chosen, gain, is_other, is_late=is_late
+        )
 
     def _races(self, piece: Piece, about: str) -> Callable[..., RaceResult]:
-        """Give a function that races candidates for one kernel; ``is_last`` races all of them."""
+        """Return a function that races candidates for one kernel; ``is_last`` tries all of them."""
         inputs = _inputs(piece.graph, self.seed)
         findings = Findings(
             piece.graph, inputs, self.records, self.config, self.runner.limits.seconds
@@ -264,7 +275,7 @@ class Tuning:
                 judge,
                 findings,
                 seconds,
-                lambda what, share: self.tell(about),
+                lambda what, share: self.report(about),
                 is_thorough=is_last,
                 least=_LEAST_SECONDS,
                 close=math.inf if len(candidates) == 2 else None,
@@ -274,25 +285,25 @@ class Tuning:
         return race
 
 
-def _lead(decision: RaceResult, before: Candidate) -> float:
-    """Tell how many times as fast as before the chosen one is; 1 where that may be noise."""
-    rows = {row.name: row for row in decision.tried}
-    old, new = rows[before.name], rows[decision.chosen.name]
+def _lead(result: RaceResult, before: Candidate) -> float:
+    """Return the speedup of the chosen candidate over another; 1 where it may be noise."""
+    rows = {row.name: row for row in result.tried}
+    old, new = rows[before.name], rows[result.chosen.name]
     pairs = ((old.seconds, new.seconds), (old.low, new.low))
     lead = min(a / b if a and b else 1.0 for a, b in pairs)
-    return 1.0 if before.name in decision.ties or lead <= 1 + (decision.noise or 0.0) else lead
+    return 1.0 if before.name in result.ties or lead <= 1 + (result.noise or 0.0) else lead
 
 
 def _inputs(graph: Graph, seed: int) -> list[HostValue]:
-    """Make inputs up: fractions of either sign, zeros and ones."""
-    rng, found = np.random.default_rng(seed), list[HostValue]()
+    """Generate inputs: fractions of either sign, zeros and ones."""
+    rng, inputs = np.random.default_rng(seed), list[HostValue]()
     for value in graph.inputs:
-        of = tensor_of(value.type)
-        shape = tuple(dim for dim in of.shape if isinstance(dim, int))
-        low = -1.0 if of.dtype.is_float else 0.0
-        found.append(Draw(shape, low=low, high=1.0).make(of.dtype, rng))
-    return found
+        type_ = tensor_of(value.type)
+        shape = tuple(dim for dim in type_.shape if isinstance(dim, int))
+        low = -1.0 if type_.dtype.is_float else 0.0
+        inputs.append(Draw(shape, low=low, high=1.0).make(type_.dtype, rng))
+    return inputs
 
 
-def _with(row: Tried, found: tuple[Candidate, list[Cut]] | None) -> Tried:
-    return row if found is None else replace(row, tuned=tuple(map(asdict, found[1])))
+def _with_kernels(row: Tried, tuned: tuple[Candidate, list[TunedKernel]] | None) -> Tried:
+    return row if tuned is None else replace(row, tuned=tuple(map(asdict, tuned[1])))

@@ -69,12 +69,12 @@ def command(
     """
     with failing(), progress() as show:
         if options.level not in (None, 1, 3):
-            said = "bench compares engines, which is level 1, or level 3 with tuned kernels."
-            raise OptionsError(f"--level {options.level}: {said}")
+            sentence = "bench compares engines, which is level 1, or level 3 with tuned kernels."
+            raise OptionsError(f"--level {options.level}: {sentence}")
         source = ModelSource(model)
         inputs = Inputs.of(source, shapes, files, options.seed)
         options = replace(options, progress=show)
-        report = measured(source, inputs, options, _names(backends))
+        report = measure(source, inputs, options, _names(backends))
     if picture is not None:
         picture.write_text(plot(report), encoding="utf-8")
     if as_json:
@@ -94,7 +94,7 @@ def _names(text: str | None) -> list[str]:
     return names or REGISTRY.backends.names()
 
 
-def measured(
+def measure(
     model: ModelSource, inputs: Inputs, options: Options, names: list[str]
 ) -> dict[str, Any]:
     """Compare engines on a model, and report the result as plain data."""
@@ -116,8 +116,8 @@ def measured(
     except NoneRightError as error:
         decision = error
     return {
-        **_asked(model, graph, inputs, options),
-        **_found(decision, missing),
+        **_request(model, graph, inputs, options),
+        **_outcome(decision, missing),
         "seconds": round(time.monotonic() - start, 1),
     }
 
@@ -145,7 +145,7 @@ def _targets(
                 yield target
 
 
-def _asked(model: ModelSource, graph: Graph, inputs: Inputs, options: Options) -> dict[str, Any]:
+def _request(model: ModelSource, graph: Graph, inputs: Inputs, options: Options) -> dict[str, Any]:
     host = machine()
     return {
         "model": str(model.source),
@@ -168,9 +168,11 @@ def _asked(model: ModelSource, graph: Graph, inputs: Inputs, options: Options) -
     }
 
 
-def _found(found: Decision | NoneRightError, missing: dict[str, str]) -> dict[str, Any]:
-    noise, notes = (found.noise, list(found.notes)) if isinstance(found, Decision) else (None, [])
-    rows = [_row(way) for way in found.tried]
+def _outcome(decision: Decision | NoneRightError, missing: dict[str, str]) -> dict[str, Any]:
+    noise, notes = None, list[str]()
+    if isinstance(decision, Decision):
+        noise, notes = decision.noise, list(decision.notes)
+    rows = [_row(candidate) for candidate in decision.tried]
     times = [row["seconds"] for row in rows if row["seconds"] is not None]
     for row in rows:
         row["ratio"] = None if row["seconds"] is None else row["seconds"] / min(times)
@@ -183,5 +185,5 @@ def _found(found: Decision | NoneRightError, missing: dict[str, str]) -> dict[st
     }
 
 
-def _row(way: Tried) -> dict[str, Any]:
-    return {**asdict(way), "version": REGISTRY.get(way.backend).info.version}
+def _row(candidate: Tried) -> dict[str, Any]:
+    return {**asdict(candidate), "version": REGISTRY.get(candidate.backend).info.version}

@@ -37,10 +37,10 @@ def unit_of(rows: Sequence[Row]) -> tuple[str, float]:
     return next((name, factor) for bound, name, factor in _UNITS if least >= bound)
 
 
-def seconds(taken: float) -> str:
+def seconds(time: float) -> str:
     """Format a time in the unit that suits it."""
-    name, factor = unit_of([{"seconds": taken}])
-    return f"{digits(taken * factor)} {name}"
+    name, factor = unit_of([{"seconds": time}])
+    return f"{digits(time * factor)} {name}"
 
 
 def cells(row: Row, factor: float) -> list[str]:
@@ -122,12 +122,12 @@ def remarks(report: Row) -> Iterator[tuple[str, str]]:
         if not any(note.startswith(f"{row['name']} is wrong") for row in rows):
             yield "note", note
     for row in rows:
-        if said := reason(row):
-            yield "split" if row["elsewhere"] else row["status"], f"{row['name']}: {said}"
+        if why := reason(row):
+            yield "split" if row["elsewhere"] else row["status"], f"{row['name']}: {why}"
         if row["tuned"]:
-            yield "tuned", f"{row['name']}: {cuts(row)}"
+            yield "tuned", f"{row['name']}: {tuned_kernels(row)}"
     for name, why in report["missing"].items():
-        yield "missing", _cut(why if name in why else f"{name}: {why}")
+        yield "missing", _truncated(why if name in why else f"{name}: {why}")
     yield "error", f"the worst error divided by the model's tolerance; {_judged(rows)}"
     yield "inputs", "; ".join(_input(row) for row in report["inputs"])
     threads = report["threads"] or "engine default"
@@ -139,18 +139,22 @@ def remarks(report: Row) -> Iterator[tuple[str, str]]:
     yield "with", f"{versions}; threads: {threads}; {report['date']}, {report['seconds']:.0f} s"
 
 
-def cuts(row: Row) -> str:
+def tuned_kernels(row: Row) -> str:
     """List the tuned kernels of a candidate, the one that gains most first."""
-    others = sorted((x for x in row["tuned"] if x["is_other"]), key=lambda cut: -cut["gain"])
-    first = "; ".join(f"{x['name']} {x['gain']:.2f} times as fast ({cut(x)})" for x in others[:3])
+    others = [kernel for kernel in row["tuned"] if kernel["is_other"]]
+    others.sort(key=lambda kernel: -kernel["gain"])
+    first = "; ".join(
+        f"{kernel['name']} {kernel['gain']:.2f} times as fast ({configuration(kernel)})"
+        for kernel in others[:3]
+    )
     more = f"; and {len(others) - 3} more" if len(others) > 3 else ""
     return f"{len(others)} of {len(row['tuned'])} kernels: {first}{more}"
 
 
-def cut(found: Row) -> str:
+def configuration(kernel: Row) -> str:
     """Write the configuration of a kernel."""
     pairs = (
-        (name, x if isinstance(x, list | tuple) else [x]) for name, x in found["chosen"].items()
+        (name, x if isinstance(x, list | tuple) else [x]) for name, x in kernel["chosen"].items()
     )
     return " ".join(f"{name}={','.join(map(str, numbers))}" for name, numbers in pairs)
 
@@ -162,25 +166,25 @@ def _chosen(report: Row) -> str:
     noise = f"the noise is {report['noise']:.1%}; differences within it do not count"
     others = [row["ratio"] for row in report["rows"] if row["ratio"] and not row["is_chosen"]]
     lead = min(others, default=1.0)
-    said = f", {lead:.2f} times as fast as the next" if lead > 1 + report["noise"] else ""
-    return f"{chosen}{said}; {noise}"
+    margin = f", {lead:.2f} times as fast as the next" if lead > 1 + report["noise"] else ""
+    return f"{chosen}{margin}; {noise}"
 
 
 def reason(row: Row) -> str:
     """Say why a candidate was not taken, or was taken only in part."""
     if row["elsewhere"]:
         split = f"{row['elsewhere']} nodes run on the reference, in {row['regions']} regions"
-        return _cut(f"{split}. The first is {row['elsewhere_why']}")
-    return _cut(row["reason"])
+        return _truncated(f"{split}. The first is {row['elsewhere_why']}")
+    return _truncated(row["reason"])
 
 
 def _judged(rows: Sequence[Row]) -> str:
     """Say on which inputs answers were judged, and what share of elements was not."""
-    found = [row for row in rows if row["judged_on"]]
-    if not found:
+    judged = [row for row in rows if row["judged_on"]]
+    if not judged:
         return "nothing was judged"
-    on = dict.fromkeys(kind for row in found for kind in row["judged_on"])
-    most = max(row["unjudged"] or 0.0 for row in found)
+    on = dict.fromkeys(kind for row in judged for kind in row["judged_on"])
+    most = max(row["unjudged"] or 0.0 for row in judged)
     left = f"{most:.1%} of the elements cannot be judged" if most else "every element"
     return f"judged on inputs: {', '.join(on)}; {left}"
 
@@ -191,5 +195,5 @@ def _input(row: Row) -> str:
     return f"{row['name']} {row['type']}{generated}" + (f" ({sizes} assumed)" if sizes else "")
 
 
-def _cut(text: str) -> str:
+def _truncated(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... (--json has all of it)"

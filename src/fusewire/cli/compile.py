@@ -75,8 +75,8 @@ def command(
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         graph = read_sized(ModelSource(model), shapes, files, seed)
-        made = Making(backend, maker, device, folder, tunes=level == "3")
-        report = {"model": str(model), **compiled(graph, made, show)}
+        compiler = KernelCompiler(backend, maker, device, folder, tunes=level == "3")
+        report = {"model": str(model), **compile_graph(graph, compiler, show)}
         backend.close()
         text = json.dumps(report, indent=1) + "\n"
         with _writing(folder):
@@ -111,7 +111,7 @@ def maker_of(target: str) -> tuple[Backend, CrossCompiler, Device]:
 
 
 @dataclass(frozen=True)
-class Making:
+class KernelCompiler:
     """A compiler, its device and the output folder; ``tunes``: choose configurations too."""
 
     backend: Backend
@@ -129,21 +129,23 @@ class Making:
         """Choose the configuration of each kernel of a region, and report the reasons."""
         if not self.tunes or not isinstance(self.backend, Estimator):
             return Config(), {}
-        rule, found = self.backend.estimates(graph, self.device)
-        told = {"is_timed": False, "rule": rule, "kernels": [asdict(x) for x in found]}
-        lines = written({x.key: x.chosen for x in found})
-        return Config(options={TUNED: lines}), {"tuning": told}
+        rule, kernels = self.backend.estimates(graph, self.device)
+        tuning = {"is_timed": False, "rule": rule, "kernels": [asdict(x) for x in kernels]}
+        lines = written({kernel.key: kernel.chosen for kernel in kernels})
+        return Config(options={TUNED: lines}), {"tuning": tuning}
 
 
-def compiled(graph: Graph, made: Making, progress: Callable[[str, float], None]) -> dict[str, Any]:
+def compile_graph(
+    graph: Graph, compiler: KernelCompiler, progress: Callable[[str, float], None]
+) -> dict[str, Any]:
     """Plan a graph, compile what the target takes, write the files, and report as plain data."""
-    backend, device = made.backend, made.device
+    backend, device = compiler.backend, compiler.device
     session = Session()
     planned = session.plan(session.rewrite(graph), Target(backend, device))
     regions = []
     for number, region in enumerate(planned.plan.regions()):
         progress(f"compiling {region.graph.name}", number / len(planned.plan.steps))
-        regions.append(_region(number, region, made))
+        regions.append(_region(number, region, compiler))
     return {
         "backend": backend.info.name,
         "version": backend.info.version,
@@ -154,7 +156,7 @@ def compiled(graph: Graph, made: Making, progress: Callable[[str, float], None])
     }
 
 
-def _region(number: int, region: Region, made: Making) -> dict[str, Any]:
+def _region(number: int, region: Region, compiler: KernelCompiler) -> dict[str, Any]:
     about: dict[str, Any] = {
         "region": number,
         "backend": region.backend,
@@ -162,39 +164,39 @@ def _region(number: int, region: Region, made: Making) -> dict[str, Any]:
         "inputs": [str(value.type) for value in region.graph.inputs],
         "outputs": [str(value.type) for value in region.graph.outputs],
     }
-    if region.backend != made.backend.info.name:
+    if region.backend != compiler.backend.info.name:
         return about
-    config, tuning = made.config(region.graph)
-    artifact = made.backend.compile(region.graph, region.device, config)
-    target = made.folder / f"region{number}"
-    given = {"graph.txt": print_graph(region.graph).encode(), **made.maker.files(artifact)}
+    config, tuning = compiler.config(region.graph)
+    artifact = compiler.backend.compile(region.graph, region.device, config)
+    target = compiler.folder / f"region{number}"
+    files = {"graph.txt": print_graph(region.graph).encode(), **compiler.maker.files(artifact)}
     weights: dict[str, Any] = weights_of(artifact, constants_of(region.graph))
     with _writing(target):
         target.mkdir(parents=True, exist_ok=True)
-        for name, data in given.items():
+        for name, data in files.items():
             (target / name).write_bytes(data)
         np.savez(target / "weights.npz", **weights)
     return {
         **about,
         **tuning,
         "folder": target.name,
-        "files": sorted(given),
+        "files": sorted(files),
         "launch": dict(artifact.launch),
         "workspace": artifact.workspace,
         "metrics": dict(artifact.metrics),
     }
 
 
-def _tuning(found: Mapping[str, Any]) -> Iterator[str]:
+def _tuning(report: Mapping[str, Any]) -> Iterator[str]:
     """Describe the chosen kernel configurations, and the rule that chose them."""
-    if not found:
+    if not report:
         return
-    yield found["rule"]
-    for kernel in found["kernels"][:_MOST]:
-        cut = " ".join(f"{name}={value}" for name, value in kernel["chosen"].items())
+    yield report["rule"]
+    for kernel in report["kernels"][:_MOST]:
+        configuration = " ".join(f"{name}={value}" for name, value in kernel["chosen"].items())
         left = ", ".join(f"{n} {why}" for why, n in kernel["left_out"].items()) or "none rejected"
         takes = ", ".join(f"{n} {name}" for name, n in kernel["takes"].items()) or "unknown"
-        yield f"{kernel['name']}: {cut} ({takes}; of {kernel['tried']} tried, {left})"
+        yield (f"{kernel['name']}: {configuration} ({takes}; of {kernel['tried']} tried, {left})")
 
 
 def _refused(planned: Planned) -> list[dict[str, Any]]:
@@ -225,7 +227,7 @@ def _print(report: dict[str, Any], folder: Path) -> None:
         for line in _tuning(row.get("tuning", {})):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     for row in report["refused"][:_MOST]:
-        said = f"{row['count']} x {row['op']} has no kernel: {row['reason']}"
-        console.print(said, markup=False, highlight=False, soft_wrap=True)
+        line = f"{row['count']} x {row['op']} has no kernel: {row['reason']}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     if not report["refused"]:
         console.print("Every node has a kernel.", markup=False)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fusewire.cli.comparison import cut, seconds, table
+from fusewire.cli.comparison import configuration, seconds, table
 from fusewire.cli.model import Inputs, compile_options, failing, model_options, progress
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
@@ -54,11 +54,11 @@ def command(
             program = Session(replace(options, progress=show)).program(source)
             program.run(*inputs.values.values())
         why = program.why()
-        found = None if node is None else why.node(node)
+        explained = None if node is None else why.node(node)
     if as_json:
-        click.echo(json.dumps(why.to_data() if found is None else asdict(found), indent=1))
-    elif found is not None:
-        _print_node(found)
+        click.echo(json.dumps(why.to_data() if explained is None else asdict(explained), indent=1))
+    elif explained is not None:
+        _print_node(explained)
     else:
         _print(model, why, is_all)
 
@@ -67,13 +67,13 @@ def _print(model: Path, why: Why, is_all: bool) -> None:
     console = Console()
     title = f"{model.name} on {why.backend} ({why.device}): {len(why.nodes)} nodes"
     if why.tried:
-        console.print(table(_ways(why), f"Candidates for {model.name}"))
+        console.print(table(_candidates(why), f"Candidates for {model.name}"))
     for candidate in why.tried:
         if candidate.tuned:
             console.print(_kernels(candidate))
     console.print(_regions(why, title, len(why.regions) if is_all else _MOST))
     console.print(_listed(why) if is_all else _grouped(why))
-    for line in _said(why, is_all):
+    for line in _remarks(why, is_all):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
@@ -81,14 +81,15 @@ def _kernels(candidate: Tried) -> Table:
     shown = Table(title=f"Kernels of {candidate.name}", header_style="bold")
     for column in ("kernel", "runs", "configuration", "speedup", "cache"):
         shown.add_column(column, justify="right" if column in ("runs", "speedup") else "left")
-    for found in candidate.tuned:
-        told = cut(found) if found["is_other"] else "default"
-        texts = found["name"], str(found["count"]), told, f"{found['gain']:.2f}", found["cache"]
+    for kernel in candidate.tuned:
+        chosen = configuration(kernel) if kernel["is_other"] else "default"
+        speedup = f"{kernel['gain']:.2f}"
+        texts = kernel["name"], str(kernel["count"]), chosen, speedup, kernel["cache"]
         shown.add_row(*map(escape, texts))
     return shown
 
 
-def _ways(why: Why) -> list[dict[str, Any]]:
+def _candidates(why: Why) -> list[dict[str, Any]]:
     """List the candidates, each with the ratio of its time to the fastest."""
     rows = [asdict(candidate) for candidate in why.tried]
     least = min((row["seconds"] for row in rows if row["seconds"]), default=1.0)
@@ -119,32 +120,32 @@ def _regions(why: Why, title: str, most: int) -> Table:
     return shown
 
 
-def _contact(found: Contacted | None) -> Iterator[str]:
-    if found is None:
+def _contact(contact: Contacted | None) -> Iterator[str]:
+    if contact is None:
         yield from ["not run", "", "", "", ""]
         return
-    known = found.metrics
-    yield found.outcome if found.outcome == "ready" else f"{found.outcome}: on {found.runs_on}"
+    metrics, outcome = contact.metrics, contact.outcome
+    yield outcome if outcome == "ready" else f"{outcome}: on {contact.runs_on}"
     for name in ("compile_seconds", "run_seconds"):
-        yield seconds(known[name]) if name in known else ""
-    yield f"{known['peak_bytes'] / 1e6:,.0f} MB" if "peak_bytes" in known else ""
-    yield found.cache if found.cache in ("", "hit", "off") else "miss"
+        yield seconds(metrics[name]) if name in metrics else ""
+    yield f"{metrics['peak_bytes'] / 1e6:,.0f} MB" if "peak_bytes" in metrics else ""
+    yield contact.cache if contact.cache in ("", "hit", "off") else "miss"
 
 
 def _backends(why: Why) -> list[str]:
-    return list(dict.fromkeys(said.backend for node in why.nodes for said in node.verdicts))
+    return list(dict.fromkeys(x.backend for node in why.nodes for x in node.verdicts))
 
 
 def _marks(node: NodeWhy, backends: list[str]) -> tuple[str, ...]:
     """Say in one word what each backend answers about a node."""
-    said = {verdict.backend: verdict for verdict in node.verdicts}
-    return tuple(_word(said[name]) if name in said else "" for name in backends)
+    verdicts = {verdict.backend: verdict for verdict in node.verdicts}
+    return tuple(_word(verdicts[name]) if name in verdicts else "" for name in backends)
 
 
-def _word(said: NodeVerdict) -> str:
-    if not said.is_offered:
-        return f"[yellow]{said.code}[/]"
-    return "[red]wrong[/]" if said.status == "wrong" else "[green]takes[/]"
+def _word(verdict: NodeVerdict) -> str:
+    if not verdict.is_offered:
+        return f"[yellow]{verdict.code}[/]"
+    return "[red]wrong[/]" if verdict.status == "wrong" else "[green]takes[/]"
 
 
 def _grouped(why: Why) -> Table:
@@ -169,13 +170,13 @@ def _listed(why: Why) -> Table:
     return shown
 
 
-def _said(why: Why, is_all: bool) -> Iterator[str]:
+def _remarks(why: Why, is_all: bool) -> Iterator[str]:
     """Write what does not fit a table: refusals by reason, expansions, contacts, notes."""
     refusals = Counter(
-        (said.backend, said.reason)
+        (verdict.backend, verdict.reason)
         for node in why.nodes
-        for said in node.verdicts
-        if not said.is_offered
+        for verdict in node.verdicts
+        if not verdict.is_offered
     )
     for (backend, reason), count in refusals.most_common():
         yield f"{backend} refuses {count} of {len(why.nodes)} nodes: {reason}"
@@ -202,12 +203,12 @@ def _print_node(node: NodeWhy) -> None:
     shown = Table(title=f"node {node.place}: {node.op}", header_style="bold")
     for column in ("backend", "claim", "verdict", "whole model", "error", "cache", "reason"):
         shown.add_column(column)
-    for said in node.verdicts:
-        took = "" if said.seconds is None else seconds(said.seconds)
-        error = "" if said.error is None else f"{said.error:.2g}"
-        reason = f"{said.reason} {said.suggestion}".strip()
-        texts = map(escape, (said.status, took, error, said.cache, reason))
-        shown.add_row(said.backend, _word(said), *texts)
+    for verdict in node.verdicts:
+        took = "" if verdict.seconds is None else seconds(verdict.seconds)
+        error = "" if verdict.error is None else f"{verdict.error:.2g}"
+        reason = f"{verdict.reason} {verdict.suggestion}".strip()
+        texts = map(escape, (verdict.status, took, error, verdict.cache, reason))
+        shown.add_row(verdict.backend, _word(verdict), *texts)
     console.print(shown)
     lines = {
         "types": ", ".join(node.types),

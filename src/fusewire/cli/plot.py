@@ -47,13 +47,13 @@ def plot(report: Row) -> str:
 
 def _summary(report: Row) -> str:
     unit, factor = unit_of(report["rows"])
-    said = (
+    texts = (
         f"{row['name']} {digits(row['seconds'] * factor)} {unit}"
         if row["seconds"] is not None
         else f"{row['name']} {row['status']}"
         for row in report["rows"]
     )
-    return f"{title(report)}: {', '.join(said)}"
+    return f"{title(report)}: {', '.join(texts)}"
 
 
 def _subtitle(report: Row) -> str:
@@ -82,13 +82,13 @@ def _ticks(start: float, most: float, is_log: bool) -> list[float]:
     if is_log:
         powers = range(math.floor(math.log10(start)), math.ceil(math.log10(most)) + 1)
         steps = (1,) if len(powers) > 4 else (1, 2, 5)
-        found = [step * 10.0**power for power in powers for step in steps]
+        ticks = [step * 10.0**power for power in powers for step in steps]
     else:
         raw = most / 5
         power = 10.0 ** math.floor(math.log10(raw))
         step = next(x * power for x in (1, 2, 5, 10) if x * power >= raw)
-        found = [place * step for place in range(math.floor(most / step) + 1)]
-    return [x for x in found if start <= x <= most]
+        ticks = [place * step for place in range(math.floor(most / step) + 1)]
+    return [x for x in ticks if start <= x <= most]
 
 
 def _axis(rows: Sequence[Row], bottom: int) -> Iterator[str]:
@@ -128,14 +128,16 @@ def _row(row: Row, rows: Sequence[Row], place: int) -> Iterator[str]:
     notes += [row["status"]] if row["status"] != "right" else []
     notes += ["split"] if row["elsewhere"] else []
     notes += ["chosen"] if row["is_chosen"] else []
-    said = f"{digits(row['seconds'] * factor)} {unit}" + (f" ({', '.join(notes)})" if notes else "")
-    yield _text(max(end, high) + 8, base, said, chosen.strip())
+    label = f"{digits(row['seconds'] * factor)} {unit}" + (
+        f" ({', '.join(notes)})" if notes else ""
+    )
+    yield _text(max(end, high) + 8, base, label, chosen.strip())
 
 
-def _text(x: float, y: float, said: str, kind: str = "", colour: str = "") -> str:
+def _text(x: float, y: float, text: str, kind: str = "", colour: str = "") -> str:
     style = f' class="{kind}"' if kind else ""
     fill = f' style="fill: {colour}"' if colour else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}"{style}{fill}>{escape(said)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}"{style}{fill}>{escape(text)}</text>'
 
 
 def _line(x: float, y: float, to_x: float, to_y: float, colour: str, width: float = 1.0) -> str:

@@ -62,8 +62,8 @@ def command(
         for warning in caught:
             loudly(str(warning.message))
         names = program.entry(values).results.names
-    found = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
-    outputs = dict(zip(names, found, strict=True))
+    arrays = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
+    outputs = dict(zip(names, arrays, strict=True))
     if output is not None:
         _save(output, outputs)
     report = {
@@ -87,8 +87,8 @@ def _described(name: str, value: Any) -> dict[str, Any]:
         kind = "none" if value is None else "sequence"
         return {"name": name, "dtype": kind, "shape": [len(value or [])], **_ranged(None)}
     array = np.asarray(value)
-    of = "string" if array.dtype == object else str(array.dtype)
-    return {"name": name, "dtype": of, "shape": list(array.shape), **_ranged(array)}
+    dtype = "string" if array.dtype == object else str(array.dtype)
+    return {"name": name, "dtype": dtype, "shape": list(array.shape), **_ranged(array)}
 
 
 def _ranged(array: Any) -> dict[str, float | str | None]:

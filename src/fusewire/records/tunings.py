@@ -1,4 +1,4 @@
-"""What is known of kernels that were tuned: kept as data, and checked when it is read."""
+"""Records of tuned kernels: plain data, checked when it is read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fusewire.store.key import Key
 
 
 @dataclass(frozen=True)
-class Cut:
-    """How a kernel is best cut, and how many times as fast that made it.
+class TunedKernel:
+    """The chosen configuration of a kernel, and its speedup over the untuned one.
 
-    ``is_other``: it is not what it has untuned. ``cache`` is "hit" for what was known. ``is_late``:
-    not all was tried, and it is not kept.
+    ``is_other``: the configuration is not the untuned one. ``cache`` is "hit" if it was recalled.
+    ``is_late``: time ran out before all values were tried, and no record is kept.
     """
 
     key: str
@@ -33,14 +33,14 @@ class Cut:
     is_late: bool = False
 
 
-def recall(records: Records, backend: Backend, device: Device, piece: Piece) -> Cut | None:
-    """Give what is known of a kernel; what is not of its space is forgotten."""
+def recall(records: Records, backend: Backend, device: Device, piece: Piece) -> TunedKernel | None:
+    """Recall a tuned kernel; a record outside of the kernel's search space is dropped."""
     key = _key(backend, device, piece)
-    held = records.get(key)
-    if held is None:
+    payload = records.get(key)
+    if payload is None:
         return None
     try:
-        row = json.loads(held)
+        row = json.loads(payload)
         chosen = _chosen(row["chosen"], piece)
         gain = float(row["gain"])
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError):
@@ -49,34 +49,36 @@ def recall(records: Records, backend: Backend, device: Device, piece: Piece) -> 
     if chosen is None or not 0 < gain < math.inf:
         records.drop(key)
         return None
-    other = chosen != piece.untuned
-    return Cut(piece.key, piece.name, piece.count, chosen, gain, other, cache="hit")
+    is_other = chosen != piece.untuned
+    return TunedKernel(piece.key, piece.name, piece.count, chosen, gain, is_other, cache="hit")
 
 
-def keep(records: Records, backend: Backend, device: Device, piece: Piece, cut: Cut) -> None:
-    """Keep what was found."""
-    row = {"chosen": dict(cut.chosen), "gain": cut.gain}
+def keep(
+    records: Records, backend: Backend, device: Device, piece: Piece, kernel: TunedKernel
+) -> None:
+    """Record a tuned kernel."""
+    row = {"chosen": dict(kernel.chosen), "gain": kernel.gain}
     records.put(_key(backend, device, piece), json.dumps(row).encode())
 
 
-def _chosen(held: Any, piece: Piece) -> dict[str, Fact] | None:
-    """Take what is offered for this kernel, or nothing."""
-    if not isinstance(held, dict) or set(held) != set(piece.axes):
+def _chosen(row: Any, piece: Piece) -> dict[str, Fact] | None:
+    """Read a configuration; None unless this kernel offers every value of it."""
+    if not isinstance(row, dict) or set(row) != set(piece.axes):
         return None
-    found: dict[str, Fact] = {}
+    chosen: dict[str, Fact] = {}
     for name, values in piece.axes.items():
-        value = tuple(held[name]) if isinstance(held[name], list) else held[name]
+        value = tuple(row[name]) if isinstance(row[name], list) else row[name]
         same = [x for x in values if x == value and type(x) is type(value)]
         if not same:
             return None
-        found[name] = same[0]
-    return found
+        chosen[name] = same[0]
+    return chosen
 
 
 def _key(backend: Backend, device: Device, piece: Piece) -> Key:
-    """Name what the best cut of a kernel depends on; its sizes are in its key."""
+    """Name what the best configuration depends on; the kernel's own key has its sizes."""
     its = {f"its_{name}": text for name, text in backend.fingerprint(device).items()}
-    # Where a processor plays the device, it is the device.
+    # A software device is as fast as the processor that emulates it.
     host = dict(host_fields()) if device.is_software else {}
     space = json.dumps(dict(piece.axes), sort_keys=True)
     return Key.of(
