@@ -4,9 +4,9 @@
     python docs/generate.py --check   exit 1 and name what is stale, write nothing
 
 A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. Its sources are
-the entry points, the declarations of ops, ``proven.json`` beside each backend, the command line
-itself, pyproject.toml and benchmarks/results/onnx_suite.json. tests/docs/test_generated.py fails
-when a part is stale.
+the entry points, the declarations of ops, the rewrite rules, ``proven.json`` beside each backend,
+the command line itself, pyproject.toml and benchmarks/results/onnx_suite.json.
+tests/docs/test_generated.py fails when a part is stale.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from fusewire.contract.backend import BackendInfo
 from fusewire.ops.table import all_ops
 from fusewire.registry import REGISTRY
 from fusewire.registry.capability import FLAGS, ConformanceRecord, record_of
+from fusewire.rewrite.rules import TABLES
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
@@ -113,17 +114,22 @@ def _arguments(command: click.Command) -> list[click.Argument]:
 
 def command_pages() -> Iterator[str]:
     """Show the help of every command and subcommand."""
+    # Commands inherit settings from this context, such as the names of the help option.
+    top = click.Context(
+        main,
+        info_name="fusewire",
+        max_content_width=WIDTH,
+        terminal_width=WIDTH,
+        **main.context_settings,
+    )
     for name in COMMANDS:
         command = _command(name)
+        context = click.Context(command, parent=top, info_name=name)
         yield f"## fusewire {name}\n"
-        yield from _help(command, f"fusewire {name}")
+        yield f"```text\n{command.get_help(context)}\n```\n"
         for sub in command.commands.values() if isinstance(command, click.Group) else ():
-            yield from _help(sub, f"fusewire {name} {sub.name}")
-
-
-def _help(command: click.Command, path: str) -> Iterator[str]:
-    context = click.Context(command, info_name=path, max_content_width=WIDTH, terminal_width=WIDTH)
-    yield f"```text\n{command.get_help(context)}\n```\n"
+            inner = click.Context(sub, parent=context, info_name=sub.name)
+            yield f"```text\n{sub.get_help(inner)}\n```\n"
 
 
 def status() -> Iterator[str]:
@@ -249,6 +255,18 @@ def ops() -> Iterator[str]:
         yield ""
 
 
+def rules() -> Iterator[str]:
+    """List every rewrite rule by table, in the order in which they are tried."""
+    for area in TABLES:
+        yield f"## {area.name}\n"
+        rows = []
+        for rule in area.rules:
+            ops = ", ".join(f"`{op}`" for op in rule.ops) or "every op that `when` selects"
+            rows.append((f"`{rule.name}`", ops, rule.because, "yes" if rule.exact else "no"))
+        yield from table(("Rule", "Starts from", "Because", "Exact"), rows)
+        yield ""
+
+
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "extras": extras,
     "commands": commands,
@@ -259,6 +277,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "capabilities": capabilities,
     "onnx-suite": onnx_suite,
     "ops": ops,
+    "rules": rules,
 }
 
 

@@ -1,4 +1,4 @@
-"""Expand what an engine refuses into simpler ops. The only place that does.
+"""Expand what an engine refuses into simpler ops.
 
 A composite means its expansion. A primitive may say how it is made of simpler ones; that is used
 only where the engine takes all of them, so that what it cannot run at all stays whole for another.
