@@ -518,7 +518,7 @@ class Session:
 
         graph, options = self.rewrite(reading.graph), self.options
         findings = Findings(graph, inputs, self.records, options.config, options.deadline)
-        findings.hold(candidate, Fact("wrong", verdict.reason))
+        findings.quarantine(candidate, Fact("wrong", verdict.reason))
         if self.level:
             arguments = reading.arguments.restore(inputs)
             return self._chosen_entry(reading, graph, None, arguments).runner

@@ -267,10 +267,10 @@ def test_a_record_of_anything_else_is_refused(held: bytes) -> None:
     found = recall(records, backend, device, piece)
     assert found is not None
     assert found.chosen == chosen
-    ((digest, _),) = records._held.items()
-    records._held[digest] = held
+    ((digest, _),) = records._payloads.items()
+    records._payloads[digest] = held
     assert recall(records, backend, device, piece) is None
-    assert not records._held
+    assert not records._payloads
 
 
 def test_options_name_kernels_and_ranges() -> None:

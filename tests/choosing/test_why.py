@@ -61,7 +61,7 @@ def test_host_may_compute_sizes_where_fallback_is_off(refused: str) -> None:
     picky, spare = PickyBackend("picky", [refused, "size_of"]), PickyBackend("spare", [])
     planned = make_plan(_graph(), [Target(picky, CPU)], Target(spare, CPU))
     assert {r.backend for r in planned.plan.regions()} == {"picky", "spare"}
-    assert not planned.left_over()
+    assert not planned.fallback_nodes()
 
 
 def test_host_may_not_work_on_data_where_fallback_is_off() -> None:

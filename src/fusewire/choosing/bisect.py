@@ -1,10 +1,10 @@
-"""Find the first wrong node of a graph that an engine gets wrong, and the least that shows it.
+"""Find the first node that an engine gets wrong, and the smallest region that shows the fault.
 
-Prefixes of the graph are run on the engine, with what they hand on as outputs: about as many as
-the logarithm of the number of nodes. The node at which they turn wrong is then run alone, on the
-oracle's own values rounded to what is stored. Where it is right alone, the engine makes the mistake
-when it runs it together with others: nodes before it are added until the mistake is there, and
-left out again one by one.
+The engine runs prefixes of the graph, whose outputs are the values that the rest needs; a bisection
+takes about as many as the logarithm of the number of nodes. The node at which prefixes turn wrong
+then runs alone, on the oracle's values rounded to the dtype that they are stored in. If it is right
+alone, the engine is wrong only when it runs the node together with others: nodes before it are
+added until the fault appears, and then removed one by one.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from fusewire.process.guard import BY_CODE
 from fusewire.process.isolate import Contact, first_contact, rerun
 from fusewire.process.limits import ChildLimits
 
-# Compiles a graph on an engine; what runs it raises EngineError where the engine does not.
+# Compiles a graph on an engine; the run raises EngineError if the engine fails.
 Build = Callable[[Graph], Run]
-# Runs of an oracle: a fault that is worth looking for is larger than what more would tell.
+# Runs of an oracle: a fault worth looking for exceeds what further runs would show.
 _RUNS = 4
-# Nodes of the largest region that is tried where no node is wrong alone.
+# Nodes of the largest region to try if no node is wrong alone.
 _MOST_NODES = 32
-# Prefixes of which the oracle learns at once what they hand on.
+# Prefixes whose outputs the oracle computes in one go.
 _AT_ONCE = 15
-# After so many prefixes that the engine does not run, the search ends where it is.
+# The search ends after so many prefixes that the engine does not run.
 _MOST_SILENT = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Culprit:
-    """The first wrong node, by its place in the graph, and the least region that is wrong.
+    """The first wrong node, by its place in the graph, and the smallest region that is wrong.
 
-    ``alone``: the region is that node. ``region`` has ``inputs`` as stored; ``expected`` is what
-    it must give. ``steps`` counts what the engine compiled for this.
+    ``alone``: the region is that node. The region takes ``inputs`` and must return ``expected``.
+    ``steps`` counts the graphs that the engine compiled during the search.
     """
 
     place: int
@@ -63,7 +63,7 @@ class Culprit:
     steps: int
 
     def to_data(self) -> dict[str, Any]:
-        """Give it as what JSON has."""
+        """Convert to plain data for JSON."""
         return {
             "place": self.place,
             "op": self.op,
@@ -83,25 +83,25 @@ def engine(
     *,
     isolate: bool = True,
 ) -> Build:
-    """Compile on the backend that "module:Class" names, in a child."""
+    """Return a function that compiles on a backend, named by "module:Class", in a child."""
 
     def build(region: Graph) -> Run:
-        met: list[Contact] = []
+        contacts: list[Contact] = []
 
         def run(inputs: Sequence[HostValue]) -> list[HostValue]:
-            found = (
-                rerun(met[0], inputs, limits)
-                if met
+            answer = (
+                rerun(contacts[0], inputs, limits)
+                if contacts
                 else first_contact(
                     reference, region, device, config, inputs, limits, isolate=isolate
                 )
             )
-            if isinstance(found, Refusal):
-                raise BY_CODE[found.code](found.reason, found.suggestion)
-            if not isinstance(found, Contact):
-                return found
-            met.append(found)
-            return found.outputs
+            if isinstance(answer, Refusal):
+                raise BY_CODE[answer.code](answer.reason, answer.suggestion)
+            if not isinstance(answer, Contact):
+                return answer
+            contacts.append(answer)
+            return answer.outputs
 
         return run
 
@@ -111,21 +111,22 @@ def engine(
 def find_culprit(
     graph: Graph, inputs: Sequence[HostValue], build: Build, *, deadline: float | None = None
 ) -> Culprit | None:
-    """Find what an engine gets wrong in a graph on inputs; None where it gets nothing wrong.
+    """Find what an engine gets wrong in a graph on these inputs; None if it is right.
 
-    ``deadline`` is a time of ``time.monotonic()``: what is found by then is given, or None.
+    ``deadline`` is a time of ``time.monotonic()``; past it, returns the smallest region so far, or
+    None.
     """
-    inquest = _Inquest(graph, inputs, build, math.inf if deadline is None else deadline)
-    count = inquest.least_wrong()
-    return None if count is None else inquest.culprit(count)
+    search = _Search(graph, inputs, build, math.inf if deadline is None else deadline)
+    count = search.least_wrong()
+    return None if count is None else search.culprit(count)
 
 
-class _Inquest:
+class _Search:
     def __init__(
         self, graph: Graph, inputs: Sequence[HostValue], build: Build, deadline: float
     ) -> None:
         self._graph = bind_symbols(graph, dict(bindings_of(graph, inputs)))
-        self._given = dict(zip(self._graph.inputs, inputs, strict=True))
+        self._inputs = dict(zip(self._graph.inputs, inputs, strict=True))
         other = Judge(self._graph, inputs).other()
         self._other = None if other is None else dict(zip(self._graph.inputs, other, strict=True))
         self._oracle = Oracle(self._graph, inputs, runs=_RUNS)
@@ -133,7 +134,7 @@ class _Inquest:
         self._deadline = deadline
         self._steps = 0
         self._values: dict[Value, HostValue] = {}
-        # For each prefix that was run, the nodes of which it hands on wrong values.
+        # For each prefix that was run, the nodes whose values it returned wrong.
         self._wrong: dict[int, set[Node]] = {}
 
     @property
@@ -141,10 +142,10 @@ class _Inquest:
         return time.monotonic() >= self._deadline
 
     def least_wrong(self) -> int | None:
-        """Bisect; the length of a prefix that is wrong, while one node less is right."""
+        """Bisect; return the length of a wrong prefix that is right with one node less."""
         right, wrong = 0, len(self._graph.nodes)
         known = self._known(right, wrong)
-        # Prefixes that the engine does not run say nothing.
+        # Prefixes that the engine does not run show nothing.
         silent: set[int] = set()
         if not self._is_wrong(wrong):
             return None
@@ -164,30 +165,30 @@ class _Inquest:
         return None if self._is_late else wrong
 
     def _known(self, right: int, wrong: int) -> list[int]:
-        """Choose prefixes, and have the oracle learn what all of them hand on at once."""
+        """Choose prefixes, and have the oracle compute the outputs of all of them at once."""
         step = max(1.0, (wrong - right) / (_AT_ONCE + 1))
         places = {round(right + step * i) for i in range(1, _AT_ONCE + 1)}
-        found = sorted(k for k in places if right < k < wrong)
-        handed = [v for k in (*found, wrong) for v in self._prefix(k)[2]]
-        self._oracle.values(handed)
-        return found
+        counts = sorted(k for k in places if right < k < wrong)
+        outputs = [v for k in (*counts, wrong) for v in self._prefix(k)[2]]
+        self._oracle.values(outputs)
+        return counts
 
     def _prefix(self, count: int) -> tuple[Graph, list[Value], list[Value]]:
-        """Cut a prefix out; give the values that it takes, and those that it hands on."""
+        """Cut out a prefix; return it with the values that it takes and those that it makes."""
         nodes = self._graph.nodes
         return Cutter(self._graph, [nodes[:count], nodes[count:]]).region(0, "prefix")
 
     def _is_wrong(self, count: int) -> bool | None:
-        cut, taken, made = self._prefix(count)
-        if not made:
+        prefix, takes, makes = self._prefix(count)
+        if not makes:
             return False
         self._steps += 1
-        inputs = [self._given[v] for v in taken]
-        other = None if self._other is None else [self._other[v] for v in taken]
+        inputs = [self._inputs[v] for v in takes]
+        other = None if self._other is None else [self._other[v] for v in takes]
         wrong: set[Node] = set()
         try:
-            for answer in answers(self._build(cut), inputs, other):
-                for value, x in zip(made, answer, strict=True):
+            for answer in answers(self._build(prefix), inputs, other):
+                for value, x in zip(makes, answer, strict=True):
                     if value.node and self._oracle.judge_value(value, x).status == "wrong":
                         wrong.add(value.node)
         except EngineError:
@@ -196,25 +197,25 @@ class _Inquest:
         return bool(wrong)
 
     def culprit(self, count: int) -> Culprit:
-        """Take the least region around a node that is wrong: the node, a few, or all before it."""
-        # Mostly it is the last of the prefix; but where the engine is wrong only about what it
-        # keeps to itself, the last node is the one that no longer asks for a value.
+        """Find the smallest wrong region around the node: it alone, a few, or all before it."""
+        # Mostly it is the last node of the prefix. But if the engine is wrong only about a value
+        # that it need not return, the last node is the one with which the value became internal.
         node = next(node for node in self._graph.nodes if node in self._wrong[count])
         before = _nearest(node)[:_MOST_NODES]
         self._learn({value for other in before for value in other.operands})
         size = 1
-        found = self._tried(node, before[:size])
-        while found is None and size < len(before) and not self._is_late:
+        smallest = self._wrong_region(node, before[:size])
+        while smallest is None and size < len(before) and not self._is_late:
             size *= 2
-            found = self._tried(node, before[:size])
+            smallest = self._wrong_region(node, before[:size])
         kept = list(before[:size])
-        # From the far end: what is left out there leaves the rest connected.
-        for other in reversed(before[1:size]) if found is not None else ():
+        # From the far end, so that the remaining nodes stay connected.
+        for other in reversed(before[1:size]) if smallest is not None else ():
             fewer = [n for n in kept if n is not other]
-            less = None if self._is_late else self._tried(node, fewer)
-            if less is not None:
-                kept, found = fewer, less
-        region, inputs, judged = found or self._whole(count)
+            smaller = None if self._is_late else self._wrong_region(node, fewer)
+            if smaller is not None:
+                kept, smallest = fewer, smaller
+        region, inputs, judged = smallest or self._whole(count)
         return Culprit(
             self._graph.nodes.index(node),
             node.op,
@@ -227,7 +228,7 @@ class _Inquest:
             self._steps,
         )
 
-    def _judged(
+    def _judge(
         self, region: Graph, inputs: Sequence[HostValue], *, alone: bool
     ) -> Judgement | None:
         self._steps += 1
@@ -237,65 +238,65 @@ class _Inquest:
         except EngineError:
             return None
 
-    def _tried(
+    def _wrong_region(
         self, node: Node, nodes: Sequence[Node]
     ) -> tuple[Graph, tuple[HostValue, ...], Judgement] | None:
-        """Run nodes on the oracle's values; give the region if it is wrong."""
+        """Run nodes on the oracle's values; return their region if it is wrong."""
         reach = Graph(self._graph.inputs, node.outputs)
         inside = set(nodes)
         ordered = [n for n in reach.nodes if n in inside]
         rest = [n for n in reach.nodes if n not in inside]
-        region, taken, _ = Cutter(reach, [ordered, rest]).region(0, node.op)
-        inputs = tuple(self._read(value) for value in taken)
+        region, takes, _ = Cutter(reach, [ordered, rest]).region(0, node.op)
+        inputs = tuple(self._read(value) for value in takes)
         try:
-            judged = self._judged(region, inputs, alone=True)
+            judged = self._judge(region, inputs, alone=True)
         except (FusewireError, ValueError):
-            # Values that were rounded to what is stored may be none that the region takes.
+            # The region may not take values that were rounded to the stored dtype.
             return None
         is_wrong = judged is not None and judged.status == "wrong"
         return (region, inputs, judged) if judged is not None and is_wrong else None
 
     def _whole(self, count: int) -> tuple[Graph, tuple[HostValue, ...], Judgement]:
-        region, taken, _ = self._prefix(count)
-        inputs = tuple(self._given[v] for v in taken)
-        judged = self._judged(region, inputs, alone=False)
+        region, takes, _ = self._prefix(count)
+        inputs = tuple(self._inputs[v] for v in takes)
+        judged = self._judge(region, inputs, alone=False)
         return region, inputs, judged or Judgement("not judged")
 
     def _read(self, value: Value) -> HostValue:
-        """Give what the oracle has for a value, rounded to what is stored."""
-        if value in self._given:
-            return self._given[value]
+        """Return the oracle's value, rounded to the dtype that it is stored in."""
+        if value in self._inputs:
+            return self._inputs[value]
         if value not in self._values:
             self._learn({value})
         return self._values[value]
 
     def _learn(self, wanted: set[Value]) -> None:
-        inputs = list(self._given.values())
+        inputs = list(self._inputs.values())
         self._values |= _stored_values(self._graph, inputs, wanted)
 
 
 def _nearest(node: Node) -> list[Node]:
-    """List a node and those it needs, the nearest first."""
-    found = dict.fromkeys([node])
+    """List a node and the nodes it depends on, the nearest first."""
+    nodes = dict.fromkeys([node])
     waiting: Iterable[Node] = [node]
     while waiting := [
-        v.node for n in waiting for v in n.operands if v.node is not None and v.node not in found
+        v.node for n in waiting for v in n.operands if v.node is not None and v.node not in nodes
     ]:
-        found |= dict.fromkeys(waiting)
-    return list(found)
+        nodes |= dict.fromkeys(waiting)
+    return list(nodes)
 
 
 def _stored_values(
     graph: Graph, inputs: Sequence[HostValue], wanted: set[Value]
 ) -> dict[Value, HostValue]:
-    """Run in float64 and keep values as they would be stored."""
+    """Run in float64 and return values rounded to the dtypes that they are stored in."""
     kept: dict[Value, HostValue] = {}
 
     def keep(node: Node, outputs: list[HostValue]) -> list[HostValue]:
         for value, x in zip(node.outputs, outputs, strict=True):
             if value in wanted:
-                of = value.type
-                kept[value] = x.astype(of.dtype.numpy) if isinstance(of, TensorType) else x
+                type_ = value.type
+                kept[value] = x.astype(type_.dtype.numpy) if isinstance(type_, TensorType) else x
         return outputs
 
     Interpreter(graph, wide=True, observe=keep)(inputs)

@@ -1,8 +1,7 @@
-"""A check at run time: one call in so many is worked out again by the oracle.
+"""A check at run time: the oracle judges one call in so many.
 
-Engines that were right when they were met may be wrong later: for other inputs, other sizes, or in
-one call of a thousand. The call that is checked waits for it: as long as some runs of the
-reference take.
+An engine that was right at first may be wrong later: for other inputs, other sizes, or in one call
+of a thousand. The checked call takes as much longer as a few runs of the reference.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from fusewire.runtime.entry import Runner
 from fusewire.runtime.transfer import to_host
 from fusewire.store.key import Key
 
-# How the reference says that it has no answer for some inputs.
+# What the reference raises if it has no answer for some inputs.
 _UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
 
 
@@ -32,8 +31,8 @@ _UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
 class Canary:
     """Watches the calls of one graph, from any thread.
 
-    ``graph`` is what the answers must be those of, ``name`` who gives them. ``artifacts`` go into
-    the quarantine of ``keeper`` with the first wrong answer, and ``replan`` is then called.
+    ``graph`` defines the right answers, and ``name`` is the candidate that gives them. At the first
+    wrong answer, ``artifacts`` go into the quarantine of ``keeper``, and ``replan`` is called.
     """
 
     graph: Graph
@@ -46,7 +45,7 @@ class Canary:
     calls: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     def watch(self, inputs: Sequence[HostValue], outputs: Sequence[HostValue]) -> Verdict | None:
-        """See a call: what went in and what came out. Gives the verdict if it was checked."""
+        """Watch a call with its inputs and outputs; return the verdict if it was checked."""
         call = next(self.calls)
         if not self.every or call % self.every:
             return None
@@ -56,20 +55,20 @@ class Canary:
         except _UNFIT as error:
             return Verdict("cannot say", 0.0, 1.0, f"The reference has no answer: {error}")
         if verdict.status == "wrong":
-            self._progress(call, verdict)
+            self._handle_wrong(call, verdict)
         return verdict
 
-    def _progress(self, call: int, verdict: Verdict) -> None:
+    def _handle_wrong(self, call: int, verdict: Verdict) -> None:
         if self.keeper is not None:
             fact = Fact("wrong", f"call {call:,} of {self.graph.name}: {verdict.reason}")
             for artifact in self.artifacts:
                 quarantine(self.keeper, artifact, fact)
-        # First what must be done: who turns warnings into errors goes on from there.
+        # Before the warning, which the user may have turned into an error.
         self.replan(verdict)
         warnings.warn(
             f"{self.name} gave a wrong answer in call {call:,} of {self.graph.name}: "
             f"{verdict.reason} Answers since the last check, {self.every:,} calls before, may be "
-            "wrong too. It is not used for this program any more, and the plan is made again.",
+            "wrong too. The program no longer uses it, and is planned again.",
             MiscompileWarning,
             stacklevel=4,
         )
@@ -77,9 +76,9 @@ class Canary:
 
 @final
 class Watched:
-    """A runner whose calls are watched; after a wrong answer another one takes its place.
+    """A runner whose calls are watched; another one replaces it after a wrong answer.
 
-    ``remake`` is given the inputs of the call that was wrong, which is then answered anew.
+    ``remake`` gets the inputs of the wrong call and makes the runner that repeats it.
     """
 
     def __init__(
@@ -95,23 +94,23 @@ class Watched:
         self._canary: Canary | None = Canary(graph, every, name, lambda verdict: None)
 
     def call(self, inputs: Sequence[Held]) -> list[Any]:
-        """Run, and look at what came out."""
+        """Run, and watch the call."""
         outputs = self._runner.call(inputs)
         canary = self._canary
         if canary is None:
             return outputs
-        given: list[Any] = [to_host(x) for x in inputs]
-        with warnings.catch_warnings(record=True) as said:
+        arrays: list[Any] = [to_host(x) for x in inputs]
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", MiscompileWarning)
-            verdict = canary.watch(given, outputs)
+            verdict = canary.watch(arrays, outputs)
         if verdict is None or verdict.status != "wrong":
             return outputs
         self._canary = None
-        self._runner = self._remake(given, verdict)
-        for warning in said:
+        self._runner = self._remake(arrays, verdict)
+        for warning in caught:
             warnings.warn(str(warning.message), MiscompileWarning, stacklevel=4)
         return self._runner.call(inputs)
 
     def close(self) -> None:
-        """Let go of what it runs."""
+        """Close the runner."""
         self._runner.close()

@@ -1,4 +1,4 @@
-"""Decide how a graph runs, once: an earlier decision is recalled, a new one is kept."""
+"""Decide how a graph runs: recall an earlier decision, or race the candidates and record it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from fusewire.runtime.why import Tried
 from fusewire.store.key import Key
 from fusewire.trials.trial import TrialRunner
 
-# Runs of the reference that show how far answers may be apart. As many as tolerances are made for:
-# with four, the float32 reference itself is 1.17 of the tolerance on ppocr-rec, with eight 0.34.
+# Runs of the reference that measure how far right answers may differ. Tolerances are set for eight:
+# on ppocr-rec the float32 reference itself errs by 0.34 of the tolerance, with four runs by 1.17.
 _RUNS = 8
-# The share of the budget after which no further set of inputs is judged.
+# The share of the budget after which no further input set is judged.
 _JUDGING = 0.8
-# The share of the budget for racing whole candidates, where their kernels are tuned afterwards.
+# The share of the budget for racing whole candidates, if their kernels are tuned afterwards.
 _WHOLE = 0.5
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The chosen candidate, all that was tried, and the noise of the comparison.
+    """The chosen candidate, all that were tried, and the noise of the race.
 
-    The noise of a recalled decision is not known any more. ``cut_at`` is the budget in seconds
-    that ended the comparison early, None if none did.
+    The noise of a recalled decision is unknown. ``cut_at`` is the budget in seconds that ended the
+    race early, or None.
     """
 
     candidate: Candidate
@@ -51,12 +51,12 @@ class Decision:
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be decided, and what it may cost.
+    """What to decide, and the budget for it.
 
     ``targets`` lists the targets to choose from, and is called only if nothing is recalled.
-    ``fields`` name what the decision depends on beside the graph, None if it is not to be kept.
-    Plans that hand over more tensors than ``max_crossings`` are left out. ``is_thorough`` tries
-    every candidate; ``tunes`` also tunes kernels.
+    ``fields`` name what the decision depends on besides the graph; None if it is not to be
+    recorded. Plans that hand over more tensors than ``max_crossings`` are left out. ``is_thorough``
+    tries every candidate; ``tunes`` also tunes kernels.
     """
 
     graph: Graph
@@ -74,7 +74,7 @@ class Question:
     tunes: bool = False
 
     def candidates(self) -> Iterator[Candidate | Unfit]:
-        """Yield ways to run the graph, and targets that cannot."""
+        """Yield the candidates of the graph, and targets that cannot run it."""
         fitting = candidates(
             self.graph,
             self.targets(),
@@ -86,7 +86,7 @@ class Question:
 
 
 def decide(question: Question, records: Records, finder: TargetFinder) -> Decision:
-    """Recall the decision for such a graph and such inputs, or compare candidates and decide."""
+    """Recall the decision for such a graph and such inputs, or race the candidates."""
     findings = Findings(
         question.graph, question.inputs, records, question.config, finder.limits.seconds
     )
@@ -104,7 +104,7 @@ def decide(question: Question, records: Records, finder: TargetFinder) -> Decisi
             return recalled
         result = _race(question, findings, finder)
         decision = _decision(question, result)
-        records.put(key, json.dumps({**_written(result), "cut_at": decision.cut_at}).encode())
+        records.put(key, json.dumps({**_to_data(result), "cut_at": decision.cut_at}).encode())
         return decision
 
 
@@ -114,11 +114,11 @@ def _decision(question: Question, result: RaceResult) -> Decision:
 
 
 def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceResult:
-    """Race the candidates in children, and tune the kernels of the best if that is asked for."""
+    """Race the candidates in children, and tune the kernels of the best if asked to."""
     start, budget, progress = time.monotonic(), question.budget, question.progress
     inputs, seed, is_thorough = question.inputs, question.seed, question.is_thorough
     runner = TrialRunner(question.config, finder.limits, finder.reference_of, finder.isolate)
-    # Answers on the given inputs are judged in any case, others as far as there is time.
+    # The given inputs are judged in any case, other sets as far as time allows.
     deadline = start + _JUDGING * budget
     judge = Judge(question.graph, inputs, seed=seed, runs=_RUNS, deadline=deadline)
     racing = budget * (_WHOLE if question.tunes else 1.0)
@@ -150,7 +150,7 @@ def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceR
 def _few_crossings(
     fitting: Iterable[Candidate | Unfit], most: int | None
 ) -> Iterator[Candidate | Unfit]:
-    """Leave out candidates that hand over too much, and say so of a target in its plain form."""
+    """Leave out candidates with too many crossings; report a target by its plain candidate."""
     for candidate in fitting:
         crossings = candidate.planned.plan.crossings() if isinstance(candidate, Candidate) else 0
         if most is None or crossings <= most:
@@ -160,7 +160,7 @@ def _few_crossings(
             yield replace(unfit, reason=reason)
 
 
-def _written(result: RaceResult) -> dict[str, Any]:
+def _to_data(result: RaceResult) -> dict[str, Any]:
     return {
         "choice": result.chosen.choice().to_data(),
         "tried": [asdict(row) for row in result.tried],
@@ -201,6 +201,6 @@ def _recall(
 
 
 def read_tried(row: Any) -> Tried:
-    """Read a row back: it is shown to people, and decides nothing."""
+    """Read a row from a record: it is shown to people, and decides nothing."""
     tried = Tried(**row)
     return replace(tried, judged_on=tuple(tried.judged_on), cache="hit")

@@ -1,4 +1,4 @@
-"""Say why a program runs as it does: what was said of each node, and what came of it."""
+"""Explain why a program runs as it does: the claims, the verdicts, and where each node runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fusewire.trials.build import PlanBuilder
 
 @dataclass(frozen=True)
 class Explanation:
-    """What planning and first contact found out, kept until somebody asks."""
+    """What planning and first contact showed, kept until the user asks."""
 
     planned: Planned
     builder: PlanBuilder
@@ -26,7 +26,7 @@ class Explanation:
 
     @property
     def plan(self) -> Plan:
-        """The plan that is explained."""
+        """The plan to explain."""
         return self.planned.plan
 
     def why(self) -> Why:
@@ -54,7 +54,7 @@ class Explanation:
 
 
 def _bodies(planned: Planned) -> Iterator[tuple[int, int, str, Planned]]:
-    """Yield the bodies with the place and the step of the node around them."""
+    """Yield the bodies, each with the place and the step of the node around it."""
     for place, node in enumerate(planned.plan.graph.nodes):
         step = planned.steps[node]
         for key, body in planned.bodies.get(step, {}).items():
@@ -62,7 +62,7 @@ def _bodies(planned: Planned) -> Iterator[tuple[int, int, str, Planned]]:
 
 
 def _region_names(planned: Planned, prefix: str) -> Iterator[tuple[Graph, str]]:
-    """Yield the graphs of all regions with their names; those of bodies have longer ones."""
+    """Yield the graphs of all regions with their names, prefixed for those in bodies."""
     for step in planned.plan.steps:
         yield step.region.graph, prefix + step.region.graph.name
     for _, number, key, body in _bodies(planned):
@@ -79,7 +79,7 @@ def _regions(planned: Planned, prefix: str) -> Iterator[RegionWhy]:
 
 
 def _by_backend(tried: Sequence[Tried]) -> dict[str, Tried]:
-    """Find the best candidate of each backend."""
+    """Map each backend to its fastest candidate."""
     best: dict[str, Tried] = {}
     for candidate in tried:
         known = best.get(candidate.backend)
@@ -111,12 +111,12 @@ def _nodes(
 
 
 def _verdicts(planned: Planned, node: Node, tried: Mapping[str, Tried]) -> Iterator[NodeVerdict]:
-    for name, said in planned.claims.items():
-        if node in said.shapes:
+    for name, claimed in planned.claims.items():
+        if node in claimed.shapes:
             yield _measured(NodeVerdict(name, True), tried.get(name))
-        elif (refusal := said.refusals.get(node)) is not None:
+        elif (refusal := claimed.refusals.get(node)) is not None:
             yield NodeVerdict(name, False, refusal.code, refusal.reason, refusal.suggestion)
-    # Of those that are not in the plan, all is known that was found when they were tried.
+    # Backends that are not in the plan have no claims; their trials are known.
     for name, candidate in tried.items():
         if name not in planned.claims:
             is_offered = candidate.status != "refused"
@@ -137,8 +137,8 @@ def _measured(verdict: NodeVerdict, candidate: Tried | None) -> NodeVerdict:
 
 
 def _expanded(planned: Planned) -> Iterator[Expanded]:
-    for name, said in planned.claims.items():
-        for op, reason in said.expanded.items():
+    for name, claimed in planned.claims.items():
+        for op, reason in claimed.expanded.items():
             yield Expanded(name, op, reason)
     for _, _, _, body in _bodies(planned):
         yield from _expanded(body)

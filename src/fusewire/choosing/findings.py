@@ -1,6 +1,6 @@
-"""What is known of the candidates of one graph: verdicts, times, and what is held against them.
+"""Records about the candidates of one graph: verdicts, times, faults and artifacts.
 
-Verdicts are about a graph with its weights. Times are about its structure: the same graph with
+Verdicts depend on the graph with its weights. Times depend on its structure: the same graph with
 other weights is not timed again.
 """
 
@@ -31,7 +31,7 @@ from fusewire.trials.trial import CandidateTrial
 
 
 class Findings:
-    """Reads and writes what is known, for one graph, on inputs of these sizes."""
+    """Reads and writes the records of one graph, for inputs of these sizes."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Findings:
         """The hash of the graph with its weights."""
         return exact_hash(self._graph)
 
-    def artifact(self, candidate: Candidate) -> Key | None:
-        """Name the artifact of a candidate that is one region."""
+    def artifact_key(self, candidate: Candidate) -> Key | None:
+        """Return the key of the artifact, if the candidate is one region."""
         plan = candidate.planned.plan
         if not plan.is_whole or candidate.target.backend.info.trusted:
             return None
@@ -62,89 +62,90 @@ class Findings:
         return artifact_key(region, self._shapes, candidate.target.backend, config)
 
     def _subject(self, candidate: Candidate) -> Key | None:
-        """Name what facts are held against: an artifact, or a plan of several."""
+        """Return the key that faults are recorded for: an artifact, or a plan of several."""
         if candidate.target.backend.info.trusted:
             return None
-        return self.artifact(candidate) or self._verdict(candidate)
+        return self.artifact_key(candidate) or self._verdict_key(candidate)
 
     def fault(self, candidate: Candidate) -> str | None:
-        """Say what is held against a candidate."""
+        """Say why a candidate is in quarantine; None if it is not."""
         key = self._subject(candidate)
         fact = None if key is None else quarantined(self.records, key, self._deadline)
         return None if fact is None else fact.sentence()
 
     def blame(self, candidate: Candidate, code: str, reason: str) -> None:
-        """Hold something against a candidate, if it is of the kind that stays true."""
-        self.hold(candidate, Fact(code, reason))
+        """Put a candidate into quarantine, if the fault is one that would recur."""
+        self.quarantine(candidate, Fact(code, reason))
 
-    def hold(self, candidate: Candidate, fact: Fact) -> None:
-        """Hold a fact against a candidate."""
+    def quarantine(self, candidate: Candidate, fact: Fact) -> None:
+        """Put a candidate into quarantine for a fault."""
         if (key := self._subject(candidate)) is not None:
             quarantine(self.records, key, replace(fact, seconds=self._deadline))
 
     @property
     def folder(self) -> Path | None:
-        """Where things lie that people look at; None where nothing is kept."""
+        """The folder of files for people to read; None if nothing is recorded."""
         store = self.records.store
         return None if store is None or store.is_off else store.path
 
     def keep_artifact(self, trial: CandidateTrial) -> None:
-        """Keep what a child compiled, so that it is loaded and not made again."""
+        """Record the artifact that a child compiled, so that nobody compiles it again."""
         candidate = trial.candidate
-        if (key := self.artifact(candidate)) is None:
+        if (key := self.artifact_key(candidate)) is None:
             return
         artifact = trial.contact.artifact
         region = candidate.planned.plan.steps[0].region.graph
         self.records.keep_artifact(key, artifact, weights_of(artifact, constants_of(region)))
 
     def verdict(self, candidate: Candidate) -> Judgement | None:
-        """Recall how a candidate was judged."""
-        held = self.records.get(self._verdict(candidate))
-        if held is None:
+        """Recall the verdict on a candidate."""
+        payload = self.records.get(self._verdict_key(candidate))
+        if payload is None:
             return None
         try:
-            return Judgement.from_data(json.loads(held))
+            return Judgement.from_data(json.loads(payload))
         except (StoreError, ValueError, RecursionError):
-            self.records.drop(self._verdict(candidate))
+            self.records.drop(self._verdict_key(candidate))
             return None
 
     def keep_verdict(self, candidate: Candidate, judged: Judgement) -> None:
-        """Keep how a candidate was judged; that it was not is no news."""
+        """Record the verdict on a candidate, unless it was not judged."""
         if judged.status == "wrong":
             self.blame(candidate, "wrong", judged.reason)
         elif judged.status != "not judged":
             payload = json.dumps(judged.to_data()).encode()
-            self.records.put(self._verdict(candidate), payload)
+            self.records.put(self._verdict_key(candidate), payload)
 
-    def _verdict(self, candidate: Candidate) -> Key:
+    def _verdict_key(self, candidate: Candidate) -> Key:
         fields = candidate.fields(self._config)
         return Key.of("verdict", graph=self.exact, sizes=self._sizes, **fields)
 
     def times(self, candidates: Sequence[Candidate]) -> Comparison | None:
-        """Recall a comparison of these very candidates."""
-        held = self.records.get(self._times(candidates))
-        if held is None:
+        """Recall a comparison of exactly these candidates."""
+        payload = self.records.get(self._times_key(candidates))
+        if payload is None:
             return None
+        names = {candidate.name for candidate in candidates}
         try:
-            found = Comparison.from_data(json.loads(held))
+            comparison = Comparison.from_data(json.loads(payload))
         except (StoreError, ValueError, RecursionError):
-            found = None
-        # Anybody may have measured this: it speaks of these candidates, or it is none.
-        if found is None or set(found.timings) != {candidate.name for candidate in candidates}:
-            self.records.drop(self._times(candidates))
+            comparison = None
+        # Another process wrote this record: it must be about these candidates.
+        if comparison is None or set(comparison.timings) != names:
+            self.records.drop(self._times_key(candidates))
             return None
-        return found
+        return comparison
 
-    def keep_times(self, candidates: Sequence[Candidate], found: Comparison) -> None:
-        """Keep a comparison."""
-        self.records.put(self._times(candidates), json.dumps(found.to_data()).encode())
+    def keep_times(self, candidates: Sequence[Candidate], comparison: Comparison) -> None:
+        """Record a comparison."""
+        self.records.put(self._times_key(candidates), json.dumps(comparison.to_data()).encode())
 
-    def _times(self, candidates: Sequence[Candidate]) -> Key:
+    def _times_key(self, candidates: Sequence[Candidate]) -> Key:
         fields = sorted(
             json.dumps(candidate.fields(self._config), sort_keys=True) for candidate in candidates
         )
-        named = dict(host_fields())
+        host = dict(host_fields())
         graph = structural_hash(self._graph)
         return Key.of(
-            "measurement", graph=graph, sizes=self._sizes, candidates=" ".join(fields), **named
+            "measurement", graph=graph, sizes=self._sizes, candidates=" ".join(fields), **host
         )

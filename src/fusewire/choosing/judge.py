@@ -1,7 +1,7 @@
-"""Judge candidates by the oracle: on the inputs given, on random ones and on special ones.
+"""Judge candidates by the oracle: on the given inputs, on random ones and on special ones.
 
-One judge serves all candidates of a graph: what an answer must be is worked out once for each set
-of inputs. Must never ask another engine what is right.
+One judge serves all candidates of a graph: the right answer is computed once for each set of
+inputs. It must never ask another engine what is right.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from fusewire.rewrite.roles import Role, roles
 
 Run = Callable[[Sequence[HostValue]], list[HostValue]]
 Status = Literal["right", "wrong", "cannot say", "not judged"]
-# A run that takes longer is not made twice on the same inputs.
+# A run that takes longer is not repeated on the same inputs.
 REPEATED_SECONDS = 2.0
-# Further random inputs are judged where an oracle takes no longer.
+# Further random inputs are judged if the oracle takes no longer than this.
 FURTHER_SECONDS = 0.25
-# How a reference says that a graph does not take some inputs.
+# What the reference raises if a graph does not take some inputs.
 _UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is known of a candidate's answers. Plain data.
+    """The verdict on a candidate's answers, as plain data.
 
-    ``error`` is the worst ratio of error to tolerance, ``sets`` are those it was judged on,
-    ``kind`` the one it was wrong on, ``left_out`` tells why not the others. ``repeats``: the same
-    inputs gave the same bits. The status is that on the given inputs, unless others show it wrong.
+    ``error`` is the worst ratio of error to tolerance, ``sets`` are the input sets it was judged
+    on, ``kind`` is the one it was wrong on, and ``left_out`` says why other sets were not judged.
+    ``repeats``: the same inputs gave the same bits. The status is that on the given inputs, unless
+    other inputs show that the candidate is wrong.
     """
 
     status: Status
@@ -56,46 +57,46 @@ class Judgement:
     repeats: bool = True
 
     def to_data(self) -> dict[str, Any]:
-        """Give it as what JSON has; an error without measure is null."""
+        """Convert to plain data for JSON; an infinite error becomes null."""
         return {**asdict(self), "error": self.error if math.isfinite(self.error) else None}
 
     @staticmethod
-    def from_data(held: Any) -> Judgement:
-        """Read it back; StoreError when it is not one."""
-        if not isinstance(held, Mapping) or set(held) != set(Judgement.__dataclass_fields__):
-            raise StoreError("A verdict has other fields than those known.")
-        error = math.inf if held["error"] is None else held["error"]
-        lists = [held["sets"], held["left_out"]]
+    def from_data(data: Any) -> Judgement:
+        """Read plain data; StoreError if it is not a verdict."""
+        if not isinstance(data, Mapping) or set(data) != set(Judgement.__dataclass_fields__):
+            raise StoreError("A recorded verdict has unknown or missing fields.")
+        error = math.inf if data["error"] is None else data["error"]
+        lists = [data["sets"], data["left_out"]]
         if not all(isinstance(part, list | tuple) for part in lists):
-            raise StoreError("A verdict has no lists of sets.")
-        texts = [held["reason"], held["kind"], *lists[0], *lists[1]]
+            raise StoreError("A recorded verdict has no lists of input sets.")
+        texts = [data["reason"], data["kind"], *lists[0], *lists[1]]
         is_good = (
-            held["status"] in get_args(Status)
+            data["status"] in get_args(Status)
             and all(isinstance(text, str) for text in texts)
-            and all(isinstance(x, int | float) for x in (error, held["unjudged"]))
-            and isinstance(held["repeats"], bool)
+            and all(isinstance(x, int | float) for x in (error, data["unjudged"]))
+            and isinstance(data["repeats"], bool)
         )
         if not is_good:
-            raise StoreError("A verdict holds what is not of its kind.")
+            raise StoreError("A recorded verdict has a field of the wrong type.")
         sets, left_out = map(tuple, lists)
-        return Judgement(**{**held, "error": error, "sets": sets, "left_out": left_out})
+        return Judgement(**{**data, "error": error, "sets": sets, "left_out": left_out})
 
 
 class Judge:
     """Judges the candidates of one graph; safe to ask from several threads.
 
     ``deadline`` is a time of ``time.monotonic()``: the given inputs are judged if it is not past,
-    further sets where they will be done before it. Oracles are made when they are first needed.
-    ``only`` names the sets to judge on, if not all; ``alone``: the graph is one node, or a few,
-    and is judged as strictly as these allow.
+    and further sets if they will be done before it. Oracles are made when they are first needed.
+    ``only`` names the sets to judge on, if not all. ``alone``: the graph is one node, or a few, and
+    is judged as strictly as their own tolerances allow.
 
     >>> import numpy as np
     >>> from fusewire import ops
     >>> from fusewire.ops.interpret import graph_of
     >>> graph, inputs = graph_of(ops.exp, [np.ones(3, np.float32)], {})
-    >>> Judge(graph, inputs).judge(lambda given: [np.exp(given[0])]).status
+    >>> Judge(graph, inputs).judge(lambda values: [np.exp(values[0])]).status
     'right'
-    >>> Judge(graph, inputs).judge(lambda given: [1 + given[0]]).kind
+    >>> Judge(graph, inputs).judge(lambda values: [1 + values[0]]).kind
     'given'
     """
 
@@ -120,31 +121,31 @@ class Judge:
         self._oracles: dict[Kind, Oracle | Alone | str] = {}
         self._unfits: dict[Kind, str] = {}
         self._lock = threading.Lock()
-        # Seconds that the dearest oracle took; nothing is known before the first.
+        # Seconds that the slowest oracle took; 0 before the first.
         self.cost = 0.0
 
     def prepare(self) -> None:
-        """Make the oracle of the given inputs, as judging would: while engines compile, say."""
+        """Make the oracle of the given inputs ahead of time, while engines compile."""
         self.oracle(self.sets[0])
 
     def oracle(self, inputs: InputSet) -> Oracle | Alone | str:
-        """Give what knows the answers for a set, or why it is left out."""
+        """Return the oracle of a set, or the reason why the set is left out."""
         with self._lock:
-            found = self._oracles.get(inputs.kind)
-            if found is not None:
-                return found
+            oracle = self._oracles.get(inputs.kind)
+            if oracle is not None:
+                return oracle
             start = time.monotonic()
             is_first = inputs is self.sets[0]
             if start + (0.0 if is_first else 1.2 * self.cost) >= self.deadline:
-                # Not remembered: a judge may be given more time.
+                # Not cached: the deadline may be moved.
                 return "no time was left"
-            found = self._oracles[inputs.kind] = self._made(inputs)
+            oracle = self._oracles[inputs.kind] = self._make_oracle(inputs)
             self.cost = max(self.cost, time.monotonic() - start)
-            return found
+            return oracle
 
-    def _made(self, inputs: InputSet) -> Oracle | Alone | str:
-        if said := self._unfit(inputs):
-            return said
+    def _make_oracle(self, inputs: InputSet) -> Oracle | Alone | str:
+        if reason := self._unfit(inputs):
+            return reason
         if self._alone:
             return Alone(self.graph, inputs.values)
         try:
@@ -155,24 +156,24 @@ class Judge:
         return oracle
 
     def _unfit(self, inputs: InputSet) -> str:
-        """Say why a set is none for this graph; one run in float64 shows it."""
-        said = "" if inputs.kind == "given" else self._unfits.get(inputs.kind)
-        if said is None:
-            said = ""
+        """Say why a set does not suit this graph; one run in float64 shows it."""
+        reason = "" if inputs.kind == "given" else self._unfits.get(inputs.kind)
+        if reason is None:
+            reason = ""
             try:
                 wide = Interpreter(self.graph, wide=True)(inputs.values)
                 if inputs.kind in SPECIAL and not all(map(_is_finite, wide)):
-                    said = "the exact answer is not finite"
+                    reason = "the exact answer is not finite"
             except _UNFIT as error:
-                said = f"the graph does not take it: {error}"
-            self._unfits[inputs.kind] = said
-        return said
+                reason = f"the graph does not take it: {error}"
+            self._unfits[inputs.kind] = reason
+        return reason
 
     def judge(self, run: Run) -> Judgement:
-        """Judge what a callable answers, which may raise what engines do; stops when it is wrong.
+        """Judge the answers of a callable until one is wrong; what engines raise passes through.
 
-        Runs are repeated where they are quick, with other inputs in between: that shows answers
-        that are left over, overwritten, or wrong only later.
+        Quick runs are repeated, with other inputs in between: that shows answers that are stale,
+        overwritten, or wrong only later.
         """
         judged: list[tuple[Kind, Verdict]] = []
         left_out: list[str] = []
@@ -187,10 +188,10 @@ class Judge:
                 left_out.append(f"{inputs.kind}: {oracle}")
                 continue
             other = self.other() if inputs.kind == "given" else None
-            found = list(answers(run, inputs.values, other))
-            repeats &= all(_same(found[0], x) for x in found[1:])
-            verdicts = [oracle.judge(found[0])]
-            verdicts += [oracle.judge(x) for x in found[1:] if not _same(found[0], x)]
+            first, *later = answers(run, inputs.values, other)
+            differing = [answer for answer in later if not _same(first, answer)]
+            repeats &= not differing
+            verdicts = [oracle.judge(first), *map(oracle.judge, differing)]
             verdict = summary(verdicts)
             if verdict.status == "cannot say" and judged:
                 left_out.append(f"{inputs.kind}: {verdict.reason}")
@@ -201,7 +202,7 @@ class Judge:
         return _summary(judged, tuple(left_out), repeats)
 
     def other(self) -> tuple[HostValue, ...] | None:
-        """Give inputs to be run in between, if there are any that the graph takes."""
+        """Return inputs to run in between, if there are any that the graph takes."""
         drawn = [x for x in self.sets if x.kind == "random"]
         return drawn[0].values if drawn and not self._unfit(drawn[0]) else None
 
@@ -209,7 +210,7 @@ class Judge:
 def answers(
     run: Run, inputs: Sequence[HostValue], other: Sequence[HostValue] | None
 ) -> Iterator[list[HostValue]]:
-    """Run once, and again where that is quick; an answer is looked at again after the next."""
+    """Run once, and again if that is quick; yield the first answer again after the next run."""
     start = time.monotonic()
     first = run(inputs)
     if time.monotonic() - start > REPEATED_SECONDS:
@@ -266,26 +267,26 @@ def _bits(array: Array) -> bytes:
 
 
 Kind = Literal["given", "random", "edges", "zeros", "ones", "random-2", "random-3"]
-# Where engines take short cuts.
+# Values for which engines take short cuts.
 SPECIAL: tuple[Kind, ...] = ("edges", "zeros", "ones")
-# Drawn anew, for graphs whose answers are cheap to know: what one draw hides another shows.
+# Further draws, for graphs whose oracle is cheap: one draw shows what another hides.
 FURTHER: tuple[Kind, ...] = ("random-2", "random-3")
-# Integers as few as these may be the size of something, which no other number is.
+# A tensor of so few integers may hold sizes, which must keep their values.
 _SIZES = 8
 
 
 @dataclass(frozen=True, eq=False)
 class InputSet:
-    """Inputs to judge on, and where they come from."""
+    """Inputs to judge on, and their origin."""
 
     kind: Kind
     values: tuple[HostValue, ...]
 
 
 def input_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> list[InputSet]:
-    """Make sets of inputs of the same sizes, those given first.
+    """Make sets of inputs of the same sizes, the given ones first.
 
-    Whether the graph takes the others only a run shows.
+    Only a run shows whether the graph takes the others.
     """
     role_of = roles(graph)
     rng = np.random.default_rng([seed, 5])
@@ -293,23 +294,24 @@ def input_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> list[
     sets = [InputSet("given", tuple(given))]
     for kind in ("random", *SPECIAL, *FURTHER):
 
-        def change(of: DType, array: Array, role: Role, kind: Kind = kind) -> Array:
-            is_special = kind in SPECIAL
-            return _special(of, array, kind, rng) if is_special else _drawn(of, array, role, rng)
+        def change(dtype: DType, array: Array, role: Role, kind: Kind = kind) -> Array:
+            if kind in SPECIAL:
+                return _special(dtype, array, kind, rng)
+            return _drawn(dtype, array, role, rng)
 
-        made = [_mapped(t, x, partial(change, role=role)) for t, role, x in pairs]
-        if any(x is not y for x, y in zip(made, given, strict=True)):
-            sets.append(InputSet(kind, tuple(made)))
+        values = [_mapped(t, x, partial(change, role=role)) for t, role, x in pairs]
+        if any(x is not y for x, y in zip(values, given, strict=True)):
+            sets.append(InputSet(kind, tuple(values)))
     return sets
 
 
 def _mapped(type_: Type, value: HostValue, change: Callable[[DType, Array], Array]) -> HostValue:
-    """Change the tensors in a value; the same object where nothing changes."""
+    """Change the tensors in a value; returns the same object if nothing changes."""
     if isinstance(type_, TensorType):
         array = np.asarray(value)
-        # Arithmetic on arrays without axes gives scalars.
-        made = np.asarray(change(type_.dtype, array)) if array.size else array
-        return value if made is array else made
+        # NumPy's arithmetic turns arrays without axes into scalars.
+        changed = np.asarray(change(type_.dtype, array)) if array.size else array
+        return value if changed is array else changed
     if isinstance(value, list):
         parts = [_mapped(type_.element, item, change) for item in value]
         is_same = all(x is y for x, y in zip(parts, value, strict=True))
@@ -317,27 +319,27 @@ def _mapped(type_: Type, value: HostValue, change: Callable[[DType, Array], Arra
     return value if value is None else _mapped(type_.element, value, change)
 
 
-def _drawn(of: DType, array: Array, role: Role, rng: np.random.Generator) -> Array:
-    """Draw an array in the range of another; what is an index keeps its values, elsewhere."""
+def _drawn(dtype: DType, array: Array, role: Role, rng: np.random.Generator) -> Array:
+    """Draw an array in the range of another; indices keep their values and change places."""
     shape = array.shape
-    if of.kind == "string" or (of.is_integer and role == "index"):
+    if dtype.kind == "string" or (dtype.is_integer and role == "index"):
         return array if array.size <= _SIZES else np.roll(array, 1 + array.size // 3)
-    if of.kind == "bool":
+    if dtype.kind == "bool":
         return np.asarray(rng.random(shape) < array.mean())
-    if of.is_complex:
+    if dtype.is_complex:
         parts = [_uniform(part.astype(np.float64), rng) for part in (array.real, array.imag)]
-        return (parts[0] + 1j * parts[1]).astype(of.numpy)
-    if of.is_integer:
+        return (parts[0] + 1j * parts[1]).astype(dtype.numpy)
+    if dtype.is_integer:
         low, high = int(array.min()), int(array.max())
-        return array if low == high else _integers(of, low, high, shape, rng)
-    return _uniform(array.astype(np.float64), rng).astype(of.numpy)
+        return array if low == high else _integers(dtype, low, high, shape, rng)
+    return _uniform(array.astype(np.float64), rng).astype(dtype.numpy)
 
 
 def _integers(
-    of: DType, low: int, high: int, shape: tuple[int, ...], rng: np.random.Generator
+    dtype: DType, low: int, high: int, shape: tuple[int, ...], rng: np.random.Generator
 ) -> Array:
-    wide = np.uint64 if of.kind == "uint" else np.int64
-    return rng.integers(low, high, shape, wide, endpoint=True).astype(of.numpy)
+    wide = np.uint64 if dtype.kind == "uint" else np.int64
+    return rng.integers(low, high, shape, wide, endpoint=True).astype(dtype.numpy)
 
 
 def _uniform(array: Array, rng: np.random.Generator) -> Array:
@@ -346,23 +348,23 @@ def _uniform(array: Array, rng: np.random.Generator) -> Array:
         return array
     low, high = float(finite.min()), float(finite.max())
     if low == high == 0.0 and array.size > 1:
-        # A state before the first step: later it is something.
+        # A state before the first step is zero; later it is not.
         low, high = -1.0, 1.0
     return np.asarray(low + (high - low) * rng.random(array.shape))
 
 
-def _special(of: DType, array: Array, kind: Kind, rng: np.random.Generator) -> Array:
-    """Make an array of floats special; others stay."""
-    if not of.is_float or of.is_narrow:
+def _special(dtype: DType, array: Array, kind: Kind, rng: np.random.Generator) -> Array:
+    """Put special values into an array of floats; other arrays stay as they are."""
+    if not dtype.is_float or dtype.is_narrow:
         return array
     if kind != "edges":
-        return np.full(array.shape, float(kind == "ones"), of.numpy)
+        return np.full(array.shape, float(kind == "ones"), dtype.numpy)
     finite = np.abs(array.astype(np.float64))
     largest = float(finite[np.isfinite(finite)].max(initial=0.0))
-    tiny = 4.0 * float(np.finfo(np.float16 if of.bits == 16 else of.numpy).smallest_normal)
-    large = min(4.0 * largest, of.range[1] / 16)
-    made = array.astype(of.numpy, copy=True).reshape(-1)
-    places = rng.permutation(made.size)[: max(1, min(made.size // 8, 16))]
+    tiny = 4.0 * float(np.finfo(np.float16 if dtype.bits == 16 else dtype.numpy).smallest_normal)
+    large = min(4.0 * largest, dtype.range[1] / 16)
+    changed = array.astype(dtype.numpy, copy=True).reshape(-1)
+    places = rng.permutation(changed.size)[: max(1, min(changed.size // 8, 16))]
     edges = np.resize(np.array([-0.0, large, tiny, -large, -tiny, largest]), len(places))
-    made[places] = edges.astype(of.numpy)
-    return made.reshape(array.shape)
+    changed[places] = edges.astype(dtype.numpy)
+    return changed.reshape(array.shape)

@@ -16,7 +16,7 @@ from functools import partial
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge, Judgement
 from fusewire.choosing.measure import Comparison, Contender, compare
-from fusewire.choosing.repro import inquire
+from fusewire.choosing.repro import explain_fault
 from fusewire.errors import EngineError, NoneRightError
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit
@@ -163,7 +163,7 @@ class Race:
             return
         self._progress(f"trying {name}")
         try:
-            trial = self._runner.place(candidate, self._inputs)
+            trial = self._runner.attempt(candidate, self._inputs)
         except EngineError as error:
             self._findings.blame(candidate, error.code, error.reason)
             self._rows[name] = replace(row, status="refused", reason=str(error))
@@ -293,7 +293,7 @@ class Race:
             inputs = next(x.values for x in self._judge.sets if x.kind == judged.kind)
             # A thorough race may take longer, to find the fault as well.
             deadline = self._start + self._budget * (2 if self._is_thorough else 1)
-            fault = inquire(
+            fault = explain_fault(
                 self._trials[name],
                 inputs,
                 self._runner,
@@ -319,7 +319,7 @@ def worth(row: Tried) -> tuple[bool, bool, float, str]:
 def described(candidate: Candidate) -> Tried:
     """Describe a candidate before it is tried."""
     target, plan = candidate.target, candidate.planned.plan
-    refused = candidate.planned.left_over()
+    refused = candidate.planned.fallback_nodes()
     first = next((f"{node!r}: {reason}" for node, reason in refused.items()), "")
     return Tried(
         candidate.name,

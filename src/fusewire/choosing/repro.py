@@ -1,6 +1,7 @@
-"""Write down what an engine gets wrong so that its makers can run it: a folder with ``repro.py``.
+"""Write a folder with ``repro.py``, a script that shows the developers of an engine its fault.
 
-It needs NumPy and the engine, where the backend can say how (``script.Scripted``); otherwise us.
+The script needs NumPy and the engine, if the backend can write one (``script.Scripted``);
+otherwise it also needs Fusewire.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _TEMPLATE = '''"""{headline}
 
 {nodes}
 
-Made by Fusewire {version}, {date}. Run `python repro.py`: it ends with 1 while the fault is there,
-with 0 once it is mended.
+Written by Fusewire {version} on {date}. Run `python repro.py`: it exits with 1 while the fault
+exists, and with 0 once it is fixed.
 """
 
 import sys
@@ -46,18 +47,18 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).parent
-# Dtypes that NumPy does not have; their elements are kept as bytes.
+# Dtypes that NumPy does not have; their elements are stored as bytes.
 TYPES = {types}
 
 
 def read(file):
-    held = dict(np.load(HERE / file))
-    for name, of in TYPES.items():
-        if name in held:
+    arrays = dict(np.load(HERE / file))
+    for name, dtype in TYPES.items():
+        if name in arrays:
             import ml_dtypes
 
-            held[name] = held[name].view(getattr(ml_dtypes, of))
-    return held
+            arrays[name] = arrays[name].view(getattr(ml_dtypes, dtype))
+    return arrays
 
 
 {source}
@@ -82,20 +83,20 @@ def wrong(name, got, exact, within, skipped):
 
 
 def other(x):
-    """Give other inputs of the same kind, to be run in between."""
+    """Return another input of the same kind, to run in between."""
     return x if x.dtype.kind in "iub" and x.size <= 8 else np.roll(x, 1)
 
 
 def main():
-    held = read("arrays.npz")
-    inputs = [held[f"input{{i}}"] for i in range({inputs})]
+    arrays = read("arrays.npz")
+    inputs = [arrays[f"input{{i}}"] for i in range({inputs})]
     run = load()
     for _ in range(3):
         for i, got in enumerate(run(inputs)):
-            parts = [held[f"{{kind}}{{i}}"] for kind in ("exact", "within", "skipped")]
-            said = wrong(f"output{{i}}", np.asarray(got), *parts)
-            if said:
-                print("WRONG:", said)
+            parts = [arrays[f"{{kind}}{{i}}"] for kind in ("exact", "within", "skipped")]
+            problem = wrong(f"output{{i}}", np.asarray(got), *parts)
+            if problem:
+                print("WRONG:", problem)
                 return 1
         run([other(x) for x in inputs])
     print("right")
@@ -105,7 +106,7 @@ def main():
 if __name__ == "__main__":
     sys.exit(main())
 '''
-_OURS = """from fusewire.contract.backend import Config
+_FUSEWIRE = """from fusewire.contract.backend import Config
 from fusewire.ir.graph import Constant
 from fusewire.ir.text import parse_graph
 from fusewire.process.trial import backend_of
@@ -131,15 +132,16 @@ def write_repro(
     config: Config,
     reference: str,
 ) -> Path | None:
-    """Write a folder that shows a fault; None for what has other values than tensors.
+    """Write a folder that shows a fault; None if the region has values other than tensors.
 
-    ``reference`` is the "module:Class" of the backend, for those that are run by us.
+    ``reference`` is the "module:Class" of the backend, for scripts that need Fusewire.
     """
     values = [*culprit.inputs, *(e.wide for e in culprit.expected)]
     if not all(isinstance(x, np.ndarray) and x.dtype.kind != "O" for x in values):
         return None
     types: dict[str, str] = {}
-    script = _asked(culprit, backend, device, config) or _ours(culprit, config, reference, types)
+    script = _backend_script(culprit, backend, device, config)
+    script = script or _fusewire_script(culprit, config, reference, types)
     arrays = {f"input{i}": x for i, x in enumerate(culprit.inputs)}
     for i, expected in enumerate(culprit.expected):
         arrays |= {f"{kind}{i}": x for kind, x in _answers(expected).items()}
@@ -155,8 +157,10 @@ def write_repro(
     return folder / "repro.py"
 
 
-def _asked(culprit: Culprit, backend: Backend, device: Device, config: Config) -> Script | None:
-    """Ask the backend for a script."""
+def _backend_script(
+    culprit: Culprit, backend: Backend, device: Device, config: Config
+) -> Script | None:
+    """Ask the backend for a script; None if it cannot write one."""
     if not isinstance(backend, Scripted):
         return None
     name, region = backend.info.name, culprit.region
@@ -166,22 +170,24 @@ def _asked(culprit: Culprit, backend: Backend, device: Device, config: Config) -
         return None
 
 
-def _ours(culprit: Culprit, config: Config, reference: str, types: dict[str, str]) -> Script:
-    """Have the region run by us."""
+def _fusewire_script(
+    culprit: Culprit, config: Config, reference: str, types: dict[str, str]
+) -> Script:
+    """Write a script that runs the region with Fusewire."""
     constants = {d: c.array for d, c in constants_of(culprit.region).items()}
     plain = replace(config, options=dict(config.options))
-    source = _OURS.format(reference=reference, config=plain)
+    source = _FUSEWIRE.format(reference=reference, config=plain)
     return Script(source, {"constants.npz": _packed(constants, types)})
 
 
 def _text(culprit: Culprit, backend: Backend, script: Script, types: Mapping[str, str]) -> str:
     info, region = backend.info, culprit.region
     what = culprit.op if culprit.alone else " + ".join(node.op for node in region.nodes[:8])
-    shown = print_graph(region).splitlines()
+    lines = print_graph(region).splitlines()
     return _TEMPLATE.format(
         headline=f"{info.name} {info.version} is wrong about {what}.",
         reason=_quoted(culprit.judged.reason),
-        nodes="\n".join(_quoted(line[:160]) for line in shown[:40]),
+        nodes="\n".join(_quoted(line[:160]) for line in lines[:40]),
         version=version("fusewire"),
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         types=pprint.pformat(dict(types)),
@@ -191,12 +197,12 @@ def _text(culprit: Culprit, backend: Backend, script: Script, types: Mapping[str
 
 
 def _quoted(text: str) -> str:
-    """Keep text from ending the docstring that it stands in."""
+    """Escape text so that it does not end the docstring around it."""
     return text.replace("\\", "\\\\").replace('"""', "'''")
 
 
 def _answers(expected: Expected) -> dict[str, Array]:
-    """Give the exact answer, as it is stored where that is not finite, and how far one may be."""
+    """Return the exact answer, rounded where that is not finite, and the tolerance."""
     with np.errstate(all="ignore"):
         stored = expected.stored.astype(expected.wide.dtype)
         is_number = expected.dtype.is_inexact
@@ -207,25 +213,25 @@ def _answers(expected: Expected) -> dict[str, Array]:
 
 
 def _packed(arrays: Mapping[str, Array], types: dict[str, str]) -> bytes:
-    """Write arrays as .npz; those of dtypes that NumPy lacks as bytes, and their names."""
-    held: dict[str, Any] = {}
+    """Pack arrays as .npz; those of dtypes that NumPy lacks as bytes, with a note in types."""
+    stored: dict[str, Any] = {}
     for name, array in arrays.items():
-        of = dtype(array.dtype)
-        is_known = of.numpy.kind in "biufc" and of.numpy.isbuiltin == 1
+        kind = dtype(array.dtype)
+        is_known = kind.numpy.kind in "biufc" and kind.numpy.isbuiltin == 1
         if not is_known:
-            types[name] = of.name
-            array = np.ascontiguousarray(array).view(f"u{of.itemsize}")
-        held[name] = array
+            types[name] = kind.name
+            array = np.ascontiguousarray(array).view(f"u{kind.itemsize}")
+        stored[name] = array
     file = io.BytesIO()
-    np.savez_compressed(file, **held)
+    np.savez_compressed(file, **stored)
     return file.getvalue()
 
 
-# Where scripts go, beside what the store keeps.
+# The folder of the scripts, within that of the store.
 FOLDER = "repros"
 
 
-def inquire(
+def explain_fault(
     trial: CandidateTrial,
     inputs: Sequence[HostValue],
     runner: TrialRunner,
@@ -233,7 +239,7 @@ def inquire(
     reason: str,
     deadline: float,
 ) -> str:
-    """Find what a candidate gets wrong on inputs, write it down, and say it in a sentence."""
+    """Find the first wrong node of a candidate, write a script that shows it, and report both."""
     candidate = trial.candidate
     plan, target = candidate.planned.plan, candidate.target
     fact = Fact("wrong", reason)
@@ -250,18 +256,18 @@ def inquire(
     except EngineError as error:
         return f"Its first wrong node was not found: {error}"
     if culprit is None:
-        return "Its first wrong node was not found in the time there was."
-    findings.hold(candidate, replace(fact, place=str(culprit.place), op=culprit.op))
-    said = f"The first wrong node is {culprit.place}, {culprit.op}"
-    said += f" ({culprit.source})." if culprit.source else "."
+        return "Its first wrong node was not found within the budget."
+    findings.quarantine(candidate, replace(fact, place=str(culprit.place), op=culprit.op))
+    sentence = f"The first wrong node is {culprit.place}, {culprit.op}"
+    sentence += f" ({culprit.source})." if culprit.source else "."
     folder = findings.folder
     if folder is None:
-        return said
+        return sentence
     path = folder / FOLDER / f"{target.name}-{culprit.op}-{findings.exact[:12]}"
     try:
-        written: Path | None = write_repro(
+        script: Path | None = write_repro(
             path, culprit, target.backend, target.device, config, reference
         )
     except OSError as error:
-        return f"{said} The script that shows it could not be written: {error}."
-    return f"{said} {written} shows it." if written else said
+        return f"{sentence} The script that shows it could not be written: {error}."
+    return f"{sentence} {script} shows it." if script else sentence

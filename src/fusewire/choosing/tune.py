@@ -209,7 +209,7 @@ class Tuning:
                 break
             inputs = _inputs(piece.graph, self.seed)
             try:
-                trial = self.runner.place(self._candidate(target, piece, piece.untuned), inputs)
+                trial = self.runner.attempt(self._candidate(target, piece, piece.untuned), inputs)
                 seconds = min(trial.seconds(inputs, _WEIGHING))
             except FusewireError:
                 # A kernel that does not run alone is not tuned.

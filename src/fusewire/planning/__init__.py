@@ -1,1 +1,1 @@
-"""Who may run what: targets, claims, partitions, candidates."""
+"""Plan where nodes run: targets, claims, partitions, candidates."""

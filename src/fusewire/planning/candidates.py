@@ -1,4 +1,4 @@
-"""Ways to run all of a graph: each backend with its devices, forms and options, and why not."""
+"""Candidates of a graph: each target with its forms and options, and why others do not fit."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fusewire.records.keys import code_of, settings
 from fusewire.records.plans import Choice
 from fusewire.rewrite.expand import replace_nodes
 
-# Plans in more pieces than this are hopeless, and take long to try.
+# Plans with more regions are hopeless, and take long to try.
 _MOST_REGIONS = 32
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A way to run a graph, planned: on one target, as far as that takes it."""
+    """One way to run a graph, planned: a target, a form and options."""
 
     target: Target
     planned: Planned
@@ -33,31 +33,35 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """What people call it: the backend, and how it differs from that as it is."""
+        """The name to show: the target, and how the candidate differs from its default."""
         form = ["expanded"] if self.form == "expanded" else []
-        told = self.options.items()
-        options = (key if key == TUNED else f"{key}={value}" for key, value in told)
+        pairs = self.options.items()
+        options = (key if key == TUNED else f"{key}={value}" for key, value in pairs)
         return " ".join([_shown(self.target), *form, *options])
 
     def choice(self) -> Choice:
-        """Give it as what can be written down."""
+        """Convert to plain data."""
         return Choice(self.target.name, self.target.device.id, self.form, self.options)
 
-    def config(self, given: Config) -> Config:
-        """Give the options of this way on top of those that were asked for."""
-        return replace(given, options={**given.options, **self.options})
+    def config(self, config: Config) -> Config:
+        """Add the options of this candidate to those that the user asked for."""
+        return replace(config, options={**config.options, **self.options})
 
-    def fields(self, given: Config) -> dict[str, str]:
-        """Name what timings and verdicts of this way depend on."""
+    def fields(self, config: Config) -> dict[str, str]:
+        """Name what the times and verdicts of this candidate depend on."""
         backend, device = self.target.backend, self.target.device
-        found = {**settings(self.config(given)), **backend.fingerprint(device), **code_of(backend)}
-        said = json.dumps({key: str(value) for key, value in found.items()}, sort_keys=True)
-        return {"way": self.name, "device": device.id, "by": said}
+        fields = {
+            **settings(self.config(config)),
+            **backend.fingerprint(device),
+            **code_of(backend),
+        }
+        engine = json.dumps({key: str(value) for key, value in fields.items()}, sort_keys=True)
+        return {"candidate": self.name, "device": device.id, "engine": engine}
 
 
 @dataclass(frozen=True)
 class Unfit:
-    """A target that is no candidate, and why."""
+    """A target that cannot run the graph, and why."""
 
     target: Target
     reason: str
@@ -68,13 +72,18 @@ class Unfit:
 
 
 def candidates(
-    graph: Graph, targets: Iterable[Target], fallback: Target, given: Config, *, may_fall_back: bool
+    graph: Graph,
+    targets: Iterable[Target],
+    fallback: Target,
+    config: Config,
+    *,
+    may_fall_back: bool,
 ) -> Iterator[Candidate | Unfit]:
-    """Yield ways to run a graph: as it is, on each target in turn with its options; then in parts.
+    """Yield candidates: the graph as it is, on each target with its options; then expanded.
 
-    Options come early: a budget may not last, and an engine's own nodes gain more than parts do.
-    Options that were ``given`` are not varied. With ``may_fall_back`` the fallback target runs
-    what a target refuses, if that is not most of it.
+    Options come first: the budget may run out, and an engine's own nodes gain more from options
+    than from expansion. Options that ``config`` sets are not varied. With ``may_fall_back`` the
+    fallback runs what a target refuses, if that is not most of the graph.
     """
     native: list[Candidate] = []
     for target in targets:
@@ -90,16 +99,16 @@ def candidates(
         native.append(Candidate(target, planned))
         yield native[-1]
         for options in target.backend.configs(planned.plan.graph, target.device):
-            if not options.keys() & given.options.keys():
+            if not options.keys() & config.options.keys():
                 yield replace(native[-1], options=options)
     for candidate in native:
         target, planned = candidate.target, candidate.planned
-        if _taken_whole(planned, target) and target.name != fallback.name:
-            with_parts = make_plan(
+        if _composites(planned, target) and target.name != fallback.name:
+            in_parts = make_plan(
                 expanded(graph), allowed(target, fallback, may_fall_back), fallback
             )
-            if _hopeless(with_parts, target) is None:
-                yield Candidate(target, with_parts, "expanded")
+            if _hopeless(in_parts, target) is None:
+                yield Candidate(target, in_parts, "expanded")
 
 
 def allowed(target: Target, fallback: Target, may_fall_back: bool) -> list[Target]:
@@ -110,13 +119,13 @@ def allowed(target: Target, fallback: Target, may_fall_back: bool) -> list[Targe
 def plan_choice(
     choice: Choice, graph: Graph, target: Target, fallback: Target, may_fall_back: bool
 ) -> Planned:
-    """Plan a graph as it was chosen before."""
+    """Plan a graph according to an earlier choice."""
     graph = expanded(graph) if choice.form == "expanded" else graph
     return make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
 
 
 def _hopeless(planned: Planned, target: Target) -> str | None:
-    plan, left = planned.plan, planned.left_over()
+    plan, refused = planned.plan, planned.fallback_nodes()
     data = sum(
         len(region.graph.nodes) for region in plan.regions() if region.backend == target.name
     )
@@ -124,19 +133,20 @@ def _hopeless(planned: Planned, target: Target) -> str | None:
         first = next(iter(planned.claims.values()))
         if first.fault is not None:
             return str(first.fault)
-        return f"{target.name} takes none of it. {next(iter(left.values()), '')}".rstrip()
+        return f"{target.name} takes none of it. {next(iter(refused.values()), '')}".rstrip()
     regions = len(plan.regions())
-    if left and regions > _MOST_REGIONS:
-        node, reason = next(iter(left.items()))
+    if refused and regions > _MOST_REGIONS:
+        node, reason = next(iter(refused.items()))
         return (
-            f"{len(left)} nodes would run elsewhere, in {regions} regions. The first is {node!r}: "
+            f"{len(refused)} nodes would run on the fallback, in {regions} regions. The first is "
+            f"{node!r}: "
             f"{reason}"
         )
     return None
 
 
-def _taken_whole(planned: Planned, target: Target) -> list[Node]:
-    """List composites that a target runs whole and that could be given in parts."""
+def _composites(planned: Planned, target: Target) -> list[Node]:
+    """List the composites that a target runs whole and that could be expanded."""
     nodes = [
         node
         for region in planned.plan.regions()
@@ -147,7 +157,7 @@ def _taken_whole(planned: Planned, target: Target) -> list[Node]:
 
 
 def _is_expandable(node: Node) -> bool:
-    """Tell whether a composite has parts that all run without a loop."""
+    """Tell whether a composite has an expansion without control flow."""
     op = get_op(node.op)
     if not op.is_composite:
         return False
@@ -155,7 +165,7 @@ def _is_expandable(node: Node) -> bool:
 
 
 def expanded(graph: Graph) -> Graph:
-    """Give composites in parts, all the way down, but for those that run in a loop."""
+    """Expand composites all the way down, except those whose expansion has control flow."""
     while composites := [node for node in graph.nodes if _is_expandable(node)]:
         graph = replace_nodes(graph, {node: get_op(node.op).expansion(node) for node in composites})
     return graph

@@ -1,4 +1,4 @@
-"""What a backend says to a graph: offers and refusals, composites expanded where that helps."""
+"""Ask a backend for a graph: offers and refusals, with composites expanded where that helps."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fusewire.rewrite.expand import replace_nodes
 
 @dataclass(frozen=True)
 class Claimed:
-    """A graph as one backend would run it, what it offers of it, and why not the rest.
+    """A graph as one backend would run it, the nodes it offers, and why it refuses the rest.
 
-    ``refusals`` are about nodes of this graph; ``expanded`` tells of composites that were refused
-    whole, by their op, with the first reason. ``fault`` is what it did instead of answering.
+    ``refusals`` are about nodes of this graph; ``expanded`` maps ops of composites that were
+    refused whole to the first reason. ``fault`` is what the backend raised instead of answering.
     """
 
     graph: Graph
@@ -30,14 +30,15 @@ class Claimed:
     fault: EngineError | None = None
 
     def takes_all(self) -> bool:
-        """Tell whether nothing is left over."""
+        """Tell whether no node is refused."""
         return not self.refusals
 
 
 def ask(target: Target, graph: Graph) -> Claimed:
-    """Ask for a whole graph; give what is refused back in simpler ops, as far as that helps.
+    """Ask a target for a whole graph; refused nodes are asked for again in simpler ops.
 
-    A node that is neither offered nor refused counts as refused. EngineError if it cannot answer.
+    A node that is neither offered nor refused counts as refused. Raises EngineError if the backend
+    does not answer.
     """
     expanded: dict[str, str] = {}
     while True:
@@ -51,7 +52,7 @@ def ask(target: Target, graph: Graph) -> Claimed:
 
 
 def _simpler(target: Target, node: Node) -> Graph | None:
-    """Give a refused composite as its expansion; a primitive in parts that are all taken."""
+    """Expand a refused composite; decompose a primitive if the target takes all parts."""
     op = get_op(node.op)
     if op.is_composite:
         return op.expansion(node)
@@ -62,8 +63,8 @@ def _simpler(target: Target, node: Node) -> Graph | None:
     return None
 
 
-def ask_calmly(target: Target, graph: Graph) -> Claimed:
-    """Ask for a whole graph; one that cannot answer has refused all of it."""
+def ask_safely(target: Target, graph: Graph) -> Claimed:
+    """Ask a target for a whole graph; a backend that does not answer refuses all of it."""
     try:
         return ask(target, graph)
     except EngineError as error:
@@ -81,7 +82,7 @@ def _answers(target: Target, graph: Graph) -> tuple[dict[Node, Shapes], dict[Nod
                 shapes.setdefault(node, answer.shapes)
             else:
                 refusals.setdefault(node, answer)
-    silent = "it was neither offered nor refused."
+    silent = "the node was neither offered nor refused."
     for place, node in enumerate(graph.nodes):
         if node not in shapes and node not in refusals:
             refusals[node] = Refusal((place,), "silent", f"{target.name}: {silent}")

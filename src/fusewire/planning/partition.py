@@ -1,7 +1,7 @@
 """Cut a graph into regions: convex by construction, in an order in which they can run.
 
-The depth of a node is how many times the way to it changes hands. Nodes of one target and one depth
-make a region: whatever lies on a path between two of them has the same target and depth.
+The depth of a node is the largest number of target changes on a path to it. Nodes of one target and
+one depth make a region: every node on a path between two of them has the same target and depth.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from fusewire.ir.verify import attr_symbols
 
 
 def partition(graph: Graph, targets: Mapping[Node, Hashable]) -> list[tuple[Hashable, list[Node]]]:
-    """Group nodes by target and depth; a target of None stands alone, one node a group."""
+    """Group nodes by target and depth; each node whose target is None is a group of its own."""
     depths: dict[Node, int] = {}
     groups: dict[tuple[int, int, Hashable], list[Node]] = {}
-    tellers = _makers(graph)
+    makers = _makers(graph)
     alone = 0
     for node in graph.nodes:
         target = targets[node]
         depth = 0
-        # A size comes from who tells it, as an operand comes from who makes it.
-        told = [tellers[s] for s in _mentioned(node) if s in tellers] if tellers else []
-        for maker in (*(value.node for value in node.operands), *told):
+        # A node depends on those that compute the sizes it mentions, as on its operands.
+        sizes = [makers[s] for s in _mentioned(node) if s in makers] if makers else []
+        for maker in (*(value.node for value in node.operands), *sizes):
             if maker is not None and maker in depths:
                 apart = targets[maker] != target or target is None
                 depth = max(depth, depths[maker] + apart)
@@ -38,59 +38,59 @@ def partition(graph: Graph, targets: Mapping[Node, Hashable]) -> list[tuple[Hash
 
 
 class Cutter:
-    """Cuts groups of nodes out of a graph; what is the same for all of them is found once."""
+    """Cuts groups of nodes out of a graph; what they share is computed once."""
 
     def __init__(self, graph: Graph, groups: Sequence[Sequence[Node]]) -> None:
         self._graph = graph
         self._makers = _makers(graph)
         self._groups = groups
-        self._taken = [_in_order(self._takes(nodes), graph.inputs) for nodes in groups]
-        self._wanted = {*graph.outputs, *(v for taken in self._taken for v in taken)}
+        self._inputs = [_in_order(self._takes(nodes), graph.inputs) for nodes in groups]
+        self._wanted = {*graph.outputs, *(v for inputs in self._inputs for v in inputs)}
 
     def region(self, place: int, name: str) -> tuple[Graph, list[Value], list[Value]]:
-        """Cut a group out as a graph of its own; also give the values it takes and makes.
+        """Cut out a group as a graph of its own; also return the values it takes and makes.
 
-        A size that its nodes mention and none of its inputs tells comes in through a further
-        input, a value of the graph that has this size as a dim.
+        If its nodes mention a size that the shapes of its inputs do not give, the region gets a
+        further input: a value of the graph that has this size as a dim.
         """
-        nodes, taken = self._groups[place], self._taken[place]
-        made = [v for node in nodes for v in node.outputs if v in self._wanted]
-        made = _in_order(made, self._graph.outputs)
-        inputs = [Value(value.type, f"input{i}") for i, value in enumerate(taken)]
-        rebuild = Rebuild(Graph([], made, nodes, name=name))
-        rebuild.stand_in(taken, inputs)
+        nodes, takes = self._groups[place], self._inputs[place]
+        makes = [v for node in nodes for v in node.outputs if v in self._wanted]
+        makes = _in_order(makes, self._graph.outputs)
+        inputs = [Value(value.type, f"input{i}") for i, value in enumerate(takes)]
+        rebuild = Rebuild(Graph([], makes, nodes, name=name))
+        rebuild.stand_in(takes, inputs)
         for node in nodes:
             rebuild.replace(node, rebuild.copied(node).outputs)
-        outputs = [rebuild.value(value) for value in made]
+        outputs = [rebuild.value(value) for value in makes]
         names = [f"output{i}" for i in range(len(outputs))]
-        return Graph(inputs, outputs, name=name, output_names=names), taken, made
+        return Graph(inputs, outputs, name=name, output_names=names), takes, makes
 
     def _takes(self, nodes: Sequence[Node]) -> list[Value]:
-        """List what a group uses from around it, and what tells it sizes."""
+        """List the values that a group takes from the graph, for data or for their sizes."""
         inside = set(nodes)
         operands = (value for node in nodes for value in node.operands)
-        taken = [v for v in operands if v.constant is None and v.node not in inside]
-        taken = list(dict.fromkeys(taken))
-        return taken + self._carriers(nodes, inside, taken)
+        takes = [v for v in operands if v.constant is None and v.node not in inside]
+        takes = list(dict.fromkeys(takes))
+        return takes + self._carriers(nodes, inside, takes)
 
     def _carriers(
-        self, nodes: Sequence[Node], inside: set[Node], taken: Sequence[Value]
+        self, nodes: Sequence[Node], inside: set[Node], takes: Sequence[Value]
     ) -> list[Value]:
-        """Find values whose shapes tell the sizes that the taken ones do not."""
+        """Find values whose shapes give the sizes that the other inputs do not."""
         mentioned = {symbol for node in nodes for symbol in _mentioned(node)}
-        missing = {s for s in mentioned - _told(taken) if self._makers.get(s) not in inside}
+        missing = {s for s in mentioned - _given_sizes(takes) if self._makers.get(s) not in inside}
         carriers: list[Value] = []
         for symbol in sorted(missing, key=lambda s: s.key):
             maker = self._makers.get(symbol)
             known = self._graph.inputs if maker is None else maker.outputs
-            tells = [value for value in known if symbol in _told([value])]
-            if tells and tells[0] not in carriers:
-                carriers.append(tells[0])
+            giving = [value for value in known if symbol in _given_sizes([value])]
+            if giving and giving[0] not in carriers:
+                carriers.append(giving[0])
         return carriers
 
 
 def _in_order(values: Sequence[Value], edge: Sequence[Value]) -> list[Value]:
-    """Put values as they lie at an edge of the graph: one region then takes or gives all of it."""
+    """Sort values as in an edge of the graph, so that a single region has the same edge."""
     places = {value: place for place, value in reversed(list(enumerate(edge)))}
     return sorted(values, key=lambda value: places.get(value, len(places)))
 
@@ -104,7 +104,7 @@ def _mentioned(node: Node) -> Iterator[Symbol]:
 
 
 def _makers(graph: Graph) -> dict[Symbol, Node]:
-    """Map unbacked symbols to the nodes that tell them."""
+    """Map unbacked symbols to the nodes that compute them."""
     makers: dict[Symbol, Node] = {}
     for node in graph.nodes:
         for type_ in node.types:
@@ -114,8 +114,8 @@ def _makers(graph: Graph) -> dict[Symbol, Node]:
     return makers
 
 
-def _told(values: Sequence[Value]) -> set[Symbol]:
-    """List the symbols that shapes progress: those that stand alone as a dim."""
+def _given_sizes(values: Sequence[Value]) -> set[Symbol]:
+    """List the symbols whose size a shape gives: those that stand alone as a dim."""
     types = [v.type for v in values if isinstance(v.type, TensorType)]
     alone = (lone_symbol(dim) for type_ in types for dim in type_.shape)
     return {symbol for symbol in alone if symbol is not None}

@@ -1,4 +1,4 @@
-"""Make a plan from claims: one backend first, the rest elsewhere, control flow by the host."""
+"""Make a plan from claims: one backend first, the fallback for the rest, the host for control."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.options import FALLBACK
-from fusewire.planning.claims import Claimed, ask_calmly
+from fusewire.planning.claims import Claimed, ask_safely
 from fusewire.planning.partition import Cutter, partition
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
 from fusewire.runtime.plan import HOST, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
-# A region, what it takes and what it makes.
-Cut: TypeAlias = tuple[Region, list[Value], list[Value]]
+# A region, the values that it takes and those that it makes.
+RegionEdges: TypeAlias = tuple[Region, list[Value], list[Value]]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan, and what was said on the way to it.
+    """A plan, and the claims that it was made from.
 
-    ``steps`` tells in which step a node runs; ``bodies`` has the plans of control flow by step.
+    ``steps`` maps a node to its step; ``bodies`` has the plans of control-flow bodies by step.
     """
 
     plan: Plan
@@ -36,20 +36,20 @@ class Planned:
     bodies: Mapping[int, Mapping[str, Planned]]
 
     def warnings(self) -> list[str]:
-        """Say what does not run where it was asked to, if anything."""
-        left = self.left_over()
-        if not left:
+        """Say which nodes do not run on the requested backend, if any."""
+        refused = self.fallback_nodes()
+        if not refused:
             return []
-        node, reason = next(iter(left.items()))
+        node, reason = next(iter(refused.items()))
         first = next(iter(self.claims))
         return [
-            f"{len(left)} of {len(self.plan.graph.nodes)} nodes do not run on {first} and run on "
-            f"{FALLBACK}, in {len(self.plan.steps)} regions. The first is {node!r}: {reason} "
+            f"{len(refused)} of {len(self.plan.graph.nodes)} nodes do not run on {first} and run "
+            f"on {FALLBACK}, in {len(self.plan.steps)} regions. The first is {node!r}: {reason} "
             "Use fallback='allow' to accept this, or 'error' to refuse it."
         ]
 
-    def left_over(self) -> dict[Node, str]:
-        """Map nodes on data that do not run on the first backend to its reason."""
+    def fallback_nodes(self) -> dict[Node, str]:
+        """Map the nodes on data that the first backend refuses to its reasons."""
         first = next(iter(self.claims.values()))
         if not first.refusals:
             return {}
@@ -58,13 +58,13 @@ class Planned:
 
 
 def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None = None) -> Planned:
-    """Give each node to the first target that takes it; the first one's expansions are used.
+    """Assign each node to the first target that takes it; the first target decides expansions.
 
-    What nobody takes and is no work on data, the host does: control flow by running its bodies by
-    plan, sizes on the ``fallback`` target. Raises RefusedError when a node is left over.
+    Of the rest, the host drives control flow, whose bodies have plans of their own, and the
+    ``fallback`` target computes sizes. Raises RefusedError if a node remains.
     """
     first = targets[0]
-    claims = {first.name: ask_calmly(first, graph)}
+    claims = {first.name: ask_safely(first, graph)}
     graph = claims[first.name].graph
     chosen: dict[Node, str | None] = {}
     shapes: dict[Node, Shapes] = {}
@@ -72,15 +72,15 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
         missing = [node for node in graph.nodes if node not in chosen]
         if not missing:
             break
-        said = claims.get(target.name) or ask_calmly(target, graph)
-        claims[target.name] = said
+        claimed = claims.get(target.name) or ask_safely(target, graph)
+        claims[target.name] = claimed
         for node in missing:
-            if node in said.shapes and (target is first or not _is_control(node)):
+            if node in claimed.shapes and (target is first or not _is_control(node)):
                 chosen[node] = target.name
-                shapes[node] = said.shapes[node]
+                shapes[node] = claimed.shapes[node]
     _leave_to_host(graph, chosen, shapes, fallback)
     _check_complete(graph, chosen, claims)
-    # One that could not answer is not asked again for the bodies.
+    # A backend that did not answer is not asked again for the bodies.
     order = [x for x in targets if x.name not in claims or claims[x.name].fault is None]
     known = {target.name: target for target in (*targets, *([fallback] if fallback else ()))}
     assembly = _Assembly(graph, known, chosen, shapes)
@@ -101,7 +101,7 @@ def _leave_to_host(
     left = [node for node in graph.nodes if node not in chosen]
     kinds = works(graph) if left else {}
     for node in left:
-        # A body may hold what the first backend takes: the host drives what it refuses whole.
+        # The first backend may take nodes of a body, so the host drives control flow it refuses.
         if kinds[node] == "control":
             chosen[node] = None
         elif kinds[node] == "shape" and fallback is not None:
@@ -121,9 +121,9 @@ def _check_complete(
         return
     node = left[0]
     reasons = [
-        f"{name}: {said.refusals[node].reason}"
-        for name, said in claims.items()
-        if node in said.refusals
+        f"{name}: {claimed.refusals[node].reason}"
+        for name, claimed in claims.items()
+        if node in claimed.refusals
     ]
     where = f" ({node.source})" if node.source else ""
     raise RefusedError(
@@ -133,7 +133,7 @@ def _check_complete(
 
 
 class _Assembly:
-    """Number the values of a run and cut the regions out."""
+    """Numbers the values of a run and cuts out the regions."""
 
     def __init__(
         self,
@@ -153,42 +153,42 @@ class _Assembly:
             self._places[value] = len(self._places)
 
     def plan(self, bodies: Mapping[int, Mapping[str, Planned]]) -> Plan:
-        cuts: list[Cut] = []
+        edges: list[RegionEdges] = []
         cutter = Cutter(self._graph, [nodes for _, nodes in self._groups])
         for place, (name, nodes) in enumerate(self._groups):
             assert name is None or isinstance(name, str)
-            cut, taken, made = cutter.region(place, f"region{place}")
-            for value in made:
+            subgraph, takes, makes = cutter.region(place, f"region{place}")
+            for value in makes:
                 self._places[value] = len(self._places)
-            cuts.append((self._region(name, nodes, cut), taken, made))
-        frees = self._frees(cuts)
+            edges.append((self._region(name, nodes, subgraph), takes, makes))
+        frees = self._frees(edges)
         steps = [
             Step(
-                cut,
-                tuple(self._places[v] for v in taken),
-                tuple(self._places[v] for v in made),
+                region,
+                tuple(self._places[v] for v in takes),
+                tuple(self._places[v] for v in makes),
                 tuple(self._places[v] for v in frees[index]),
                 {key: planned.plan for key, planned in bodies.get(index, {}).items()},
             )
-            for index, (cut, taken, made) in enumerate(cuts)
+            for index, (region, takes, makes) in enumerate(edges)
         ]
         constants = tuple(v.constant.array for v in self._constants if v.constant is not None)
         outputs = tuple(self._places[v] for v in self._graph.outputs)
-        takes, places = len(self._graph.inputs), len(self._places)
-        return Plan(takes, tuple(steps), constants, outputs, places, lambda: self._graph)
+        count, places = len(self._graph.inputs), len(self._places)
+        return Plan(count, tuple(steps), constants, outputs, places, lambda: self._graph)
 
-    def _frees(self, cuts: Sequence[Cut]) -> list[list[Value]]:
-        """List for each step the values that nobody needs after it."""
-        last = {v: index for index, (_, taken, made) in enumerate(cuts) for v in (*taken, *made)}
+    def _frees(self, edges: Sequence[RegionEdges]) -> list[list[Value]]:
+        """List for each step the values that no later step needs."""
+        last = {v: index for index, (_, takes, makes) in enumerate(edges) for v in (*takes, *makes)}
         kept = {*self._graph.outputs, *self._graph.inputs}
-        frees: list[list[Value]] = [[] for _ in cuts]
+        frees: list[list[Value]] = [[] for _ in edges]
         for value, index in last.items():
             if value not in kept:
                 frees[index].append(value)
         return frees
 
-    def _region(self, name: str | None, nodes: Sequence[Node], cut: Graph) -> Region:
+    def _region(self, name: str | None, nodes: Sequence[Node], graph: Graph) -> Region:
         if name is None:
-            return Region.of(cut, HOST, HOST_DEVICE, "dynamic")
+            return Region.of(graph, HOST, HOST_DEVICE, "dynamic")
         static = any(self._shapes[node] != "dynamic" for node in nodes)
-        return Region.of(cut, name, self._targets[name].device, "static" if static else "dynamic")
+        return Region.of(graph, name, self._targets[name].device, "static" if static else "dynamic")

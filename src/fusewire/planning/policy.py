@@ -1,7 +1,7 @@
-"""Which backend comes first: a name, a device, a capability, a function of the user's, or auto.
+"""Which backend comes first: a name, a device, a capability, a function of the user, or auto.
 
-Each policy gives targets in the order of preference. ``auto`` takes the backend that runs the graph
-in the fewest regions; measuring takes its place when there is something to measure with.
+Each policy yields targets in order of preference. At level 0, ``auto`` takes the backend that runs
+the graph in the fewest regions; higher levels race the targets instead.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.options import FirstWith, ForDevice, Policy
-from fusewire.planning.claims import ask_calmly
+from fusewire.planning.claims import ask_safely
 from fusewire.planning.partition import partition
 from fusewire.planning.target import Target
 from fusewire.process.limits import ChildLimits
@@ -27,9 +27,9 @@ from fusewire.registry import Registry
 
 @dataclass(frozen=True)
 class TargetFinder:
-    """Where to look, and how to ask: in children unless ``isolate`` is off.
+    """Finds targets; backends are probed in children unless ``isolate`` is off.
 
-    With ``is_ahead`` the next backends are met while the caller is busy with the one it got.
+    With ``is_ahead``, the next backends are probed while the caller is busy with the one it got.
     """
 
     registry: Registry
@@ -38,20 +38,20 @@ class TargetFinder:
     is_ahead: bool = False
 
     def reference_of(self, name: str) -> str:
-        """Give "module:Class" of a backend, with its extensions, for a child to find it."""
+        """Return "module:Class" of a backend, with its extensions, for a child to load."""
         return self.registry.meet(name, isolate=self.isolate, limits=self.limits).reference
 
     def targets(self, name: str) -> list[Target]:
-        """List a backend's devices; UnavailableError says why there is none."""
+        """List the targets of a backend; UnavailableError says why there is none."""
         met = self.registry.meet(name, isolate=self.isolate, limits=self.limits)
         if not met.devices:
             raise UnavailableError(f"{name} has no device here. {met.reasons}".rstrip())
         backend = self.registry.get(name, isolate=self.isolate, limits=self.limits)
-        asked = met.reference if self.isolate and not backend.info.trusted else None
-        return [Target(backend, device, asked, self.limits) for device in met.devices]
+        reference = met.reference if self.isolate and not backend.info.trusted else None
+        return [Target(backend, device, reference, self.limits) for device in met.devices]
 
     def all_targets(self) -> Iterator[Target]:
-        """Yield every backend with each of its devices, the most preferred first, as it is met."""
+        """Yield every target, the most preferred first, as its backend is probed."""
         names = self.registry.ranked(isolate=self.isolate, limits=self.limits)
         if self.is_ahead and self.isolate:
             threading.Thread(target=self._meet, args=(names,), daemon=True).start()
@@ -61,7 +61,7 @@ class TargetFinder:
 
     def _meet(self, names: Sequence[str]) -> None:
         for name in names:
-            # Whoever wants it meets the same problem, and says it.
+            # The caller who wants this backend gets the same error, and reports it.
             with contextlib.suppress(FusewireError):
                 self.registry.meet(name, isolate=self.isolate, limits=self.limits)
 
@@ -71,8 +71,8 @@ def choose(policy: Policy, device: str | None, graph: Graph, finder: TargetFinde
     policy = finder.registry.default if policy == "auto" else policy
     targets = fitting(policy, device, graph, finder)
     if callable(policy):
-        found = list(targets)
-        chosen: Target | None = policy(found, graph) if found else None
+        offered = list(targets)
+        chosen: Target | None = policy(offered, graph) if offered else None
     elif isinstance(policy, str) and policy != "auto":
         chosen = next(targets)
     else:
@@ -85,7 +85,7 @@ def choose(policy: Policy, device: str | None, graph: Graph, finder: TargetFinde
 def fitting(
     policy: Policy, device: str | None, graph: Graph, finder: TargetFinder
 ) -> Iterator[Target]:
-    """Yield the targets among which a policy lets choose, the most preferred first."""
+    """Yield the targets that a policy allows, the most preferred first."""
     if isinstance(policy, str) and policy != "auto":
         return iter([_named(finder.targets(policy), policy, device)])
     targets = finder.all_targets()
@@ -101,7 +101,7 @@ def fitting(
 
 
 def interprets(target: Target) -> bool:
-    """Tell whether a device steps through kernels to show what they do: nobody wants to wait."""
+    """Tell whether a device interprets kernels: it is for debugging, and too slow to choose."""
     return bool(target.device.facts.get("interprets"))
 
 
@@ -125,7 +125,7 @@ def _takes(target: Target, graph: Graph, ops: Iterable[str]) -> bool:
 
 
 def _fewest_regions(targets: Iterable[Target], graph: Graph) -> Target | None:
-    """Give the first target that runs all of it, or else the one that leaves the fewest regions."""
+    """Return the first target that runs the whole graph, or the one with the fewest regions."""
     best, fewest = None, 0
     for target in targets:
         count = _regions(target, graph)
@@ -141,13 +141,13 @@ def _is_control(node: Node) -> bool:
 
 
 def _regions(target: Target, graph: Graph) -> int | None:
-    """Count the regions that claims lead to, whoever runs the rest; None if it cannot answer."""
-    said = ask_calmly(target, graph)
-    if said.fault is not None:
+    """Count the regions that claims lead to; None if the backend does not answer."""
+    claimed = ask_safely(target, graph)
+    if claimed.fault is not None:
         return None
-    # Control flow that is refused whole stands alone, as it will.
+    # Refused control flow is a region of its own, as in a plan.
     targets = {
-        node: target.name if node in said.shapes else None if _is_control(node) else ""
-        for node in said.graph.nodes
+        node: target.name if node in claimed.shapes else None if _is_control(node) else ""
+        for node in claimed.graph.nodes
     }
-    return len(partition(said.graph, targets))
+    return len(partition(claimed.graph, targets))

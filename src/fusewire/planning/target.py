@@ -1,4 +1,4 @@
-"""A target: a backend and one of its devices. Where a region may run."""
+"""A target: a backend and one of its devices, on which a region may run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fusewire.process.limits import ChildLimits
 
 @dataclass(frozen=True)
 class Target:
-    """A backend and the device it is to run on.
+    """A backend and one of its devices.
 
-    With a ``reference`` it is asked in a child process, without one in this process.
+    With a ``reference`` the backend is asked in a child process, without one in this process.
     """
 
     backend: Backend
@@ -28,7 +28,7 @@ class Target:
         return self.backend.info.name
 
     def claim(self, graph: Graph) -> Sequence[Offer | Refusal]:
-        """Ask what of a graph it would run; raises EngineError if there is no answer."""
+        """Ask which nodes of a graph it would run; raises EngineError if there is no answer."""
         if self.reference is None:
             return guarded(self.name, "claim", described(graph), self._claim, graph)
         from fusewire.process import isolate

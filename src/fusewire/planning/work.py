@@ -1,7 +1,7 @@
 """What nodes work on: tensors of the model, bodies, or sizes, which the host may compute as well.
 
-A node computes sizes if all that it makes is a scalar or a short list, and all that it is given is
-the shape of a tensor, a short constant, an input that is only ever an index, or a size again.
+A node computes sizes if its outputs are scalars or short lists, and its operands are shapes of
+tensors, short constants, inputs that are only used as indices, or sizes again.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from fusewire.runtime.why import Work
 # Longer than any shape, shorter than any data.
 _LONGEST = 64
 _READS_SHAPES = ("shape_of", "size_of")
-# Looks at a condition alone, and gives what it is given.
+# Returns its operand, and looks only at a condition.
 _PASSES_ON = "check"
 
 
 def works(graph: Graph) -> Mapping[Node, Work]:
-    """Tell what each node of a graph works on; bodies are asked for on their own."""
+    """Return what each node of a graph works on, bodies not included."""
     short = [value for value in graph.inputs if _is_short(value)]
     uses = roles(graph) if short else {}
     sizes = {value for value in short if uses[value] == "index"}
-    found: dict[Node, Work] = {}
+    kinds: dict[Node, Work] = {}
     for node in graph.nodes:
-        found[node] = _work(node, sizes)
-        if found[node] == "shape" and node.op != _PASSES_ON:
+        kinds[node] = _work(node, sizes)
+        if kinds[node] == "shape" and node.op != _PASSES_ON:
             sizes.update(node.outputs)
-    return found
+    return kinds
 
 
 def _work(node: Node, sizes: set[Value]) -> Work:
@@ -45,8 +45,8 @@ def _work(node: Node, sizes: set[Value]) -> Work:
         return "data"
     if node.op in _READS_SHAPES:
         return "shape"
-    given = all(v in sizes or (v.constant is not None and _is_short(v)) for v in node.operands)
-    return "shape" if given else "data"
+    are_sizes = all(v in sizes or (v.constant is not None and _is_short(v)) for v in node.operands)
+    return "shape" if are_sizes else "data"
 
 
 def _is_short(value: Value) -> bool:

@@ -1,1 +1,1 @@
-"""What is kept between processes: measurements, verdicts, quarantine, saved plans."""
+"""Records that outlive a process: times, verdicts, quarantine, artifacts, saved plans."""

@@ -1,7 +1,7 @@
-"""The records of programs: artifacts with their weights, and saved plans.
+"""Read and write records: artifacts with their weights, saved plans, and other payloads.
 
-All of them are in the store, under keys that name what they depend on; with no store, what this
-process made is kept for this process alone. Whatever cannot be read back is a miss.
+They are in the store, under keys that name what they depend on. Without a store, this process keeps
+the last few for itself. A record that cannot be read is a miss.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
 Read = TypeVar("Read")
-# An artifact, and its weights by digest as far as they are kept.
+# An artifact, and those of its weights that are recorded, by digest.
 StoredArtifact: TypeAlias = tuple[Artifact, dict[str, Array]]
 _LENGTH = struct.Struct("<Q")
 _ALIGNED = 64
-# More than that is quicker read from where it came.
+# More bytes of weights are read faster from the model file.
 _MOST_WEIGHTS = 2**30
-# With no store: what this process made last.
-_HELD = 16
+# Payloads that are kept without a store.
+_MOST_PAYLOADS = 16
 
 
 @dataclass(frozen=True)
 class BuiltRegion:
-    """What became of a region, and the key under which its artifact is remembered, if any."""
+    """The outcome of building a region, and the key of its artifact, if it is recorded."""
 
     region: Region
     contacted: Contacted
@@ -56,126 +56,126 @@ class BuiltRegion:
 
 
 class Records:
-    """Keeps artifacts and plans; safe to share between threads.
+    """Reads and writes records; safe to share between threads.
 
-    With ``recalls`` only entries of these kinds are given back: what is new is kept all the same.
+    With ``recalls``, only records of these kinds are read; all kinds are written.
     """
 
     def __init__(self, store: Store | None, recalls: Collection[str] | None = None) -> None:
         self.store = store
         self._recalls = recalls
-        self._held: dict[str, bytes] = {}
+        self._payloads: dict[str, bytes] = {}
 
     def get(self, key: Key) -> bytes | None:
-        """Give what was kept under a key."""
+        """Return the payload under a key; None if there is none."""
         if self._recalls is not None and key.kind not in self._recalls:
             return None
         if self.store is None:
-            return self._held.get(key.digest)
+            return self._payloads.get(key.digest)
         return self.store.get(key)
 
     def _block(self, key: Key) -> bytes | memoryview | None:
-        """Give what was kept where engines take it as it lies."""
+        """Return a payload in place, so that engines can use it without a copy."""
         is_there = self._recalls is None or key.kind in self._recalls
         return self.store.block(key) if self.store is not None and is_there else self.get(key)
 
     def put(self, key: Key, payload: bytes) -> None:
-        """Keep something."""
+        """Write a payload under a key."""
         if self.store is not None:
             self.store.put(key, payload)
             return
-        while len(self._held) >= _HELD:
-            self._held.pop(next(iter(self._held)), None)
-        self._held[key.digest] = payload
+        while len(self._payloads) >= _MOST_PAYLOADS:
+            self._payloads.pop(next(iter(self._payloads)), None)
+        self._payloads[key.digest] = payload
 
     def drop(self, key: Key) -> None:
-        """Forget what turned out to be of no use."""
-        self._held.pop(key.digest, None)
+        """Delete a record that turned out to be useless."""
+        self._payloads.pop(key.digest, None)
         if self.store is not None:
             self.store.drop(key)
 
     def alone(self, key: Key) -> contextlib.AbstractContextManager[None]:
-        """Hold the turn of a key, so that what takes long is done by one process at a time."""
+        """Lock a key, so that one process at a time does what takes long."""
         return contextlib.nullcontext() if self.store is None else self.store.alone(key)
 
     def why_missed(self, key: Key) -> str:
-        """Say what differs from the nearest that is kept."""
+        """Say how a key differs from the nearest one that is recorded."""
         return "The cache is off." if self.store is None else self.store.why_missed(key)
 
     def artifact(self, key: Key) -> StoredArtifact | None:
-        """Give an artifact, and its weights by digest as far as they are kept."""
+        """Return an artifact, and those of its weights that are recorded, by digest."""
         artifact = self._read(key, _read_artifact, is_data=False)
         if artifact is None:
             return None
         return artifact, self._weights(key) if _needs(artifact) else {}
 
     def is_large(self, key: Key) -> bool:
-        """Tell whether reading an artifact takes so long that it should begin early."""
+        """Tell whether an artifact is so large that reading it should begin early."""
         store = self.store
-        return store is not None and any(is_large(store, x) for x in (key, _beside(key)))
+        return store is not None and any(is_large(store, x) for x in (key, _weights_key(key)))
 
     def keep_artifact(self, key: Key, artifact: Artifact, weights: Mapping[str, Array]) -> None:
-        """Keep an artifact; its weights lie beside it, once for all sizes."""
+        """Write an artifact; its weights get a record of their own, once for all sizes."""
         blobs: Blobs = []
         header = write_record(artifact, blobs)
         self.put(key, framed(header, blobs))
         needed = {digest: weights[digest] for digest in _needs(artifact) if digest in weights}
-        beside = _beside(key)
+        weights_key = _weights_key(key)
         if not needed or sum(x.nbytes for x in needed.values()) > _MOST_WEIGHTS:
             return
-        if self.get(beside) is None:
+        if self.get(weights_key) is None:
             blobs = []
             written = {digest: write_value(array, blobs) for digest, array in needed.items()}
-            self.put(beside, framed(written, blobs))
+            self.put(weights_key, framed(written, blobs))
 
     def _weights(self, key: Key) -> dict[str, Array]:
-        return self._read(_beside(key), _read_weights, is_data=False) or {}
+        return self._read(_weights_key(key), _read_weights, is_data=False) or {}
 
     def saved_plan(self, key: Key, source: GraphSource) -> SavedPlan | None:
-        """Give the plan of a model; ``source`` finds graphs that somebody asks for."""
+        """Read the plan of a model; ``source`` loads graphs when they are needed."""
         return self._read(key, partial(read_saved, source=source))
 
     def keep_saved_plan(self, key: Key, saved: SavedPlan) -> None:
-        """Keep the plan of a model."""
+        """Write the plan of a model."""
         blobs: Blobs = []
         header = write_saved(saved, blobs)
-        self.put(key, _lined(header, blobs))
+        self.put(key, _to_json(header, blobs))
 
     def plan(self, key: Key, source: GraphSource) -> Plan | None:
-        """Give the plan of a body of control flow."""
+        """Read the plan of a body of control flow."""
         return self._read(key, partial(read_plan, source=source))
 
     def keep_plan(self, key: Key, plan: Plan) -> None:
-        """Keep the plan of a body of control flow."""
+        """Write the plan of a body of control flow."""
         blobs: Blobs = []
         header = write_plan(plan, blobs)
-        self.put(key, _lined(header, blobs))
+        self.put(key, _to_json(header, blobs))
 
     def _read(
         self, key: Key, read: Callable[[Any, Iterator[Array]], Read], is_data: bool = True
     ) -> Read | None:
-        held = self.get(key) if is_data else self._block(key)
-        if held is None:
+        payload = self.get(key) if is_data else self._block(key)
+        if payload is None:
             return None
         try:
-            return read(*(_unlined(held) if is_data else unframed(held)))
+            return read(*(_from_json(payload) if is_data else unframed(payload)))
         except (FusewireError, ValueError, TypeError, KeyError, AttributeError):
             self.drop(key)
             return None
 
 
-def _lined(header: Any, blobs: Sequence[Array]) -> bytes:
-    """Write a header and blobs, which are few and small, as JSON, as all data is."""
+def _to_json(header: Any, blobs: Sequence[Array]) -> bytes:
+    """Write a header and blobs, which are few and small, as JSON."""
     return json.dumps({"row": header, "blobs": [blob.tobytes().hex() for blob in blobs]}).encode()
 
 
-def _unlined(held: bytes | memoryview) -> tuple[Any, Iterator[Array]]:
-    found = json.loads(bytes(held))
-    return found["row"], (np.frombuffer(bytes.fromhex(x), np.uint8) for x in found["blobs"])
+def _from_json(payload: bytes | memoryview) -> tuple[Any, Iterator[Array]]:
+    data = json.loads(bytes(payload))
+    return data["row"], (np.frombuffer(bytes.fromhex(x), np.uint8) for x in data["blobs"])
 
 
 def framed(header: Any, blobs: Sequence[Array]) -> bytes:
-    """Write a header and blobs in a row, blobs where an engine can take them as they are."""
+    """Write a header and blobs in a row, the blobs aligned so that engines need no copy."""
     sizes = [blob.nbytes for blob in blobs]
     head = json.dumps([header, sizes]).encode()
     parts: list[bytes | memoryview] = [_LENGTH.pack(len(head)), head]
@@ -186,17 +186,17 @@ def framed(header: Any, blobs: Sequence[Array]) -> bytes:
     return b"".join(parts)
 
 
-def unframed(held: bytes | memoryview) -> tuple[Any, Iterator[Array]]:
-    """Read a header and give its blobs in order, where they lie; ValueError if it is none."""
-    if len(held) < _LENGTH.size:
-        raise ValueError("It is too short.")
-    (length,) = _LENGTH.unpack_from(held)
+def unframed(payload: bytes | memoryview) -> tuple[Any, Iterator[Array]]:
+    """Read a header, and its blobs in place, in order; ValueError if the payload is invalid."""
+    if len(payload) < _LENGTH.size:
+        raise ValueError("The payload is too short.")
+    (length,) = _LENGTH.unpack_from(payload)
     at = _LENGTH.size + length
-    header, sizes = json.loads(bytes(held[_LENGTH.size : at]))
+    header, sizes = json.loads(bytes(payload[_LENGTH.size : at]))
     blobs = []
     for size in sizes:
         at += -at % _ALIGNED
-        blobs.append(np.frombuffer(held, np.uint8, size, at))
+        blobs.append(np.frombuffer(payload, np.uint8, size, at))
         at += size
     return header, iter(blobs)
 
@@ -214,6 +214,6 @@ def _needs(artifact: Artifact) -> list[str]:
     return [slot.digest for slot in artifact.slots if slot.digest is not None]
 
 
-def _beside(key: Key) -> Key:
+def _weights_key(key: Key) -> Key:
     fields = dict(key.fields)
     return Key.of("weights", region=fields["region"], backend=fields["backend"])

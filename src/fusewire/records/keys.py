@@ -1,4 +1,4 @@
-"""Keys of what is remembered: they name all that it depends on, and tell when that changed."""
+"""Keys of records: they name all that a record depends on, so that any change is a miss."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from fusewire.store.key import Key
 def artifact_key(
     region: Region, shapes: Sequence[tuple[int, ...]], backend: Backend, config: Config
 ) -> Key:
-    """Name what an artifact depends on; one that takes any size is kept once."""
+    """Name what an artifact depends on; one that takes any size is recorded once."""
     fields = backend_fields(backend, region.device, config)
     return Key("artifact", artifact_fields(region, shapes, fields))
 
 
 def backend_fields(backend: Backend, device: Device, config: Config) -> tuple[tuple[str, str], ...]:
-    """Name what artifacts depend on beside region and sizes."""
+    """Name what artifacts depend on besides region and sizes."""
     its = {f"its_{name}": text for name, text in backend.fingerprint(device).items()}
     fields: dict[str, object] = {**settings(config), **its, **code_of(backend)}
     return tuple((name, str(value)) for name, value in fields.items())
@@ -40,7 +40,7 @@ def backend_fields(backend: Backend, device: Device, config: Config) -> tuple[tu
 def artifact_fields(
     region: Region, shapes: Sequence[tuple[int, ...]], fields: tuple[tuple[str, str], ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Put the fields of an artifact's key together."""
+    """Return the fields of an artifact's key."""
     sizes = " ".join("x".join(map(str, shape)) or "scalar" for shape in shapes)
     own = (
         ("region", region.digest),
@@ -52,9 +52,9 @@ def artifact_fields(
 
 
 def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Options) -> Key | None:
-    """Name the plan of a model file; None where it has no name.
+    """Return the key of a model file's plan; None if the plan cannot be recorded.
 
-    ``is_open``: of the example it took only those sizes that it cannot do without.
+    ``is_open``: the example fixed only the sizes that must be known.
     """
     registry = sys.modules.get("fusewire.registry")
     is_changed = registry is not None and registry.REGISTRY.default != "auto"
@@ -79,7 +79,7 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
 
 
 def decision_fields(options: Options, level: int) -> dict[str, object] | None:
-    """Name what a decision depends on beside the graph; None for what has no name."""
+    """Name what a decision depends on besides the graph; None if it cannot be recorded."""
     from fusewire.registry import REGISTRY
 
     if not isinstance(options.backend, str):
@@ -102,7 +102,7 @@ def decision_fields(options: Options, level: int) -> dict[str, object] | None:
 
 
 def _engine_version(name: str) -> str:
-    """Name a backend with the version of what it drives."""
+    """Name a backend with the version of its engine."""
     from fusewire.registry import REGISTRY
 
     plugin = REGISTRY.backends.describe(name)
@@ -112,26 +112,26 @@ def _engine_version(name: str) -> str:
 
 
 def _type_name(example: Any) -> str:
-    """Name the type of an example: what a graph is specialised to."""
+    """Name the type of an example, which a graph is specialised to."""
     if isinstance(example, np.ndarray | np.generic):
         return f"{example.dtype}{list(example.shape)}"
     return repr(example)
 
 
 def _packages() -> str:
-    """Tell whether anything was installed, replaced or removed since."""
+    """Fingerprint the installed packages: it changes when one is added, replaced or removed."""
     folders = [Path(path) for path in sys.path if path.endswith("-packages")]
     states = [f"{path} {path.stat().st_mtime_ns}" for path in folders if path.is_dir()]
     return hashlib.sha256("\n".join(states).encode()).hexdigest()[:16]
 
 
 def body_key(plan: Key, body: Graph) -> Key:
-    """Name the plan of a body, within that of the graph around it."""
+    """Return the key of a body's plan, within that of the graph around it."""
     return Key(plan.kind, (*plan.fields, ("body", exact_hash(body))))
 
 
 def settings(config: Config) -> dict[str, object]:
-    """Give as fields what a backend is told."""
+    """Return the settings of a backend as fields."""
     return {
         "threads": config.threads or "default",
         "memory_limit": config.memory_limit or "none",
@@ -141,52 +141,52 @@ def settings(config: Config) -> dict[str, object]:
 
 
 def code_of(backend: Backend) -> dict[str, str]:
-    """Give as fields who translates: the state of our code, and of the backend's."""
-    found = getattr(sys.modules.get(type(backend).__module__), "__file__", None)
-    own = _PACKAGE if found is None else str(Path(found).parent)
+    """Return the state of the translating code as fields: ours, and the backend's."""
+    file = getattr(sys.modules.get(type(backend).__module__), "__file__", None)
+    own = _PACKAGE if file is None else str(Path(file).parent)
     return {"code": state_of_code(), "lowering": state_of(own)}
 
 
 _PACKAGE = str(Path(__file__).parent.parent)
-# Each of them is a field of its own; or compiles nothing.
+# Backends have fields of their own; commands and suites compile nothing.
 _BACKENDS = f"{_PACKAGE}/backends"
 _APART = (_BACKENDS, f"{_PACKAGE}/cli", f"{_PACKAGE}/testing")
 
 
 def code_fields(policy: str) -> dict[str, str]:
-    """Give as fields the state of our code: what all share, and the backends that are meant."""
+    """Return the state of our code as fields: shared code, and the backends concerned."""
     own = f"{_BACKENDS}/{policy}"
     named = [own, f"{_BACKENDS}/{FALLBACK}"] if Path(own).is_dir() else [_BACKENDS]
     return {"code": state_of_code(), "backends": " ".join(map(state_of, named))}
 
 
 def state_of_code() -> str:
-    """Tell the code that all backends share from other versions of it."""
+    """Fingerprint the code that all backends share."""
     return state_of(_PACKAGE, _APART)
 
 
 @cache
 def state_of(folder: str, without: tuple[str, ...] = ()) -> str:
-    """Tell code from other code: names, sizes and times of its files."""
-    told, folders = [], [folder]
+    """Fingerprint a folder of code by the names, sizes and times of its files."""
+    states, folders = [], [folder]
     for path in folders:
-        with os.scandir(path) as found:
-            for entry in found:
+        with os.scandir(path) as entries:
+            for entry in entries:
                 if entry.name.endswith((".py", ".json", ".wgsl")):
-                    state = entry.stat()
-                    told.append(f"{entry.path} {state.st_size} {state.st_mtime_ns}")
+                    stat = entry.stat()
+                    states.append(f"{entry.path} {stat.st_size} {stat.st_mtime_ns}")
                 elif "." in entry.name or entry.name == "__pycache__" or entry.path in without:
                     continue
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-    return hashlib.sha256("\n".join(sorted(told)).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(sorted(states)).encode()).hexdigest()[:16]
 
 
 @cache
 def host_fields() -> tuple[tuple[str, str], ...]:
-    """Name what timings depend on beside the engine."""
-    about = kernels_for()
-    features: Any = about["features"]
-    named = {"processor": about["processor"], "cores": about["compute_units"]}
-    named["features"] = " ".join(features)
-    return tuple((name, str(text)) for name, text in named.items())
+    """Name what timings depend on besides the engine."""
+    machine = kernels_for()
+    features: Any = machine["features"]
+    fields = {"processor": machine["processor"], "cores": machine["compute_units"]}
+    fields["features"] = " ".join(features)
+    return tuple((name, str(value)) for name, value in fields.items())

@@ -1,8 +1,7 @@
-"""Saved plans: a plan, the targets it uses, and how it was chosen, as what can be written down.
+"""Saved plans: a plan, the targets it uses, and how it was chosen, as plain data.
 
-A region is named by the digest of its graph: artifacts are found by that, and the graph itself is
-loaded when somebody asks for it. The store authenticates what is read back; whatever does not fit
-its form is refused.
+A region is named by the digest of its graph: its artifacts are found by the digest, and the graph
+is loaded when it is needed. The store authenticates what is read; a row of another form is refused.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from fusewire.records.keys import backend_fields
 from fusewire.runtime.plan import Plan, Region, Step
 
 Row: TypeAlias = Any
-# Where a region lies: the step, and for a region of a body also the body and the step in it.
+# The place of a region: its step; in a body, the step around it, the body, and its own step.
 Path: TypeAlias = tuple[int | str, ...]
 
 
 class GraphSource(Protocol):
-    """Finds graphs that a saved plan names by digest."""
+    """Loads graphs that a saved plan names by digest."""
 
     def stored_graph(self, region: Region) -> Graph | None:
-        """Give the graph of a region that is recorded by itself; None where it is not."""
+        """Return the graph of a region that has a record of its own; None if it has none."""
 
     def plan(self) -> Plan:
         """Make the plan again, with its graphs."""
@@ -40,7 +39,7 @@ class GraphSource(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """A candidate as what can be written down."""
+    """A candidate as plain data."""
 
     backend: str
     device: str
@@ -48,25 +47,25 @@ class Choice:
     options: Mapping[str, Fact] = field(default_factory=dict)
 
     def to_data(self) -> dict[str, Any]:
-        """Give it as what JSON has."""
+        """Convert to plain data for JSON."""
         return {**asdict(self), "options": dict(self.options)}
 
     @staticmethod
     def from_data(row: Any) -> Choice:
-        """Read it back; StoreError when it is not a choice."""
+        """Read plain data; StoreError if it is not a choice."""
         if not isinstance(row, Mapping) or set(row) != set(Choice.__dataclass_fields__):
-            raise StoreError("A choice has other fields than those known.")
+            raise StoreError("A recorded choice has unknown or missing fields.")
         texts = [row["backend"], row["device"]]
         is_good = all(isinstance(x, str) for x in texts) and isinstance(row["options"], dict)
         if not is_good or row["form"] not in ("native", "expanded"):
-            raise StoreError("A choice holds what is not of its kind.")
+            raise StoreError("A recorded choice has a field of the wrong type.")
         # JSON has no tuples.
         pairs = row["options"].items()
         options = {key: tuple(x) if isinstance(x, list) else x for key, x in pairs}
         return Choice(**{**row, "options": options})
 
     def config(self, config: Config) -> Config:
-        """Add its options to those that were asked for."""
+        """Add the options of the candidate to those that the user asked for."""
         return replace(config, options={**config.options, **self.options})
 
 
@@ -75,7 +74,8 @@ class SavedTarget:
     """A target as a plan uses it.
 
     ``reference`` is "module:Class" of the backend, ``fields`` are what its artifacts depend on
-    beside region and sizes, ``environment`` the variables that its engine reads, as they were.
+    besides region and sizes, and ``environment`` has the values of the variables that its engine
+    reads.
     """
 
     reference: str
@@ -91,7 +91,7 @@ class SavedTarget:
 
     @property
     def is_same_environment(self) -> bool:
-        """Whether the variables that its engine reads are as they were."""
+        """Whether the variables that its engine reads are unchanged."""
         return all(os.environ.get(name) == text for name, text in self.environment.items())
 
 
@@ -99,9 +99,9 @@ class SavedTarget:
 class SavedPlan:
     """A plan with all that a call needs, so that nothing has to be read, planned or measured.
 
-    ``choice`` says which candidate it is, ``tried`` what it was compared with, ``cut_at`` which
-    budget in seconds ended the comparison early, if one did; ``warnings`` are shown to the user
-    each time. ``is_alone``: the result is one array and not a tuple.
+    ``choice`` is its candidate, ``tried`` are the candidates that raced, and ``cut_at`` is the
+    budget in seconds that ended the race early, or None. ``warnings`` are shown at every warm
+    start. ``is_alone``: the result is one array and not a tuple.
     """
 
     plan: Plan
@@ -117,7 +117,7 @@ class SavedPlan:
 
 
 def write_saved(saved: SavedPlan, blobs: Blobs) -> Row:
-    """Give a saved plan as JSON and blobs."""
+    """Convert a saved plan to JSON and blobs."""
     return {
         "plan": write_plan(saved.plan, blobs),
         "inputs": _write_edges(saved.inputs),
@@ -133,10 +133,10 @@ def write_saved(saved: SavedPlan, blobs: Blobs) -> Row:
 
 
 def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPlan:
-    """Read it back; StoreError, ValueError, TypeError or KeyError when it is something else."""
+    """Read a saved plan; StoreError, ValueError, TypeError or KeyError if the row is invalid."""
     _check_texts(*row["outputs"], *row["warnings"])
     if type(row["nodes"]) is not int:
-        raise StoreError("A plan holds what is not of its kind.")
+        raise StoreError("A recorded plan has a field of the wrong type.")
     saved = SavedPlan(
         read_plan(row["plan"], blobs, source),
         _read_edges(row["inputs"]),
@@ -150,7 +150,7 @@ def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPl
         tuple(row["warnings"]),
     )
     if saved.choice.backend not in saved.targets:
-        raise StoreError("A plan does not describe the target that it chose.")
+        raise StoreError("A recorded plan does not describe its own target.")
     return saved
 
 
@@ -171,7 +171,7 @@ def _read_target(row: Row) -> SavedTarget:
 
 
 def write_plan(plan: Plan, blobs: Blobs) -> Row:
-    """Give a plan as JSON, its constants as blobs."""
+    """Convert a plan to JSON, with its constants as blobs."""
     return {
         "takes": plan.takes,
         "outputs": plan.outputs,
@@ -197,7 +197,7 @@ def _write_step(step: Step, blobs: Blobs) -> Row:
 
 
 def read_plan(row: Row, blobs: Iterator[Array], source: GraphSource, path: Path = ()) -> Plan:
-    """Read a plan back; ``source`` finds graphs that somebody asks for."""
+    """Read a plan; ``source`` loads graphs when they are needed."""
     takes, places = row["takes"], row["places"]
     constants = tuple(read_value(x, blobs) for x in row["constants"])
     steps = [
@@ -215,7 +215,7 @@ def _read_step(
     shapes: Shapes = row["shapes"]
     _check_texts(row["backend"], row["digest"])
     if shapes not in ("static", "dynamic"):
-        raise StoreError("A plan holds what is not of its kind.")
+        raise StoreError("A recorded plan has a field of the wrong type.")
     inputs = tuple(Value(type_, name) for name, type_ in _read_edges(row["edges"]))
     device = read_record(row["device"], iter(()), Device)
     load = partial(_load_region, source, path)
@@ -232,27 +232,27 @@ def _read_step(
 
 
 def _load_plan(source: GraphSource, path: Path) -> Graph:
-    return _found(source.plan(), path).graph
+    return _body(source.plan(), path).graph
 
 
 def _load_region(source: GraphSource, path: Path, region: Region) -> Graph:
-    """Load the graph of a region; another graph must never be recorded under its digest."""
+    """Load the graph of a region; no other graph may ever be recorded under its digest."""
     stored = source.stored_graph(region)
     if stored is not None:
         return stored
     *outer, number = path
     assert isinstance(number, int)
-    planned = _found(source.plan(), tuple(outer)).steps[number].region
+    planned = _body(source.plan(), tuple(outer)).steps[number].region
     if planned.digest != region.digest:
         raise StoreError(
-            f"{region.backend} plans this model differently than before. Compile it again with "
+            f"{region.backend} now claims other nodes of this model. Compile it again with "
             "cache=False."
         )
     return planned.graph
 
 
-def _found(plan: Plan, path: Path) -> Plan:
-    """Find a body of a plan: by step and name, one after the other."""
+def _body(plan: Plan, path: Path) -> Plan:
+    """Follow a path of steps and body names into a plan."""
     for number, name in zip(path[::2], path[1::2], strict=True):
         assert isinstance(number, int)
         plan = plan.steps[number].bodies[str(name)]
@@ -269,10 +269,10 @@ def _read_edges(rows: Row) -> tuple[tuple[str, Type], ...]:
 
 def _read_places(row: Row, places: int) -> tuple[int, ...]:
     if not all(type(place) is int and 0 <= place < places for place in row):
-        raise StoreError("A plan names places that it does not have.")
+        raise StoreError("A recorded plan uses a place that it does not have.")
     return tuple(row)
 
 
 def _check_texts(*texts: object) -> None:
     if not all(isinstance(text, str) for text in texts):
-        raise StoreError("A plan holds what is not of its kind.")
+        raise StoreError("A recorded plan has a field of the wrong type.")

@@ -1,8 +1,8 @@
-"""What is known to go wrong: remembered, so that nobody meets it twice.
+"""The quarantine: records of artifacts that are wrong, crash or hang, so that none is used twice.
 
-A fact is kept under the fields of the artifact that it is about: region, backend, versions and
-settings. Another version of the engine, or of the code that translates for it, is another
-artifact, and nothing is held against it.
+A fault is recorded under the fields of its artifact: region, backend, versions and settings.
+Another version of the engine, or of the code that translates for it, makes another artifact, which
+starts without faults.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Protocol
 from fusewire.errors import StoreError
 from fusewire.store.key import Key
 
-# What is a fault of engine and region. Other failures are cheap to meet again, or the machine's.
+# Faults of an engine on a region. Other failures are cheap to repeat, or the machine's.
 CODES = ("wrong", "crashed", "hung", "compile-timeout", "garbage")
-# What more time may mend.
+# Faults that a longer deadline may avoid.
 _TIMED = ("hung", "compile-timeout")
 
 
 class Keeper(Protocol):
-    """Where facts are kept: a store, or what stands for one."""
+    """Where faults are recorded: a store, or a substitute for one."""
 
     def get(self, key: Key, /) -> bytes | None: ...
     def put(self, key: Key, payload: bytes, /) -> object: ...
@@ -31,10 +31,10 @@ class Keeper(Protocol):
 
 @dataclass(frozen=True)
 class Fact:
-    """Why an artifact is not to be used; ``when`` is a time of UTC.
+    """Why an artifact must not be used; ``when`` is in UTC.
 
-    ``seconds`` is what a hang was given, ``place`` and ``op`` are of the first wrong node, where
-    one was found.
+    ``seconds`` is the deadline that a hang exceeded; ``place`` and ``op`` are those of the first
+    wrong node, if it is known.
     """
 
     code: str
@@ -45,27 +45,27 @@ class Fact:
     op: str = ""
 
     def sentence(self) -> str:
-        """Say it to people."""
+        """Describe the fault in a sentence."""
         at = f" at node {self.place} ({self.op})" if self.op else ""
         return f"in quarantine since {self.when}: {self.code}{at}: {self.reason}"
 
     @staticmethod
-    def from_data(held: Any) -> Fact:
-        """Read it back; StoreError when it is not one."""
-        if not isinstance(held, dict) or set(held) != set(Fact.__dataclass_fields__):
-            raise StoreError("A fact of the quarantine has other fields than those known.")
-        seconds = held["seconds"]
-        texts = [text for name, text in held.items() if name != "seconds"]
+    def from_data(data: Any) -> Fact:
+        """Read plain data; StoreError if it is not a fault."""
+        if not isinstance(data, dict) or set(data) != set(Fact.__dataclass_fields__):
+            raise StoreError("A fault in quarantine has unknown or missing fields.")
+        seconds = data["seconds"]
+        texts = [text for name, text in data.items() if name != "seconds"]
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
         if not is_number or not all(isinstance(text, str) for text in texts):
-            raise StoreError("A fact of the quarantine holds what is not of its kind.")
-        if held["code"] not in CODES:
-            raise StoreError(f"The quarantine knows no {held['code']!r}.")
-        return Fact(**held)
+            raise StoreError("A fault in quarantine has a field of the wrong type.")
+        if data["code"] not in CODES:
+            raise StoreError(f"A fault in quarantine has the unknown code {data['code']!r}.")
+        return Fact(**data)
 
 
 def quarantine(keeper: Keeper, artifact: Key, fact: Fact) -> bool:
-    """Hold a fact against an artifact; tells whether it is one to be held."""
+    """Put an artifact into quarantine; returns False if the code is not a lasting fault."""
     if fact.code not in CODES:
         return False
     when = fact.when or time.strftime("%Y-%m-%d %H:%M", time.gmtime())
@@ -75,12 +75,12 @@ def quarantine(keeper: Keeper, artifact: Key, fact: Fact) -> bool:
 
 
 def quarantined(keeper: Keeper, artifact: Key, seconds: float = 0.0) -> Fact | None:
-    """Tell what is held against an artifact; a hang is not where ``seconds`` are more than then."""
-    held = keeper.get(_key(artifact))
-    if held is None:
+    """Return the fault of an artifact, if any; a hang only if ``seconds`` are no more than then."""
+    payload = keeper.get(_key(artifact))
+    if payload is None:
         return None
     try:
-        fact = Fact.from_data(json.loads(held))
+        fact = Fact.from_data(json.loads(payload))
     except (ValueError, RecursionError):
         keeper.drop(_key(artifact))
         return None
@@ -88,7 +88,7 @@ def quarantined(keeper: Keeper, artifact: Key, seconds: float = 0.0) -> Fact | N
 
 
 def release(keeper: Keeper, artifact: Key) -> None:
-    """Hold nothing against an artifact any more."""
+    """Take an artifact out of quarantine."""
     keeper.drop(_key(artifact))
 
 

@@ -1,8 +1,8 @@
 """A warm start: find the plan that an earlier process saved for a model file.
 
-Nothing is parsed, planned, asked or compiled, and nothing that would do so is imported, until it
-turns out to be needed. What is recalled was proved in a child when it was made, on this machine,
-with these packages; whatever does not fit is a miss, and the model is compiled as if new.
+Nothing is parsed, planned or compiled, and no module that would do so is imported, until it is
+needed. The plan was tried in a child when it was made, on this machine, with these packages. If
+anything differs, it is a miss, and the model is compiled as if new.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fusewire.store.key import Key
 
 
 class Planner(Protocol):
-    """Plans again what a saved plan does not hold: graphs, and bodies of new sizes."""
+    """Plans what a saved plan does not contain: graphs, and bodies of new sizes."""
 
     def planned(self, saved: SavedPlan) -> Any: ...
 
@@ -35,7 +35,7 @@ class Planner(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Recalled:
-    """A saved plan of these records; ``planner`` makes what it does not hold."""
+    """A saved plan of these records; ``planner`` makes what it does not contain."""
 
     key: Key
     records: Records
@@ -45,11 +45,11 @@ class Recalled:
     def saved(self) -> SavedPlan:
         saved = self.records.saved_plan(self.key, self)
         if saved is None:
-            raise StoreError("The saved plan cannot be read any more. Compile the model again.")
+            raise StoreError("The saved plan can no longer be read. Compile the model again.")
         return saved
 
     def artifact_keys(self) -> list[Key]:
-        """List the keys of artifacts that are known before a call gives its sizes."""
+        """List the keys of artifacts that do not depend on the sizes of a call."""
         regions = [step.region for step in self.saved.plan.steps]
         pairs = [(region, _known_shapes(region)) for region in regions]
         return [
@@ -57,13 +57,13 @@ class Recalled:
         ]
 
     def is_quarantined(self, deadline: float) -> bool:
-        """Tell whether an engine of the plan is in quarantine, as far as known before a call."""
+        """Tell whether an artifact of the plan is in quarantine, as far as known before a call."""
         facts = (quarantined(self.records, key, deadline) for key in self.artifact_keys())
         return any(fact is not None for fact in facts)
 
     @cached_property
     def planned(self) -> Any:
-        """The plan made again, with its graphs and what backends said."""
+        """The plan made again, with its graphs and the claims of backends."""
         return self.planner.planned(self.saved)
 
     def plan(self) -> Plan:
@@ -72,7 +72,7 @@ class Recalled:
         return plan
 
     def stored_graph(self, region: Region) -> Graph | None:
-        """Read the graph of what the host drives; its weights only if somebody asks for them."""
+        """Read the graph of a region that the host drives; its weights are loaded when needed."""
         if region.backend != HOST:
             return None
         stored = self.records.artifact(self._artifact_key(region, ()))
@@ -91,7 +91,7 @@ class Recalled:
         return parse_graph(artifact.payload.decode(), weights)
 
     def plan_body(self, body: Graph) -> Plan:
-        """Find the plan of a body of control flow whose sizes are known, or make it."""
+        """Recall the plan of a body of control flow whose sizes are known, or make it."""
         source = _BodySource(self, body)
         return self.records.plan(body_key(self.key, body), source) or source.plan()
 
@@ -107,7 +107,7 @@ class Recalled:
 
 @dataclass(frozen=True, eq=False)
 class _BodySource:
-    """Finds the graphs of a body's saved plan."""
+    """Loads the graphs of a body's saved plan."""
 
     recalled: Recalled
     body: Graph
@@ -126,7 +126,7 @@ class _BodySource:
 def recall(
     records: Records, key: Key | None, options: Options, planner: Callable[[Key], Planner]
 ) -> Recalled | None:
-    """Find the plan saved under a key; None where there is none, or it does not fit any more."""
+    """Recall the plan saved under a key; None if there is none, or it no longer fits."""
     if key is None or records.store is None:
         return None
     recalled = Recalled(key, records, planner(key))
@@ -147,7 +147,7 @@ def recall(
 def keep_host_graphs(
     records: Records, plan: Plan, fallback: Backend, device: Device, config: Config
 ) -> None:
-    """Keep the graphs that the host runs: compiling one is writing it down."""
+    """Record the graphs that the host runs: the fallback compiles a graph to its text."""
     from fusewire.contract.region import weights_of
     from fusewire.ir.text import constants_of
     from fusewire.records.keys import backend_fields
@@ -157,7 +157,7 @@ def keep_host_graphs(
         if region.backend not in (HOST, fallback.info.name):
             continue
         artifact = fallback.compile(region.graph, device, config)
-        # The bodies of what the host drives run elsewhere, with their weights.
+        # The bodies of control flow are regions of their own, with their own weights.
         is_whole = region.backend != HOST
         weights = weights_of(artifact, constants_of(region.graph)) if is_whole else {}
         records.keep_artifact(
@@ -166,7 +166,7 @@ def keep_host_graphs(
 
 
 def _known_shapes(region: Region) -> list[tuple[int, ...]] | None:
-    """Give the shapes that the artifact of a region depends on, where no call decides one."""
+    """Return the shapes that a region's artifact depends on; None if a call decides them."""
     types = [value.type for value in region.inputs]
     is_sized = not any(True for type_ in types for _ in type_symbols(type_))
     if region.backend == HOST or (region.shapes != "dynamic" and not is_sized):

@@ -1,8 +1,8 @@
-"""Make the regions of a plan ready to run: load what records hold, or compile and load.
+"""Make the regions of a plan ready to run: load recorded artifacts, or compile and load.
 
-An engine meets a region first in a child process; what crashes there, hangs or takes too much
-memory is a refusal, and the fallback runs the region instead. A warm start comes this way too, so
-what only compiling needs is imported where something is compiled.
+An engine first meets a region in a child process. A crash there, a hang, or too much memory counts
+as a refusal, and the fallback runs the region instead. A warm start uses this module too, so
+modules that only compiling needs are imported where something is compiled.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BuildTarget:
 
     @staticmethod
     def of(target: Target, config: Config) -> BuildTarget:
-        """Take a target that is at hand."""
+        """Wrap a target that is loaded already."""
         return BuildTarget(target.name, lambda: target, config)
 
     @cached_property
@@ -79,14 +79,14 @@ class BuildTarget:
 
     @cached_property
     def fields(self) -> Fields:
-        """What artifacts depend on beside region and sizes."""
+        """What artifacts depend on besides region and sizes."""
         if self._known_fields is not None:
             return self._known_fields
         return backend_fields(self.backend, self.target.device, self.config)
 
     @property
     def is_isolated(self) -> bool:
-        """Whether regions meet it in a child process first."""
+        """Whether regions are compiled and run in a child process first."""
         return not self.is_saved and self.target.reference is not None
 
 
@@ -94,8 +94,8 @@ class BuildTarget:
 class PlanBuilder:
     """Builds executables for the regions of one plan; ``fallback`` runs what an engine cannot.
 
-    ``contacts`` fills up with what became of each region. What ``records`` hold has proved itself
-    and is loaded as it is. ``plan_body`` plans a body of control flow once its sizes are known.
+    ``contacts`` collects the outcome for each region. An artifact in ``records`` ran before and is
+    loaded without a trial. ``plan_body`` plans a body of control flow once its sizes are known.
     """
 
     first: BuildTarget
@@ -110,11 +110,11 @@ class PlanBuilder:
     def build(
         self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
     ) -> tuple[Executable, Exchange]:
-        """Make a region ready to run; what an engine does instead of answering is a refusal."""
+        """Make a region ready to run; if its engine fails, on the fallback."""
         key = self._recorded_key(region, inputs)
         fact = self._quarantined(key)
         if fact is not None and fact.code == "wrong":
-            # Nobody checks its answers here. An engine that crashed meets a child again.
+            # Nothing checks answers here. An engine that crashed gets another trial in a child.
             error = EngineError(f"{region.backend} is {fact.sentence()}")
             return self.rescue(region, graph(), error)
         if key is None or self.records is None or fact is not None:
@@ -132,7 +132,7 @@ class PlanBuilder:
     def rescue(
         self, region: Region, graph: Graph, error: EngineError
     ) -> tuple[Executable, Exchange]:
-        """Run a region on the fallback, or raise where that is not allowed."""
+        """Build a region on the fallback, or raise if that is not allowed."""
         from fusewire.contract.region import build
 
         is_allowed = self.policy != "error" and region.backend != self.fallback.name
@@ -146,11 +146,11 @@ class PlanBuilder:
         return build(fallback.backend, graph, fallback.device), fallback.backend.exchange
 
     def key(self, region: Region, shapes: Sequence[tuple[int, ...]]) -> Key:
-        """Name the artifact of a region for inputs of these shapes."""
+        """Return the key of a region's artifact for inputs of these shapes."""
         return Key("artifact", artifact_fields(region, shapes, self._target(region).fields))
 
     def read_ahead(self, keys: Sequence[Key]) -> None:
-        """Begin to read large artifacts of these keys, each in a thread."""
+        """Start to read the large artifacts among these keys, each in a thread."""
         for key in keys:
             if self.records is not None and self.records.is_large(key):
                 self.ahead[key] = Ahead(partial(self.records.artifact, key))
@@ -159,7 +159,7 @@ class PlanBuilder:
         return self.first if region.backend == self.first.name else self.fallback
 
     def _recorded_key(self, region: Region, inputs: Sequence[Held]) -> Key | None:
-        """Name the record of a region; None where compiling is free, or nothing is recorded."""
+        """Return the key of a region's record; None if compiling is free or nothing is recorded."""
         target = self._target(region)
         is_worth_it = target is self.first and not target.is_saved and not _is_trusted(target)
         if self.records is None or not (target.is_saved or is_worth_it):
@@ -185,7 +185,7 @@ class PlanBuilder:
         try:
             loaded = load(region, self._target(region).backend, artifact, weights)
         except EngineError:
-            # It loaded before: something changed since, so it is built anew.
+            # It loaded before, so something has changed since: compile it again.
             self.records.drop(key)
             return None
         metrics = {"load_seconds": time.perf_counter() - start}
@@ -209,7 +209,7 @@ class PlanBuilder:
     def _compile(
         self, region: Region, graph: Graph, inputs: Sequence[Held]
     ) -> tuple[Artifact, Mapping[str, float]]:
-        """Compile here, or with a first run in a child where the engine is not trusted."""
+        """Compile in this process, or with a first run in a child if the engine is not trusted."""
         from fusewire.process.guard import BY_CODE
         from fusewire.process.isolate import first_contact
 
@@ -262,14 +262,14 @@ def _weights(artifact: Artifact, graph: Graph) -> dict[str, Array]:
 def load(
     region: Region, backend: Backend, artifact: Artifact, weights: Mapping[str, Array]
 ) -> tuple[Executable, Exchange]:
-    """Have a backend load an artifact, and check that it gives what the contract says."""
+    """Have a backend load an artifact, and check that the result follows the contract."""
     name = region.backend
     executable = guarded(name, "load", name, backend.load, artifact, region.device, weights)
     return executable, guarded(name, "load", name, _exchange, backend, executable)
 
 
 def _exchange(backend: Backend, executable: object) -> Exchange:
-    """Ask how tensors go into an executable, and check that it can be asked."""
+    """Return how tensors enter an executable, and check both types."""
     exchange: object = backend.exchange
     if not (isinstance(executable, Executable) and isinstance(exchange, Exchange)):
         kinds = f"{type(executable).__name__} and {type(exchange).__name__}"

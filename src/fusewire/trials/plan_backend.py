@@ -1,7 +1,7 @@
-"""A whole plan behind the contract, so that a child can run it as it runs a region.
+"""A whole plan as a backend, so that a child can run it like a region.
 
-A plan in several regions is timed and judged as one thing, with what its parts hand over, in a
-child that holds the engines concerned. Nothing but a rehearsal: the parent makes its own.
+A plan of several regions is timed and judged as a whole, transfers included, in a child that loads
+the engines concerned. It exists for trials alone: the parent builds the chosen plan itself.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from fusewire.runtime.plan import Plan
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 REFERENCE = "fusewire.trials.plan_backend:PlanBackend"
-# Options of the rehearsal itself; others are for the first of the backends.
+# Options of this backend itself; the others are for the first backend of the plan.
 _OWN = ("configured", "fallback")
 
 
-def configured(config: Config, target: Target, reference: str, fallback: str) -> Config:
-    """Say what is configured: the references of a backend, and of what runs the rest."""
+def plan_config(config: Config, target: Target, reference: str, fallback: str) -> Config:
+    """Add the references of the plan's backend and of its fallback to a configuration."""
     own = {"configured": reference, "fallback": fallback, "at": target.device.id}
     return Config(
         config.threads, config.memory_limit, config.deterministic, {**config.options, **own}
@@ -48,11 +48,11 @@ def configured(config: Config, target: Target, reference: str, fallback: str) ->
 
 @final
 class PlanBackend(Backend):
-    """Plans a graph again, for the backends that it is told, and runs the plan."""
+    """Plans a graph for the backends that its configuration names, and runs the plan."""
 
     @property
     def info(self) -> BackendInfo:
-        """Who this is."""
+        """A backend for trials of plans."""
         return BackendInfo("rehearsal", "1", "A plan in a child.", "fusewire")
 
     @property
@@ -74,7 +74,7 @@ class PlanBackend(Backend):
         return claim_by_table(graph, lambda node: None, shapes="dynamic")
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
-        """Write it down; the engines compile when it is loaded."""
+        """Print the graph; the engines compile when it is loaded."""
         text = print_graph(region).encode()
         weights = weight_slots(region, INLINE_BYTES + 1)
         launch: dict[str, Fact] = {**config.options, "deterministic": config.deterministic}
@@ -83,7 +83,7 @@ class PlanBackend(Backend):
         return Artifact("rebuild", text, (*edge_slots(region), *weights), launch=launch)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
-        """Plan it, and make a runner of the plan."""
+        """Plan the graph, and make a runner of the plan."""
         constants = {digest: Constant.of(array) for digest, array in weights.items()}
         graph = parse_graph(artifact.payload.decode(), constants)
         launch: dict[str, Any] = dict(artifact.launch)
@@ -107,5 +107,5 @@ class PlanBackend(Backend):
 
 def _target(reference: str, device: str | None) -> Target:
     backend = backend_of(reference)
-    found = [x for x in backend.probe() if isinstance(x, Device) and x.id == device]
-    return Target(backend, found[0] if found else first_device(backend))
+    devices = [x for x in backend.probe() if isinstance(x, Device) and x.id == device]
+    return Target(backend, devices[0] if devices else first_device(backend))
