@@ -1,7 +1,7 @@
-"""What a device is and how fast: read from the machine, asked of the backend, or measured on it.
+"""Facts about a device: read from the machine, asked of the backend, or measured on it.
 
-Nothing is typed in. What is measured runs through the backend's own executables, after first
-contact, for a fraction of a second each; what a backend refuses is left out, with the reason.
+No fact is hard-coded. Measurements run through the backend's own executables, after first contact,
+for a fraction of a second each; one that a backend refuses is left out, with the reason.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ENOUGH = 0.9
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much to run: seconds a figure, elements of what is copied, side of matrices."""
+    """How much to run: seconds per figure, elements to copy, side of matrices."""
 
     seconds: float = 0.15
     elements: int = 1 << 22
@@ -64,36 +64,36 @@ class Bench:
     def ready(
         self, graph: Graph, inputs: Sequence[Array], config: Config = Config()
     ) -> tuple[Executable, list[Held]]:
-        """Have a graph compiled, after first contact, and its inputs where they are taken."""
+        """Build a graph, after first contact, and put its inputs where the device takes them."""
         target = self.target
         claimed = ask(target, graph)
         if claimed.refusals:
             raise RefusedError(next(iter(claimed.refusals.values())).reason)
         builder = _builder(target, config)
         region = Region.of(claimed.graph, target.name, target.device, "static")
-        made, exchange = builder.build(region, lambda: claimed.graph, inputs)
+        executable, exchange = builder.build(region, lambda: claimed.graph, inputs)
         self.metrics = builder.contacts[-1].contacted.metrics
-        return made, [self._resident(x, exchange) for x in inputs]
+        return executable, [self._resident(x, exchange) for x in inputs]
 
     def _resident(self, array: Array, exchange: Exchange) -> Held:
-        """Put an array where the device has it at hand: what a run gives is there."""
-        given = hand_over(array, exchange)
+        """Move an array into the memory of the device, by a run that returns it there."""
+        value = hand_over(array, exchange)
         if exchange.memory == "host":
-            return given
+            return value
         x = Value(type_of(array), "x")
         graph = Graph([x], [add(x, np.zeros((), array.dtype))], name="resident")
         region = Region.of(graph, self.target.name, self.target.device, "static")
-        made, _ = _builder(self.target, Config()).build(region, lambda: graph, [array])
-        return made.run([given]).wait()[0]
+        executable, _ = _builder(self.target, Config()).build(region, lambda: graph, [array])
+        return executable.run([value]).wait()[0]
 
     def seconds(self, graph: Graph, inputs: Sequence[Array], config: Config = Config()) -> float:
-        """Time one run in a chain of them: its first output is the next one's first input."""
-        made, given = self.ready(graph, inputs, config)
-        chain(made, given, 1)
-        once = chain(made, given, 1)
+        """Time a run within a chain: the first output of each is the first input of the next."""
+        executable, values = self.ready(graph, inputs, config)
+        chain(executable, values, 1)
+        once = chain(executable, values, 1)
         count = max(2, int(self.sizes.seconds / max(once, 1e-6)))
-        best = min(chain(made, given, count), chain(made, given, count)) / count
-        made.close()
+        best = min(chain(executable, values, count), chain(executable, values, count)) / count
+        executable.close()
         return best
 
 
@@ -102,12 +102,12 @@ def _builder(target: Target, config: Config) -> PlanBuilder:
     return PlanBuilder(only, only, "error", target.limits.seconds)
 
 
-def chain(made: Executable, given: Sequence[Held], count: int) -> float:
-    """Run so many times and wait for the last."""
-    value, rest = given[0], list(given[1:])
+def chain(executable: Executable, values: Sequence[Held], count: int) -> float:
+    """Run this many times in a chain, and return the seconds until the last is done."""
+    value, rest = values[0], list(values[1:])
     start = time.perf_counter()
     for _ in range(count):
-        value = made.run([value, *rest]).wait()[0]
+        value = executable.run([value, *rest]).wait()[0]
     if isinstance(value, Buffer):
         value.read(0, 1)
     return time.perf_counter() - start
@@ -126,9 +126,9 @@ def _bandwidth(bench: Bench) -> dict[str, Fact]:
 
 
 def _throughput(bench: Bench) -> dict[str, Fact]:
-    """Multiply matrices; where that is refused, multiply and add elements many times over."""
+    """Multiply matrices; if that is refused, multiply and add elements many times."""
     side = bench.sizes.side
-    # A permutation: values stay as large as they are, however often they are multiplied.
+    # A permutation matrix: values keep their size, however often they are multiplied.
     inputs = [np.ones((side, side), np.float32), np.roll(np.eye(side, dtype=np.float32), 1, 0)]
     try:
         seconds = bench.seconds(_graph("matmul", inputs, matmul), inputs)
@@ -137,8 +137,8 @@ def _throughput(bench: Bench) -> dict[str, Fact]:
         x = inputs[0]
         graph = _graph("chain", [x], _multiply_add)
         flops = 2 * _CHAIN * x.size
-        found = round(flops / bench.seconds(graph, [x]) / 1e9, 2)
-        return {"gflops": found, "gflops_of": "multiply and add"}
+        gflops = round(flops / bench.seconds(graph, [x]) / 1e9, 2)
+        return {"gflops": gflops, "gflops_of": "multiply and add"}
 
 
 def _multiply_add(x: Value) -> Value:
@@ -154,12 +154,12 @@ def _latency(bench: Bench) -> dict[str, Fact]:
 
 
 def _rank(bench: Bench) -> dict[str, Fact]:
-    """Find the most axes that a tensor may have, of a few numbers of them."""
+    """Find the most axes that a tensor may have, among a few numbers."""
     for rank in _RANKS:
         x = np.zeros((1,) * rank, np.float32)
         try:
-            made, given = bench.ready(_graph("rank", [x], lambda x: add(x, x)), [x])
-            chain(made, given, 1)
+            executable, values = bench.ready(_graph("rank", [x], lambda x: add(x, x)), [x])
+            chain(executable, values, 1)
         except FusewireError:
             continue
         return {"max_dims": rank}
@@ -167,21 +167,21 @@ def _rank(bench: Bench) -> dict[str, Fact]:
 
 
 def _parts(bench: Bench) -> dict[str, Fact]:
-    """See if a part of a tensor can be read where it lies."""
+    """Test whether a part of a buffer can be read by itself."""
     x = np.arange(8, dtype=np.float32)
-    made, given = bench.ready(_graph("parts", [x], lambda x: add(x, x)), [x])
-    (found,) = made.run(given).wait()
-    part = found.read(2, 3) if isinstance(found, Buffer) else np.asarray(found)[2:5]
+    executable, values = bench.ready(_graph("parts", [x], lambda x: add(x, x)), [x])
+    (result,) = executable.run(values).wait()
+    part = result.read(2, 3) if isinstance(result, Buffer) else np.asarray(result)[2:5]
     return {"sub_buffers": part.tolist() == [4.0, 6.0, 8.0]}
 
 
 def _asynchrony(bench: Bench) -> dict[str, Fact]:
-    """See if a run gives the caller back before the work is done."""
+    """Test whether a run returns before the work is done."""
     x = np.zeros(bench.sizes.elements // 4, np.float32)
-    made, given = bench.ready(_graph("async", [x], _multiply_add), [x])
-    chain(made, given, 1)
+    executable, values = bench.ready(_graph("async", [x], _multiply_add), [x])
+    chain(executable, values, 1)
     start = time.perf_counter()
-    event = made.run(given)
+    event = executable.run(values)
     started = time.perf_counter() - start
     (value,) = event.wait()
     if isinstance(value, Buffer):
@@ -190,7 +190,7 @@ def _asynchrony(bench: Bench) -> dict[str, Fact]:
 
 
 def _caching(bench: Bench) -> dict[str, Fact]:
-    """See what loading saves over compiling, as first contact had it."""
+    """Compare the times of loading and compiling at first contact."""
     x = np.zeros((64, 64), np.float32)
     bench.ready(_graph("caching", [x], _multiply_add), [x])
     metrics = bench.metrics
@@ -211,7 +211,7 @@ def _batch(bench: Bench) -> dict[str, Fact]:
 
 
 def _workgroup(bench: Bench) -> dict[str, Fact]:
-    """Time the sizes of workgroups, where a backend has that option."""
+    """Time the sizes of workgroups, if the backend has that option."""
     x = np.zeros(bench.sizes.elements // 4, np.float32)
     graph = _graph("workgroup", [x], _multiply_add)
     seconds = {}
@@ -244,15 +244,15 @@ HINTS: Mapping[str, Callable[[Bench], Mapping[str, Fact]]] = {
 }
 
 
-# What is preferred where several kinds of devices are there.
+# Kinds of devices, the most preferred first.
 KINDS = ("cuda", "metal", "rocm", "webgpu", "cpu")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A device with all its facts, hints for whoever writes programs for it, and what is not known.
+    """A device with all its facts, hints for authors of programs, and what is unknown.
 
-    ``missing`` says of a fact or a hint why it could not be found out.
+    ``missing`` maps a fact or a hint to the reason why it could not be measured.
     """
 
     backend: str
@@ -262,13 +262,13 @@ class Measured:
 
     @property
     def gflops(self) -> float:
-        """Throughput; 0 when it is not known."""
-        found = self.device.facts.get("gflops", 0.0)
-        return float(found) if isinstance(found, int | float) else 0.0
+        """Throughput; 0 if it is unknown."""
+        gflops = self.device.facts.get("gflops", 0.0)
+        return float(gflops) if isinstance(gflops, int | float) else 0.0
 
 
 def known(target: Target) -> Device:
-    """Add to what a backend says of its device what the machine tells, and what it claims."""
+    """Return the device with facts of the backend, of the machine, and from claims."""
     device = target.device
     facts: dict[str, Fact] = machine() if device.kind == "cpu" else {}
     facts["execution"] = _execution(device.facts, facts)
@@ -276,24 +276,24 @@ def known(target: Target) -> Device:
         facts["max_buffer_bytes"] = facts["memory_bytes"]
     on_host = target.backend.exchange.memory == "host"
     facts["unified_memory"] = on_host or device.is_software
-    facts["dtypes"] = _taken(target, NUMERIC, lambda x: add(x, x))
-    facts["precisions"] = _taken(target, FLOATS, lambda x: matmul(x, x))
+    facts["dtypes"] = _offered_dtypes(target, NUMERIC, lambda x: add(x, x))
+    facts["precisions"] = _offered_dtypes(target, FLOATS, lambda x: matmul(x, x))
     return replace(device, facts={**facts, **device.facts})
 
 
 def _execution(own: Mapping[str, Fact], of_machine: Mapping[str, Fact]) -> tuple[str, ...]:
-    """Name the ways in which it does many things at once."""
-    found = ["simt"] if "max_workgroup" in own else []
-    found += ["simd"] if of_machine.get("features") else []
-    found += ["tasks"] if of_machine.get("compute_units", 1) != 1 else []
-    return tuple(found)
+    """Name the kinds of parallelism that the device has."""
+    kinds = ["simt"] if "max_workgroup" in own else []
+    kinds += ["simd"] if of_machine.get("features") else []
+    kinds += ["tasks"] if of_machine.get("compute_units", 1) != 1 else []
+    return tuple(kinds)
 
 
-def _taken(
+def _offered_dtypes(
     target: Target, dtypes: Iterable[DType], op: Callable[[Value], Value]
 ) -> tuple[str, ...]:
-    """List the dtypes in which a backend offers an op; they are asked for in one graph."""
-    inputs = [Value(TensorType(of, (2, 2)), of.name) for of in dtypes]
+    """List the dtypes for which a backend offers an op, asking for all in one graph."""
+    inputs = [Value(TensorType(dtype, (2, 2)), dtype.name) for dtype in dtypes]
     graph = Graph(inputs, [op(x) for x in inputs], name="dtypes")
     try:
         answers = target.claim(graph)
@@ -305,7 +305,7 @@ def _taken(
 
 
 def measure(target: Target, sizes: Sizes = Sizes()) -> Measured:
-    """Find out all that can be: a second or two for an ordinary device."""
+    """Measure all facts and hints of a device; takes a second or two for an ordinary one."""
     device = known(target)
     facts: dict[str, Fact] = dict(device.facts)
     if device.kind == "cpu":
@@ -313,10 +313,10 @@ def measure(target: Target, sizes: Sizes = Sizes()) -> Measured:
     hints: dict[str, Fact] = {}
     missing: dict[str, str] = {}
     bench = Bench(target, sizes)
-    for table, found in ((FIGURES, facts), (HINTS, hints)):
+    for table, results in ((FIGURES, facts), (HINTS, hints)):
         for name, figure in table.items():
             try:
-                found.update(figure(bench))
+                results.update(figure(bench))
             except FusewireError as error:
                 missing[name] = str(error)
     hints["use_async"] = facts.get("is_async", False)
@@ -324,11 +324,11 @@ def measure(target: Target, sizes: Sizes = Sizes()) -> Measured:
     return Measured(target.name, replace(device, facts=facts), hints, missing)
 
 
-def best(found: Sequence[Measured]) -> Measured:
-    """Choose the best device: by its kind, a software one being a CPU; then by throughput."""
+def best(devices: Sequence[Measured]) -> Measured:
+    """Choose the best device: by kind, where a software device counts as a CPU; by throughput."""
 
     def rank(item: Measured) -> tuple[int, float]:
         kind = "cpu" if item.device.is_software else item.device.kind
         return (KINDS.index(kind) if kind in KINDS else len(KINDS), -item.gflops)
 
-    return min(found, key=rank)
+    return min(devices, key=rank)

@@ -1,4 +1,4 @@
-"""Run control flow that no backend takes whole: the host drives it, bodies run by plan."""
+"""Run control flow that no backend takes whole: the host drives it, its bodies have plans."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fusewire.runtime.transfer import to_host
 
 @final
 class HostRunner:
-    """A control-flow node that the host drives; its bodies run by plan."""
+    """A control-flow node that the host drives; its bodies have plans of their own."""
 
     def __init__(self, step: Step, builder: RegionBuilder) -> None:
         self._builder = builder
@@ -32,7 +32,7 @@ class HostRunner:
         self._runners: dict[tuple[Graph, tuple[int, ...]], PlanRunner] = {}
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
-        """Run the node by its own meaning."""
+        """Run the node with the interpreter."""
         return self._interpreter([to_host(value) for value in inputs])
 
     def _body(
@@ -51,16 +51,16 @@ class HostRunner:
         return runner.run(inputs).wait()
 
     def close(self) -> None:
-        """Let go of the bodies."""
+        """Close the runners of the bodies."""
         for runner in self._runners.values():
             runner.close()
 
 
 def mentioned_symbols(graph: Graph) -> list[Symbol]:
     """List the symbols of a graph, each once, in the order of their first mention."""
-    found: dict[Symbol, None] = {}
+    symbols: dict[Symbol, None] = {}
     for node in graph.nodes:
         attrs = map(attr_symbols, node.attrs.values())
         for part in (*attrs, *map(type_symbols, node.types)):
-            found |= dict.fromkeys(part)
-    return list(found)
+            symbols |= dict.fromkeys(part)
+    return list(symbols)

@@ -1,4 +1,4 @@
-"""One graph of a program made ready to run, and which arguments fit it."""
+"""An entry of a program: one graph made ready to run, and the arguments that fit it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Restore = Callable[[list[Any]], Any]
 
 
 class Runner(Protocol):
-    """Runs to the end and gives what the caller gets: values on the host."""
+    """Runs to the end and returns values on the host, as the caller gets them."""
 
     @property
     def call(self) -> Callable[[Sequence[Held]], list[Any]]: ...
@@ -36,18 +36,18 @@ class Runner(Protocol):
 
 @final
 class Undecided:
-    """Stands where a runner will be once it is decided which."""
+    """Takes the place of a runner until a candidate is chosen."""
 
     def call(self, inputs: Sequence[Held]) -> list[Any]:
-        """Nobody calls it: a program decides first."""
+        """Must not be called: a program decides first."""
         raise AssertionError("it was not decided")
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Nothing to close."""
 
 
 class Details(Protocol):
-    """What a call need not know; made when somebody asks."""
+    """What a call does not need; made when the user asks."""
 
     @property
     def plan(self) -> Plan: ...
@@ -57,10 +57,10 @@ class Details(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A graph made ready to run, and how arguments and results lie in it.
+    """A graph made ready to run, and the structure of its arguments and results.
 
-    ``decide`` is there while it is open how the graph will run: it makes the entry that the first
-    call, and all others, go through.
+    ``decide`` is set until a candidate is chosen: at the first call it makes the entry that this
+    call and all others use.
     """
 
     inputs: tuple[Value, ...]
@@ -71,7 +71,7 @@ class Entry:
     nodes: int
     details: Details
     decide: Callable[[tuple[Any, ...]], Entry] | None = None
-    # Arguments are arrays as engines know them; otherwise every call makes such arrays of them.
+    # Arguments are arrays that engines can take; otherwise every call converts them.
     is_plain: bool = True
 
     @property
@@ -85,7 +85,7 @@ class Entry:
 
     @cached_property
     def run(self) -> Run:
-        """Run on arguments of a signature that was found to fit, and give outputs in a row."""
+        """Run on arguments of a signature that fits; returns a flat list of outputs."""
         call, flatten = self.runner.call, self.arguments.flatten
         if not self.is_plain:
             inputs = self.inputs
@@ -94,7 +94,7 @@ class Entry:
 
     @cached_property
     def restore(self) -> Restore:
-        """Give outputs in a row the structure of the result."""
+        """Turn a flat list of outputs into the structure of the result."""
         if self.results.tree is Structure.LEAF:
             return itemgetter(0)
         return tuple if _is_flat(self.results) else self.results.restore
@@ -106,34 +106,34 @@ def _is_flat(structure: Structure) -> bool:
     return type(tree) is tuple and all(item is Structure.LEAF for item in tree)
 
 
-def plain(value: Value, given: Any) -> Any:
-    """Make an array in the byte order of this machine, unless it is one or may be none."""
+def plain(value: Value, argument: Any) -> Any:
+    """Convert an argument for a tensor to an array in native byte order, if it is not one."""
     if not isinstance(value.type, TensorType):
-        return given
-    if isinstance(given, np.ndarray | np.generic) and given.dtype.isnative:
-        return given
-    array = np.asarray(given)
+        return argument
+    if isinstance(argument, np.ndarray | np.generic) and argument.dtype.isnative:
+        return argument
+    array = np.asarray(argument)
     return array.astype(array.dtype.newbyteorder("="))
 
 
 def misfit(entry: Entry, arguments: tuple[Any, ...]) -> str | None:
-    """Say why arguments do not fit an entry, in a sentence; None when they do."""
+    """Say why arguments do not fit an entry, in a sentence; None if they do."""
     try:
-        given = entry.arguments.flatten(arguments)
+        leaves = entry.arguments.flatten(arguments)
     except ShapeMismatchError as error:
         return str(error)
     sizes: dict[object, int] = {}
-    for value, found in zip(entry.inputs, given, strict=True):
-        if not _fits(value, found, sizes):
-            shown = f"{found.dtype}{list(found.shape)}" if isinstance(found, np.ndarray) else found
+    for value, leaf in zip(entry.inputs, leaves, strict=True):
+        if not _fits(value, leaf, sizes):
+            shown = f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else leaf
             return f"The input {value.name} is {value.type}, found {shown}."
     return None
 
 
-def _fits(value: Value, found: HostValue, sizes: dict[object, int]) -> bool:
+def _fits(value: Value, leaf: HostValue, sizes: dict[object, int]) -> bool:
     if not isinstance(value.type, TensorType):
         return True
-    array = np.asarray(found)
+    array = np.asarray(leaf)
     if dtype(array.dtype) is not value.type.dtype or array.ndim != value.type.rank:
         return False
     for dim, size in zip(value.type.shape, array.shape, strict=True):

@@ -1,4 +1,4 @@
-"""Run plans: steps in order, bodies of control flow by plans of their own."""
+"""Run plans: steps in order; bodies of control flow have plans of their own."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class PlanRunner(Executable):
             else RegionRunner(step.region, builder, whole)
             for step in plan.steps
         ]
-        # Runs to the end and gives what the caller gets: values on the host.
+        # Runs to the end and returns values on the host, as the caller gets them.
         self.call: Callable[[Sequence[Held]], list[Any]] = (
             self._runners[0].run if whole else self._stepwise
         )
 
     @property
     def is_reentrant(self) -> bool:
-        """Every run has its own values; executables that cannot take turns by themselves do."""
+        """Every run has its own values; executables that are not reentrant have a lock."""
         return True
 
     def run(self, inputs: Sequence[Held]) -> Event:
@@ -53,29 +53,29 @@ class PlanRunner(Executable):
         borrowed = len(values)
         values += [None] * (plan.places - borrowed)
         for step, runner in zip(plan.steps, self._runners, strict=True):
-            found = runner.run([values[place] for place in step.inputs])
-            for place, value in zip(step.outputs, found, strict=True):
+            outputs = runner.run([values[place] for place in step.inputs])
+            for place, value in zip(step.outputs, outputs, strict=True):
                 values[place] = value
             for place in step.frees:
                 values[place] = None
-        # What came in or is a constant is not ours to give away, and nothing is given twice.
-        given = []
-        taken = set(range(borrowed))
+        # Inputs and constants are not ours to return, and no array is returned twice.
+        results = []
+        shared = set(range(borrowed))
         for place in plan.outputs:
             value = to_host(values[place])
-            given.append(value.copy() if place in taken else value)
-            taken.add(place)
-        return given
+            results.append(value.copy() if place in shared else value)
+            shared.add(place)
+        return results
 
     def close(self) -> None:
-        """Let go of everything, and of memory that waits to be used again."""
+        """Close the runners, and free pooled memory."""
         for runner in self._runners:
             runner.close()
         POOL.clear()
 
 
 def _host_runner(step: Step, builder: RegionBuilder) -> StepRunner:
-    # What ops mean is imported for those who have the host run one.
+    # Imports the interpreter with all ops, which most programs do not need.
     from fusewire.runtime.control import HostRunner
 
     return HostRunner(step, builder)

@@ -1,7 +1,7 @@
 """A plan: which region runs where, as data.
 
-planning/ makes plans, execute runs them, records/ keeps them. A saved plan is this very object: its
-graphs are named by digest, and are loaded only when somebody asks for them.
+planning/ makes plans, execute.py runs them, and records/ saves them. A saved plan has the same
+class: its graphs are named by digest, and are loaded when they are needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
 
 # The backend of control-flow nodes that no backend takes whole: the host drives them, and their
-# bodies run by plans of their own.
+# bodies have plans of their own.
 HOST = "host"
 
 
@@ -23,8 +23,8 @@ HOST = "host"
 class Region:
     """Nodes that one backend runs together.
 
-    A call needs the inputs and where they run; ``load`` gives the graph to whoever builds the
-    region. ``saved_digest`` names the graph of a region that was saved.
+    A call needs only the inputs and the backend; ``load`` returns the graph when the region is
+    built. ``saved_digest`` is the digest of the graph in a saved plan.
     """
 
     inputs: tuple[Value, ...]
@@ -36,7 +36,7 @@ class Region:
 
     @staticmethod
     def of(graph: Graph, backend: str, device: Device, shapes: Shapes) -> Region:
-        """Make a region of a graph that is at hand."""
+        """Make a region of a graph that is loaded already."""
         return Region(graph.inputs, backend, device, shapes, lambda region: graph)
 
     @cached_property
@@ -51,7 +51,7 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One region, and where its values lie in the list of values of a run."""
+    """One region, and the places of its values in the list of values of a run."""
 
     region: Region
     inputs: tuple[int, ...]
@@ -64,8 +64,8 @@ class Step:
 class Plan:
     """The steps of a graph in order, as a run goes through them.
 
-    A run keeps its values in a list of ``places``: first come the inputs, ``takes`` of them, then
-    the ``constants``. ``load`` gives the graph, for explanations.
+    A run keeps its values in a list of ``places`` items: first the inputs, ``takes`` of them, then
+    the ``constants``. ``load`` returns the graph, for explanations.
     """
 
     takes: int
@@ -90,7 +90,7 @@ class Plan:
         return step.inputs == tuple(range(self.takes)) and step.outputs == self.outputs
 
     def regions(self) -> list[Region]:
-        """List the regions, those of bodies included."""
+        """List the regions, including those of bodies."""
         regions = []
         for step in self.steps:
             regions.append(step.region)
@@ -99,7 +99,7 @@ class Plan:
         return regions
 
     def crossings(self) -> int:
-        """Count the tensors that go from one backend to another."""
+        """Count the tensors that one backend hands over to another."""
         makers: dict[int, str] = {}
         count = 0
         for step in self.steps:

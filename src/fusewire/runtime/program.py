@@ -1,4 +1,4 @@
-"""What the user calls. A program runs plans that others made; it decides nothing itself."""
+"""The program that the user calls. It runs entries that others made, and decides nothing itself."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from fusewire.runtime.why import NodeWhy, Why
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
 Signature = tuple[Any, ...]
-# Signatures that a program remembers to have checked.
+# The most signatures that a program keeps as checked.
 _KEPT = 4096
 
 
 @dataclass(frozen=True)
 class Result:
-    """The outputs of one run, and what it took."""
+    """The outputs of one run, and its cost."""
 
     outputs: Any
     seconds: float
@@ -36,9 +36,9 @@ class Result:
 
 
 class Program:
-    """A source made ready to run; called with arrays, it gives arrays.
+    """A compiled source; called with arrays, it returns arrays.
 
-    Entries are made per input signature, the first time it is seen. Safe to call from several
+    An entry is made for each input signature when it is first seen. Safe to call from several
     threads.
     """
 
@@ -50,9 +50,9 @@ class Program:
     ) -> None:
         self.name = name
         self._make = make
-        self._given = list(entries)
+        self._initial = list(entries)
         self._entries: dict[Signature, Entry] = {}
-        # What a call does, taken out of the entries.
+        # What a call needs of the entries.
         self._calls: dict[Signature, tuple[Run, Restore]] = {}
         self._lock = threading.Lock()
         self._closed = False
@@ -69,7 +69,7 @@ class Program:
         return restore(run(arguments))
 
     def run(self, *arguments: Any) -> Result:
-        """Run and tell time, bytes of the outputs, and what ran."""
+        """Run, and report the time, the bytes of the outputs, and what ran."""
         entry = self.entry(arguments)
         start = time.perf_counter()
         outputs = entry.run(arguments)
@@ -79,7 +79,7 @@ class Program:
         return Result(entry.restore(outputs), seconds, size, about)
 
     def entry(self, arguments: tuple[Any, ...]) -> Entry:
-        """Find or make what runs such arguments."""
+        """Find or make the entry for such arguments."""
         if self._closed:
             raise GraphError(f"The program {self.name} is closed. Compile it again.")
         key = signature(arguments)
@@ -89,12 +89,12 @@ class Program:
                 entry = self._entries.get(key) or self._fitting(arguments) or self._make(arguments)
                 if entry.decide is not None:
                     entry = self._decided(entry, entry.decide(arguments))
-                given = entry.arguments.flatten(arguments)
-                made = map(plain, entry.inputs, given)
-                if any(x is not y for x, y in zip(made, given, strict=True)):
+                leaves = entry.arguments.flatten(arguments)
+                arrays = map(plain, entry.inputs, leaves)
+                if any(x is not y for x, y in zip(arrays, leaves, strict=True)):
                     entry = replace(entry, is_plain=False)
-                if self._given and len(self._entries) >= _KEPT:
-                    # All of them are entries that were given: only who asked before is forgotten.
+                if self._initial and len(self._entries) >= _KEPT:
+                    # The entries themselves stay: only the checked signatures are forgotten.
                     self._entries.clear()
                     self._calls.clear()
                 self._entries[key] = entry
@@ -102,18 +102,18 @@ class Program:
         return entry
 
     def _decided(self, entry: Entry, decided: Entry) -> Entry:
-        """Put an entry in the place of one that was open."""
-        self._given = [decided if given is entry else given for given in self._given]
+        """Replace an entry that was undecided."""
+        self._initial = [decided if initial is entry else initial for initial in self._initial]
         entry.runner.close()
         return decided
 
     def _fitting(self, arguments: tuple[Any, ...]) -> Entry | None:
-        """Find an entry whose types these arguments fit; where some were given, one must."""
+        """Find an entry that these arguments fit; of initial entries, one must fit."""
         for entry in dict.fromkeys(self._entries.values()):
-            if not self._given and entry.is_open and misfit(entry, arguments) is None:
+            if not self._initial and entry.is_open and misfit(entry, arguments) is None:
                 return entry
         problems = []
-        for entry in self._given:
+        for entry in self._initial:
             problem = misfit(entry, arguments)
             if problem is None:
                 return entry
@@ -122,18 +122,18 @@ class Program:
             raise ShapeMismatchError(" ".join(problems))
         return None
 
-    def _made(self) -> list[Entry]:
-        """List what was made, each once."""
-        entries = [*self._given, *self._entries.values()]
+    def _all_entries(self) -> list[Entry]:
+        """List the entries, each once."""
+        entries = [*self._initial, *self._entries.values()]
         return list({entry.runner: entry for entry in entries}.values())
 
     @property
     def graph(self) -> Graph:
-        """The graph; of the latest signature when there are several."""
+        """The graph; that of the latest signature if there are several."""
         return self._latest().graph
 
     def _latest(self) -> Entry:
-        if entries := [*self._given, *self._entries.values()]:
+        if entries := [*self._initial, *self._entries.values()]:
             return entries[-1]
         raise GraphError(
             f"The program {self.name} has no graph yet: it has not been called. "
@@ -142,7 +142,7 @@ class Program:
 
     @property
     def plan(self) -> Plan:
-        """Which region runs where; of the latest signature when there are several."""
+        """Which region runs where; for the latest signature if there are several."""
         return self._latest().details.plan
 
     @overload
@@ -152,37 +152,38 @@ class Program:
     def why(self, node: int | str) -> NodeWhy: ...
 
     def why(self, node: int | str | None = None) -> Why | NodeWhy:
-        """Tell why it runs as it does, or one node of ``plan.graph``, given by its place.
+        """Explain why the program, or one node of ``plan.graph`` by its place, runs as it does.
 
-        Of the latest signature when there are several; regions that did not run yet have made no
-        contact. In a body a place is that of the node around it, the body, and its own: "4.then.0".
+        Explains the latest signature if there are several; regions that did not run yet have no
+        contact. The place of a node in a body is that of the node around it, the body, and its
+        own: "4.then.0".
         """
-        found = self._latest().details.why()
-        return found if node is None else found.node(node)
+        why = self._latest().details.why()
+        return why if node is None else why.node(node)
 
     @property
     def signatures(self) -> list[str]:
-        """The input types of every graph made so far."""
-        return [", ".join(str(v.type) for v in entry.inputs) for entry in self._made()]
+        """The input types of every entry so far."""
+        return [", ".join(str(v.type) for v in entry.inputs) for entry in self._all_entries()]
 
     def __str__(self) -> str:
-        made = self._made()
-        if not made:
+        entries = self._all_entries()
+        if not entries:
             return f"program {self.name}: not called yet"
         shown = (
-            f"# {entry.backend}: {len(entry.graph.nodes)} nodes\n{entry.graph}" for entry in made
+            f"# {entry.backend}: {len(entry.graph.nodes)} nodes\n{entry.graph}" for entry in entries
         )
         return f"program {self.name}\n" + "\n".join(shown)
 
     def close(self) -> None:
-        """Let go of everything; calling the program is an error from then on."""
+        """Close all entries; calling the program afterwards is an error."""
         with self._lock:
             self._closed = True
-            made = self._made()
+            entries = self._all_entries()
             self._calls.clear()
             self._entries.clear()
-            self._given.clear()
-            for entry in made:
+            self._initial.clear()
+            for entry in entries:
                 entry.runner.close()
 
     def __enter__(self) -> Self:
@@ -198,7 +199,7 @@ class Program:
 
 
 def signature(arguments: tuple[Any, ...]) -> Signature:
-    """Key of arguments: arrays by shape and dtype, containers by their parts, the rest as is."""
+    """Return the key of arguments: arrays by shape and dtype, containers by their parts."""
     return tuple([_key(x) for x in arguments])
 
 

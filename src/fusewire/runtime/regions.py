@@ -21,7 +21,7 @@ from fusewire.process.guard import guarded, guarded_run
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.transfer import hand_over, to_host
 
-# Sizes of which an executable is kept, where an engine needs sizes: each holds memory.
+# The most executables of a region for an engine that needs sizes: each takes memory.
 _KEPT = 64
 
 
@@ -31,12 +31,12 @@ class RegionBuilder(Protocol):
     def build(
         self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
     ) -> tuple[Executable, Exchange]:
-        """Build a region: its graph for these sizes, and inputs to try it on."""
+        """Build a region from its graph for these sizes, and try it on these inputs."""
 
     def rescue(
         self, region: Region, graph: Graph, error: EngineError
     ) -> tuple[Executable, Exchange]:
-        """Build a region whose engine failed while running elsewhere, or raise."""
+        """Build a region whose engine failed on the fallback, or raise."""
 
     @property
     def plan_body(self) -> Callable[[Graph], Plan] | None:
@@ -45,9 +45,9 @@ class RegionBuilder(Protocol):
 
 @final
 class Loaded:
-    """An executable; ``parts`` is what a call needs to know, in one place.
+    """An executable; ``parts`` has what a call needs, in one place.
 
-    After a model that fills the caches, all that a call touches comes from far away.
+    A large model evicts everything else from the caches, so a call should touch few objects.
     """
 
     __slots__ = ("__weakref__", "parts")
@@ -55,16 +55,16 @@ class Loaded:
     def __init__(self, executable: Executable, exchange: Exchange) -> None:
         run: Callable[[Sequence[Held]], Event] = executable.run
         is_host = exchange.memory == "host"
-        # All that such an engine asks of an array is that its elements lie in a row.
+        # Such an engine takes any contiguous array.
         is_plain = exchange.alignment <= 1 and not exchange.needs_writable
         turn = None if executable.is_reentrant else threading.Lock()
         self.parts = (run, exchange, is_host, is_plain, turn)
-        # Not before the last run has ended, which holds this object; nor at the end of all.
+        # Runs after the last run has ended, which holds this object, and not at exit.
         weakref.finalize(self, _close, executable).atexit = False
 
 
 def _close(executable: Executable) -> None:
-    """Have an engine let go; whoever is told of a problem then can do nothing about it."""
+    """Close an executable; the caller could do nothing about an error."""
     with contextlib.suppress(EngineError):
         guarded("engine", "run", "a region", executable.close)
 
@@ -74,7 +74,7 @@ class RegionRunner:
     """A region and its executables: one, or one per size for an engine that needs sizes."""
 
     def __init__(self, region: Region, builder: RegionBuilder, is_last: bool = False) -> None:
-        """``is_last``: the caller gets what it gives, on the host."""
+        """``is_last``: its outputs go to the caller, on the host."""
         self._region = region
         self._is_last = is_last
         self._name = region.backend
@@ -116,19 +116,19 @@ class RegionRunner:
             return self.run(inputs, is_rescued=True)
 
     def call(self, inputs: Sequence[Held]) -> list[Any]:
-        """Run as the last of a program."""
+        """Run as the only region of a program."""
         return self.run(inputs)
 
     def _make(self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]) -> Loaded:
         with self._lock:
-            found = self._made.get(key)
-            if found is None:
-                made = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
+            loaded = self._made.get(key)
+            if loaded is None:
+                built = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
                 while len(self._made) >= _KEPT:
-                    # The oldest; one at work is closed when it is done.
+                    # Drop the oldest; if it is running, it is closed when it is done.
                     self._made.pop(next(iter(self._made)))
-                found = self._made[key] = Loaded(*made)
-        return found
+                loaded = self._made[key] = Loaded(*built)
+        return loaded
 
     def _graph(self, inputs: Sequence[Held]) -> Graph:
         return self._sized(inputs) if self._per_size else self._region.graph
@@ -137,14 +137,14 @@ class RegionRunner:
         from fusewire.ops.interpret import bind
 
         sizes: dict[Symbol, int] = {}
-        for value, given in zip(self._region.inputs, inputs, strict=True):
+        for value, array in zip(self._region.inputs, inputs, strict=True):
             assert isinstance(value.type, TensorType)
-            bind(value.type, shape_of(given), sizes, f"The input {value.name}")
+            bind(value.type, shape_of(array), sizes, f"The input {value.name}")
         known: dict[Symbol, Dim] = dict(sizes)
         return bind_symbols(self._region.graph, known)
 
     def close(self) -> None:
-        """Let go of the executables; one at work is closed when it is done."""
+        """Drop the executables; one that is running is closed when it is done."""
         self._made.clear()
 
 
@@ -157,7 +157,7 @@ def _to_host(values: Sequence[Held]) -> list[Held]:
 
 
 def shape_of(value: Held) -> tuple[int, ...]:
-    """Give the shape of an array or a buffer; other values have none."""
+    """Return the shape of an array or a buffer; () for other values."""
     if isinstance(value, np.ndarray | np.generic):
         return tuple(value.shape)
     if not isinstance(value, Buffer):

@@ -1,8 +1,8 @@
-"""Hand tensors over: what one side gives, in the form the other side takes.
+"""Hand tensors over from one backend to another, in a form that the other takes.
 
-A pair is never coded for. Each backend says what it takes (``Exchange``); host arrays go over as
-they are when they fit, else in an aligned copy of ours; what lies in a device is read back unless
-the next one has it at hand.
+No pair of backends is special. Each backend says what it takes (``Exchange``): host arrays that fit
+are passed on as they are, others as an aligned copy; a device buffer is read back unless the next
+backend uses the same memory.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ CALLER = Exchange(needs_contiguous=False)
 
 
 def hand_over(value: Held, exchange: Exchange) -> Held:
-    """Give a value in a form that the other side takes; the same object when it already is."""
-    # By far the most of what is handed over, and every call pays for it.
+    """Convert a value to a form that the other side takes; returns the same object if it fits."""
+    # The common case, which every call goes through.
     if type(value) is np.ndarray and fits(value, exchange):
         return value
     if isinstance(value, Buffer):
@@ -45,5 +45,5 @@ def fits(array: Array, exchange: Exchange) -> bool:
 
 
 def to_host(value: Held) -> Any:
-    """Give a value to the caller: an array, or what the reference has for other types."""
+    """Convert a value for the caller: an array, or the reference's value for other types."""
     return value if type(value) is np.ndarray else hand_over(value, CALLER)

@@ -1,6 +1,6 @@
-"""Why a program runs as it does, as data: what each backend said of each node, and what came of it.
+"""Why a program runs as it does, as data: claims, verdicts and outcomes by node and by region.
 
-Plain values that become JSON. Who fills them is in placement.
+Plain values that become JSON; choosing/explain.py fills them in.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ Work = Literal["data", "control", "shape"]
 
 @dataclass(frozen=True)
 class NodeVerdict:
-    """What one backend said of one node, and what came of it where it was tried.
+    """The claim of one backend about one node, and the outcome if the backend was tried.
 
-    A refusal has a code and a reason. ``seconds`` are those of the whole region that the node
-    would be in, ``error`` its worst error over the tolerance, ``cache`` where both are from.
+    A refusal has a code and a reason. ``seconds`` and ``error``, the worst error divided by the
+    tolerance, are those of the backend's fastest candidate; ``cache`` is "hit" if they were
+    recalled.
     """
 
     backend: str
@@ -38,10 +39,10 @@ class NodeVerdict:
 
 @dataclass(frozen=True)
 class NodeWhy:
-    """Where a node runs and what was said of it.
+    """Where a node runs, and what each backend says about it.
 
     ``place`` is its number in the graph of the plan; in a body, that of the node around it comes
-    first: "4.then.0". ``backend`` is "host" for control flow whose bodies run by plan.
+    first: "4.then.0". ``backend`` is "host" for control flow whose bodies have plans.
     """
 
     place: str
@@ -56,7 +57,7 @@ class NodeWhy:
 
 @dataclass(frozen=True)
 class RegionWhy:
-    """Nodes that run together, by plan; what first contact made of it is in ``Contacted``."""
+    """A region of the plan; ``Contacted`` has the outcome of its first contact."""
 
     name: str
     backend: str
@@ -67,11 +68,11 @@ class RegionWhy:
 
 @dataclass(frozen=True)
 class Contacted:
-    """What became of a region when it met its engine, for inputs of these types.
+    """The outcome of building a region, for inputs of these types.
 
-    ``outcome`` is "ready", or the code of what the engine did instead; then another backend runs
-    it. ``metrics`` has the seconds of each phase and the bytes of memory, where a child met it.
-    ``cache`` is "hit", "off", or what differs from what is remembered.
+    ``outcome`` is "ready", or the code of the fault, in which case the fallback runs the region.
+    ``metrics`` has the seconds of each phase and the bytes of memory, if a child built it.
+    ``cache`` is "hit", "off", or how the key differs from the nearest one that is recorded.
     """
 
     region: str
@@ -88,14 +89,14 @@ class Contacted:
 
 @dataclass(frozen=True)
 class Tried:
-    """One way to run all of a graph, as it was found when ways were compared.
+    """A candidate of a race, with its result.
 
-    ``status`` is "right", "wrong", "cannot say" or "not judged" of what ran, and "refused" of what
-    did not; ``seconds`` is the median, which lies between ``low`` and ``high`` with 95%
-    confidence. ``error`` is the worst error over the tolerance. ``elsewhere`` counts the nodes on
-    data that another backend runs, for a reason that is given of the first. ``cache``: "hit" for
-    what an earlier comparison found. ``tuned`` tells of kernels how each is cut at level 3, and how
-    many times as fast that made it.
+    ``status`` is "right", "wrong", "cannot say" or "not judged" if it ran; otherwise "refused",
+    "quarantined" or "not tried". ``seconds`` is the median, which lies between ``low`` and ``high``
+    with 95% confidence. ``error`` is the worst error divided by the tolerance. ``elsewhere`` counts
+    the nodes on data that the fallback runs; ``elsewhere_why`` is the reason of the first.
+    ``cache`` is "hit" for a recalled result. ``tuned`` lists the kernels of level 3, with their
+    configurations and speedups.
     """
 
     name: str
@@ -124,7 +125,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Expanded:
-    """A composite that a backend refused whole and was given in parts."""
+    """An op that a backend refused whole and got expanded."""
 
     backend: str
     op: str
@@ -133,7 +134,7 @@ class Expanded:
 
 @dataclass(frozen=True)
 class Why:
-    """All that was said and done for one graph; ``notes`` are decisions about all of it."""
+    """The explanation of one graph; ``notes`` are about the graph as a whole."""
 
     backend: str
     device: str
@@ -143,14 +144,14 @@ class Why:
     expanded: tuple[Expanded, ...]
     contacts: tuple[Contacted, ...]
     notes: tuple[str, ...] = ()
-    # Ways that were compared, the chosen one first; none where a backend was asked for by name.
+    # The candidates of the race, the chosen one first; empty if there was no race.
     tried: tuple[Tried, ...] = ()
 
     def node(self, place: int | str) -> NodeWhy:
-        """Find a node by its place; GraphError when there is none."""
-        for found in self.nodes:
-            if found.place == str(place):
-                return found
+        """Find a node by its place; raises GraphError if there is none."""
+        for node in self.nodes:
+            if node.place == str(place):
+                return node
         most = sum("." not in node.place for node in self.nodes) - 1
         raise GraphError(
             f"There is no node {place!r}. Give a place of the plan's graph, 0 to {most}, or one in "
@@ -158,9 +159,9 @@ class Why:
         )
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Count nodes by what they work on and by who runs them.
+        """Count nodes by what they work on and by the backend that runs them.
 
-        Fallback is off when all "data" runs on one engine; the host may drive the rest.
+        Nothing falls back if all "data" runs on one engine; the host may drive the rest.
         """
         counted = Counter((node.work, node.backend) for node in self.nodes)
         table: dict[str, dict[str, int]] = {"data": {}, "control": {}, "shape": {}}
@@ -169,9 +170,9 @@ class Why:
         return table
 
     def to_data(self) -> dict[str, Any]:
-        """Give it as what JSON has."""
+        """Convert to plain data for JSON."""
         return {**asdict(self), "counts": self.counts()}
 
     def to_json(self) -> str:
-        """Write it down."""
+        """Convert to JSON text."""
         return json.dumps(self.to_data(), indent=1)
