@@ -16,7 +16,7 @@ MOST_ELEMENTS = 1024
 
 
 def share(graph: Graph) -> Rewritten:
-    """Keep the first of equal nodes and constants, in subgraphs too."""
+    """Keep the first of equal nodes and constants, in bodies too."""
     log = Log()
     return Rewritten(_shared(graph, log), log.report())
 
@@ -39,7 +39,7 @@ def _shared(graph: Graph, log: Log) -> Graph:
 
 
 def _over(rebuild: Rebuild, constants: dict[Hashable, Value], node: Node, log: Log) -> Node:
-    """Give the node over shared operands, its subgraphs shared inside."""
+    """Give the node over shared operands, its bodies shared inside."""
     inputs = [v if v is None else _first(rebuild.value(v), constants) for v in node.inputs]
     bodies: dict[str, Attr] = {key: _shared(body, log) for key, body in node.graphs()}
     same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))

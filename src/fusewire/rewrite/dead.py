@@ -1,4 +1,4 @@
-"""Remove dead code: nodes that no output needs, and unused values of subgraphs."""
+"""Remove dead code: nodes that no output needs, and unused values of bodies."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fusewire.rewrite.rule import Log, Rewritten
 
 
 def drop_dead(graph: Graph) -> Rewritten:
-    """Keep what the outputs need, and of subgraphs what their users need."""
+    """Keep what the outputs need, and of bodies what their users need."""
     log = Log()
     return Rewritten(_live(graph, log), log.report())
 
@@ -106,7 +106,7 @@ def _checked(
 def _closure(
     node: Node, layout: BodyLayout, carries: int, used: Iterable[int]
 ) -> tuple[list[int], set[int]]:
-    """Find the outputs that must stay, and the inputs that subgraphs need for them."""
+    """Find the outputs that must stay, and the inputs that bodies need for them."""
     outputs = set(used)
     while True:
         needed: set[int] = set()
@@ -124,7 +124,7 @@ def _closure(
 def _operands(
     node: Node, layout: BodyLayout, carries: int, outputs: Sequence[int], needed: set[int]
 ) -> list[int] | None:
-    """Choose the operands that stay: also the only ones that name a symbol of a subgraph.
+    """Choose the operands that stay: also the only ones that name a symbol of a body.
 
     None when a value that need not be carried is the only one that names a symbol.
     """

@@ -29,7 +29,7 @@ def specialize(graph: Graph, sizes: Mapping[str, int] | Mapping[Symbol, int]) ->
 
 
 def infer_again(graph: Graph) -> Graph:
-    """Apply all type rules anew, and tell subgraphs the sizes of what they are given."""
+    """Apply all type rules anew, and tell bodies the sizes of what they are given."""
     rebuild = Rebuild(graph)
     for node in graph.nodes:
         current = rebuild.copied(node)
@@ -50,7 +50,7 @@ def infer_again(graph: Graph) -> Graph:
 
 
 def _told(node: Node, key: str, body: Graph) -> Mapping[Symbol, Dim]:
-    """Find the sizes that the inputs of a subgraph have in every run of it."""
+    """Find the sizes that the inputs of a body have in every run of it."""
     found: dict[Symbol, Dim] = {}
     moving: set[Symbol | None] = set()
     for position, (value, type_) in enumerate(zip(body.inputs, given_types(node), strict=True)):
@@ -67,7 +67,7 @@ def _told(node: Node, key: str, body: Graph) -> Mapping[Symbol, Dim]:
 
 
 def given_types(node: Node) -> Sequence[Type]:
-    """List the types of what a control op gives its subgraphs."""
+    """List the types of what a control op gives its bodies."""
     layout = get_op(node.op).layout
     if layout is None:
         return [v.type for v in node.operands]
