@@ -221,9 +221,9 @@ class StoreWarning(UserWarning):
 _PACKAGE = str(Path(__file__).parent)
 
 
-def warn_outside(message: str) -> None:
-    """Warn of a fallback at the line outside of this package that led to it."""
-    depth, frame = 1, sys._getframe(0).f_back
+def warn_outside(message: str, category: type[Warning] = FallbackWarning) -> None:
+    """Warn at the line outside of this package that led to it."""
+    depth, frame = 2, sys._getframe(0).f_back
     while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         depth, frame = depth + 1, frame.f_back
-    warnings.warn(message, FallbackWarning, stacklevel=depth)
+    warnings.warn(message, category, stacklevel=depth)

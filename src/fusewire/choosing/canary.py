@@ -7,13 +7,13 @@ of a thousand. The checked call takes as much longer as a few runs of the refere
 from __future__ import annotations
 
 import itertools
-import warnings
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from fusewire.contract.backend import Held
-from fusewire.errors import FusewireError, MiscompileWarning
+from fusewire.errors import FusewireError, MiscompileWarning, warn_outside
 from fusewire.ir.graph import Graph
 from fusewire.numerics.judge import Verdict
 from fusewire.numerics.oracle import Oracle
@@ -32,13 +32,15 @@ class Canary:
     """Watches the calls of one graph, from any thread.
 
     ``graph`` defines the right answers, and ``name`` is the candidate that gives them. At the first
-    wrong answer, ``artifacts`` go into the quarantine of ``keeper``, and ``replan`` is called.
+    wrong answer, ``artifacts`` go into the quarantine of ``keeper``, and ``replan`` is called with
+    the inputs. It tells whether to raise the alarm: of several calls that find out at the same
+    time, one raises it.
     """
 
     graph: Graph
     every: int
     name: str
-    replan: Callable[[Verdict], object]
+    replan: Callable[[Sequence[HostValue], Verdict], bool]
     keeper: Keeper | None = None
     artifacts: tuple[Key, ...] = ()
     runs: int = 4
@@ -55,22 +57,22 @@ class Canary:
         except _UNFIT as error:
             return Verdict("cannot say", 0.0, 1.0, f"The reference has no answer: {error}")
         if verdict.status == "wrong":
-            self._handle_wrong(call, verdict)
+            self._handle_wrong(call, inputs, verdict)
         return verdict
 
-    def _handle_wrong(self, call: int, verdict: Verdict) -> None:
+    def _handle_wrong(self, call: int, inputs: Sequence[HostValue], verdict: Verdict) -> None:
         if self.keeper is not None:
             fact = Fact("wrong", f"call {call:,} of {self.graph.name}: {verdict.reason}")
             for artifact in self.artifacts:
                 quarantine(self.keeper, artifact, fact)
         # Before the warning, which the user may have turned into an error.
-        self.replan(verdict)
-        warnings.warn(
+        if not self.replan(inputs, verdict):
+            return
+        warn_outside(
             f"{self.name} gave a wrong answer in call {call:,} of {self.graph.name}: "
             f"{verdict.reason} Answers since the last check, {self.every:,} calls before, may be "
             "wrong too. The program no longer uses it, and is planned again.",
             MiscompileWarning,
-            stacklevel=4,
         )
 
 
@@ -91,25 +93,30 @@ class Watched:
     ) -> None:
         self._runner = runner
         self._remake = remake
-        self._canary: Canary | None = Canary(graph, every, name, lambda verdict: None)
+        self._lock = threading.Lock()
+        self._canary: Canary | None = Canary(graph, every, name, self._replace)
 
     def call(self, inputs: Sequence[Held]) -> list[Any]:
         """Run, and watch the call."""
-        outputs = self._runner.call(inputs)
+        # Read first: once it is gone, the runner is already the new one.
         canary = self._canary
+        outputs = self._runner.call(inputs)
         if canary is None:
             return outputs
         arrays: list[Any] = [to_host(x) for x in inputs]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", MiscompileWarning)
-            verdict = canary.watch(arrays, outputs)
+        verdict = canary.watch(arrays, outputs)
         if verdict is None or verdict.status != "wrong":
             return outputs
-        self._canary = None
-        self._runner = self._remake(arrays, verdict)
-        for warning in caught:
-            warnings.warn(str(warning.message), MiscompileWarning, stacklevel=4)
         return self._runner.call(inputs)
+
+    def _replace(self, inputs: Sequence[HostValue], verdict: Verdict) -> bool:
+        """Put another runner in place of the wrong one; False where another call did."""
+        with self._lock:
+            if self._canary is None:
+                return False
+            self._runner = self._remake(inputs, verdict)
+            self._canary = None
+            return True
 
     def close(self) -> None:
         """Close the runner."""
