@@ -35,6 +35,20 @@ class _Lazy(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Run a command; its errors name things of the model, so they are escaped."""
+        from fusewire.cli.terminal import visible
+
+        try:
+            return super().invoke(ctx)
+        except click.ClickException as error:
+            said = error.format_message()
+            if visible(said) == said:
+                raise
+            if isinstance(error, click.UsageError):
+                raise click.UsageError(visible(said), error.ctx) from error
+            raise click.ClickException(visible(said)) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))

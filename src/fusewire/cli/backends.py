@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
+from fusewire.cli.terminal import Terminal
 from fusewire.contract.backend import Device
 from fusewire.errors import ExtensionWarning, RegistryError
 from fusewire.registry import REGISTRY
@@ -28,7 +28,7 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, indent=1))
     else:
-        Console().print(table(rows), flags(rows))
+        Terminal().print(table(rows), flags(rows))
 
 
 def table(rows: list[dict[str, Any]]) -> Table:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from fusewire.choosing.decide import Decision
 from fusewire.cli.comparison import markdown, sheet
@@ -28,6 +27,7 @@ from fusewire.cli.model import (
     read_open,
 )
 from fusewire.cli.plot import plot
+from fusewire.cli.terminal import Terminal, visible
 from fusewire.compiler import ModelSource, Session
 from fusewire.contract.region import answers_to
 from fusewire.errors import NoneRightError, OptionsError, RegistryError
@@ -80,9 +80,9 @@ def command(
     if as_json:
         click.echo(json.dumps(report, indent=1))
     elif as_markdown:
-        click.echo(markdown(report))
+        click.echo(visible(markdown(report)))
     else:
-        Console().print(sheet(report))
+        Terminal().print(sheet(report))
     sys.exit(0 if report["chosen"] is not None else 1)
 
 

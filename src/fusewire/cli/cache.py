@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fusewire.cli.terminal import Terminal, visible
 from fusewire.errors import StoreError, StoreWarning
 from fusewire.store.disk import Store, StoreEntry
 from fusewire.store.exchange import Moved, export, take
@@ -44,7 +44,7 @@ def ls(kind: str | None, as_json: bool) -> None:
         about = {"folder": str(store.path), "limit": store.limit, "kinds": _kinds(entries)}
         click.echo(json.dumps({**about, "entries": rows}, indent=1))
         return
-    console = Console()
+    console = Terminal()
     if kind is None:
         _print(console, _kinds(entries), size=_size, used=_age)
     else:
@@ -78,7 +78,7 @@ def why(digest: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return
-    console = Console()
+    console = Terminal()
     about = {k: report[k] for k in ("kind", "digest")} | {"size": _size(entry.size)}
     about |= {"used": _age(entry.used), "checked": "intact" if is_right else "damaged, and removed"}
     rows = [*about.items(), *entry.key.fields]
@@ -171,7 +171,7 @@ def _store() -> Store:
 
 
 def _say(report: dict[str, Any], as_json: bool, said: str, lines: Iterable[str] = ()) -> None:
-    click.echo(json.dumps(report, indent=1) if as_json else "\n".join([said, *lines]))
+    click.echo(json.dumps(report, indent=1) if as_json else visible("\n".join([said, *lines])))
 
 
 def _only(digest: str, entries: list[StoreEntry]) -> StoreEntry:
@@ -207,7 +207,7 @@ def _kinds(entries: list[StoreEntry]) -> list[dict[str, Any]]:
     return rows
 
 
-def _print(console: Console, rows: list[dict[str, Any]], **forms: Callable[[Any], str]) -> None:
+def _print(console: Terminal, rows: list[dict[str, Any]], **forms: Callable[[Any], str]) -> None:
     table = Table(header_style="bold")
     for name in rows[0] if rows else ("empty",):
         table.add_column(name, overflow="fold")

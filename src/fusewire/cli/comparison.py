@@ -11,6 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from fusewire.cli.terminal import visible
+
 # By verdict; a candidate with any other status did not run.
 COLOURS = {"right": "green", "wrong": "red", "cannot say": "yellow", "not judged": "yellow"}
 _COLUMNS = (
@@ -96,7 +98,7 @@ def sheet(report: Row) -> RenderableType:
     """Lay out a whole report."""
     lines = Table.grid(padding=(0, 2))
     for name, line in remarks(report):
-        lines.add_row(Text(name, "bold"), Text(line))
+        lines.add_row(Text(name, "bold"), Text(visible(line)))
     return Group(table(report["rows"], title(report)), lines)
 
 

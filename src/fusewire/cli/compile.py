@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.model import failing, model_options, progress, read_sized
+from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.contract.backend import Backend, Config, Device
 from fusewire.contract.region import CrossCompiler, weights_of
@@ -206,7 +206,7 @@ def _refused(planned: Planned) -> list[dict[str, Any]]:
 
 
 def _print(report: dict[str, Any], folder: Path) -> None:
-    console = Console()
+    console = Terminal()
     table = Table(title=f"{report['model']} for {report['target']}", header_style="bold")
     for column in ("region", "runs on", "nodes", "kernels", "launches", "compile s", "files"):
         table.add_column(column, justify="left" if column in ("runs on", "files") else "right")

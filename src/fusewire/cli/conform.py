@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
+from fusewire.cli.terminal import Terminal
 from fusewire.contract.backend import Backend, Device
 from fusewire.contract.region import first_device
 from fusewire.ops.declare import Op
@@ -101,7 +101,7 @@ def _run(
 ) -> tuple[list[OpReport], list[str]]:
     rows: list[OpReport] = []
     problems: list[str] = []
-    for op in track(chosen, "conform", console=Console(stderr=True), transient=True):
+    for op in track(chosen, "conform", console=Terminal(stderr=True), transient=True):
         found = sliced([c for c in cases([op]) if fallback or c.is_numeric], part)
         more, wrong = (reports_with_fallback if fallback else reports)(runs, device, found)
         rows += more
@@ -151,11 +151,11 @@ def _record(runs: Backend, device: Device, rows: list[OpReport], shown: dict[str
     today = dt.date.today().isoformat()
     held = ConformanceRecord(name, runs.info.version, device.name, today, statuses, shown)
     path.write_text(held.to_text(), encoding="utf-8")
-    Console(stderr=True).print(f"Recorded in {path}.")
+    Terminal(stderr=True).print(f"Recorded in {path}.")
 
 
 def _print(report: dict[str, Any]) -> None:
-    console = Console()
+    console = Terminal()
     title = f"{report['backend']} {report['version']} on {report['device']}"
     table = Table(title=escape(title), header_style="bold")
     for column in ("op", "status", "declared", "proven", "of", "cases", "first reason"):

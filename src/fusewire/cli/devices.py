@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.backends import describe_all
+from fusewire.cli.terminal import Terminal
 from fusewire.device_facts import Measured, best, known, measure
 from fusewire.planning.policy import TargetFinder
 from fusewire.planning.target import Target
@@ -62,7 +62,7 @@ def _row(item: Measured) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]], is_measured: bool) -> None:
-    console = Console()
+    console = Terminal()
     table = Table(title="Devices", header_style="bold")
     figures = FIGURES if is_measured else {}
     for column in ("device", "backend", "name"):

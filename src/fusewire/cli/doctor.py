@@ -13,10 +13,10 @@ from importlib.metadata import version
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.backends import COLOURS, describe_all, table
+from fusewire.cli.terminal import Terminal
 from fusewire.errors import IsolationError, RegistryError
 from fusewire.process.child import Child
 from fusewire.process.machine import machine
@@ -46,7 +46,7 @@ def command(as_json: bool) -> None:
 
 
 def _print(report: dict[str, Any]) -> None:
-    console = Console()
+    console = Terminal()
     shown = Table(title="Checks", header_style="bold")
     for column in ("check", "state", "found", "what to do"):
         shown.add_column(column)

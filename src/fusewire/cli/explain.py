@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from fusewire.cli.comparison import configuration, seconds, table
 from fusewire.cli.model import Inputs, compile_options, failing, model_options, progress
+from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
 from fusewire.options import Options
@@ -64,7 +64,7 @@ def command(
 
 
 def _print(model: Path, why: Why, is_all: bool) -> None:
-    console = Console()
+    console = Terminal()
     title = f"{model.name} on {why.backend} ({why.device}): {len(why.nodes)} nodes"
     if why.tried:
         console.print(table(_candidates(why), f"Candidates for {model.name}"))
@@ -199,7 +199,7 @@ def _remarks(why: Why, is_all: bool) -> Iterator[str]:
 
 
 def _print_node(node: NodeWhy) -> None:
-    console = Console()
+    console = Terminal()
     shown = Table(title=f"node {node.place}: {node.op}", header_style="bold")
     for column in ("backend", "claim", "verdict", "whole model", "error", "cache", "reason"):
         shown.add_column(column)

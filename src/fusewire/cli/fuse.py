@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.model import failing, model_options, read_sized
+from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.fusing import fuse
 from fusewire.fusion.grouping import Fusion, Group
@@ -74,7 +74,7 @@ def _group(group: Group) -> dict[str, Any]:
 
 
 def _print(report: dict[str, Any], all_groups: bool) -> None:
-    console = Console()
+    console = Terminal()
     title = f"{report['model']}: {report['nodes']['given']} nodes"
     table = Table(title=title, header_style="bold")
     for column in ("", "before", "after", "least"):

@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from fusewire.cli.terminal import Terminal, visible
 from fusewire.compiler import ModelSource
 from fusewire.errors import FusewireError, OptionsError, RegistryError, SizesNeededError
 from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
@@ -120,7 +120,7 @@ def _taken(given: dict[str, Any]) -> Options:
 @contextmanager
 def progress() -> Iterator[Callable[[str, float], None]]:
     """Show progress on standard error, if that is a terminal."""
-    console = Console(stderr=True)
+    console = Terminal(stderr=True)
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description:32}", markup=False),
@@ -133,7 +133,7 @@ def progress() -> Iterator[Callable[[str, float], None]]:
         task = shown.add_task("reading the model", total=1.0)
         # A full bar would look finished; using up the budget is not the end.
         yield lambda what, share: shown.update(
-            task, description=what, completed=min(share, _MOST_SHOWN)
+            task, description=visible(what), completed=min(share, _MOST_SHOWN)
         )
 
 
@@ -150,7 +150,7 @@ def failing() -> Iterator[None]:
 
 def loudly(sentence: str) -> None:
     """Print a sentence that the user should not overlook."""
-    Console(stderr=True).print(
+    Terminal(stderr=True).print(
         sentence, style="bold yellow", markup=False, highlight=False, soft_wrap=True
     )
 

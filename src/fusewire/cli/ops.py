@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from fusewire import dtypes
+from fusewire.cli.terminal import Terminal
 from fusewire.dtypes import DType
 from fusewire.ops.declare import ONE_OPERAND, Op
 from fusewire.ops.table import all_ops, families
@@ -34,7 +34,7 @@ def command(as_json: bool, family: str | None, lacks: bool) -> None:
     if as_json:
         click.echo(json.dumps([describe(op) for op in rows], indent=1))
         return
-    console = Console()
+    console = Terminal()
     if lacks:
         console.print(_lacks(rows))
         return

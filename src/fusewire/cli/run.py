@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.model import (
@@ -23,6 +22,7 @@ from fusewire.cli.model import (
     plain,
     progress,
 )
+from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
 from fusewire.options import Options
@@ -131,7 +131,7 @@ def _print(report: dict[str, Any]) -> None:
             shape = ", ".join(map(str, row["shape"]))
             table.add_row(side[:-1], row["name"], row["dtype"], f"[{shape}]", *figures)
         table.add_section()
-    Console().print(table, markup=False)
+    Terminal().print(table, markup=False)
 
 
 def _shown(figure: float | str | None) -> str:

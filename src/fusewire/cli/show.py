@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from fusewire.cli.model import assume, failing, model_options, read_graph
+from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import DimError
 from fusewire.ir.dims import Dim, Symbol, evaluate, symbols
@@ -98,7 +98,7 @@ def _dynamic(graph: Graph) -> list[dict[str, Any]]:
 
 
 def _print(report: dict[str, Any]) -> None:
-    console = Console()
+    console = Terminal()
     ports = Table(title=report["model"], header_style="bold")
     for column in ("", "name", "type"):
         ports.add_column(column)
