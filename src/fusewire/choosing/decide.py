@@ -194,7 +194,7 @@ def _recall(
         return None
     planned = plan_choice(choice, question.graph, target, question.fallback, question.may_fall_back)
     candidate = Candidate(target, planned, choice.form, choice.options)
-    if findings.fault(candidate) is not None:
+    if findings.reconsider(candidate) or findings.fault(candidate) is not None:
         records.drop(key)
         return None
     return Decision(candidate, tried, notes, cut_at=cut_at)

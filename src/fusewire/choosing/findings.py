@@ -24,7 +24,7 @@ from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.records.entries import Records
 from fusewire.records.keys import artifact_key, host_fields
-from fusewire.records.quarantine import Fact, quarantine, quarantined
+from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider
 from fusewire.runtime.regions import shape_of
 from fusewire.store.key import Key
 from fusewire.trials.trial import CandidateTrial
@@ -72,6 +72,14 @@ class Findings:
         key = self._subject(candidate)
         fact = None if key is None else quarantined(self.records, key, self._deadline)
         return None if fact is None else fact.sentence()
+
+    def reconsider(self, candidate: Candidate) -> bool:
+        """Forget what is known of a candidate with an imported fault; False if it has none."""
+        key = self._subject(candidate)
+        if key is None or not reconsider(self.records, key):
+            return False
+        self.records.drop(self._verdict_key(candidate))
+        return True
 
     def blame(self, candidate: Candidate, code: str, reason: str) -> None:
         """Put a candidate into quarantine, if the fault is one that would recur."""

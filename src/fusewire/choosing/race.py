@@ -155,6 +155,7 @@ class Race:
 
     def _try(self, candidate: Candidate, is_last: bool = False) -> None:
         name, row = candidate.name, described(candidate)
+        self._findings.reconsider(candidate)
         fault = self._findings.fault(candidate)
         reason = fault or (None if is_last else self._hopeless(candidate))
         if reason is not None:

@@ -2,7 +2,8 @@
 
 A fault is recorded under the fields of its artifact: region, backend, versions and settings.
 Another version of the engine, or of the code that translates for it, makes another artifact, which
-starts without faults.
+starts without faults. A fault that somebody else recorded, in an imported cache, only has the
+artifact compiled and judged again.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from fusewire.errors import StoreError
-from fusewire.store.key import Key
+from fusewire.store.key import IMPORTED, Key
 
 # Faults of an engine on a region. Other failures are cheap to repeat, or the machine's.
 CODES = ("wrong", "crashed", "hung", "compile-timeout", "garbage")
@@ -34,7 +35,7 @@ class Fact:
     """Why an artifact must not be used; ``when`` is in UTC.
 
     ``seconds`` is the deadline that a hang exceeded; ``place`` and ``op`` are those of the first
-    wrong node, if it is known.
+    wrong node, if it is known. ``is_imported``: somebody else recorded it.
     """
 
     code: str
@@ -43,6 +44,7 @@ class Fact:
     seconds: float = 0.0
     place: str = ""
     op: str = ""
+    is_imported: bool = False
 
     def sentence(self) -> str:
         """Describe the fault in a sentence."""
@@ -55,9 +57,10 @@ class Fact:
         if not isinstance(data, dict) or set(data) != set(Fact.__dataclass_fields__):
             raise StoreError("A fault in quarantine has unknown or missing fields.")
         seconds = data["seconds"]
-        texts = [text for name, text in data.items() if name != "seconds"]
+        texts = [text for name, text in data.items() if name not in ("seconds", IMPORTED)]
         is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not is_number or not all(isinstance(text, str) for text in texts):
+        is_typed = is_number and isinstance(data[IMPORTED], bool)
+        if not is_typed or not all(isinstance(text, str) for text in texts):
             raise StoreError("A fault in quarantine has a field of the wrong type.")
         if data["code"] not in CODES:
             raise StoreError(f"A fault in quarantine has the unknown code {data['code']!r}.")
@@ -90,6 +93,16 @@ def quarantined(keeper: Keeper, artifact: Key, seconds: float = 0.0) -> Fact | N
 def release(keeper: Keeper, artifact: Key) -> None:
     """Take an artifact out of quarantine."""
     keeper.drop(_key(artifact))
+
+
+def reconsider(keeper: Keeper, artifact: Key) -> bool:
+    """Forget an artifact with an imported fault, so that it is met anew; False if it has none."""
+    fact = quarantined(keeper, artifact)
+    if fact is None or not fact.is_imported:
+        return False
+    keeper.drop(artifact)
+    release(keeper, artifact)
+    return True
 
 
 def _key(artifact: Key) -> Key:

@@ -3,7 +3,8 @@
     magic (8) · entries, one after the other, each as `blob` writes it
 
 For data, digests and size are checked and that it is JSON; its reader checks what it says. What
-would have to be trusted (code, plans, verdicts) is imported only under the same user's key.
+would have to be trusted (code, plans, verdicts) is imported only under the same user's key, and
+a quarantine of somebody else is marked as such.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from fusewire.errors import StoreError
 from fusewire.store.blob import Header, pack, read_header, unpack
 from fusewire.store.disk import Store
 from fusewire.store.files import File, plain_file
-from fusewire.store.key import DATA, LOCAL, VOUCHED, Key
+from fusewire.store.key import DATA, IMPORTED, LOCAL, VOUCHED, Key
 
 _MAGIC = b"FUSEWIRX"
 # Data is small; anything larger is not data. Parsed JSON takes up to twenty times the memory.
@@ -86,6 +87,8 @@ def take(store: Store, path: Path) -> Moved:
                 vouched = opened[1] if key.kind in VOUCHED else None
                 _, payload = unpack(part, key, vouched, most)
                 _check(key, payload)
+                if key.kind == "quarantine" and not _is_own(part, key, opened[1]):
+                    payload = json.dumps({**json.loads(payload), IMPORTED: True}).encode()
             except StoreError as error:
                 moved.refuse(key, error)
                 continue
@@ -96,6 +99,15 @@ def take(store: Store, path: Path) -> Moved:
             else:
                 moved.refuse(key, StoreError("It could not be written."))
     return moved
+
+
+def _is_own(part: File, key: Key, secret: bytes) -> bool:
+    """Tell whether an entry, which is whole, was written with this user's key."""
+    try:
+        unpack(part, key, secret, _MOST_DATA)
+    except StoreError:
+        return False
+    return True
 
 
 def _parts(file: File) -> Iterator[tuple[Header, File]]:

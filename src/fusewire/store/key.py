@@ -20,6 +20,8 @@ LOCAL = frozenset({"stamp"})
 KINDS = CODE | DATA | LOCAL
 # Trusted only if this user wrote it. Other imported data makes a program slower at worst.
 VOUCHED = CODE | LOCAL | {"plan", "verdict"}
+# The field of a quarantine that says that somebody else wrote it.
+IMPORTED = "is_imported"
 # Texts up to this length are shown in full; longer ones with this much around a difference.
 _LONG, _AROUND = 64, 20
 

@@ -29,7 +29,7 @@ from fusewire.options import Fallback
 from fusewire.process.guard import guarded
 from fusewire.records.entries import BuiltRegion, Records, StoredArtifact
 from fusewire.records.keys import artifact_fields, backend_fields
-from fusewire.records.quarantine import Fact, quarantined
+from fusewire.records.quarantine import Fact, quarantined, reconsider
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.regions import shape_of
 from fusewire.runtime.transfer import to_host
@@ -112,6 +112,8 @@ class PlanBuilder:
     ) -> tuple[Executable, Exchange]:
         """Make a region ready to run; if its engine fails, on the fallback."""
         key = self._recorded_key(region, inputs)
+        if key is not None and self.records is not None:
+            reconsider(self.records, key)
         fact = self._quarantined(key)
         if fact is not None and fact.code == "wrong":
             # Nothing checks answers here. An engine that crashed gets another trial in a child.
