@@ -165,7 +165,7 @@ def webgpu(program: Program, x: Array) -> dict[str, Call]:
     made = device.create_buffer(size=size, usage=usage.STORAGE | usage.COPY_SRC)
     stage = device.create_buffer(size=size, usage=usage.MAP_READ | usage.COPY_DST)
     edges = {"input": given, "output": made}
-    places = [edges.get(m.kind, binding._fixed[i]) for i, m in enumerate(ours._program.memories)]
+    places = [edges.get(x.kind, binding._fixed[i]) for i, x in enumerate(binding._allocations)]
     groups = [binding._bind(number, step, places) for number, step in enumerate(steps)]
 
     def encoded(x: Array) -> Any:
@@ -175,7 +175,7 @@ def webgpu(program: Program, x: Array) -> dict[str, Call]:
         for step, group in zip(steps, groups, strict=True):
             section.set_pipeline(binding._pipelines[step.kernel])
             section.set_bind_group(0, group)
-            section.dispatch_workgroups(*step.groups)
+            section.dispatch_workgroups(*step.grid)
         section.end()
         return encoder
 

@@ -126,8 +126,10 @@ OPS = _Namespace()
 
 def decomposition(op: Op[Any], node: Node, grade: Grade) -> Graph | None:
     """Give a node in simpler ops, as a graph over the same inputs; None where there is no way."""
-    of = node.operands[0].tensor.dtype if node.operands else None
-    if op.decompose is None or of is None or not of.is_float:
+    if op.decompose is None:
+        return None
+    of = node.operands[0].tensor.dtype
+    if not of.is_float:
         return None
     wide = grade == "wide" or of is float64
     formula = op.decompose.wide if wide else op.decompose.narrow

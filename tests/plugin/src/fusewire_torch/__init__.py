@@ -3,20 +3,7 @@
 from importlib.metadata import version
 from typing import Any, final
 
-from fusewire.backend import (
-    Artifact,
-    Backend,
-    BackendInfo,
-    Device,
-    Done,
-    Exchange,
-    Executable,
-    claim_by_table,
-    edge_slots,
-    weight_slots,
-)
-from fusewire.ir.graph import Constant
-from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
+from fusewire import backend as fb
 
 # Our name of an op, and torch's of a function that means the same on the same operands.
 TABLE = {
@@ -37,7 +24,7 @@ def refuses(node: Any) -> str | None:
 
 
 @final
-class Eager(Executable):
+class Eager(fb.Executable):
     is_reentrant = True
 
     def __init__(self, graph: Any) -> None:
@@ -46,33 +33,33 @@ class Eager(Executable):
         self.torch, self.graph = torch, graph
         self.held = {v: torch.tensor(v.constant.array) for v in graph.constants}
 
-    def run(self, inputs: Any) -> Done:
+    def run(self, inputs: Any) -> fb.Done:
         given = [self.torch.from_numpy(x.copy()) for x in inputs]
         values = self.held | dict(zip(self.graph.inputs, given, strict=True))
         for node in self.graph.nodes:
             function = getattr(self.torch, TABLE[node.op])
             values[node.outputs[0]] = function(*[values[v] for v in node.operands])
-        return Done([values[v].numpy().copy() for v in self.graph.outputs])
+        return fb.Done([values[v].numpy().copy() for v in self.graph.outputs])
 
 
 @final
-class TorchBackend(Backend):
-    info = BackendInfo("torch-eager", version("torch"), "PyTorch, eager.", "an example", (2, 0))
+class TorchBackend(fb.Backend):
+    info = fb.BackendInfo("torch-eager", version("torch"), "PyTorch, eager.", "an example", (2, 0))
     gaps = ()
-    exchange = Exchange()
+    exchange = fb.Exchange()
     lowerings = TABLE  # extensions may add to it
 
     def probe(self) -> Any:
-        return [Device("cpu", "PyTorch")]
+        return [fb.Device("cpu", "PyTorch")]
 
-    def claim(self, graph: Any, device: Device) -> Any:
-        return claim_by_table(graph, refuses, shapes="dynamic")
+    def claim(self, graph: Any, device: fb.Device) -> Any:
+        return fb.claim_by_table(graph, refuses, shapes="dynamic")
 
-    def compile(self, region: Any, device: Device, config: Any) -> Artifact:
+    def compile(self, region: Any, device: fb.Device, config: Any) -> fb.Artifact:
         config.checked("torch-eager", {})
-        slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
-        return Artifact("rebuild", print_graph(region).encode(), slots)
+        slots = (*fb.edge_slots(region), *fb.weight_slots(region, fb.INLINE_BYTES + 1))
+        return fb.Artifact("rebuild", fb.print_graph(region).encode(), slots)
 
-    def load(self, artifact: Artifact, device: Device, weights: Any) -> Eager:
-        held = {digest: Constant.of(array) for digest, array in weights.items()}
-        return Eager(parse_graph(artifact.payload.decode(), held))
+    def load(self, artifact: fb.Artifact, device: fb.Device, weights: Any) -> Eager:
+        held = {digest: fb.Constant.of(array) for digest, array in weights.items()}
+        return Eager(fb.parse_graph(artifact.payload.decode(), held))
