@@ -63,13 +63,13 @@ def _with_fallback(backend: Backend, found: Sequence[Case]) -> tuple[list[OpRepo
 
 
 def test_with_fallback_everything_is_right() -> None:
-    ops = [all_ops()[name] for name in ("erfc", "softmax", "gelu", "sequence_at", "nonzero", "gru")]
+    ops = [all_ops()[name] for name in ("svd", "softmax", "gelu", "sequence_at", "nonzero", "gru")]
     found = [case for op in ops for case in first_cases(op)]
     rows, problems = _with_fallback(REGISTRY.get("onnxruntime"), found)
     assert not problems
     assert {row.status for row in rows} == {"proven"}
     forms = {row.op.name: row.form for row in rows}
-    assert forms["erfc"] == forms["sequence_at"] == "helped"
+    assert forms["svd"] == forms["sequence_at"] == "helped"
     assert forms["softmax"] == "native"
 
 

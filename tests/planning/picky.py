@@ -24,13 +24,14 @@ from fusewire.ir.graph import Array, Graph, Node
 
 @final
 class PickyBackend(Backend):
-    """Counts its compilations; refuses ops by name."""
+    """Keeps the graphs it is asked about and compiles; refuses ops by name."""
 
     def __init__(self, name: str, refused: Sequence[str], shapes: Shapes = "dynamic") -> None:
         self._name = name
         self._refused = refused
         self._shapes: Shapes = shapes
         self._inner = ReferenceBackend()
+        self.asked: list[Graph] = []
         self.compiled: list[Graph] = []
 
     @property
@@ -54,6 +55,7 @@ class PickyBackend(Backend):
         return f"{self._name} does not run {bad}." if bad else None
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        self.asked.append(graph)
         return claim_by_table(graph, self._refuses, self._shapes)
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:

@@ -20,6 +20,7 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
+from fusewire.planning.claims import ask
 from fusewire.planning.planner import Planned, make_plan
 from fusewire.planning.target import Target
 from fusewire.runtime.execute import PlanRunner
@@ -208,3 +209,13 @@ def test_nobody_takes_it_is_an_error_with_reasons() -> None:
 def test_constants_and_inputs_as_outputs_are_copied() -> None:
     graph = fw.trace(lambda x: (x, np.zeros(2, np.float32), x + 1), fw.Spec((3, 4), "float32"))
     _same(graph, _targets(PickyBackend("picky", [])), X)
+
+
+def test_nodes_alike_are_decomposed_once() -> None:
+    graph = fw.trace(lambda x, y: np.expm1(x) + np.expm1(y), *(fw.Spec((3,), "float32"),) * 2)
+    backend = PickyBackend("picky", ["expm1"])
+    claimed = ask(Target(backend, CPU), graph)
+    assert claimed.takes_all()
+    assert claimed.expanded.keys() == {"expm1"}
+    # The graph, the parts of one node, and the graph with both nodes in parts.
+    assert len(backend.asked) == 3

@@ -41,9 +41,10 @@ def ask(target: Target, graph: Graph) -> Claimed:
     does not answer.
     """
     expanded: dict[str, str] = {}
+    simpler = _Simpler(target)
     while True:
         shapes, refusals = _answers(target, graph)
-        meanings = {node: parts for node in refusals if (parts := _simpler(target, node))}
+        meanings = {node: parts for node in refusals if (parts := simpler(node)) is not None}
         if not meanings:
             return Claimed(graph, shapes, refusals, expanded)
         for node in meanings:
@@ -51,16 +52,32 @@ def ask(target: Target, graph: Graph) -> Claimed:
         graph = replace_nodes(graph, meanings)
 
 
-def _simpler(target: Target, node: Node) -> Graph | None:
-    """Expand a refused composite; decompose a primitive if the target takes all parts."""
-    op = get_op(node.op)
-    if op.is_composite:
-        return op.expansion(node)
-    for grade in GRADES:
-        parts = op.decomposition(node, grade)
-        if parts is not None and (claimed := ask(target, parts)).takes_all():
-            return claimed.graph
-    return None
+class _Simpler:
+    """Gives refused nodes of one graph in simpler ops; asks a target once for nodes alike."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._decompositions: dict[str, Graph | None] = {}
+
+    def __call__(self, node: Node) -> Graph | None:
+        """Expand a composite; decompose a primitive if the target takes all parts."""
+        op = get_op(node.op)
+        if op.is_composite:
+            return op.expansion(node)
+        if op.decompose is None:
+            return None
+        types = ", ".join(str(value.type) for value in node.operands)
+        key = f"{node.op}({types}) {dict(node.attrs)}"
+        if key not in self._decompositions:
+            self._decompositions[key] = self._decomposition(node)
+        return self._decompositions[key]
+
+    def _decomposition(self, node: Node) -> Graph | None:
+        for grade in GRADES:
+            parts = get_op(node.op).decomposition(node, grade)
+            if parts is not None and (claimed := ask(self._target, parts)).takes_all():
+                return claimed.graph
+        return None
 
 
 def ask_safely(target: Target, graph: Graph) -> Claimed:
