@@ -1,6 +1,7 @@
 """Level 1: the fastest engine that is right is taken, and that is remembered."""
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -281,9 +282,8 @@ def test_function_that_chooses_is_asked_when_engines_are_compared() -> None:
     assert [way.backend for way in made.why().tried] == ["reference"]
 
 
-@pytest.fixture
-def loop(tmp_path: Path) -> Path:
-    """A model that is one loop of five rounds, as files of recurrent models are."""
+def save_loop(path: Path, rounds: int) -> Path:
+    """Write a model that is one loop, as files of recurrent models are."""
     body = helper.make_graph(
         [
             helper.make_node("Identity", ["go"], ["goes_on"]),
@@ -305,11 +305,15 @@ def loop(tmp_path: Path) -> Path:
         "loop",
         [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4])],
         [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4])],
-        [numpy_helper.from_array(np.array(5), "rounds")],
+        [numpy_helper.from_array(np.array(rounds), "rounds")],
     )
-    path = tmp_path / "loop.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
     return path
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Path:
+    return save_loop(tmp_path / "loop.onnx", 5)
 
 
 @pytest.mark.parametrize("level", [None, 1])
@@ -328,3 +332,19 @@ def test_loop_alone_is_benched_on_engines_that_run_its_body_only(loop: Path) -> 
     assert done.exit_code == 0, done.output
     rows = {row["backend"]: row["status"] for row in json.loads(done.stdout)["rows"]}
     assert rows == {"webgpu": "right", "reference": "right"}
+
+
+@pytest.mark.usefixtures("few")
+def test_interrupt_in_a_comparison_ends_the_work_of_the_oracle(tmp_path: Path) -> None:
+    endless = save_loop(tmp_path / "endless.onnx", 2**62)
+    before = {*threading.enumerate()}
+
+    def interrupt(what: str, share: float) -> None:
+        if what.startswith("trying"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fw.compile(endless, progress=interrupt)(np.ones(4, np.float32))
+    for thread in {*threading.enumerate()} - before:
+        thread.join(5.0)
+    assert not {*threading.enumerate()} - before

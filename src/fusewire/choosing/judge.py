@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from fusewire.dtypes import DType
-from fusewire.errors import FusewireError, StoreError
+from fusewire.errors import BudgetError, FusewireError, StoreError
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.judge import Alone, Verdict, summary
@@ -121,12 +121,21 @@ class Judge:
         self._oracles: dict[Kind, Oracle | Alone | str] = {}
         self._unfits: dict[Kind, str] = {}
         self._lock = threading.Lock()
+        self._is_stopped = threading.Event()
         # Seconds that the slowest oracle took; 0 before the first.
         self.cost = 0.0
 
     def prepare(self) -> None:
         """Make the oracle of the given inputs ahead of time, while engines compile."""
         self.oracle(self.sets[0])
+
+    def stop(self) -> None:
+        """End the work of an oracle that another thread makes: nobody will ask it."""
+        self._is_stopped.set()
+
+    def _check(self) -> None:
+        if self._is_stopped.is_set():
+            raise BudgetError("the comparison has ended.")
 
     def oracle(self, inputs: InputSet) -> Oracle | Alone | str:
         """Return the oracle of a set, or the reason why the set is left out."""
@@ -149,7 +158,9 @@ class Judge:
         if self._alone:
             return Alone(self.graph, inputs.values)
         try:
-            oracle = Oracle(self.graph, inputs.values, runs=self._runs, seed=self._seed)
+            oracle = Oracle(
+                self.graph, inputs.values, runs=self._runs, seed=self._seed, check=self._check
+            )
             oracle.values(self.graph.outputs)
         except _UNFIT as error:
             return f"the reference does not take it: {error}"
@@ -161,7 +172,7 @@ class Judge:
         if reason is None:
             reason = ""
             try:
-                wide = Interpreter(self.graph, wide=True)(inputs.values)
+                wide = Interpreter(self.graph, wide=True, check=self._check)(inputs.values)
                 if inputs.kind in SPECIAL and not all(map(_is_finite, wide)):
                     reason = "the exact answer is not finite"
             except _UNFIT as error:

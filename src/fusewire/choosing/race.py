@@ -107,6 +107,16 @@ class Race:
         # The reference computes the right answers while engines compile.
         learning = threading.Thread(target=self._judge.prepare, daemon=True)
         learning.start()
+        try:
+            return self._run(candidates, learning)
+        except BaseException:
+            # Also an interrupt from the keyboard: the thread would go on for nobody.
+            self._judge.stop()
+            raise
+
+    def _run(
+        self, candidates: Iterable[Candidate | Unfit], learning: threading.Thread
+    ) -> RaceResult:
         for candidate in candidates:
             if isinstance(candidate, Unfit):
                 self._rows[candidate.name] = unfit(candidate)

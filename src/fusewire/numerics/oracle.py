@@ -17,7 +17,7 @@ from fusewire.numerics.judge import Verdict, judge_leaves, summary
 from fusewire.numerics.noise import Noise, felt_inputs
 from fusewire.numerics.scale import Scales
 from fusewire.numerics.spread import SCOUT, Expected, Runs, expect
-from fusewire.ops.interpret import Interpreter
+from fusewire.ops.interpret import Check, Interpreter
 from fusewire.ops.sample import HostValue
 
 SCOUTS = 2
@@ -42,7 +42,13 @@ class Oracle:
     """
 
     def __init__(
-        self, graph: Graph, inputs: Sequence[HostValue], *, runs: int = 8, seed: int = 0
+        self,
+        graph: Graph,
+        inputs: Sequence[HostValue],
+        *,
+        runs: int = 8,
+        seed: int = 0,
+        check: Check | None = None,
     ) -> None:
         if runs < 2:
             raise ValueError(f"An oracle needs at least 2 runs to measure a spread, found {runs}.")
@@ -50,6 +56,7 @@ class Oracle:
         self._inputs = list(inputs)
         self._runs = runs
         self._seed = seed
+        self._check = check
         self._bindings = bindings_of(graph, inputs)
         self._expected: dict[Value, list[Expected]] = {}
 
@@ -108,7 +115,12 @@ class Oracle:
         scales = Scales(self.graph, self._bindings)
         expansions: dict[Node, Graph] = {}
         Interpreter(
-            self.graph, wide=True, observe=catch, before=scales.learn, expansions=expansions
+            self.graph,
+            wide=True,
+            observe=catch,
+            before=scales.learn,
+            check=self._check,
+            expansions=expansions,
         )(self._inputs)
         wide = self._collect(wanted, caught | fixed)
         noise = Noise(self._seed, scales)
@@ -116,6 +128,7 @@ class Oracle:
         noisy = Interpreter(
             self.graph,
             observe=lambda node, outputs: catch(node, noise.observe(node, outputs)),
+            check=self._check,
             expansions=expansions,
         )
         runs = []

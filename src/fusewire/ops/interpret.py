@@ -28,6 +28,8 @@ Observe = Callable[[Node, list[HostValue]], list[HostValue]]
 Bindings = dict[Symbol, int]
 # Sees a node's operands before it runs.
 Before = Callable[[Node, list[HostValue], Bindings], None]
+# Raises where a run is to end before its end: asked at every node, and at every round of a loop.
+Check = Callable[[], None]
 # Runs a subgraph elsewhere, given its inputs and the symbols of the graph around it.
 RunBody = Callable[[Graph, Sequence[HostValue], Bindings], list[HostValue]]
 
@@ -53,12 +55,14 @@ class Interpreter:
         observe: Observe | None = None,
         before: Before | None = None,
         run_body: RunBody | None = None,
+        check: Check | None = None,
         expansions: dict[Node, Graph] | None = None,
     ) -> None:
         self.graph = graph
         self._wide = wide
         self._observe = observe
         self._before = before
+        self._check = check
         # Given, so that several interpreters of one graph see the same nodes inside composites.
         self._expansions: dict[Node, Graph] = {} if expansions is None else expansions
         self._run_body = run_body
@@ -72,6 +76,8 @@ class Interpreter:
         """Run on arrays; in wide mode, floats come back as float64."""
         graph = self.graph
         bound: Bindings = dict(bindings or {})
+        if self._check is not None:
+            self._check()
         if len(inputs) != len(graph.inputs):
             names = ", ".join(str(v.name) for v in graph.inputs)
             raise ShapeMismatchError(
@@ -83,6 +89,8 @@ class Interpreter:
             values[value] = self.accept(value, given, bound)
         with np.errstate(all="ignore"):
             for position, node in enumerate(graph.nodes):
+                if self._check is not None:
+                    self._check()
                 operands = [None if v is None else self.read(values, v) for v in node.inputs]
                 if self._before is not None:
                     self._before(node, operands, bound)
@@ -156,6 +164,7 @@ class Interpreter:
             wide=self._wide,
             observe=self._observe,
             before=self._before,
+            check=self._check,
             expansions=self._expansions,
         )
 
