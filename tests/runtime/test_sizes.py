@@ -1,5 +1,6 @@
 """New sizes of input: engines that take any size are made ready once."""
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.registry import REGISTRY
+from fusewire.runtime.program import Program
 
 WEIGHT = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
 SIZES = (1, 7, 2, 300, 7, 5000, 1)
@@ -55,6 +57,56 @@ def test_program_forgets_signatures_of_which_it_has_seen_very_many(
     for size in (*range(20), *range(20)):
         assert program(np.ones(size, np.float32)).shape == (size,)
     assert len(program._entries) <= 4
+
+
+def test_function_lets_go_of_signatures_long_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusewire.runtime.program._KEPT", 4)
+    closed: list[object] = []
+    monkeypatch.setattr("fusewire.runtime.regions._close", closed.append)
+    program = fw.compile(lambda x: x + x, backend="reference")
+    for size in range(1, 21):
+        assert program(np.ones(size, np.float32)).shape == (size,)
+    assert program.signatures == [f"float32[{size}]" for size in range(17, 21)]
+    assert len(program._calls) == 4
+    assert len(closed) == 16
+    np.testing.assert_array_equal(program(np.ones(0, np.float32)), [])
+    assert len(program.signatures) == 4
+
+
+def test_signature_that_is_let_go_during_its_calls_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusewire.runtime.program._KEPT", 2)
+    program = fw.compile(lambda x: np.exp(x) * 2, backend="reference")
+    wrong: list[int] = []
+
+    def call(first: int) -> None:
+        for count in range(60):
+            size = (first + count) % 7
+            x = np.full(size, size, np.float32)
+            if not np.allclose(program(x), np.exp(x) * 2):
+                wrong.append(size)
+
+    threads = [threading.Thread(target=call, args=[first]) for first in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert len(program.signatures) == 2
+
+
+def test_runner_of_several_signatures_stays_while_one_of_them_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fusewire.runtime.program._KEPT", 2)
+    closed: list[object] = []
+    monkeypatch.setattr("fusewire.runtime.regions._close", closed.append)
+    graph = fw.trace(lambda x: x + x, fw.Spec(("n",), "float32"))
+    made = fw.compile(graph, backend="reference")
+    program = Program("open", lambda arguments: made.entry(arguments))
+    for size in range(8):
+        assert program(np.ones(size, np.float32)).shape == (size,)
+    assert len(program._entries) == 2
+    assert not closed
 
 
 def test_executables_of_sizes_long_gone_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:

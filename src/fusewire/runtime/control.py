@@ -52,7 +52,8 @@ class HostRunner:
 
     def close(self) -> None:
         """Close the runners of the bodies."""
-        for runner in self._runners.values():
+        # A copy: a running call may add to them.
+        for runner in [*self._runners.values()]:
             runner.close()
 
 

@@ -21,7 +21,7 @@ from fusewire.runtime.why import NodeWhy, Why
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
 Signature = tuple[Any, ...]
-# The most signatures that a program keeps as checked.
+# The most signatures that a program keeps, each with its entry.
 _KEPT = 4096
 
 
@@ -93,10 +93,8 @@ class Program:
                 arrays = map(plain, entry.inputs, leaves)
                 if any(x is not y for x, y in zip(arrays, leaves, strict=True)):
                     entry = replace(entry, is_plain=False)
-                if self._initial and len(self._entries) >= _KEPT:
-                    # The entries themselves stay: only the checked signatures are forgotten.
-                    self._entries.clear()
-                    self._calls.clear()
+                while len(self._entries) >= _KEPT:
+                    self._evict()
                 self._entries[key] = entry
                 self._calls[key] = entry.run, entry.restore
         return entry
@@ -106,6 +104,17 @@ class Program:
         self._initial = [decided if initial is entry else initial for initial in self._initial]
         entry.runner.close()
         return decided
+
+    def _evict(self) -> None:
+        """Forget the oldest signature, and close its runner unless another entry uses it.
+
+        A running call keeps its executables until it ends.
+        """
+        key = next(iter(self._entries))
+        del self._calls[key]
+        runner = self._entries.pop(key).runner
+        if all(entry.runner is not runner for entry in (*self._initial, *self._entries.values())):
+            runner.close()
 
     def _fitting(self, arguments: tuple[Any, ...]) -> Entry | None:
         """Find an entry that these arguments fit; of initial entries, one must fit."""
