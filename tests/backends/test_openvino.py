@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import tomllib
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -151,3 +153,29 @@ def test_array_that_was_given_another_shape_is_bound_again() -> None:
     assert program(x).shape == (256,)
     x.resize((256, 512), refcheck=False)
     np.testing.assert_allclose(program(x), x.sum(axis=0), rtol=1e-5)
+
+
+def test_oldest_version_allowed_checks_the_indices_of_scatter_nd() -> None:
+    # Up to 2026.3.1, indices that wrap passed the check, and wrote outside the tensor
+    # (openvinotoolkit/openvino#37125). 2026.4.0 is the first release that refuses them.
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    (floor,) = tomllib.loads(project.read_text())["project"]["optional-dependencies"]["openvino"]
+    oldest = tuple(map(int, floor.removeprefix("openvino>=").split(".")))
+    assert oldest >= (2026, 4)
+    script = """
+import numpy as np
+from fusewire.backends.openvino.api import openvino
+from openvino import opset15
+data, at, rows = (
+    opset15.parameter(shape, of)
+    for shape, of in (([16, 4], np.float32), ([1, 2], np.int64), ([1], np.float32))
+)
+scattered = opset15.scatter_nd_update(data, at, rows)
+compiled = openvino.Core().compile_model(openvino.Model([scattered], [data, at, rows], "m"), "CPU")
+try:
+    compiled([np.zeros((16, 4), np.float32), np.array([[5, -19]]), np.ones(1, np.float32)])
+except RuntimeError:
+    print("refused")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout == "refused\n", done.stderr
