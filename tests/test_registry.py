@@ -1,8 +1,10 @@
 """The registry: lazy, strict about names, and calm about plugins that do not work."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,3 +169,13 @@ def test_devices_are_listed_with_the_reference_last() -> None:
     places = fw.devices()
     assert places[-1].backend == "reference"
     assert len(places) >= len({place.backend for place in places})
+
+
+def test_plugin_of_an_older_contract_is_told_which_module_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "old_plugin.py").write_text("from fusewire.region import claim_by_table\n")
+    sys.path.insert(0, str(tmp_path))
+    try:
+        with pytest.raises(RegistryError, match=r"imports fusewire\.region.*fusewire\.backend"):
+            _plugins(old="old_plugin:Backend").get("old")
+    finally:
+        sys.path.remove(str(tmp_path))

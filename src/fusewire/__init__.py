@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
     from fusewire.runtime.program import Program, Result
 
-_HOMES = {
+_MODULE_OF = {
     "compile": "compiler",
     "load": "compiler",
     "trace": "compiler",
@@ -84,14 +84,14 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a public name when it is first used."""
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"fusewire has no {name!r}. It has {', '.join(__all__)}.")
     from importlib import import_module
 
-    home = _HOMES[name]
-    if not home:
+    module = _MODULE_OF[name]
+    if not module:
         return import_module(f"fusewire.{name}")
-    found = getattr(import_module(f"fusewire.{home}"), name)
+    found = getattr(import_module(f"fusewire.{module}"), name)
     globals()[name] = found
     return found
 

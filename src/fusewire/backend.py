@@ -31,7 +31,15 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from fusewire.contract.extension import Extension, attach, detach
-    from fusewire.contract.frontend import Frontend, Limits, Reading, Spec, Structure
+    from fusewire.contract.frontend import (
+        Document,
+        Example,
+        Frontend,
+        Limits,
+        Reading,
+        Spec,
+        Structure,
+    )
     from fusewire.contract.region import (
         CrossCompiler,
         build,
@@ -51,7 +59,9 @@ _MODULES = {
         "Exchange", "Executable", "Fact", "Gap", "Held", "Offer", "Refusal", "Slot", "Unavailable",
     ),
     "contract.extension": ("Extension", "attach", "detach"),
-    "contract.frontend": ("Frontend", "Limits", "Reading", "Spec", "Structure"),
+    "contract.frontend": (
+        "Document", "Example", "Frontend", "Limits", "Reading", "Spec", "Structure",
+    ),
     "contract.region": (
         "CrossCompiler", "build", "claim_by_table", "edge_slots", "first_device", "weight_slots",
     ),
@@ -60,7 +70,7 @@ _MODULES = {
     "ir.graph": ("Constant", "Graph", "Node", "Value"),
     "ir.text": ("INLINE_BYTES", "parse_graph", "print_graph"),
 }  # fmt: skip
-_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "API",
@@ -84,6 +94,8 @@ __all__ = [
     "Extension",
     "attach",
     "detach",
+    "Document",
+    "Example",
     "Frontend",
     "Limits",
     "Reading",
@@ -114,11 +126,11 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a name of the contract when it is first used."""
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"fusewire.backend has no {name!r}. It has {', '.join(__all__)}.")
     from importlib import import_module
 
-    value = getattr(import_module(f"fusewire.{_HOMES[name]}"), name)
+    value = getattr(import_module(f"fusewire.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

@@ -112,6 +112,12 @@ def reference_target() -> Target:
     return Target(backend, first_device(backend))
 
 
+def _verify(graph: Graph) -> None:
+    from fusewire.ops.table import verify
+
+    verify(graph)
+
+
 @final
 class ModelSource:
     """What a user asks to compile: a function, a graph or a model file.
@@ -162,10 +168,7 @@ class ModelSource:
         ``digest`` is that of the expected file: an open document with another one is reopened.
         """
         if isinstance(self.source, Graph):
-            from fusewire.ops.table import verify
-
-            # Frontends check the graphs that they build; this one may come from anywhere.
-            verify(self.source)
+            _verify(self.source)
             names = tuple(value.name or "" for value in self.source.inputs)
             arguments = Structure((Structure.LEAF,) * len(names), names)
             results = Structure.of_results(self.source.output_names)
@@ -173,6 +176,9 @@ class ModelSource:
         if self._document is not None and digest not in (None, self._document.digest):
             self.release()
         reading = self._opened().convert(example, is_open=is_open)
+        if not type(self._frontend).__module__.startswith("fusewire."):
+            # Our own frontends check the graphs that they build.
+            _verify(reading.graph)
         # The frontend names arguments after parameters; a program takes them by position.
         tree = tuple(reading.arguments.tree.values())
         return replace(reading, arguments=Structure(tree, reading.arguments.names))
@@ -246,8 +252,11 @@ class Session:
         return recalled or self._new_entry(model, example, is_open=is_open)
 
     def _new_entry(self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool) -> Entry:
-        reading = model.read(example, is_open=is_open)
-        model.release()
+        try:
+            reading = model.read(example, is_open=is_open)
+        finally:
+            # The next reading may be long after this, and must be of the file as it is then.
+            model.release()
         key = self._plan_key(reading.digest, example, is_open)
         graph = self.rewrite(reading.graph)
         if self.level == 0:
@@ -548,7 +557,7 @@ class Session:
             return None
         saved = recalled.saved
         builder = self._recalled_builder(recalled)
-        builder.read_ahead(recalled.artifact_keys())
+        builder.read_ahead(recalled.artifact_keys)
         for sentence in saved.warnings:
             warn_outside(sentence)
         names = tuple(name for name, _ in saved.inputs)

@@ -57,18 +57,18 @@ _LEAST = (
 class Options:
     """How to compile.
 
-    ``backend`` is a name, "auto", or a policy of placement.select. ``level`` 0 measures nothing;
-    1 compares the engines, within ``budget_seconds``, and takes the fastest that is right: that is
-    what "auto" does, and a named backend does not unless it is asked for; 3 also tunes the kernels
-    of backends that let it. ``fallback`` says what
-    becomes of nodes that a backend refuses: "error" raises, "warn" and "allow" run them on the
-    reference, unless more than ``max_crossings`` tensors would change hands: then all of it runs
-    there. An engine meets each region first in a child process, unless ``isolate`` is off; what
-    crashes there, takes more than ``deadline`` seconds, or more memory than ``memory_limit``
-    bytes, counts as refused. What was compiled and found out is remembered, unless ``cache`` is
-    off. One call in ``canary`` is checked again while the program runs; 0 checks none. ``seed`` is
-    what made-up inputs begin from. ``backend_config`` holds options of the backend's own.
-    ``progress`` is told what is being done, and which share of the budget is used.
+    ``backend`` is a name, "auto", or a policy: ``ForDevice``, ``FirstWith`` or a function that
+    picks a target. ``level`` 0 measures nothing; 1 compares the engines within ``budget_seconds``
+    and takes the fastest right one, which "auto" does and a named backend does only if asked to; 3
+    also tunes kernels, on backends that allow it. ``fallback`` decides what happens to nodes that a
+    backend refuses: "error" raises, "warn" and "allow" run them on the reference, unless more than
+    ``max_crossings`` tensors would cross between backends: then all of it runs there. An engine
+    compiles and runs each region first in a child process, unless ``isolate`` is off; a region that
+    crashes there, takes longer than ``deadline`` seconds, or needs more than ``memory_limit`` bytes
+    counts as refused. Artifacts, plans and measurements are recorded, unless ``cache`` is off. One
+    call in ``canary`` is checked again while the program runs; 0 checks none. ``seed`` is the seed
+    for generated inputs. ``backend_config`` holds the backend's own options. ``progress`` is called
+    with the current step and the share of the budget that is used.
     """
 
     backend: Policy = "auto"

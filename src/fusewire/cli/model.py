@@ -196,7 +196,7 @@ class Inputs:
         for name, sizes in assumed.items():
             said = ", ".join(f"{dim} = {size}" for dim, size in sizes.items())
             loudly(
-                f"{name} is {types[name]}, and no size is given: assuming {said}. "
+                f"{name} is {types[name]}, and not every size is given: assuming {said}. "
                 f"Use --shape {name}=... to choose."
             )
         rng = np.random.default_rng(seed)

@@ -48,6 +48,7 @@ class Recalled:
             raise StoreError("The saved plan can no longer be read. Compile the model again.")
         return saved
 
+    @cached_property
     def artifact_keys(self) -> list[Key]:
         """List the keys of artifacts that do not depend on the sizes of a call."""
         regions = [step.region for step in self.saved.plan.steps]
@@ -58,7 +59,7 @@ class Recalled:
 
     def is_quarantined(self, deadline: float) -> bool:
         """Tell whether an artifact of the plan is in quarantine, as far as known before a call."""
-        facts = (quarantined(self.records, key, deadline) for key in self.artifact_keys())
+        facts = (quarantined(self.records, key, deadline) for key in self.artifact_keys)
         return any(fact is not None for fact in facts)
 
     @cached_property

@@ -123,6 +123,12 @@ class Plugins(Generic[Kind]):
             info = guarded(point.name, "import", "", _info, made)
         except EngineError as error:
             if isinstance(cause := error.__cause__, ImportError):
+                if (cause.name or "").startswith("fusewire."):
+                    raise RegistryError(
+                        f"{said} imports {cause.name}, which this version of Fusewire does not "
+                        f"have: the backend contract is {API[0]}.{API[1]}, in fusewire.backend. "
+                        f"Install a newer release of {point.name!r}."
+                    ) from error
                 raise RegistryError(
                     f"{said} cannot be imported: {cause}. "
                     f"Install what it needs: pip install 'fusewire[{point.name}]'."

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 import numpy as np
 from numpy import ndarray
@@ -114,10 +114,6 @@ class RegionRunner:
                 made = self._builder.rescue(self._region, self._graph(inputs), error)
                 self._made[key] = Loaded(*made)
             return self.run(inputs, is_rescued=True)
-
-    def call(self, inputs: Sequence[Held]) -> list[Any]:
-        """Run as the only region of a program."""
-        return self.run(inputs)
 
     def _make(self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]) -> Loaded:
         with self._lock:

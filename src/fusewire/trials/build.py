@@ -87,7 +87,7 @@ class BuildTarget:
     @property
     def is_isolated(self) -> bool:
         """Whether regions are compiled and run in a child process first."""
-        return not self.is_saved and self.target.reference is not None
+        return self.target.reference is not None
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +241,9 @@ class PlanBuilder:
     ) -> None:
         inputs = tuple(str(value.type) for value in region.inputs)
         target = self._target(region)
-        is_isolated = target is self.first and target.is_isolated
+        # A region of a saved plan that is loaded needs no child, and no target to ask.
+        is_loaded = target.is_saved and cache == "hit"
+        is_isolated = target is self.first and not is_loaded and target.is_isolated
         reason = ("", "") if error is None else (error.reason, error.advice)
         cache = cache or ("off" if key is None else "miss")
         contacted = Contacted(

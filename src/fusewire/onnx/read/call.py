@@ -102,16 +102,6 @@ class OnnxCall:
             return None
         return tuple(int(item) for item in found)  # type: ignore[arg-type] # all are ints
 
-    def needed_ints(self, position: int, what: str) -> tuple[int, ...]:
-        """Tell the elements of an operand that must be known before the run."""
-        found = self.ints(self[position])
-        if found is None:
-            self.refuse(
-                f"{what} is computed by the model, and must be known before it runs. "
-                "Make it a constant, or give the sizes of inputs."
-            )
-        return found
-
     def array(self, value: Value | None) -> Array | None:
         """Give the elements of an operand that is constant, or None."""
         if value is None:
