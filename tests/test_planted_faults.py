@@ -64,7 +64,7 @@ FAULTS = {
         '_LACKS = {"scalar": ',
         '_LACKS = {"empty": "a matrix has elements", "scalar": ',
         ("tests/conformance/test_ops.py", "-k", "cholesky"),
-        "says it has no empty sample, and has one",
+        "says that it has no empty sample, but has one",
     ),
 }
 
