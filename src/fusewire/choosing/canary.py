@@ -18,10 +18,8 @@ from fusewire.ir.graph import Graph
 from fusewire.numerics.judge import Verdict
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.sample import HostValue
-from fusewire.records.quarantine import Fact, Keeper, quarantine
 from fusewire.runtime.entry import Runner
 from fusewire.runtime.transfer import to_host
-from fusewire.store.key import Key
 
 # What the reference raises if it has no answer for some inputs.
 _UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
@@ -31,18 +29,15 @@ _UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
 class Canary:
     """Watches the calls of one graph, from any thread.
 
-    ``graph`` defines the right answers, and ``name`` is the candidate that gives them. At the first
-    wrong answer, ``artifacts`` go into the quarantine of ``keeper``, and ``replan`` is called with
-    the inputs. It tells whether to raise the alarm: of several calls that find out at the same
-    time, one raises it.
+    ``graph`` defines the right answers, and ``name`` is the candidate that gives them. A wrong
+    answer calls ``replan`` with the inputs, which quarantines the engine and plans again. It tells
+    whether to raise the alarm: of several calls that find out at the same time, one raises it.
     """
 
     graph: Graph
     every: int
     name: str
     replan: Callable[[Sequence[HostValue], Verdict], bool]
-    keeper: Keeper | None = None
-    artifacts: tuple[Key, ...] = ()
     runs: int = 4
     calls: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -61,10 +56,6 @@ class Canary:
         return verdict
 
     def _handle_wrong(self, call: int, inputs: Sequence[HostValue], verdict: Verdict) -> None:
-        if self.keeper is not None:
-            fact = Fact("wrong", f"call {call:,} of {self.graph.name}: {verdict.reason}")
-            for artifact in self.artifacts:
-                quarantine(self.keeper, artifact, fact)
         # Before the warning, which the user may have turned into an error.
         if not self.replan(inputs, verdict):
             return
