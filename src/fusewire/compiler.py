@@ -22,7 +22,7 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import Type
 from fusewire.options import FALLBACK, Options
 from fusewire.records.entries import Records
-from fusewire.records.keys import body_key, file_key
+from fusewire.records.keys import body_key, decision_fields, file_key
 from fusewire.records.plans import SavedPlan, SavedTarget
 from fusewire.records.recall import Recalled, keep_host_graphs, recall
 from fusewire.runtime.entry import Details, Entry, Runner, Undecided, plain
@@ -344,7 +344,8 @@ class Session:
         inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
         targets = partial(self._fitting_targets, graph)
         try:
-            decision = self.choose(graph, inputs, targets, fields=self._decision_fields())
+            fields = decision_fields(self.options, self.level)
+            decision = self.choose(graph, inputs, targets, fields=fields)
         except NoneRightError as error:
             return self._fallback_entry(reading, graph, error)
         self.options.report("ready", 1.0)
@@ -392,12 +393,6 @@ class Session:
             tunes=options.level == 3,
         )
         return decide(question, self.records if records is None else records, self.finder)
-
-    def _decision_fields(self) -> dict[str, object] | None:
-        """Name what a decision depends on besides the graph; None if it cannot be recorded."""
-        from fusewire.records.keys import decision_fields
-
-        return decision_fields(self.options, self.level)
 
     def _fallback_entry(self, reading: Reading, graph: Graph, error: Any) -> Entry:
         """Run everything on the fallback, which was not in the race: no engine is right."""
@@ -578,7 +573,7 @@ class Session:
         targets = {
             name: BuildTarget(
                 name,
-                partial(_load_target, saved.targets[name], options),
+                partial(self.load_target, saved.targets[name]),
                 config,
                 known_fields=saved.targets[name].fields,
             )
@@ -592,6 +587,24 @@ class Session:
             self.records,
             recalled.plan_body,
         )
+
+    def load_target(self, saved: SavedTarget) -> Target:
+        """Load a target of saved plans once; the store has authenticated the name of its class."""
+        from fusewire.planning.target import Target
+
+        place = saved.reference, saved.device.id
+        if place not in self._loaded_targets:
+            module, _, name = saved.reference.partition(":")
+            backend: Backend = getattr(import_module(module), name)()
+            is_isolated = self.options.isolate and not backend.info.trusted
+            reference = saved.reference if is_isolated else None
+            target = Target(backend, saved.device, reference, self.options.limits)
+            self._loaded_targets[place] = target
+        return self._loaded_targets[place]
+
+    @cached_property
+    def _loaded_targets(self) -> dict[tuple[str, str], Target]:
+        return {}
 
     def _file_digest(self, model: ModelSource, *, is_fresh: bool = False) -> str | None:
         """Return the digest of a model file; None if nothing is recorded for this source."""
@@ -684,13 +697,13 @@ class _Replanner:
 
         session = self.session
         graph = session.rewrite(self._read().graph)
-        target = _load_target(saved.targets[saved.choice.backend], session.options)
+        target = session.load_target(saved.targets[saved.choice.backend])
         may_fall_back = session.options.fallback != "error"
         return plan_choice(saved.choice, graph, target, reference_target(), may_fall_back)
 
     def plan_body(self, saved: SavedPlan, body: Graph) -> Plan:
         """Plan a body of control flow, and record its plan."""
-        target = _load_target(saved.targets[saved.choice.backend], self.session.options)
+        target = self.session.load_target(saved.targets[saved.choice.backend])
         return _BodyPlanner(self.session, target, self.key).plan(body)
 
     def _read(self) -> Reading:
@@ -730,13 +743,3 @@ def _saved_target(target: Target, config: Config) -> SavedTarget:
 
     reference = REGISTRY.backends.describe(target.name).reference
     return SavedTarget.of(target.backend, reference, target.device, config)
-
-
-def _load_target(saved: SavedTarget, options: Options) -> Target:
-    """Load the target of a saved plan; the store has authenticated the name of its class."""
-    from fusewire.planning.target import Target
-
-    module, _, name = saved.reference.partition(":")
-    backend: Backend = getattr(import_module(module), name)()
-    is_isolated = options.isolate and not backend.info.trusted
-    return Target(backend, saved.device, saved.reference if is_isolated else None, options.limits)
