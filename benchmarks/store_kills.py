@@ -146,13 +146,16 @@ def measure(given: argparse.Namespace) -> Row:
     body = draw.randbytes(given.size - _NUMBER)
     payloads = [number.to_bytes(_NUMBER, "big") + body for number in range(SLOTS)]
     problems: list[str] = []
-    rounds_torn = caught = 0
+    rounds_torn = caught = rounds = 0
     folder = Path(tempfile.mkdtemp(prefix="store-kills-", dir=given.folder))
     try:
         writer = Jax(folder) if given.writer == "jax" else Ours(folder, given.kind)
         put = _seconds(writer, payloads)
         writer.torn(body)
-        for _ in range(given.count):
+        end = time.monotonic() + given.wait
+        # A busy machine may kill every child too late or too early: go on until one is hit.
+        while rounds < given.count or (caught < given.hits and time.monotonic() < end):
+            rounds += 1
             child = fork(lambda fd: _put_on(writer, payloads, fd))
             os.read(child.fd, 1)
             time.sleep(draw.uniform(0, put))
@@ -172,7 +175,7 @@ def measure(given: argparse.Namespace) -> Row:
         problems.append(f"{left} files of dead writers stay")
     return {
         "writer": given.writer,
-        "kills": given.count,
+        "kills": rounds,
         "size": given.size,
         "torn": rounds_torn,
         "killed_while_writing": caught if given.writer == "ours" else "not seen",
@@ -190,6 +193,8 @@ if __name__ == "__main__":
     parser.add_argument("--size", type=int, default=2_000_000)
     parser.add_argument("--writer", choices=("ours", "jax"), default="ours")
     parser.add_argument("--kind", default="artifact", help="measurement: written without fsync")
+    parser.add_argument("--hits", type=int, default=0, help="go on until so many were writing")
+    parser.add_argument("--wait", type=float, default=120.0, help="seconds to wait for these")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--folder", help="where the cache lies; the temporary folder otherwise")
     report(measure, parser)

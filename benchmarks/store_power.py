@@ -61,7 +61,7 @@ class Inode:
 
 @dataclass(frozen=True)
 class Change:
-    """A change to the folder: names that go, and one that is set."""
+    """A change to a folder: names that go, and one that is set; a name has its folder."""
 
     time: int
     removed: str | None
@@ -70,12 +70,15 @@ class Change:
 
 
 class Recorder:
-    """The module os, whose changes to the disk are done and noted."""
+    """The module os, whose changes to the disk are done and noted.
+
+    A name is "folder/name": the key has a folder of its own, which is synced by itself.
+    """
 
     def __init__(self) -> None:
         self.time = 0
         self.changes: list[Change] = []
-        self.folder_synced: list[int] = []
+        self.synced: dict[str, list[int]] = {}
         self._open: dict[int, Inode] = {}
         self._names: dict[str, Inode] = {}
 
@@ -86,9 +89,10 @@ class Recorder:
         fd = os.open(name, flags, *given, **named)
         self._open.pop(fd, None)
         if flags & os.O_CREAT:
-            inode = self._open[fd] = self._names[name] = Inode()
+            place = _place(named["dir_fd"], name)
+            inode = self._open[fd] = self._names[place] = Inode()
             inode.states.append((self._tick(), b""))
-            self.changes.append(Change(self.time, None, name, inode))
+            self.changes.append(Change(self.time, None, place, inode))
         return fd
 
     def write(self, fd: int, data: bytes) -> int:
@@ -100,32 +104,40 @@ class Recorder:
     def fsync(self, fd: int) -> None:
         os.fsync(fd)
         at = self._tick()
-        (self._open[fd].synced if fd in self._open else self.folder_synced).append(at)
+        known = self._open.get(fd)
+        synced = known.synced if known else self.synced.setdefault(_place(fd), [])
+        synced.append(at)
 
-    def rename(self, old: str, new: str, **named: Any) -> None:
-        os.rename(old, new, **named)  # noqa: PTH104 # a name in a folder that is open
-        self._names[new] = self._names.pop(old)
-        self.changes.append(Change(self._tick(), old, new, self._names[new]))
+    def rename(self, old: str, new: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+        os.rename(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        place = _place(dst_dir_fd, new)
+        self._names[place] = self._names.pop(_place(src_dir_fd, old))
+        self.changes.append(
+            Change(self._tick(), _place(src_dir_fd, old), place, self._names[place])
+        )
 
-    def link(self, old: str, new: str, **named: Any) -> None:
-        os.link(old, new, **named)
-        self._names[new] = self._names[old]
-        self.changes.append(Change(self._tick(), None, new, self._names[new]))
+    def link(self, old: str, new: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+        os.link(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+        place = _place(dst_dir_fd, new)
+        self._names[place] = self._names[_place(src_dir_fd, old)]
+        self.changes.append(Change(self._tick(), None, place, self._names[place]))
 
-    def unlink(self, name: str, **named: Any) -> None:
-        os.unlink(name, **named)
-        self._names.pop(name, None)
-        self.changes.append(Change(self._tick(), name))
+    def unlink(self, name: str, dir_fd: int) -> None:
+        os.unlink(name, dir_fd=dir_fd)
+        place = _place(dir_fd, name)
+        self._names.pop(place, None)
+        self.changes.append(Change(self._tick(), place))
 
     def _tick(self) -> int:
         self.time += 1
         return self.time
 
     def state(self, at: int, draw: random.Random) -> dict[str, bytes]:
-        """Draw a state of the folder after the power failed at a time."""
-        synced = max((when for when in self.folder_synced if when <= at), default=-1)
+        """Draw a state of the folders after the power failed at a time."""
         names: dict[str, Inode] = {}
         for change in self.changes:
+            folder = str(Path(change.name or change.removed or "").parent)
+            synced = max((x for x in self.synced.get(folder, ()) if x <= at), default=-1)
             if change.time > at or (change.time > synced and draw.random() < 0.5):
                 continue
             if change.removed is not None:
@@ -139,6 +151,11 @@ class Recorder:
         return {name: drawn[inode] for name, inode in names.items()}
 
 
+def _place(folder: int, name: str = "") -> str:
+    """Name a file by the name of its folder, which is open, and its own."""
+    return str(Path(Path(f"/proc/self/fd/{folder}").readlink().name, name))
+
+
 def draw_steps(draw: random.Random) -> Steps:
     """Draw what a run does to three entries."""
     steps: Steps = [(key, draw.randbytes(draw.randint(1, _MOST))) for key in KEYS]
@@ -150,13 +167,14 @@ def draw_steps(draw: random.Random) -> Steps:
     return steps
 
 
-def record(folder: Path, steps: Steps) -> tuple[Recorder, list[int]]:
+def record(parent: Path, steps: Steps) -> tuple[Recorder, list[int]]:
     """Do all steps; give what was recorded, and when each of them was done."""
     recorder = Recorder()
+    os.environ["FUSEWIRE_CONFIG"] = str(parent / "config")
     vars(files)["os"] = recorder
     done = []
     try:
-        store = Store(folder)
+        store = Store(parent / "cache")
         for key, payload in steps:
             if payload is None:
                 store.drop(key)
@@ -165,7 +183,8 @@ def record(folder: Path, steps: Steps) -> tuple[Recorder, list[int]]:
             done.append(recorder.time)
     finally:
         vars(files)["os"] = os
-    shutil.rmtree(folder)
+    for name in ("cache", "config"):
+        shutil.rmtree(parent / name)
     return recorder, done
 
 
@@ -196,19 +215,21 @@ def measure(given: argparse.Namespace) -> Row:
     operations = 0
     for first in range(0, given.count, _DRAWN):
         steps = draw_steps(draw)
-        recorder, done = record(parent / "recorded", steps)
+        recorder, done = record(parent, steps)
         operations += recorder.time
         for _ in range(min(_DRAWN, given.count - first)):
             at = draw.randint(0, recorder.time)
             state = recorder.state(at, draw)
             seen.add(hash((at, tuple(sorted(state.items())))))
-            folder = parent / "cache"
-            folder.mkdir(mode=0o700)
+            for name in ("cache", "config"):
+                (parent / name).mkdir(mode=0o700)
             for name, data in state.items():
-                (folder / name).write_bytes(data)
-            found = check(folder, steps, done, at)
+                (parent / name).write_bytes(data)
+                (parent / name).chmod(0o600)
+            found = check(parent / "cache", steps, done, at)
             problems += [f"after {at} of {recorder.time}: {said}" for said in found]
-            shutil.rmtree(folder)
+            for name in ("cache", "config"):
+                shutil.rmtree(parent / name)
     shutil.rmtree(parent)
     return {
         "operations": operations,

@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ settings.load_profile("busy")
 
 # What an earlier run left behind decides nothing; tests of the store bring a folder of their own.
 os.environ["FUSEWIRE_CACHE"] = "off"
+# Nor is the user's own key; children of this process see this one.
+_CONFIG = tempfile.TemporaryDirectory(prefix="fusewire-config-")
+os.environ["FUSEWIRE_CONFIG"] = _CONFIG.name
 
 
 @pytest.fixture

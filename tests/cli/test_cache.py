@@ -99,6 +99,7 @@ def test_export_and_import_carry_data(store: Store, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("FUSEWIRE_CACHE", str(store.path.parent / "other"))
     assert read("import", "file")["kept"] == {"measurement": 2}
     assert read("import", "file")["present"] == 2
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(store.path.parent / "theirs"))
     assert "1 refused" in run("import", "code").output
 
 

@@ -104,9 +104,13 @@ def test_entry_that_is_no_fact_is_dropped(store: Store, held: Any) -> None:
 
 
 @pytest.fixture
-def stranger(tmp_path: Path) -> Store:
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """The cache of somebody else, who has another key."""
-    return Store(tmp_path / "other")
+    with monkeypatch.context() as patch:
+        patch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "theirs"))
+        store = Store(tmp_path / "other")
+        assert not store.is_off
+    return store
 
 
 def accused(store: Store, stranger: Store, code: str, **options: Any) -> Any:

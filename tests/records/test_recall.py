@@ -1,5 +1,6 @@
 """A model file that was compiled before is loaded by another process, not read again."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,12 @@ def run(model: Path, backend: str, cache: Path, *more: str) -> tuple[str, list[n
     out = cache.parent / f"out{len(list(cache.parent.iterdir()))}.npz"
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(model), backend, str(out), *more],
-        env={"FUSEWIRE_CACHE": str(cache), "PATH": "/usr/bin:/bin", "HOME": str(cache.parent)},
+        env={
+            "FUSEWIRE_CACHE": str(cache),
+            "FUSEWIRE_CONFIG": os.environ["FUSEWIRE_CONFIG"],
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(cache.parent),
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -1,5 +1,6 @@
 """Plans of every form are run by another process without being made again."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -106,7 +107,12 @@ def run(
     np.savez(given, *inputs)
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *map(str, (path, out, fallback, given)), *more],
-        env={"FUSEWIRE_CACHE": str(cache), "PATH": "/usr/bin:/bin", "HOME": str(path.parent)},
+        env={
+            "FUSEWIRE_CACHE": str(cache),
+            "FUSEWIRE_CONFIG": os.environ["FUSEWIRE_CONFIG"],
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(path.parent),
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -35,14 +35,18 @@ def full(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def empty(tmp_path: Path) -> Store:
-    return Store(tmp_path / "empty")
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """The store of somebody else."""
+    with monkeypatch.context() as patch:
+        patch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "theirs"))
+        store = Store(tmp_path / "empty")
+        assert not store.is_off
+    return store
 
 
-def of_same_user(store: Store, other: Store) -> Store:
-    other.path.mkdir(mode=0o700)
-    (other.path / "key").write_bytes((store.path / "key").read_bytes())
-    return other
+def of_same_user(store: Store) -> Store:
+    """Open a store with the key of this process."""
+    return Store(store.path)
 
 
 def test_export_holds_no_code_unless_asked(full: Store, tmp_path: Path) -> None:
@@ -64,8 +68,9 @@ def test_what_needs_belief_is_taken_from_the_same_user_only(
 
 def test_same_user_takes_everything(full: Store, empty: Store, tmp_path: Path) -> None:
     export(full, tmp_path / "file", KINDS)
-    assert take(of_same_user(full, empty), tmp_path / "file").kept.keys() == CARRIED
-    assert all(empty.get(key(kind)) == payload(kind) for kind in CARRIED)
+    own = of_same_user(empty)
+    assert take(own, tmp_path / "file").kept.keys() == CARRIED
+    assert all(own.get(key(kind)) == payload(kind) for kind in CARRIED)
 
 
 def test_what_is_true_of_one_machine_is_taken_from_nobody(
@@ -76,9 +81,10 @@ def test_what_is_true_of_one_machine_is_taken_from_nobody(
     for kind in LOCAL:
         entry = b"".join(pack(key(kind), payload(kind), opened[1]))
         (tmp_path / "file").write_bytes(MAGIC + entry)
-        moved = take(of_same_user(full, empty), tmp_path / "file")
+        own = of_same_user(empty)
+        moved = take(own, tmp_path / "file")
         assert "on the machine that wrote it" in moved.refused[0]
-        assert empty.get(key(kind)) is None
+        assert own.get(key(kind)) is None
 
 
 def test_what_is_here_stays(full: Store, empty: Store, tmp_path: Path) -> None:

@@ -161,15 +161,6 @@ def test_disk_that_cannot_sync_folders_is_used(
     assert works(Store(tmp_path / "cache"))
 
 
-@pytest.mark.parametrize("held", [b"", b"short", b"x" * 33])
-def test_key_that_is_none_is_made_anew(tmp_path: Path, held: bytes) -> None:
-    store = Store(tmp_path / "cache")
-    store.put(KEY, b"x")
-    (store.path / "key").write_bytes(held)
-    assert Store(store.path).get(KEY) is None
-    assert works(Store(store.path))
-
-
 def test_once_within_once_does_not_wait_for_itself(tmp_path: Path) -> None:
     store = Store(tmp_path / "cache")
     keys = [Key.of("plan", number=number) for number in range(60)]

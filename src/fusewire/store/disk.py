@@ -17,6 +17,7 @@ from fusewire.errors import StoreError, StoreWarning
 from fusewire.store.blob import pack, read_header, unpack, unpack_block
 from fusewire.store.files import LOCK, File, Folder, Found, default_path
 from fusewire.store.key import CODE, Key, apart, nearest
+from fusewire.store.secret import disown, user_secret
 
 Payload = TypeVar("Payload", bytes, memoryview)
 LIMIT = 4 * 2**30
@@ -24,6 +25,10 @@ ENTRY = ".entry"
 # The folder's size is checked after this many writes.
 _LOOK = 32
 _LONGEST_PAUSE = 0.1
+_BROUGHT = (
+    "The cache folder {} brought a key of its own, which is removed: only what carries your key is "
+    "used, so programs start slowly once."
+)
 
 
 @dataclass(frozen=True)
@@ -215,7 +220,9 @@ class Store:
             if self._opened is None and not self._off:
                 try:
                     folder = Folder(self.path)
-                    self._opened = folder, folder.secret()
+                    self._opened = folder, user_secret(folder)
+                    if disown(folder):
+                        warnings.warn(_BROUGHT.format(self.path), StoreWarning, stacklevel=3)
                 except (OSError, StoreError) as error:
                     self._off = True
                     self._complain("open", error)
@@ -232,7 +239,7 @@ class Store:
         try:
             folder.write(name, parts, durable=durable)
         except FileNotFoundError:
-            # Somebody removed the folder: create it once more, with a new key.
+            # Somebody removed the folder: create it once more.
             with self._lock:
                 self._opened = None
             opened = self.opened()

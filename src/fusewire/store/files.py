@@ -22,8 +22,6 @@ with contextlib.suppress(ImportError):  # Windows has no fcntl, and a Folder is 
     import fcntl
 
 LOCK = ".lock"
-_SECRET = "key"
-_SECRET_SIZE = 32
 _FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _TEMPORARY = ".part-"
 # Temporary files of this age have no owner any more.
@@ -49,6 +47,7 @@ class File:
     size: int
     used: float
     start: int = 0
+    mode: int = 0
 
     def read(self, at: int, length: int) -> bytes:
         """Read a few bytes from a place, fewer only at the end of the file."""
@@ -81,17 +80,31 @@ def default_path() -> Path:
     given = os.environ.get("FUSEWIRE_CACHE")
     if given and given != "off":
         return Path(given)
+    return user_path("XDG_CACHE_HOME", ".cache")
+
+
+def user_path(variable: str, name: str) -> Path:
+    """Return the folder fusewire in one of the user's folders, which a variable may name."""
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fusewire"
+        return Path(os.environ.get(variable) or Path.home() / name) / "fusewire"
     except RuntimeError:
-        # A user without a home has no folder; opening a store reports that.
+        # A user without a home has no folder; opening it reports that.
         return Path(os.devnull)
 
 
 class Folder:
-    """A private folder; StoreError if it is not. Closed when nobody uses it."""
+    """A folder of this user; StoreError if it is not. Closed when nobody uses it.
 
-    def __init__(self, path: Path) -> None:
+    ``others`` are the permissions that others must not have.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        what: str = "cache folder",
+        variable: str = "FUSEWIRE_CACHE",
+        others: int = 0o077,
+    ) -> None:
         self._fd = -1
         if os.name != "posix":
             raise StoreError("The cache needs a POSIX system, and this is not one.")
@@ -103,15 +116,22 @@ class Folder:
         except NotADirectoryError:
             # O_DIRECTORY reports a link before O_NOFOLLOW does.
             raise StoreError(
-                f"The cache folder {path} is not a folder, or a link. Set FUSEWIRE_CACHE to one."
+                f"The {what} {path} is not a folder, or a link. Set {variable} to one."
             ) from None
         about = os.fstat(self._fd)
-        if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+        self._identity = about.st_dev, about.st_ino
+        if about.st_uid != os.geteuid() or about.st_mode & others:
             raise StoreError(
-                f"The cache folder {path} must belong to you and be closed to others, found owner "
+                f"The {what} {path} must belong to you and be closed to others, found owner "
                 f"{about.st_uid}, mode {stat.S_IMODE(about.st_mode):o}. Run `chmod 700 {path}`, or "
-                "set FUSEWIRE_CACHE to another folder."
+                f"set {variable} to another folder."
             )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Folder) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
 
     def __del__(self) -> None:
         if self._fd >= 0:
@@ -125,24 +145,6 @@ class Folder:
             if os.fstat(file.fd).st_uid != os.geteuid():
                 raise StoreError(f"{name} is not yours.")
             yield file
-
-    def secret(self) -> bytes:
-        """Read the user's key; creates it at first use, or if it is malformed."""
-        for _ in range(2):
-            try:
-                with self.open(_SECRET) as file:
-                    held = file.read(0, _SECRET_SIZE + 1)
-                if len(held) == _SECRET_SIZE:
-                    return held
-                self.remove(_SECRET)
-            except StoreError:
-                self.remove(_SECRET)
-            except FileNotFoundError:
-                pass
-            self.write_once(_SECRET, os.urandom(_SECRET_SIZE))
-        raise StoreError(
-            f"The cache has no key, and none can be created: remove {_SECRET!r} there."
-        )
 
     def write(self, name: str, parts: Iterable[bytes], *, durable: bool) -> None:
         """Write a file atomically: others see the old one or the new one, never a part."""
@@ -169,6 +171,9 @@ class Folder:
             os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         finally:
             self.remove(temporary)
+        # As in ``write``.
+        with contextlib.suppress(OSError):
+            os.fsync(self._fd)
 
     def _temporary(self, parts: Iterable[bytes], *, durable: bool) -> str:
         name = f"{_TEMPORARY}{os.getpid()}-{_world()}-{os.urandom(8).hex()}"
@@ -193,10 +198,12 @@ class Folder:
             raise
         return name
 
-    def remove(self, name: str) -> None:
-        """Remove a file if possible."""
+    def remove(self, name: str) -> bool:
+        """Remove a file if possible; returns whether it was."""
         with contextlib.suppress(OSError):
             os.unlink(name, dir_fd=self._fd)
+            return True
+        return False
 
     def touch(self, name: str) -> None:
         """Record that a file is used now."""
@@ -274,7 +281,7 @@ def plain_file(name: str | Path, folder: int | None = None) -> Iterator[File]:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode):
             raise StoreError(f"{name} is not a regular file.")
-        yield File(fd, about.st_size, about.st_mtime)
+        yield File(fd, about.st_size, about.st_mtime, mode=about.st_mode)
     finally:
         os.close(fd)
 
