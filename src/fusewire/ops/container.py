@@ -21,6 +21,7 @@ from fusewire.ops.creation import NO_OPERANDS
 from fusewire.ops.declare import EXACT, Family, Op, Trait
 from fusewire.ops.elementwise import unary_samples
 from fusewire.ops.inference import axis_of, require
+from fusewire.ops.intervals import check_elements
 from fusewire.ops.sample import HostValue, Sample, draw, given, sample
 from fusewire.ops.subgraph import FLAG, INDEX, Found, alike, dims_of, settled
 
@@ -95,8 +96,19 @@ def _erase_type(s: Type, position: TensorType | None = None) -> Type:
     return SequenceType(_element(s))
 
 
+def _at(s: list[HostValue], position: Array, types: Any) -> HostValue:
+    return s[_existing("sequence_at", s, position)]
+
+
+def _existing(op: str, s: list[HostValue], position: Array | None) -> int:
+    """Check a position in a sequence, whose length is in no type; the last by default."""
+    place = -1 if position is None else int(position)
+    check_elements(np.array(place), [(-len(s), len(s) - 1)], None, op, "position")
+    return place % len(s)
+
+
 def _erase(s: list[HostValue], position: Array | None) -> list[HostValue]:
-    place = range(len(s))[-1 if position is None else int(position)]
+    place = _existing("sequence_erase", s, position)
     return [*s[:place], *s[place + 1 :]]
 
 
@@ -229,7 +241,7 @@ sequence_at = _holding(
     "sequence_at",
     _at_type,
     doc="Take the element at a position; negative ones count from the end.",
-    reference=lambda s, position, types: s[int(position)],
+    reference=_at,
     samples=lambda: [sample(PAIR, FIRST), sample(PAIR, LAST), sample(NOTHING, FIRST)],
     index_operands=("position",),
     lacks=HOLDS,

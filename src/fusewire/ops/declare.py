@@ -22,6 +22,7 @@ from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type, impo
 from fusewire.ops.decompose import Decomposition, Grade, decomposition
 from fusewire.ops.operand import Operand, Traced, as_values, canonical
 from fusewire.ops.ranges import ValueRange
+from fusewire.ops.requires import Requirement
 from fusewire.ops.sample import Sample
 from fusewire.ops.symbolic import Symbolic
 
@@ -146,7 +147,7 @@ class Op(Generic[R]):
     ``decompose`` gives a primitive in simpler ones, for engines that lack it.
     ``kind`` and ``cost`` are for fusion. ``not_folded`` says why engines run it even on constants.
     ``value_range`` bounds the integers it makes, and ``symbolic`` is what it means on sizes.
-    ``layout`` is for ops that run subgraphs.
+    ``layout`` is for ops that run subgraphs. ``requires`` bounds the integers of its operands.
     """
 
     name: str
@@ -169,6 +170,7 @@ class Op(Generic[R]):
     value_range: ValueRange | None = None
     symbolic: Symbolic | None = None
     layout: BodyLayout | None = None
+    requires: tuple[Requirement, ...] = ()
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"

@@ -16,6 +16,7 @@ from fusewire.ops.elementwise import add, negative, subtract
 from fusewire.ops.inference import axis_of, fits, require, require_dims
 from fusewire.ops.logic import equal, less, logical_or, where
 from fusewire.ops.movement import expand_dims, movement, reshape, transpose
+from fusewire.ops.requires import coordinates, index, up_to
 from fusewire.ops.sample import draw, given, sample
 from fusewire.ops.slicing import flip, slice_axis
 
@@ -42,6 +43,7 @@ gather = movement(
     doc="Take slices of an axis by index; the axes of the indices replace that axis.",
     reference=lambda x, indices, axis: np.take(x, indices.astype(np.int64), axis),
     index_operands=INDICES,
+    requires=(index("indices", of="x"),),
     lacks={"scalar": "a scalar has no axis to index"},
     kind=Kind.MAP,
     samples=lambda: [
@@ -57,6 +59,7 @@ embedding = movement(
     doc="Look up rows of a table.",
     expand=lambda weight, indices: gather(weight, indices, axis=0),
     index_operands=INDICES,
+    requires=(index("indices", of="weight", axis=0),),
     lacks={"scalar": "a table has rows"},
     samples=lambda: [
         sample(draw(5, 3), given([[0, 4], [2, 2]], "int32")),
@@ -86,6 +89,7 @@ gather_elements = movement(
     doc="Take the element at each place, with the place along one axis given by indices.",
     reference=lambda x, indices, axis: x[along_axis(indices, axis)],
     index_operands=INDICES,
+    requires=(index("indices", of="x"),),
     lacks={"scalar": "a scalar has no axis to index"},
     kind=Kind.MAP,
     samples=lambda: [
@@ -122,6 +126,7 @@ gather_nd = movement(
     doc="Take the elements or slices named by the last axis of the indices, after batch axes.",
     reference=_gather_nd,
     index_operands=INDICES,
+    requires=(coordinates("indices", of="x", skipped="batch_dims"),),
     kind=Kind.MAP,
     samples=lambda: [
         sample(draw(2, 3, 4), given([[0, -1], [1, 2]], "int64")),
@@ -196,6 +201,7 @@ reverse_sequence = movement(
     doc="Reverse the first steps of each sequence of a batch, as many as its length.",
     expand=_reverse_sequence,
     index_operands=("lengths",),
+    requires=(up_to("lengths", of="x", axis="time_axis"),),
     lacks={"scalar": "needs a batch axis and a time axis"},
     samples=lambda: [
         sample(draw(4, 3, 2), given([4, 0, 2], "int64"), batch_axis=1, time_axis=0),

@@ -20,6 +20,7 @@ from fusewire.ir.dims import Sym, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Attr, Graph, Node, Value
 from fusewire.ir.types import SequenceType, TensorType, Type
 from fusewire.ops.declare import Op, Trait
+from fusewire.ops.requires import check_node
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
@@ -144,6 +145,8 @@ class Interpreter:
     def node(self, node: Node, operands: list[HostValue], bound: Bindings) -> list[HostValue]:
         """Run one node."""
         op = get_op(node.op)
+        if op.requires:
+            check_node(node, op.requires, op.parameters[0], operands, bound)
         if op.expand is not None:
             body = self._bodies.get(node)
             if body is None:

@@ -39,6 +39,7 @@ from fusewire.ops.logic import not_equal, where
 from fusewire.ops.movement import expand_dims, squeeze
 from fusewire.ops.normalization import log_softmax
 from fusewire.ops.reduction import reduce_mean, reduce_sum
+from fusewire.ops.requires import Interval, Operands, between
 from fusewire.ops.sample import Sample, draw, given, sample
 
 FAMILY = Family("loss")
@@ -227,6 +228,10 @@ def _labelled_samples() -> list[Sample]:
     ]
 
 
+def _classes(operands: Operands) -> Interval:
+    return 0, operands.type("x").shape[1] - 1
+
+
 nll_loss = FAMILY.declare(
     "nll_loss",
     _labelled_type,
@@ -234,6 +239,7 @@ nll_loss = FAMILY.declare(
     expand=_nll_loss,
     dtypes=FLOATS,
     index_operands=("labels",),
+    requires=(between("labels", _classes, ignored="ignore_index"),),
     samples=_labelled_samples,
     lacks={"scalar": "x has at least a batch and a class axis"},
 )
@@ -244,6 +250,7 @@ cross_entropy = FAMILY.declare(
     expand=_cross_entropy,
     dtypes=FLOATS,
     index_operands=("labels",),
+    requires=(between("labels", _classes, ignored="ignore_index"),),
     samples=_labelled_samples,
     lacks={"scalar": "x has at least a batch and a class axis"},
 )

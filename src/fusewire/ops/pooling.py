@@ -18,6 +18,7 @@ from fusewire.ops.elementwise import abs_, power, sqrt, square
 from fusewire.ops.inference import require, require_dims
 from fusewire.ops.movement import broadcast_to, reshape
 from fusewire.ops.reduction import narrowed, reduce_max, reduce_mean, widened
+from fusewire.ops.requires import flat_places
 from fusewire.ops.sample import Sample, draw, given, sample
 from fusewire.ops.scatter import scatter_elements
 from fusewire.ops.window import Padding, Sizes, Window
@@ -238,6 +239,7 @@ max_unpool = FAMILY.declare(
     traits=(Trait.MOVEMENT,),
     tolerance=EXACT,
     index_operands=("indices",),
+    requires=(flat_places("indices"),),
     samples=lambda: [
         sample(draw(1, 1, 2, 2), given([[[[5, 7], [13, 15]]]], "int64"), shape=(1, 1, 4, 4)),
         sample(draw(0, 2, 3), draw(0, 2, 3, dtype_="int64"), shape=(0, 2, 6)),

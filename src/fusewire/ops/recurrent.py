@@ -27,6 +27,7 @@ from fusewire.ops.elementwise import add, multiply, subtract, tanh
 from fusewire.ops.inference import require, require_dims, same_dtype
 from fusewire.ops.logic import clip, less, where
 from fusewire.ops.movement import broadcast_to, concat, expand_dims, reshape, stack, transpose
+from fusewire.ops.requires import up_to
 from fusewire.ops.sample import Sample, draw, given, sample
 from fusewire.ops.slicing import slice_axis, split
 from fusewire.ops.subgraph import subgraph
@@ -273,6 +274,7 @@ rnn = FAMILY.declare(
     expand=_rnn,
     dtypes=FLOATS,
     index_operands=("lengths",),
+    requires=(up_to("lengths", of="x", axis=0),),
     lacks=LACKS,
     samples=_samples(1, 1, activations=(("leaky_relu", 0.1),)),
 )
@@ -367,6 +369,7 @@ lstm = FAMILY.declare(
     expand=_lstm,
     dtypes=FLOATS,
     index_operands=("lengths",),
+    requires=(up_to("lengths", of="x", axis=0),),
     lacks=LACKS,
     samples=lambda: [
         *_samples(4, 2, input_forget=True)(),
@@ -462,6 +465,7 @@ gru = FAMILY.declare(
     expand=_gru,
     dtypes=FLOATS,
     index_operands=("lengths",),
+    requires=(up_to("lengths", of="x", axis=0),),
     lacks=LACKS,
     samples=_samples(3, 1, linear_before_reset=True),
 )

@@ -18,6 +18,7 @@ from fusewire.ops.elementwise import add, remainder
 from fusewire.ops.indexing import along_axis, require_indices
 from fusewire.ops.inference import axis_of, fits, require, require_dims, same_dtype, within
 from fusewire.ops.movement import ANY, movement, reshape
+from fusewire.ops.requires import Interval, Operands, between, coordinates, index
 from fusewire.ops.sample import draw, given, sample
 from fusewire.ops.shape import dim_of
 
@@ -85,6 +86,7 @@ def _scatter_elements_type(
 scatter_elements = _scatter(
     "scatter_elements",
     _scatter_elements_type,
+    requires=(index("indices", of="x"),),
     doc="Write each update at its own place, with the place along one axis given by indices.",
     reference=lambda x, indices, updates, axis, reduction: _write(
         x, along_axis(indices, axis), updates, reduction
@@ -126,6 +128,7 @@ def _scatter_nd_type(
 scatter_nd = _scatter(
     "scatter_nd",
     _scatter_nd_type,
+    requires=(coordinates("indices", of="x"),),
     doc="Write updates where the last axis of the indices names elements or slices.",
     reference=lambda x, indices, updates, reduction: _write(
         x, tuple(np.moveaxis(indices.astype(np.int64), -1, 0)), updates, reduction
@@ -221,6 +224,14 @@ def _tensor_scatter(
     return scatter_elements(x, places, update, axis=axis)
 
 
+def _fitting_starts(operands: Operands) -> Interval:
+    """Starts from which the update fits; all of them where it goes on at the beginning."""
+    if operands.attrs["circular"]:
+        return -(2**63), 2**63 - 1
+    axis = operands.attrs["axis"]
+    return 0, operands.type("x").shape[axis] - operands.type("update").shape[axis]
+
+
 tensor_scatter = movement(
     FAMILY,
     "tensor_scatter",
@@ -228,6 +239,7 @@ tensor_scatter = movement(
     doc="Write steps into a cache along an axis, each batch entry from its own start.",
     expand=_tensor_scatter,
     index_operands=("starts",),
+    requires=(between("starts", _fitting_starts),),
     lacks={"scalar": "a cache has a batch axis"},
     samples=lambda: [
         sample(draw(2, 5, 3), draw(2, 2, 3), given([3, 1], "int64")),

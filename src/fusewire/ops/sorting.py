@@ -17,6 +17,7 @@ from fusewire.ops import ranges
 from fusewire.ops.declare import EXACT, FRESH, Family, Kind, Op, Trait
 from fusewire.ops.indexing import gather_elements
 from fusewire.ops.inference import axis_of, require, same_dtype, within
+from fusewire.ops.requires import up_to
 from fusewire.ops.sample import draw, given, sample
 from fusewire.ops.slicing import slice_
 
@@ -147,6 +148,7 @@ dynamic_top_k = FAMILY.declare(
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
     flops=16,
     index_operands=("k",),
+    requires=(up_to("k", of="x", axis="axis"),),
     lacks={"scalar": "a scalar has no axis to choose along"},
     value_range=ranges.values_and_places,
     samples=lambda: [

@@ -18,6 +18,7 @@ from fusewire.ops.elementwise import multiply, subtract
 from fusewire.ops.indexing import gather, gather_nd, nonzero
 from fusewire.ops.inference import require, require_dims, same_dtype
 from fusewire.ops.movement import broadcast_to, expand_dims, squeeze, stack, transpose
+from fusewire.ops.requires import Interval, Operands, between, index
 from fusewire.ops.sample import Draw, draw, given, sample
 from fusewire.ops.scatter import scatter_nd
 from fusewire.ops.slicing import slice_axis
@@ -77,12 +78,25 @@ def _coo_matmul(indices: Value, values: Value, b: Value, rows: Dim) -> Value:
     return scatter_nd(into, places, terms, reduction="add")
 
 
+def _axis(dim: Dim) -> Interval:
+    return -dim, dim - 1
+
+
+def _rows(operands: Operands) -> Interval:
+    return _axis(operands.attrs["rows"])
+
+
+def _columns(operands: Operands) -> Interval:
+    return _axis(operands.attrs["columns"])
+
+
 coo_matmul = FAMILY.declare(
     "coo_matmul",
     _coo_matmul_type,
     doc="Multiply a COO matrix, with a given number of rows, by a dense one.",
     expand=_coo_matmul,
     dtypes=(int64,),
+    requires=(between("indices", _rows, lambda operands: _axis(operands.type("b").shape[0])),),
     traits=(Trait.CONTRACTION,),
     tolerance=LINEAR,
     index_operands=("indices",),
@@ -137,6 +151,7 @@ csr_matmul = FAMILY.declare(
     doc="Multiply a CSR matrix by a dense one.",
     expand=_csr_matmul,
     dtypes=(int64,),
+    requires=(index("indices", of="b", axis=0),),
     traits=(Trait.CONTRACTION,),
     tolerance=LINEAR,
     index_operands=("indptr", "indices"),
@@ -166,6 +181,7 @@ coo_to_dense = FAMILY.declare(
     doc="Make a dense matrix from a COO matrix.",
     expand=_coo_to_dense,
     dtypes=(int64,),
+    requires=(between("indices", _rows, _columns),),
     tolerance=LINEAR,
     index_operands=("indices",),
     lacks=NO_SCALAR,
@@ -193,6 +209,7 @@ csr_to_dense = FAMILY.declare(
     doc="Make a dense matrix from a CSR matrix.",
     expand=_csr_to_dense,
     dtypes=(int64,),
+    requires=(between("indices", _columns),),
     tolerance=LINEAR,
     index_operands=("indptr", "indices"),
     lacks=NO_SCALAR,

@@ -1,0 +1,69 @@
+"""Check that integers lie within intervals, and say which one does not.
+
+A warm call uses this module too: it must import little.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fusewire.errors import CheckError
+from fusewire.ir.graph import Array
+
+
+def check_elements(
+    array: Array,
+    intervals: Sequence[tuple[int, int]],
+    ignored: int | None,
+    label: str,
+    operand: str,
+    input_name: str | None = None,
+) -> None:
+    """Raise CheckError for the first element outside its interval, both ends of which are inside.
+
+    One interval is for all elements, several are for the places along the last axis. The number
+    ``ignored`` is allowed as well. ``label`` names the node, and ``input_name`` the program's
+    input that the operand comes from.
+    """
+    if array.size == 0 or not intervals or are_within(array, intervals):
+        return
+    bad = _outside(array, intervals)
+    if ignored is not None:
+        bad &= array != ignored
+    if not bad.any():
+        return
+    place = tuple(int(i) for i in np.argwhere(bad)[0])
+    low, high = intervals[place[-1] if len(intervals) > 1 else 0]
+    at = f"[{', '.join(map(str, place))}]" if place else ""
+    source = "" if input_name is None else f" The operand comes from the input {input_name}."
+    allowed = f"it must be from {low} to {high}" if low <= high else "no number is allowed"
+    raise CheckError(f"{label}: {operand}{at} is {int(array[place])}; {allowed}.{source}")
+
+
+def are_within(array: Array, intervals: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether all elements of a non-empty array lie within, by its extremes."""
+    if len(intervals) == 1:
+        ((low, high),) = intervals
+        return bool(
+            np.minimum.reduce(array, None) >= low and np.maximum.reduce(array, None) <= high
+        )
+    return not _outside(array, intervals).any()
+
+
+def _outside(array: Array, intervals: Sequence[tuple[int, int]]) -> Array:
+    lows, highs = _ends(array, intervals)
+    return np.asarray((array < lows) | (array > highs))
+
+
+def _ends(array: Array, intervals: Sequence[tuple[int, int]]) -> tuple[Any, Any]:
+    """Return the ends as Python ints, or as int64 arrays where they differ along the last axis.
+
+    NumPy compares Python ints with arrays of any integer dtype exactly.
+    """
+    if len(intervals) == 1:
+        return intervals[0]
+    lows, highs = zip(*intervals, strict=True)
+    return np.array(lows, np.int64), np.array(highs, np.int64)

@@ -1,0 +1,138 @@
+"""What the elements of integer operands must satisfy, as ops declare it in ``requires``.
+
+One declaration serves the interpreter, which checks it at each node, and plans, which check it
+before an engine sees the values (``fusewire.planning.guards``). The arithmetic of the check itself
+is in ``fusewire.ops.intervals``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fusewire.ir.dims import Dim, Symbol, evaluate, size
+from fusewire.ir.graph import Node, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.intervals import check_elements
+
+# Both ends belong to it.
+Interval: TypeAlias = tuple[Dim, Dim]
+# One interval for all elements, or one for each place along the last axis.
+Intervals: TypeAlias = Callable[["Operands"], tuple[Interval, ...]]
+
+
+class Operands:
+    """The operands of a node by name, for declarations to ask about."""
+
+    def __init__(self, node: Node, names: Sequence[str]) -> None:
+        self.attrs: Mapping[str, Any] = node.attrs
+        self._values = dict(zip(names, node.inputs, strict=False))
+        self.outputs = node.outputs
+
+    def value(self, name: str) -> Value | None:
+        """Return an operand; None if it is absent."""
+        return self._values.get(name)
+
+    def type(self, name: str) -> TensorType:
+        """Return the type of an operand that is present."""
+        value = self._values[name]
+        assert value is not None, f"{name} is not optional"
+        return value.tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Requirement:
+    """The elements of ``operand`` lie within ``intervals``, which sizes and attributes give.
+
+    ``ignored`` names an attribute with one more number that is allowed, or None.
+    """
+
+    operand: str
+    intervals: Intervals
+    ignored: str = ""
+
+    def ignored_by(self, attrs: Mapping[str, Any]) -> int | None:
+        """Return the number outside the intervals that is allowed as well."""
+        number = attrs[self.ignored] if self.ignored else None
+        return None if number is None else int(number)
+
+
+def _places(dim: Dim) -> Interval:
+    """Places along an axis; negative ones count from the end."""
+    return -dim, dim - 1
+
+
+def index(operand: str, of: str, axis: str | int = "axis") -> Requirement:
+    """Require places along an axis of another operand, which negative ones count from the end."""
+
+    def intervals(operands: Operands) -> tuple[Interval, ...]:
+        at = operands.attrs[axis] if isinstance(axis, str) else axis
+        return (_places(operands.type(of).shape[at]),)
+
+    return Requirement(operand, intervals)
+
+
+def coordinates(operand: str, of: str, skipped: str = "") -> Requirement:
+    """Require that the last axis lists places along the axes of another operand, in order.
+
+    ``skipped`` names the attribute that counts the leading axes that are not listed.
+    """
+
+    def intervals(operands: Operands) -> tuple[Interval, ...]:
+        depth, first = operands.type(operand).shape[-1], 0
+        if skipped:
+            first = operands.attrs[skipped]
+        assert isinstance(depth, int), "the type rule demands it"
+        return tuple(_places(dim) for dim in operands.type(of).shape[first : first + depth])
+
+    return Requirement(operand, intervals)
+
+
+def between(operand: str, *ends: Callable[[Operands], Interval], ignored: str = "") -> Requirement:
+    """Require elements within an interval, or within one for each place along the last axis."""
+    return Requirement(operand, lambda operands: tuple(end(operands) for end in ends), ignored)
+
+
+def up_to(operand: str, of: str, axis: int | str) -> Requirement:
+    """Require lengths: from 0 to the size of an axis of another operand."""
+
+    def intervals(operands: Operands) -> Interval:
+        at = operands.attrs[axis] if isinstance(axis, str) else axis
+        return 0, operands.type(of).shape[at]
+
+    return between(operand, intervals)
+
+
+def flat_places(operand: str) -> Requirement:
+    """Require places in the output, flattened."""
+    return between(operand, lambda operands: _places(size(operands.outputs[0].tensor.shape)))
+
+
+def label_of(node: Node) -> str:
+    """Name a node in a message."""
+    name = node.name or node.outputs[0].name
+    return f"{node.op} ({name})" if name else node.op
+
+
+def check_node(
+    node: Node,
+    requires: Sequence[Requirement],
+    names: Sequence[str],
+    values: Sequence[Any],
+    bound: Mapping[Symbol, int],
+) -> None:
+    """Check what a node requires of the values of its operands; raises CheckError."""
+    operands = Operands(node, names)
+    for requirement in requires:
+        array = dict(zip(names, values, strict=False)).get(requirement.operand)
+        if not isinstance(array, np.ndarray):
+            continue
+        intervals = [
+            (evaluate(low, bound), evaluate(high, bound))
+            for low, high in requirement.intervals(operands)
+        ]
+        ignored = requirement.ignored_by(node.attrs)
+        check_elements(array, intervals, ignored, label_of(node), requirement.operand)
