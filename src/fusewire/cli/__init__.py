@@ -36,11 +36,20 @@ class _Lazy(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; its errors name things of the model, so they are escaped."""
+        """Run a command; exit with 2 for a wrong option and with 1 for any other error.
+
+        Errors name things of the model, so they are escaped.
+        """
         from fusewire.cli.terminal import visible
+        from fusewire.errors import FusewireError, OptionsError, RegistryError
 
         try:
             return super().invoke(ctx)
+        except FusewireError as error:
+            # Who asks for what is not there made a mistake on the command line.
+            is_usage = isinstance(error, RegistryError | OptionsError)
+            kind = click.UsageError if is_usage else click.ClickException
+            raise kind(visible(str(error))) from error
         except click.ClickException as error:
             said = error.format_message()
             if visible(said) == said:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from fusewire.cli.terminal import Terminal
@@ -39,7 +40,8 @@ def table(rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         state = f"[{COLOURS[row['state']]}]{row['state']}[/]"
         devices = ", ".join(device["id"] for device in row["devices"])
-        said = " ".join([row["reason"] or row["description"], *map(_said, row["extensions"])])
+        about = escape(row["reason"] or row["description"])
+        said = " ".join([about, *map(_said, row["extensions"])])
         origin = f"{row['distribution']} {row['distribution_version']}".strip()
         shown.add_row(row["name"], state, row["version"], devices, origin, said)
     return shown
@@ -63,8 +65,8 @@ def _held(row: dict[str, Any]) -> set[str]:
 
 def _said(extension: dict[str, Any]) -> str:
     if extension["problem"] is not None:
-        return f"[red]{extension['name']} did not start: {extension['problem']}[/]"
-    return f"{extension['name']} adds {', '.join(extension['ops'])}."
+        return f"[red]{escape(extension['name'] + ' did not start: ' + extension['problem'])}[/]"
+    return escape(f"{extension['name']} adds {', '.join(extension['ops'])}.")
 
 
 def describe_all() -> list[dict[str, Any]]:

@@ -21,7 +21,6 @@ from fusewire.cli.comparison import markdown, sheet
 from fusewire.cli.model import (
     Inputs,
     compile_options,
-    failing,
     model_options,
     progress,
     read_open,
@@ -67,7 +66,7 @@ def command(
     Measures everything anew; of earlier runs only the quarantine counts. Exits with 1 if no
     engine gives a right answer.
     """
-    with failing(), progress() as show:
+    with progress() as show:
         if options.level not in (None, 1, 3):
             sentence = "bench compares engines, which is level 1, or level 3 with tuned kernels."
             raise OptionsError(f"--level {options.level}: {sentence}")

@@ -15,7 +15,7 @@ import click
 import numpy as np
 from rich.table import Table
 
-from fusewire.cli.model import failing, model_options, progress, read_sized
+from fusewire.cli.model import model_options, progress, read_sized
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.contract.backend import Backend, Config, Device
@@ -70,7 +70,7 @@ def command(
     parameters, the resources they use, and the weights; and plan.json, which says what runs
     where. Exits with 1 if a node has no kernel.
     """
-    with failing(), progress() as show:
+    with progress() as show:
         backend, maker, device = maker_of(target)
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import Any
 
 import click
+from rich.markup import escape
 from rich.table import Table
 
 from fusewire.cli.backends import COLOURS, describe_all, table
@@ -53,7 +54,7 @@ def _print(report: dict[str, Any]) -> None:
     for row in report["checks"]:
         state = f"[{COLOURS[row['state']]}]{row['state']}[/]"
         found = ", ".join(f"{key} {value}" for key, value in row["found"].items())
-        shown.add_row(row["check"], state, found, row["fix"])
+        shown.add_row(row["check"], state, escape(found), escape(row["fix"]))
     console.print(shown)
     console.print(table(report["backends"]))
     broken = [

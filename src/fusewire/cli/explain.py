@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fusewire.cli.comparison import configuration, seconds, table
-from fusewire.cli.model import Inputs, compile_options, failing, model_options, progress
+from fusewire.cli.model import Inputs, compile_options, model_options, progress
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
@@ -45,16 +45,15 @@ def command(
     is_all: bool,
 ) -> None:
     """Show how a model runs and why: what each engine says about each node."""
-    with failing():
-        source = ModelSource(str(model))
-        inputs = Inputs.of(source, shapes, files, options.seed)
-        with warnings.catch_warnings(), progress() as show:
-            # The report shows everything that is warned about.
-            warnings.simplefilter("ignore", FallbackWarning)
-            program = Session(replace(options, progress=show)).program(source)
-            program.run(*inputs.values.values())
-        why = program.why()
-        explained = None if node is None else why.node(node)
+    source = ModelSource(str(model))
+    inputs = Inputs.of(source, shapes, files, options.seed)
+    with warnings.catch_warnings(), progress() as show:
+        # The report shows everything that is warned about.
+        warnings.simplefilter("ignore", FallbackWarning)
+        program = Session(replace(options, progress=show)).program(source)
+        program.run(*inputs.values.values())
+    why = program.why()
+    explained = None if node is None else why.node(node)
     if as_json:
         click.echo(json.dumps(why.to_data() if explained is None else asdict(explained), indent=1))
     elif explained is not None:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from fusewire.cli.model import failing, model_options, read_sized
+from fusewire.cli.model import model_options, read_sized
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.fusing import fuse
@@ -34,9 +34,8 @@ def command(
     all_groups: bool,
 ) -> None:
     """Show which nodes of a model become one kernel, and why others do not."""
-    with failing():
-        graph = read_sized(ModelSource(model), shapes, files, seed)
-        fusion = fuse(Session().rewrite(graph), backend)
+    graph = read_sized(ModelSource(model), shapes, files, seed)
+    fusion = fuse(Session().rewrite(graph), backend)
     report = {"model": str(model), **describe(fusion)}
     if as_json:
         click.echo(json.dumps(report, indent=1))

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from fusewire.cli.terminal import Terminal, visible
 from fusewire.compiler import ModelSource
-from fusewire.errors import FusewireError, OptionsError, RegistryError, SizesNeededError
+from fusewire.errors import SizesNeededError
 from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
@@ -90,8 +90,7 @@ def compile_options(
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
         def called(**given: Any) -> None:
-            with failing():
-                options = _taken(given)
+            options = _taken(given)
             command(options=options, **given)
 
         added: Callable[..., None] = called
@@ -135,17 +134,6 @@ def progress() -> Iterator[Callable[[str, float], None]]:
         yield lambda what, share: shown.update(
             task, description=visible(what), completed=min(share, _MOST_SHOWN)
         )
-
-
-@contextmanager
-def failing() -> Iterator[None]:
-    """Exit with 2 for a wrong option and with 1 for any other error, and print the reason."""
-    try:
-        yield
-    except (OptionsError, RegistryError) as error:
-        raise click.UsageError(str(error)) from error
-    except FusewireError as error:
-        raise click.ClickException(str(error)) from error
 
 
 def loudly(sentence: str) -> None:

@@ -16,7 +16,6 @@ from rich.table import Table
 from fusewire.cli.model import (
     Inputs,
     compile_options,
-    failing,
     loudly,
     model_options,
     plain,
@@ -48,20 +47,19 @@ def command(
     output: Path | None,
 ) -> None:
     """Run a model on given or generated inputs."""
-    with failing():
-        source = ModelSource(str(model))
-        inputs = Inputs.of(source, shapes, files, options.seed)
-        with warnings.catch_warnings(record=True) as caught, progress() as show:
-            warnings.simplefilter("always", FallbackWarning)
-            program = Session(replace(options, progress=show)).program(source)
-            values = tuple(inputs.values.values())
-            start = time.perf_counter()
-            program.run(*values)
-            first = time.perf_counter() - start
-            result = program.run(*values)
-        for warning in caught:
-            loudly(str(warning.message))
-        names = program.entry(values).results.names
+    source = ModelSource(str(model))
+    inputs = Inputs.of(source, shapes, files, options.seed)
+    with warnings.catch_warnings(record=True) as caught, progress() as show:
+        warnings.simplefilter("always", FallbackWarning)
+        program = Session(replace(options, progress=show)).program(source)
+        values = tuple(inputs.values.values())
+        start = time.perf_counter()
+        program.run(*values)
+        first = time.perf_counter() - start
+        result = program.run(*values)
+    for warning in caught:
+        loudly(str(warning.message))
+    names = program.entry(values).results.names
     arrays = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
     outputs = dict(zip(names, arrays, strict=True))
     if output is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from fusewire.cli.model import assume, failing, model_options, read_graph
+from fusewire.cli.model import assume, model_options, read_graph
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import DimError
@@ -36,9 +36,8 @@ def command(
     raw: bool,
 ) -> None:
     """Show the inputs, outputs, ops, parameters, flops and dynamic dims of a model."""
-    with failing():
-        graph = read_graph(ModelSource(model), shapes, files)
-        report = {"model": str(model), **describe(graph if raw else Session().rewrite(graph))}
+    graph = read_graph(ModelSource(model), shapes, files)
+    report = {"model": str(model), **describe(graph if raw else Session().rewrite(graph))}
     if as_json:
         click.echo(json.dumps(report, indent=1))
     else:

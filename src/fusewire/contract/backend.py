@@ -275,6 +275,11 @@ class Backend(abc.ABC):
         """The table of ops that extensions may add to; None if it accepts none."""
         return None
 
+    @property
+    def is_extensible(self) -> bool:
+        """Whether it has a table of ops; asking does not import the engine, as the table may."""
+        return type(self).lowerings is not Backend.lowerings
+
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Name what else an artifact depends on: versions, flags, drivers."""
         return {"engine": self.info.version}

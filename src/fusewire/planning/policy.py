@@ -91,13 +91,31 @@ def fitting(
     targets = finder.all_targets()
     if device is not None or isinstance(policy, ForDevice):
         wanted = policy.device if isinstance(policy, ForDevice) else device
-        targets = (target for target in targets if answers_to(target.device, wanted))
+        targets = _on_device(targets, str(wanted))
     else:
         targets = (target for target in targets if not interprets(target))
     if isinstance(policy, FirstWith):
         ops, flags, holds = policy.ops, policy.capabilities, finder.registry.holds
         targets = (x for x in targets if holds(x.name, *flags) and _takes(x, graph, ops))
     return targets
+
+
+def _on_device(targets: Iterable[Target], wanted: str) -> Iterator[Target]:
+    """Yield the targets on a device; RegistryError if there is none: no other takes its place."""
+    others: dict[str, list[str]] = {}
+    is_found = False
+    for target in targets:
+        if answers_to(target.device, wanted):
+            is_found = True
+            yield target
+        else:
+            others.setdefault(target.device.id, []).append(target.name)
+    if not is_found:
+        have = "; ".join(f"{device} ({', '.join(names)})" for device, names in others.items())
+        raise RegistryError(
+            f"No backend here runs on {wanted!r}. Devices: {have or 'none'}. "
+            "`fusewire doctor` says what the others lack."
+        )
 
 
 def interprets(target: Target) -> bool:

@@ -14,6 +14,7 @@ from fusewire.contract.backend import Backend, Device, Offer, Unavailable
 from fusewire.contract.extension import GROUP, Extended, Extension, attach, detach
 from fusewire.contract.frontend import Frontend
 from fusewire.contract.region import answers_to
+from fusewire.contract.sources import unread
 from fusewire.errors import EngineError, ExtensionWarning, RegistryError, SourceError
 from fusewire.ir.graph import Graph
 from fusewire.process.child import CAN_ISOLATE
@@ -90,6 +91,8 @@ class Registry:
 
     def register(self, reference: str, name: str | None = None) -> str:
         """Add a backend "module:Class" and return its name; imports it if no name is given."""
+        if not isinstance(reference, str):
+            raise RegistryError(_not_a_reference(reference))
         if name is None:
             try:
                 name = backend_of(reference).info.name
@@ -227,10 +230,7 @@ class Registry:
             frontend = self.frontends.get(name)
             if frontend.accepts(source):
                 return frontend
-        raise SourceError(
-            f"No frontend reads a {type(source).__name__}. Installed: "
-            f"{', '.join(self.frontends.names())}. Give a Python function or a Graph."
-        )
+        raise SourceError(f"{unread(source)} Installed: {', '.join(self.frontends.names())}.")
 
     def ranked(
         self, *, isolate: bool = CAN_ISOLATE, limits: ChildLimits = ChildLimits()
@@ -258,7 +258,7 @@ class Registry:
         """Return the twelve capability flags of a backend, with reasons."""
         backend, reference = self.get(name), self.backends.describe(name).reference
         record = record_of(name, reference)
-        return capabilities(record, backend.info.version, backend.lowerings is not None)
+        return capabilities(record, backend.info.version, backend.is_extensible)
 
     def holds(self, name: str, *flags: str) -> bool:
         """Return whether a backend holds all these flags."""
@@ -285,6 +285,19 @@ class Registry:
             answers = claim(self.meet(place.backend).reference, graph, place.device)
         offered = {node for x in answers if isinstance(x, Offer) for node in x.nodes}
         return offered >= set(range(len(graph.nodes)))
+
+
+def _not_a_reference(given: object) -> str:
+    """Say how to name a class: children import it, so the object itself is of no use to them."""
+    kind = given if isinstance(given, type) else type(given)
+    named = f"{kind.__module__}:{kind.__qualname__}"
+    if kind.__module__ == "__main__":
+        return (
+            f"register was given {named.partition(':')[2]}, which is defined in the script that "
+            "runs. Engines start in child processes, which import them by name: put the class "
+            'into a module, and register("module:Class").'
+        )
+    return f"register was given a {type(given).__name__}. Give its name: register({named!r})."
 
 
 def _is_more(limits: ChildLimits, than: ChildLimits) -> bool:

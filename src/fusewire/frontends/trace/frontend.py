@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from fusewire.contract.frontend import Document, Example, Frontend, Limits, Reading, Spec, Structure
+from fusewire.contract.sources import is_of_torch
 from fusewire.dtypes import dtype
 from fusewire.errors import TraceError
 from fusewire.frontends.trace.recording import Recording
@@ -30,7 +31,7 @@ class TraceFrontend(Frontend):
     needs_example = True
 
     def accepts(self, source: object) -> bool:
-        return callable(source) and not isinstance(source, type)
+        return callable(source) and not isinstance(source, type) and not is_of_torch(source)
 
     def open(self, source: Any, limits: Limits) -> Document:
         return _Function(source, limits)

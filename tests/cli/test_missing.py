@@ -1,0 +1,91 @@
+"""Every command works where engines are missing: a sentence and an exit code, no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+
+from fusewire.cli import COMMANDS, main
+from tests.environments import environment
+from tests.onnx.models import single
+
+ENVIRONMENTS = {"none": (), "onnxruntime": ("onnx", "onnxruntime")}
+
+
+@pytest.fixture(scope="module", params=ENVIRONMENTS)
+def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with no engine, and of one with ONNX Runtime alone."""
+    folder = tmp_path_factory.mktemp("environment") / request.param
+    return environment(folder, *ENVIRONMENTS[request.param])
+
+
+def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    kept |= {"FUSEWIRE_CACHE": str(python.parents[1] / "cache"), "COLUMNS": "200"}
+    start = "from fusewire.cli import main; main()"
+    return subprocess.run([python, "-c", start, *words], env=kept, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help(python: Path, name: str) -> None:
+    done = run(python, name, "--help")
+    assert done.returncode == 0
+    assert "Usage" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["doctor", "backends", "devices"])
+def test_lists_say_what_is_missing(python: Path, name: str) -> None:
+    done = run(python, name)
+    assert done.returncode == 0, done.stderr
+    if name != "devices":
+        # Rich would take the extra for a style, and leave it out.
+        assert "fusewire[webgpu]" in done.stdout
+    assert "reference" in done.stdout
+    assert json.loads(run(python, name, "--json").stdout)
+
+
+def test_backends_that_are_not_there(python: Path) -> None:
+    missing = run(python, "conform", "xla")
+    assert missing.returncode == 2
+    assert "fusewire[xla]" in missing.stderr
+    unknown = run(python, "conform", "onnxrutime")
+    assert unknown.returncode == 2
+    assert "Did you mean 'onnxruntime'?" in unknown.stderr
+    for done in (missing, unknown):
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "show", "bench", "explain", "fuse"])
+def test_commands_about_a_model(python: Path, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    made, _ = single("Exp", 17, [np.zeros(4, np.float32)])
+    onnx.save(made, path)
+    done = run(python, name, str(path))
+    assert "Traceback" not in done.stderr
+    if python.parents[1].name == "none":
+        assert done.returncode
+        assert "fusewire[onnx]" in done.stderr
+    else:
+        assert done.returncode == 0, done.stderr
+
+
+def test_a_function_answers(python: Path) -> None:
+    code = (
+        "import numpy as np, fusewire as fw\n"
+        "print(fw.compile(lambda x: np.exp(x) * 2)(np.zeros(3, np.float32)).tolist())"
+    )
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    kept["FUSEWIRE_CACHE"] = str(python.parents[1] / "cache")
+    done = subprocess.run([python, "-c", code], env=kept, capture_output=True, text=True)
+    assert done.stdout == "[2.0, 2.0, 2.0]\n", done.stderr
+
+
+def test_errors_of_commands_have_exit_codes() -> None:
+    assert CliRunner().invoke(main, ["conform", "nosuch"]).exit_code == 2

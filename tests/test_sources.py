@@ -1,0 +1,67 @@
+"""What is said of sources, devices and classes that cannot be used: what to do instead."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.errors import RegistryError, SourceError
+from fusewire.registry import REGISTRY
+from fusewire.testing.null import NullBackend
+
+torch = pytest.importorskip("torch")
+
+
+def exported() -> Any:
+    return torch.export.export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (torch.nn.Linear(2, 2), "torch.onnx.export"),
+        (torch.nn.Sequential(torch.nn.ReLU()), "torch.onnx.export"),
+        ("model.pt", "torch.onnx.export"),
+        (Path("model.PT2"), "torch.onnx.export"),
+        ("weights.safetensors", "weights and no program"),
+        ("model.tflite", "tf2onnx"),
+        ("model", "onnx files"),
+        (b"model", "path of its file"),
+        (dict, "is a class"),
+        (3, "Give a Python function"),
+    ],
+    ids=str,
+)
+def test_a_source_that_nothing_reads(source: object, said: str) -> None:
+    with pytest.raises(SourceError, match=said):
+        fw.compile(source, np.ones((1, 2), np.float32))
+
+
+def test_an_exported_program() -> None:
+    with pytest.raises(SourceError, match=r"torch\.onnx\.export"):
+        fw.compile(exported())
+
+
+@pytest.mark.parametrize("backend", ["auto", "onnxruntime"])
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_device_that_is_not_here(backend: str, level: int) -> None:
+    program = fw.compile(lambda x: x + 1, backend=backend, level=level, device="cuda")
+    with pytest.raises(RegistryError, match=r"cuda.* cpu"):
+        program(np.ones(3, np.float32))
+
+
+def test_a_class_given_to_register() -> None:
+    with pytest.raises(RegistryError, match=r"register\('fusewire\.testing\.null:NullBackend'\)"):
+        REGISTRY.register(NullBackend)  # type: ignore[arg-type]  # the mistake that is tested
+    here = type("Mine", (NullBackend,), {"__module__": "__main__"})
+    with pytest.raises(RegistryError, match="into a module"):
+        REGISTRY.register(here)  # type: ignore[arg-type]  # the mistake that is tested
+
+
+def test_asking_whether_extensions_fit_imports_no_engine() -> None:
+    assert REGISTRY.get("openvino").is_extensible
+    assert not REGISTRY.get("reference").is_extensible
