@@ -19,7 +19,7 @@ from fusewire.backends.triton.engine import INTERPRETER, TritonBackend
 from fusewire.backends.triton.estimate import Room
 from fusewire.backends.triton.targets import Target
 from fusewire.cli.compile import KernelCompiler, compile_graph
-from fusewire.contract.backend import Config, Device, Offer, Refusal
+from fusewire.contract.backend import Artifact, Config, Device, Offer, Refusal
 from fusewire.contract.region import build
 from fusewire.contract.tuning import written
 from fusewire.dtypes import bfloat16, float32, float64
@@ -196,12 +196,56 @@ def test_a_child_that_is_killed_leaves_no_file(
 
 def test_what_triton_says_of_a_wrong_kernel_is_told(backend: TritonBackend) -> None:
     program = backend.lower(traced(lambda x: x * 3, (5,)), Config())
-    (function,) = program.functions
-    program.functions = [
-        replace(function, text=function.text.replace("tl.store", "tl.no_such_store"))
-    ]
-    with pytest.raises(EngineRaised, match="no_such_store"):
+    (source,) = program.sources
+    # Triton has blocks of powers of two only.
+    program.sources = [replace(source, configuration=replace(source.configuration, block=3))]
+    with pytest.raises(EngineRaised, match="power of 2"):
         backend.compiler.compile(program, Target.of("cuda:sm_80").triton)
+
+
+def forged(artifact: Artifact, change: Callable[[dict[str, Any]], None]) -> Artifact:
+    data = json.loads(artifact.payload)
+    change(data)
+    return replace(artifact, payload=json.dumps(data).encode())
+
+
+def planted(canary: Path) -> str:
+    return f"x): pass\nopen({str(canary)!r}, 'w').close()\ndef more("
+
+
+def test_only_what_this_process_printed_is_executed(
+    backend: TritonBackend, interpreter: Device, tmp_path: Path
+) -> None:
+    """An artifact holds kernels and the digest of their text; text that it brings is not read."""
+    canary = tmp_path / "canary"
+    artifact = backend.compile(traced(lambda x: x * 3, (5,)), interpreter, Config())
+    assert b"tl." not in artifact.payload
+
+    def bring_text(data: dict[str, Any]) -> None:
+        data["functions"] = [{"name": "map_1", "text": f"({planted(canary)}):"}]
+        data["text"] = planted(canary)
+
+    def rename(data: dict[str, Any]) -> None:
+        data["sources"][0][0][1] = planted(canary)
+
+    def rename_buffer(data: dict[str, Any]) -> None:
+        data["sources"][0][0][4][0][1] = planted(canary)
+
+    def compute_otherwise(data: dict[str, Any]) -> None:
+        data["sources"][0][0] = json.loads(
+            json.dumps(data["sources"][0][0]).replace('"multiply"', '"add"')
+        )
+
+    def configure(data: dict[str, Any]) -> None:
+        data["sources"][0][1][0] = planted(canary)
+
+    for change in (bring_text, rename, rename_buffer, compute_otherwise, configure):
+        with pytest.raises(EngineRaised, match=r"expected a|print another text"):
+            backend.load(forged(artifact, change), interpreter, {})
+        assert not canary.exists(), change.__name__
+    # The canary would be seen: printed text that held it would be executed.
+    exec(f"def f({planted(canary)}): pass")  # shows that the plant is alive
+    assert canary.exists()
 
 
 def test_a_model_for_another_machine_is_a_folder_of_files(

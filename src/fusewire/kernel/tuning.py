@@ -148,8 +148,12 @@ class Configurations(Generic[Configuration, Code]):
     untuned: Configuration
     tuned: Mapping[str, Configuration]
 
-    def print(self, kernel: Kernel) -> PrintedKernel[Code]:
-        """Print a kernel as it is configured."""
+    def configuration(self, kernel: Kernel) -> Configuration:
+        """Return the configuration of a kernel."""
         # To find out a kernel's key takes longer than to print it.
         tuned = self.tuned.get(key_of(kernel)) if self.tuned else None
-        return self.space.print(kernel, self.untuned if tuned is None else tuned)
+        return self.untuned if tuned is None else tuned
+
+    def print(self, kernel: Kernel) -> PrintedKernel[Code]:
+        """Print a kernel as it is configured."""
+        return self.space.print(kernel, self.configuration(kernel))

@@ -6,14 +6,14 @@ import base64
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Literal, final
 
 import numpy as np
 
-from fusewire.backends.triton.printer import Function, print_module
+from fusewire.backends.triton.printer import Function
 from fusewire.backends.triton.program import Program
 from fusewire.errors import EngineRaised
+from fusewire.kernel.program import Schedule
 from fusewire.process.child import Child
 from fusewire.process.frames import Blobs, Frame
 from fusewire.process.guard import failure
@@ -95,15 +95,10 @@ class Compiler:
         binaries = {key: kept for key in keys if (kept := self._kept.get(key)) is not None}
         missing = [place for place, key in enumerate(keys) if key not in binaries]
         if missing:
-            functions = [program.functions[place] for place in missing]
-            text = np.frombuffer(print_module(functions).encode(), np.uint8)
-            header = {
-                "kind": "compile",
-                "functions": [asdict(function) for function in functions],
-                "target": target,
-                "measured": measured,
-            }
-            frame = self._client.ask(header, [text], f"{len(missing)} kernels for {target[1]}")
+            part = Program([program.sources[place] for place in missing], Schedule())
+            blob = np.frombuffer(part.to_bytes(), np.uint8)
+            header = {"kind": "compile", "target": target, "measured": measured}
+            frame = self._client.ask(header, [blob], f"{len(missing)} kernels for {target[1]}")
             for place, about, blob in zip(
                 missing, frame.header["result"], frame.blobs, strict=True
             ):

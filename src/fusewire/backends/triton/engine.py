@@ -14,7 +14,8 @@ from fusewire.backends.triton.client import Client, Compiler
 from fusewire.backends.triton.executable import Interpreted
 from fusewire.backends.triton.gaps import GAPS
 from fusewire.backends.triton.info import INFO
-from fusewire.backends.triton.program import Program, size_of
+from fusewire.backends.triton.printer import Function, print_kernel
+from fusewire.backends.triton.program import Program, Source, size_of
 from fusewire.backends.triton.refusal import primitive_refusal, refusal
 from fusewire.backends.triton.space import TritonSpace
 from fusewire.backends.triton.targets import Target
@@ -39,7 +40,9 @@ from fusewire.errors import FusewireError
 from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
+from fusewire.kernel.form import Kernel
 from fusewire.kernel.lower.region import lower_fusion
+from fusewire.kernel.printed import PrintedKernel
 from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
 from fusewire.ops.elementwise import add
 
@@ -116,7 +119,16 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
         configured = TritonSpace().configured(config)
         weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
         lowered = lower_fusion(_fused(region))
-        return Program(*ProgramWriter(lowered, configured.print, size_of, weights).write())
+        sources: dict[Function, Source] = {}
+
+        def printed(kernel: Kernel) -> PrintedKernel[Function]:
+            source = Source(kernel, configured.configuration(kernel))
+            printed = print_kernel(source.kernel, source.configuration)
+            sources.setdefault(printed.code, source)
+            return printed
+
+        functions, schedule = ProgramWriter(lowered, printed, size_of, weights).write()
+        return Program([sources[function] for function in functions], schedule)
 
     def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
         """List kernels that may have other tiles; the interpreter's time says nothing of any."""

@@ -1,17 +1,47 @@
-"""A region as a module of Triton and its schedule: plain data, to bytes and back, or files."""
+"""A region as kernels of Triton and their schedule: plain data, to bytes and back, or files.
+
+The bytes hold no code that is executed as it is read: they hold the kernels in their loop-level
+form, and the digest of the text that was printed of them. Whoever reads them prints the text again.
+"""
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
+from functools import cached_property
 from typing import Any, final
 
-from fusewire.backends.triton.printer import Function, print_module
-from fusewire.kernel.form import KernelBuffer
+from fusewire.backends.triton.printer import Configuration, Function, print_kernel, print_module
+from fusewire.errors import EngineGarbage
+from fusewire.kernel.data import kernel_from_data, kernel_to_data
+from fusewire.kernel.form import Kernel, KernelBuffer
 from fusewire.kernel.program import Launch, Schedule
+
+_NUMBERS = len(Configuration.__dataclass_fields__)
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """What a function is printed of."""
+
+    kernel: Kernel
+    configuration: Configuration
+
+    def to_data(self) -> list[Any]:
+        """Give it as lists, strings and numbers."""
+        return [kernel_to_data(self.kernel), list(astuple(self.configuration))]
+
+    @staticmethod
+    def from_data(data: Any) -> Source:
+        """Read what ``to_data`` gave; EngineGarbage if it is something else."""
+        if type(data) is not list or len(data) != 2 or not _are_numbers(data[1]):
+            raise EngineGarbage("expected a kernel and its configuration")
+        return Source(kernel_from_data(data[0]), Configuration(*data[1]))
 
 
 @final
@@ -19,11 +49,16 @@ from fusewire.kernel.program import Launch, Schedule
 class Program:
     """What runs. ``binaries`` are of one target, by function, if it was compiled."""
 
-    functions: list[Function]
+    sources: list[Source]
     schedule: Schedule
     binaries: list[dict[str, Any]] = field(default_factory=list)
 
-    @property
+    @cached_property
+    def functions(self) -> list[Function]:
+        """The functions, printed by this process."""
+        return [print_kernel(x.kernel, x.configuration).code for x in self.sources]
+
+    @cached_property
     def text(self) -> str:
         """All functions as one module."""
         return print_module(self.functions)
@@ -31,7 +66,8 @@ class Program:
     def to_bytes(self) -> bytes:
         """Write it as JSON."""
         data = {
-            "functions": [asdict(function) for function in self.functions],
+            "sources": [source.to_data() for source in self.sources],
+            "text": _digest(self.text),
             "schedule": self.schedule.to_data(),
             "binaries": self.binaries,
         }
@@ -39,13 +75,13 @@ class Program:
 
     @staticmethod
     def from_bytes(payload: bytes) -> Program:
-        """Read what ``to_bytes`` wrote."""
+        """Read what ``to_bytes`` wrote, and print its text; EngineGarbage if that is another."""
         data: dict[str, Any] = json.loads(payload)
-        functions = [
-            Function(**{**fields, "pointers": tuple(fields["pointers"])})
-            for fields in data["functions"]
-        ]
-        return Program(functions, Schedule.from_data(data["schedule"]), data["binaries"])
+        sources = [Source.from_data(source) for source in data["sources"]]
+        program = Program(sources, Schedule.from_data(data["schedule"]), data["binaries"])
+        if _digest(program.text) != data["text"]:
+            raise EngineGarbage("The kernels of an artifact print another text than it was made of")
+        return program
 
     def turns(self) -> list[tuple[Launch, tuple[int, ...]]]:
         """List launches as they run, each with the numbers that follow its pointers."""
@@ -95,3 +131,12 @@ class Program:
 def size_of(buffer: KernelBuffer) -> int:
     """Give the bytes that a buffer takes on a device."""
     return math.prod(buffer.shape) * buffer.dtype.itemsize
+
+
+def _are_numbers(data: object) -> bool:
+    is_list = isinstance(data, list) and len(data) == _NUMBERS
+    return is_list and all(type(number) is int and number >= 0 for number in data)  # type: ignore[attr-defined] # a list by now
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

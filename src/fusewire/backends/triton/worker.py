@@ -6,9 +6,6 @@ their own, and neither is the caller's. It speaks in frames, as ``fusewire.proce
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
-import linecache
 import os
 import sys
 import time
@@ -19,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from fusewire.backends.triton.module import execute, forget
+from fusewire.backends.triton.printer import Function
 from fusewire.backends.triton.program import Program
 from fusewire.backends.triton.resources import of_amdgcn, of_cubin
 from fusewire.errors import EngineError
@@ -78,21 +77,6 @@ class Pointer:
 
     def copy_(self, other: Pointer) -> None:
         """Nothing to copy back: the memory is the same."""
-
-
-class Text(importlib.abc.ExecutionLoader):
-    """Code that is in no file: a child may be killed at any time, and a file would stay behind."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def get_source(self, fullname: str) -> str:
-        """Give the text, whatever it is called."""
-        return self._text
-
-    def get_filename(self, fullname: str) -> str:
-        """Name a file that is not there."""
-        return f"fusewire:triton/{fullname}.py"
 
 
 class Loaded:
@@ -184,61 +168,49 @@ class Worker:
             answer, blobs = {"error": error.reason}, []
         self._say({"job": frame.header["job"], **answer}, blobs)
 
-    def _module(self, text: str) -> ModuleType:
-        """Import code; Triton asks for the source of its functions, so lines are at hand."""
+    def _module(self, program: Program) -> ModuleType:
         self._count += 1
-        loader = Text(text)
-        name = f"module{self._count}"
-        spec = importlib.util.spec_from_loader(name, loader, origin=loader.get_filename(name))
-        assert spec is not None
-        spec.has_location = True
-        module = importlib.util.module_from_spec(spec)
-        linecache.lazycache(loader.get_filename(name), vars(module))
-        loader.exec_module(module)
-        return module
+        return execute(program, f"module{self._count}")
 
     def _load(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> None:
         program = Program.from_bytes(given[0].tobytes())
         weights = dict(zip(header["digests"], given[1:], strict=True))
-        self._loaded[header["held"]] = Loaded(self._module(program.text), program, weights)
+        self._loaded[header["held"]] = Loaded(self._module(program), program, weights)
 
     def _run(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> None:
         blobs += self._loaded[header["held"]].run(given)
 
     def _drop(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> None:
-        _forget(self._loaded.pop(header["held"]).module)
+        forget(self._loaded.pop(header["held"]).module)
 
     def _compile(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> list[dict[str, Any]]:
-        module = self._module(given[0].tobytes().decode())
+        program = Program.from_bytes(given[0].tobytes())
+        module = self._module(program)
         try:
             return [
-                _compiled(getattr(module, f["name"]), f, header, blobs) for f in header["functions"]
+                _compiled(getattr(module, function.name), function, header, blobs)
+                for function in program.functions
             ]
         finally:
-            _forget(module)
-
-
-def _forget(module: ModuleType) -> None:
-    assert module.__file__ is not None
-    linecache.cache.pop(module.__file__, None)
+            forget(module)
 
 
 def _compiled(
-    function: Any, about: dict[str, Any], header: dict[str, Any], blobs: Blobs
+    function: Any, about: Function, header: dict[str, Any], blobs: Blobs
 ) -> dict[str, Any]:
     """Compile one function for one target; its binary is a blob, and the rest is said."""
     import triton
     from triton.backends.compiler import GPUTarget
 
-    names, pointers = function.arg_names, about["pointers"]
+    names, pointers = function.arg_names, about.pointers
     types = [f"*{p}" for p in pointers] + ["i32"] * (len(names) - len(pointers))
     attrs = {(place,): _ALIGNED for place in range(len(pointers))}
     source = triton.compiler.ASTSource(
         fn=function, signature=dict(zip(names, types, strict=True)), constexprs={}, attrs=attrs
     )
     start = time.perf_counter()
-    options = {"num_warps": about["warps"]}
-    options |= {"num_stages": about["stages"]} if about["stages"] else {}
+    options = {"num_warps": about.warps}
+    options |= {"num_stages": about.stages} if about.stages else {}
     made = triton.compile(source, target=GPUTarget(*header["target"]), options=options)
     seconds = time.perf_counter() - start
     kind = "cubin" if "cubin" in made.asm else "hsaco"
