@@ -146,8 +146,8 @@ class Pool:
         return True
 
 
-def _bound() -> int:
-    """Return how many idle bytes this machine may keep."""
+def idle_limit() -> int:
+    """Return how many idle bytes a pool may keep on this machine."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -156,7 +156,7 @@ def _bound() -> int:
 
 
 # The one pool of a process: engines and programs share what they free.
-POOL = Pool(_bound())
+POOL = Pool(idle_limit())
 # Free engine memory before the engines themselves are gone.
 atexit.register(POOL.clear)
 

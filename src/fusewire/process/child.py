@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
@@ -32,7 +33,7 @@ from fusewire.process.limits import ChildLimits
 from fusewire.process.output import OutputTail
 from fusewire.process.procfs import available, descendants, resident
 
-_TICK = 0.025
+TICK = 0.025
 _TICKS_PER_WALK = 8
 _GRACE = 0.1
 _PATIENCE = 5.0
@@ -45,9 +46,20 @@ Mishap: TypeAlias = tuple[type[EngineError], str]
 
 
 class Child:
-    """A worker process for one backend; one job at a time. ``module`` is the code it runs."""
+    """A worker process for one backend; one job at a time.
 
-    def __init__(self, reference: str, module: str = "fusewire.process.worker") -> None:
+    ``module`` is the code it runs, which gets the ``shared`` descriptors. If ``is_watched``,
+    others poll its descriptors too: they stay open until ``end``, also if it dies.
+    """
+
+    def __init__(
+        self,
+        reference: str,
+        module: str = "fusewire.process.worker",
+        shared: Sequence[int] = (),
+        *,
+        is_watched: bool = False,
+    ) -> None:
         if not CAN_ISOLATE:
             raise IsolationError(
                 f"Child processes need Linux and a Python executable, found {sys.platform} and "
@@ -58,17 +70,19 @@ class Child:
         self._is_ready = False
         self._phase: Phase = "import"
         self._is_ended = False
+        self._is_killed = False
+        self._is_watched = is_watched
         self._is_interrupted = False
         self._signals = threading.Lock()
         self._started = time.monotonic()
         self._ours = contextlib.ExitStack()
         try:
-            self._start(reference, module)
+            self._start(reference, module, shared)
         except OSError as error:
             self._ours.close()
             raise IsolationError(f"Cannot start a child process: {error}.") from error
 
-    def _start(self, reference: str, module: str) -> None:
+    def _start(self, reference: str, module: str, shared: Sequence[int]) -> None:
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
         with contextlib.ExitStack() as theirs:
             requests, self._requests = _pipe(theirs, self._ours)
@@ -76,21 +90,22 @@ class Child:
             life, _ = _pipe(theirs, self._ours)
             heard, noise = _pipe(self._ours, theirs)
             command = [sys.executable, "-P", "-m", module, reference]
+            passed = (requests, replies, life, *shared)
             self._process = subprocess.Popen(
-                command + [str(end) for end in (requests, replies, life)],
+                command + [str(end) for end in passed],
                 stdin=subprocess.DEVNULL,
                 stdout=noise,
                 stderr=noise,
-                pass_fds=(requests, replies, life),
+                pass_fds=passed,
                 start_new_session=True,
                 # The child imports the same modules as this process.
                 env={**os.environ, "PYTHONPATH": path},
             )
-        self._alive = os.pidfd_open(self.pid)
-        self._ours.callback(os.close, self._alive)
+        self.alive = os.pidfd_open(self.pid)
+        self._ours.callback(os.close, self.alive)
         for descriptor in (self._requests, self._replies, heard):
             os.set_blocking(descriptor, False)
-        self._noise = OutputTail(heard)
+        self.noise = OutputTail(heard)
 
     @property
     def pid(self) -> int:
@@ -102,8 +117,8 @@ class Child:
         """Whether it is alive and silent: unsolicited output is garbage."""
         if self._is_ended:
             return False
-        watched = [self._alive, self._replies] if self._is_ready else [self._alive]
-        return not _is_ready(0.0, *watched)
+        watched = [self.alive, self._replies] if self._is_ready else [self.alive]
+        return not is_ready(0.0, *watched)
 
     def greet(self, seconds: float) -> float:
         """Wait until it is ready for jobs; returns the seconds that took, 0 if it was ready.
@@ -116,10 +131,10 @@ class Child:
         if isinstance(found, Frame) and found.header.get("hello") == VERSION:
             self._is_ready = True
             return time.monotonic() - self._started
-        self.end()
+        self._end()
         raise IsolationError(
             f"A child process for {self.name} was not ready after {seconds:g} seconds, or is not "
-            f"one of ours. Pass isolate=False to run it in this process.{self._noise.last_words()}"
+            f"one of ours. Pass isolate=False to run it in this process.{self.noise.last_words()}"
         )
 
     def ask(self, header: dict[str, Any], blobs: Blobs, limits: ChildLimits, what: str) -> Frame:
@@ -140,7 +155,7 @@ class Child:
             return type(error), error.reason
         except BaseException:
             # Interrupted in the middle of a frame: what follows cannot be understood.
-            self.end()
+            self._end()
             raise
 
     def _listen(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
@@ -148,17 +163,17 @@ class Child:
         memory = limits.memory_bytes or resident(self.pid) + available() * 9 // 10
         incoming = Incoming(self._replies, memory)
         poller = select.poll()
-        for descriptor in (self._replies, self._noise.descriptor, self._alive):
+        for descriptor in (self._replies, self.noise.descriptor, self.alive):
             poller.register(descriptor, select.POLLIN)
         outgoing = None if asked is None else Outgoing(self._requests, asked)
         if outgoing is not None:
             poller.register(self._requests, select.POLLOUT)
         start = time.monotonic()
-        deadline, look, ticks = start + limits.seconds, start + _TICK, 0
+        deadline, look, ticks = start + limits.seconds, start + TICK, 0
         while (now := time.monotonic()) < deadline:
             if now >= look:
-                look, ticks = now + _TICK, ticks + 1
-                if (held := self._memory(ticks)) > memory:
+                look, ticks = now + TICK, ticks + 1
+                if (held := self.memory(ticks)) > memory:
                     return (
                         EngineOutOfMemory,
                         f"it used {held >> 20} MiB; the limit is {memory >> 20}",
@@ -167,10 +182,10 @@ class Child:
                 if descriptor == self._requests and outgoing is not None:
                     if _is_sent(outgoing):
                         poller.unregister(descriptor)
-                elif descriptor == self._noise.descriptor:
-                    if not self._noise.drain():
+                elif descriptor == self.noise.descriptor:
+                    if not self.noise.drain():
                         poller.unregister(descriptor)
-                elif answer := self._receive(incoming, is_last=descriptor == self._alive):
+                elif answer := self._receive(incoming, is_last=descriptor == self.alive):
                     return answer
         return BackendHung, f"the limit is {limits.seconds:g} seconds"
 
@@ -181,7 +196,7 @@ class Child:
         except EOFError:
             return BackendCrashed, ""
         if frame is None:
-            is_empty = is_last and not _is_ready(0.0, self._replies)
+            is_empty = is_last and not is_ready(0.0, self._replies)
             return (BackendCrashed, "") if is_empty else None
         if "phase" not in frame.header:
             return frame
@@ -191,51 +206,66 @@ class Child:
         self._phase, self.name = phase, name
         return None
 
-    def _memory(self, ticks: int) -> int:
+    def memory(self, ticks: int) -> int:
         """Measure the process, and now and then its descendants, which are slow to find."""
         own = resident(self.pid)
         if ticks % _TICKS_PER_WALK:
             return own
         return own + sum(resident(pid) for pid in descendants(self.pid))
 
-    def post_mortem(self, kind: type[EngineError], found: str, what: str) -> EngineError:
+    def post_mortem(
+        self, kind: type[EngineError], found: str, what: str, phase: Phase | None = None
+    ) -> EngineError:
         """End the child, and say what happened to it."""
         if kind is BackendCrashed:
-            is_dead = _is_ready(_PATIENCE, self._alive)
-            self.end()
+            is_dead = is_ready(_PATIENCE, self.alive)
+            self._end()
             found = _exit_of(self._process.returncode) if is_dead else "it closed its pipe"
         else:
-            self.end(_GRACE)
+            self._end(_GRACE)
         if self._is_interrupted:
             raise IsolationError(f"The pool was closed while {self.name} was working on {what}.")
-        told = f"{found.rstrip('.')}.{self._noise.last_words()}"
-        return failure(kind, self.name, self._phase, what, told)
+        told = f"{found.rstrip('.')}.{self.noise.last_words()}"
+        return failure(kind, self.name, phase or self._phase, what, told)
 
     def interrupt(self) -> None:
         """Kill it from any thread; the thread that waits for it does the rest."""
         with self._signals:
             self._is_interrupted = True
-            if not self._is_ended:
-                self._kill(signal.SIGKILL)
+            if not self._is_killed:
+                self._signal(signal.SIGKILL)
+
+    def _end(self, grace: float = 0.0) -> None:
+        if self._is_watched:
+            self.kill(grace)
+        else:
+            self.end(grace)
 
     def end(self, grace: float = 0.0) -> None:
+        """Kill it, and close its descriptors."""
+        self.kill(grace)
+        with self._signals:
+            if not self._is_ended:
+                self._ours.close()
+                self._is_ended = True
+
+    def kill(self, grace: float = 0.0) -> None:
         """Kill the group and its descendants, and reap; with a grace for last words."""
         with self._signals:
-            if self._is_ended:
+            if self._is_killed:
                 return
             # Listed now, because orphans of a dead process are no longer its descendants.
             family = descendants(self.pid)
             if grace:
-                self._kill(signal.SIGTERM)
-                _is_ready(grace, self._alive)
-            self._kill(signal.SIGKILL, *family)
-            _is_ready(_PATIENCE, self._alive)
+                self._signal(signal.SIGTERM)
+                is_ready(grace, self.alive)
+            self._signal(signal.SIGKILL, *family)
+            is_ready(_PATIENCE, self.alive)
             self._process.poll()
-            self._noise.drain()
-            self._ours.close()
-            self._is_ended = True
+            self.noise.drain()
+            self._is_killed = True
 
-    def _kill(self, number: signal.Signals, *others: int) -> None:
+    def _signal(self, number: signal.Signals, *others: int) -> None:
         # Not reaped yet, so the id of the group is still valid.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
@@ -246,7 +276,7 @@ class Child:
     def forget(self) -> None:
         """Release it without killing: after a fork, the process belongs to the parent."""
         self._ours.close()
-        self._is_ended = True
+        self._is_ended = self._is_killed = True
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
@@ -256,7 +286,7 @@ def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[i
     return ends
 
 
-def _is_ready(seconds: float, *descriptors: int) -> bool:
+def is_ready(seconds: float, *descriptors: int) -> bool:
     poller = select.poll()
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)

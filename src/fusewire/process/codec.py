@@ -205,8 +205,7 @@ def write_value(value: HostValue, blobs: Blobs) -> Json:
     except DTypeError as error:
         raise EngineGarbage(f"expected an array of a supported dtype: {error}") from None
     if of is string:
-        words = [TEXT.write(item, blobs) for item in array.astype(object).reshape(-1)]
-        flat = np.frombuffer(json.dumps(words).encode(), np.uint8)
+        flat = write_words(array)
     else:
         flat = np.ascontiguousarray(array, of.numpy).reshape(-1).view(np.uint8)
     blobs.append(flat)
@@ -228,7 +227,7 @@ def read_value(value: Json, blobs: Blob, depth: int = 0) -> HostValue:
         raise EngineGarbage(f"{flat.nbytes} bytes do not fit {of.name}{list(shape)}")
     if of.kind == "bool" and flat.size and flat.max() > 1:
         raise EngineGarbage("a bool that is neither 0 nor 1")
-    elements = _read_words(flat, count) if of is string else flat.view(of.numpy)
+    elements = read_words(flat, count) if of is string else flat.view(of.numpy)
     try:
         return elements.reshape(shape)
     except ValueError:
@@ -243,7 +242,14 @@ def _read_shape(value: Json) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _read_words(flat: Array, count: int) -> Array:
+def write_words(array: Array) -> Array:
+    """Write strings as bytes."""
+    words = [TEXT.write(item, []) for item in array.astype(object).reshape(-1)]
+    return np.frombuffer(json.dumps(words).encode(), np.uint8)
+
+
+def read_words(flat: Array, count: int) -> Array:
+    """Read what ``write_words`` wrote."""
     try:
         words = json.loads(flat.tobytes())
     except (ValueError, RecursionError):

@@ -92,7 +92,7 @@ class Seat:
         given = iter(frame.blobs)
         try:
             if "error" in frame.header:
-                raise _error(frame.header["error"])
+                raise reported_error(frame.header["error"])
             answer = read(frame.header.get("result"), given)
             if next(given, None) is not None:
                 raise EngineGarbage("more blobs than expected")
@@ -104,7 +104,7 @@ class Seat:
         return answer
 
 
-def _error(about: Any) -> Exception:
+def reported_error(about: Any) -> Exception:
     """Rebuild the error that a child reports."""
     row = about if isinstance(about, dict) else {}
     code, reason, advice = (

@@ -1,0 +1,188 @@
+"""Memory that a parent shares with its child: one sparse file that has no name.
+
+The parent alone decides who uses which bytes; the child is told. The file is mapped once by each
+side and is larger than it will ever need to be, so that no call maps anything, and its size is
+sealed: a child that could shrink it would make the parent crash. Nothing is left behind when both
+processes are gone, however they end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import mmap
+import os
+import threading
+import weakref
+from typing import Any, final
+
+import numpy as np
+
+from fusewire.errors import EngineOutOfMemory, IsolationError
+from fusewire.host_memory import ALIGNMENT, Pool, idle_limit, lender
+from fusewire.ir.graph import Array
+
+# Addresses, not memory: pages that nobody wrote take none.
+_SIZE = 1 << 40
+_LEAST_SIZE = 1 << 30
+_LEAST_BLOCK = 1 << 16
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+_MAP_FIXED = 0x10
+
+
+def aligned(size: int) -> int:
+    """Round a size up to the alignment of tensors."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+@final
+class Block:
+    """A range of an arena; its pages are freed with it."""
+
+    __slots__ = ("arena", "offset", "size")
+
+    def __init__(self, arena: Arena, offset: int, size: int) -> None:
+        self.arena = arena
+        self.offset = offset
+        self.size = size
+
+    def __del__(self) -> None:
+        self.arena.free(self)
+
+
+@final
+class Lease:
+    """Keeps a block in use; when it is gone, the block is used again."""
+
+    __slots__ = ("block", "epoch")
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.epoch = block.arena.epoch
+
+    def __del__(self) -> None:
+        block, arena = self.block, self.block.arena
+        if not arena.is_open:
+            return
+        if self.epoch == arena.epoch:
+            arena.pool.give(block.size, block.size, block)
+        else:
+            # A forked process may look at it still.
+            arena.abandoned.append(block)
+
+
+@final
+class Arena:
+    """The parent's side; the first ``reserved`` bytes are the caller's, the rest is in blocks."""
+
+    def __init__(self, reserved: int) -> None:
+        self.descriptor, self.size, self.map = _mapped()
+        weakref.finalize(self, os.close, self.descriptor).atexit = False
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
+        self.pool = Pool(idle_limit())
+        # How often this process forked: what was lent before a fork is not used again.
+        self.epoch = 0
+        self.abandoned: list[Block] = []
+        self._top = -(-reserved // mmap.PAGESIZE) * mmap.PAGESIZE
+        # Ranges without pages, by size. Changed only by atomic operations, as blocks are freed
+        # anywhere, even while this thread holds the lock.
+        self._ranges: dict[int, list[int]] = {}
+        self._lock = threading.Lock()
+        self.is_open = True
+        _ARENAS.add(self)
+
+    def lease(self, size: int) -> Lease:
+        """Take a block of at least this many bytes."""
+        # Sizes within an eighth share a block.
+        step = 1 << (max(size, _LEAST_BLOCK).bit_length() - 4)
+        rounded = -(-max(size, _LEAST_BLOCK) // step) * step
+        block = self.pool.take(rounded)
+        if block is None:
+            block = Block(self, self._range(rounded), rounded)
+        return Lease(block)
+
+    def _range(self, size: int) -> int:
+        with contextlib.suppress(KeyError, IndexError):
+            return self._ranges[size].pop()
+        with self._lock:
+            offset = self._top
+            if offset + size > self.size:
+                raise EngineOutOfMemory(
+                    f"A tensor of {size >> 20} MiB does not fit into the memory that is shared "
+                    f"with a child process: {(self.size - offset) >> 20} MiB of it are left."
+                )
+            self._top += size
+        return offset
+
+    def free(self, block: Block) -> None:
+        """Give the pages of a block back to the machine."""
+        if self.is_open:
+            self.map.madvise(mmap.MADV_REMOVE, block.offset, block.size)
+            self._ranges.setdefault(block.size, []).append(block.offset)
+
+    def view(self, shape: tuple[int, ...], of: np.dtype[Any], offset: int) -> Array:
+        """Look at a tensor at an offset."""
+        return np.ndarray(shape, of, self.map, offset)
+
+    def lent(self, shape: tuple[int, ...], of: np.dtype[Any], lease: Lease, offset: int) -> Array:
+        """Make an array that keeps its block in use."""
+        return lender(shape, of)(lease, self.address + offset)
+
+    def close(self) -> None:
+        """Free what is idle; what is lent is freed with its last array."""
+        self.pool.clear()
+        self.is_open = False
+        self.abandoned.clear()
+
+    def before_fork(self) -> None:
+        """Use nothing again that the forked process is about to see."""
+        self.epoch += 1
+
+    def after_fork(self) -> None:
+        """In the forked process: keep what was lent, apart from the parent's."""
+        self.is_open = False
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = (
+            *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int),
+            *(ctypes.c_int, ctypes.c_long),
+        )
+        access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
+        libc.mmap(self.address, self._top, access, kind, self.descriptor, 0)
+
+
+def _mapped() -> tuple[int, int, mmap.mmap]:
+    """Make the file and map it; a smaller one where addresses are limited."""
+    size = _SIZE
+    while True:
+        descriptor = os.memfd_create("fusewire", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(descriptor, size)
+            mapped = mmap.mmap(descriptor, size)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            return descriptor, size, mapped
+        except OSError as error:
+            os.close(descriptor)
+            size //= 4
+            if size < _LEAST_SIZE:
+                raise IsolationError(
+                    f"Cannot share memory with a child process: {error}. Pass isolate='first' to "
+                    "run engines in this process after their first call."
+                ) from error
+
+
+_ARENAS: weakref.WeakSet[Arena] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for arena in list(_ARENAS):
+        arena.before_fork()
+
+
+def _after_fork() -> None:
+    for arena in list(_ARENAS):
+        arena.after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -1,0 +1,256 @@
+"""A child in service, as the parent sees it: calls over lanes, watched while they wait.
+
+Answers are not trusted. Their headers are copied out of shared memory before they are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import select
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusewire.contract.backend import Artifact, Device
+from fusewire.errors import (
+    BackendCrashed,
+    BackendHung,
+    EngineError,
+    EngineGarbage,
+    EngineOutOfMemory,
+)
+from fusewire.ir.graph import Array
+from fusewire.process.arena import Arena
+from fusewire.process.child import TICK, Child, is_ready
+from fusewire.process.codec import FLAG, write_record, write_value
+from fusewire.process.frames import Blobs
+from fusewire.process.limits import ChildLimits
+from fusewire.process.pool import reported_error
+from fusewire.process.procfs import available, resident
+from fusewire.process.serving import HEADER, LANE_BYTES, SIGNAL
+
+LANES = 8
+_START_SECONDS = 60.0
+_PING = ChildLimits(0.2)
+_MODULE = "fusewire.process.serving"
+
+
+class Fault(Exception):
+    """The child did not answer a call; ``error`` if it was examined already."""
+
+    def __init__(
+        self, kind: type[EngineError], found: str = "", error: EngineError | None = None
+    ) -> None:
+        super().__init__(found)
+        self.kind = kind
+        self.found = found
+        self.error = error
+
+
+class Replay(Exception):
+    """A call that may not be to blame for the death of its child, and is to be repeated alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loadable:
+    """An artifact as a child loads it, also again after another child has died."""
+
+    number: int
+    artifact: Artifact
+    device: Device
+    weights: Mapping[str, Array]
+
+
+class _Lane:
+    """The parent's ends of a lane."""
+
+    def __init__(self, start: int, requests: int, replies: int) -> None:
+        self.start = start
+        self.requests = requests
+        self.replies = replies
+        self.number = 0
+        self.poller = select.poll()
+        self.poller.register(replies, select.POLLIN)
+
+
+class ServedChild:
+    """A child with lanes; used until it dies, which ``error`` then explains."""
+
+    def __init__(self, reference: str, arena: Arena, limits: ChildLimits) -> None:
+        self.error: EngineError | None = None
+        self._limits = limits
+        self._memory = arena.map
+        self._loaded: dict[int, bool] = {}
+        self._blaming = threading.Lock()
+        self._control = threading.Lock()
+        self._ours = contextlib.ExitStack()
+        try:
+            self._start(reference, arena)
+        except BaseException:
+            self.end()
+            raise
+        self._most = limits.memory_bytes or resident(self._child.pid) + available() * 9 // 10
+        self._looked = time.monotonic()
+        self._looks = 0
+
+    def _start(self, reference: str, arena: Arena) -> None:
+        with contextlib.ExitStack() as theirs:
+            ends = [self._lane_ends(theirs, index) for index in range(LANES)]
+            self._lanes = [lane for lane, _ in ends]
+            shared = [arena.descriptor, *(end for _, pair in ends for end in pair)]
+            self._child = Child(reference, _MODULE, shared, is_watched=True)
+        self._ours.callback(self._child.end)
+        for lane in self._lanes:
+            lane.poller.register(self._child.alive, select.POLLIN)
+            lane.poller.register(self._child.noise.descriptor, select.POLLIN)
+        self._child.greet(_START_SECONDS)
+
+    def _lane_ends(self, theirs: contextlib.ExitStack, index: int) -> tuple[_Lane, tuple[int, int]]:
+        asked, ask = os.pipe()
+        hear, told = os.pipe()
+        for stack, end in ((theirs, asked), (self._ours, ask), (self._ours, hear), (theirs, told)):
+            stack.callback(os.close, end)
+        os.set_blocking(hear, False)
+        return _Lane(index * LANE_BYTES, ask, hear), (asked, told)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def load(self, loadable: Loadable, dropped: Sequence[int] = ()) -> bool:
+        """Load an artifact unless it is loaded; returns whether several threads may run it."""
+        known = self._loaded.get(loadable.number)
+        if known is not None and not dropped:
+            return known
+        with self._control:
+            known = self._loaded.get(loadable.number)
+            job: dict[str, Any] = {"kind": "ping"}
+            blobs: Blobs = []
+            if known is None:
+                weights, device = loadable.weights, write_record(loadable.device, blobs)
+                job = {"kind": "load", "held": str(loadable.number), "device": device}
+                job["artifact"] = write_record(loadable.artifact, blobs)
+                job["weights"] = {name: write_value(x, blobs) for name, x in weights.items()}
+            job["drop"] = [str(x) for x in dropped if self._loaded.pop(x, None) is not None]
+            result = self._asked(job, blobs, self._limits)
+            if known is None:
+                known = self._loaded[loadable.number] = self._flag(result)
+        return known
+
+    def _flag(self, result: Any) -> bool:
+        try:
+            flag: bool = FLAG.read(result, iter(()))
+        except EngineGarbage as error:
+            raise Fault(EngineGarbage, error.reason) from None
+        return flag
+
+    def _asked(self, job: dict[str, Any], blobs: Blobs, limits: ChildLimits) -> Any:
+        try:
+            frame = self._child.ask(job, blobs, limits, "a region")
+        except EngineError as error:
+            raise Fault(type(error), error=error) from None
+        if "error" in frame.header:
+            raise reported_error(frame.header["error"])
+        return frame.header.get("result")
+
+    def call(self, index: int, request: bytes) -> bytes:
+        """Send a request over a lane and return the answer; raises Fault if there is none."""
+        lane = self._lanes[index]
+        lane.number += 1
+        if len(request) > HEADER:
+            raise EngineGarbage(f"a header of {len(request)} bytes; the limit is {HEADER}")
+        self._memory[lane.start : lane.start + len(request)] = request
+        try:
+            os.write(lane.requests, SIGNAL.pack(lane.number, len(request)))
+            return self._waited(lane)
+        except BrokenPipeError:
+            raise Fault(BackendCrashed) from None
+        except (Fault, EngineError):
+            raise
+        except BaseException:
+            # Interrupted: nobody will read the answer.
+            self._child.kill()
+            raise
+
+    def _waited(self, lane: _Lane) -> bytes:
+        seconds, poll, replies = self._limits.seconds, lane.poller.poll, lane.replies
+        now = time.monotonic()
+        deadline = now + seconds
+        while now < deadline:
+            for descriptor, _ in poll(math.ceil(min(TICK, deadline - now) * 1000)):
+                if descriptor == replies:
+                    answer = self._answer(lane)
+                    self._look(time.monotonic())
+                    return answer
+                if descriptor == self._child.noise.descriptor:
+                    if not self._child.noise.drain():
+                        lane.poller.unregister(descriptor)
+                elif not is_ready(0.0, replies):
+                    raise Fault(BackendCrashed)
+            now = time.monotonic()
+            self._look(now)
+        raise Fault(BackendHung, f"the limit is {seconds:g} seconds")
+
+    def _answer(self, lane: _Lane) -> bytes:
+        """Copy an answer out of shared memory."""
+        signal = os.read(lane.replies, 4 * SIGNAL.size)
+        if not signal:
+            raise Fault(BackendCrashed)
+        number, length = SIGNAL.unpack(signal) if len(signal) == SIGNAL.size else (0, 0)
+        if number != lane.number or not 0 < length <= HEADER:
+            raise Fault(EngineGarbage, f"{signal.hex()} where an answer should be")
+        start = lane.start + HEADER
+        return self._memory[start : start + length]
+
+    def _look(self, now: float) -> None:
+        """Measure the memory of the child, now and then."""
+        if now - self._looked < TICK:
+            return
+        self._looked = now
+        self._looks += 1
+        used = self._child.memory(self._looks)
+        if used > self._most:
+            found = f"it used {used >> 20} MiB; the limit is {self._most >> 20}"
+            raise Fault(EngineOutOfMemory, found)
+
+    def blame(self, fault: Fault, calls: int, is_alone: bool) -> EngineError | Replay:
+        """Kill the child, and say what the call that found a fault gets.
+
+        ``calls`` are in progress, this one included; ``is_alone`` if it is repeated already.
+        """
+        kind = fault.kind
+        with self._blaming:
+            if self.error is not None:
+                return self.error if is_alone else Replay()
+            # If an engine holds the interpreter lock, any call may be the one that hangs.
+            is_known = kind is not BackendHung or calls == 1 or self._is_responsive()
+            self.error = fault.error or self._child.post_mortem(
+                kind, fault.found, "a region", "run"
+            )
+        is_own = issubclass(kind, BackendHung | EngineGarbage) and is_known
+        is_own = is_own or (kind is EngineOutOfMemory and calls == 1)
+        return self.error if is_alone or is_own else Replay()
+
+    def _is_responsive(self) -> bool:
+        if not self._control.acquire(timeout=_PING.seconds):
+            return False
+        try:
+            self._asked({"kind": "ping"}, [], _PING)
+        except (Fault, EngineError):
+            return False
+        finally:
+            self._control.release()
+        return True
+
+    def end(self) -> None:
+        """Kill the child and close all descriptors; nobody else may use it."""
+        self._ours.close()
+
+    def forget(self) -> None:
+        """Release it without killing: after a fork, the process belongs to the parent."""
+        self._child.forget()
+        self._ours.close()

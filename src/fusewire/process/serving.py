@@ -1,0 +1,192 @@
+"""The child of a service, ``python -m fusewire.process.serving``: engines that stay here for good.
+
+The main thread does jobs, as any child does: it loads artifacts and closes executables. Calls come
+over lanes, each with a thread: a lane has two pipes for signals, and a piece of shared memory for
+headers and small tensors. The parent is trusted, so requests are not checked.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fusewire.contract.backend import Executable
+from fusewire.errors import EngineError, EngineGarbage
+from fusewire.ir.graph import Array
+from fusewire.ops.sample import HostValue
+from fusewire.process.codec import read_value
+from fusewire.process.frames import Blobs
+from fusewire.process.guard import CALLERS, blaming, guarded
+from fusewire.process.tensors import Layout, PackedValues, ValueHeader, strings
+from fusewire.process.trial import backend_of, run
+from fusewire.process.worker import Job, Worker, away, settle
+
+# A lane has room for the headers of a request and of an answer, small inputs and small outputs.
+# Only pages that are written take memory.
+HEADER = 1 << 24
+SMALL = 1 << 16
+LANE_BYTES = 2 * (HEADER + SMALL)
+# Both ways: the number of the call, and the bytes of its header.
+SIGNAL = struct.Struct("<QQ")
+# The executable, or 0 to get the outputs of the last call again; where inputs begin, where outputs
+# go, and how many bytes they may take.
+REQUEST = struct.Struct("<QQQQ")
+# The first byte of an answer.
+OUTPUTS, NO_ROOM, FAILED = range(3)
+ROOM = struct.Struct("<BQ")
+# Requests of which a lane remembers what they mean.
+_KNOWN_REQUESTS = 64
+
+
+class _Request(NamedTuple):
+    held: str
+    inputs: list[HostValue]
+    start: int
+    room: int
+
+
+class _Lane:
+    """Answers calls, one at a time."""
+
+    def __init__(self, server: Server, index: int, requests: int, replies: int) -> None:
+        self._server = server
+        self._memory = server.memory
+        self._start = index * LANE_BYTES
+        self._requests = requests
+        self._replies = replies
+        self._known: dict[bytes, _Request] = {}
+        self._outputs = PackedValues(())
+
+    def serve(self) -> None:
+        """Answer calls until the parent is gone."""
+        memory, begin, answers = self._memory, self._start, self._start + HEADER
+        while signal := os.read(self._requests, SIGNAL.size):
+            number, length = SIGNAL.unpack(signal)
+            answer = self._answer(memory[begin : begin + length])
+            memory[answers : answers + len(answer)] = answer
+            os.write(self._replies, SIGNAL.pack(number, len(answer)))
+
+    def _answer(self, raw: bytes) -> bytes:
+        try:
+            return guarded(self._server.name, "run", "a region", self._outputs_of, raw)
+        except EngineError as error:
+            about = {"code": error.code, "reason": error.reason, "advice": error.advice}
+        except CALLERS as error:
+            about = {"code": type(error).__name__, "reason": str(error)}
+        self._outputs = PackedValues(())
+        return bytes((FAILED,)) + json.dumps(about).encode()
+
+    def _outputs_of(self, raw: bytes) -> bytes:
+        request = self._known.get(raw) or self._read(raw)
+        if request.held != "0":
+            self._outputs = self._server.run(request.held, request.inputs)
+        outputs = self._outputs
+        if len(outputs.header) >= HEADER:
+            raise EngineGarbage(f"a header of {len(outputs.header)} bytes; the limit is {HEADER}")
+        if outputs.size > request.room:
+            return ROOM.pack(NO_ROOM, outputs.size)
+        outputs.copy_to(self._memory, request.start)
+        # Engines reuse memory that nobody holds.
+        self._outputs = PackedValues(())
+        return bytes((OUTPUTS,)) + outputs.header
+
+    def _read(self, raw: bytes) -> _Request:
+        held, inputs, start, room = REQUEST.unpack_from(raw)
+        header = ValueHeader(raw[REQUEST.size :])
+        request = _Request(
+            str(held), [self._value(layout, inputs) for layout in header.layouts], start, room
+        )
+        # Views show what the next call wrote; strings were copied.
+        if all(isinstance(x, np.ndarray) and x.dtype.kind != "O" for x in request.inputs):
+            if len(self._known) >= _KNOWN_REQUESTS:
+                self._known.clear()
+            self._known[raw] = request
+        return request
+
+    def _value(self, layout: Layout, offset: int) -> HostValue:
+        if layout is None:
+            return None
+        if isinstance(layout, list):
+            return [self._value(item, offset) for item in layout]
+        at = offset + layout.start
+        if layout.dtype.kind == "string":
+            return strings(layout, np.ndarray((layout.size,), np.uint8, self._memory, at))
+        return np.ndarray(layout.shape, layout.dtype.numpy, self._memory, at)
+
+
+class Server(Worker):
+    """Serves the executables of one backend to several threads of the parent."""
+
+    def __init__(
+        self, reference: str, requests: int, replies: int, memory: mmap.mmap, lanes: list[int]
+    ) -> None:
+        super().__init__(reference, requests, replies)
+        self.memory = memory
+        self._weights: dict[str, Array] = {}
+        pairs = zip(lanes[::2], lanes[1::2], strict=True)
+        for index, (asked, told) in enumerate(pairs):
+            lane = _Lane(self, index, asked, told)
+            threading.Thread(target=lane.serve, name=f"lane-{index}", daemon=True).start()
+
+    def _job(self, header: Any, given: Iterator[Array]) -> Job:
+        job = super()._job(header, given)
+        rows = header.get("weights", {}).items()
+        self._weights = {digest: read_value(value, given) for digest, value in rows}
+        return job
+
+    def _do(self, job: Job, blobs: Blobs) -> Any:
+        if job.kind != "load":
+            # Only to say that it is alive.
+            return None
+        if self._backend is None:
+            self._report("import")
+            self._backend = backend_of(self._reference)
+        backend, name = self._backend, self._backend.info.name
+        self._report("load")
+        weights, self._weights = self._weights, {}
+        for array in weights.values():
+            array.flags.writeable = False
+        loaded = guarded(name, "load", name, backend.load, job.artifact, job.device, weights)
+        self._held[job.held] = (name, guarded(name, "load", name, _checked, loaded))
+        return bool(loaded.is_reentrant)
+
+    @property
+    def name(self) -> str:
+        return self._reference if self._backend is None else self._backend.info.name
+
+    def run(self, held: str, inputs: list[HostValue]) -> PackedValues:
+        """Run an executable, and describe its outputs."""
+        name, executable = self._held[held]
+        outputs = guarded(name, "run", "a region", run, executable, inputs)
+        with blaming(name, "run", "a region"):
+            return PackedValues(outputs)
+
+
+def _checked(loaded: object) -> Executable:
+    if not isinstance(loaded, Executable):
+        raise TypeError(f"expected Executable, found {type(loaded).__name__}")
+    bool(loaded.is_reentrant)
+    return loaded
+
+
+def main(reference: str, requests: int, replies: int, life: int, *shared: int) -> None:
+    """Serve until the parent is gone."""
+    settle(away(life))
+    arena, *lanes = shared
+    memory = mmap.mmap(arena, os.fstat(arena).st_size)
+    os.close(arena)
+    Server(reference, away(requests), away(replies), memory, [away(x) for x in lanes]).serve()
+    # Engines crash and hang at exit too; nobody needs to know.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
