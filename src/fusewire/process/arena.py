@@ -84,7 +84,8 @@ class Arena:
         # How often this process forked: what was lent before a fork is not used again.
         self.epoch = 0
         self.abandoned: list[Block] = []
-        self._top = -(-reserved // mmap.PAGESIZE) * mmap.PAGESIZE
+        # Where addresses begin that nobody has used yet.
+        self.top = -(-reserved // mmap.PAGESIZE) * mmap.PAGESIZE
         # Ranges without pages, by size. Changed only by atomic operations, as blocks are freed
         # anywhere, even while this thread holds the lock.
         self._ranges: dict[int, list[int]] = {}
@@ -106,13 +107,13 @@ class Arena:
         with contextlib.suppress(KeyError, IndexError):
             return self._ranges[size].pop()
         with self._lock:
-            offset = self._top
+            offset = self.top
             if offset + size > self.size:
                 raise EngineOutOfMemory(
                     f"A tensor of {size >> 20} MiB does not fit into the memory that is shared "
                     f"with a child process: {(self.size - offset) >> 20} MiB of it are left."
                 )
-            self._top += size
+            self.top += size
         return offset
 
     def free(self, block: Block) -> None:
@@ -149,7 +150,7 @@ class Arena:
             *(ctypes.c_int, ctypes.c_long),
         )
         access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
-        libc.mmap(self.address, self._top, access, kind, self.descriptor, 0)
+        libc.mmap(self.address, self.top, access, kind, self.descriptor, 0)
 
 
 def _mapped() -> tuple[int, int, mmap.mmap]:

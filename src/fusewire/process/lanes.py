@@ -121,6 +121,11 @@ class ServedChild:
     def pid(self) -> int:
         return self._child.pid
 
+    @property
+    def loaded(self) -> int:
+        """How many executables it holds."""
+        return len(self._loaded)
+
     def load(self, loadable: Loadable, dropped: Sequence[int] = ()) -> bool:
         """Load an artifact unless it is loaded; returns whether several threads may run it."""
         known = self._loaded.get(loadable.number)
@@ -152,7 +157,7 @@ class ServedChild:
         try:
             frame = self._child.ask(job, blobs, limits, "a region")
         except EngineError as error:
-            raise Fault(type(error), error=error) from None
+            raise Fault(type(error), error=_copy(error)) from None
         if "error" in frame.header:
             raise reported_error(frame.header["error"])
         return frame.header.get("result")
@@ -225,7 +230,7 @@ class ServedChild:
         kind = fault.kind
         with self._blaming:
             if self.error is not None:
-                return self.error if is_alone else Replay()
+                return _copy(self.error) if is_alone else Replay()
             # If an engine holds the interpreter lock, any call may be the one that hangs.
             is_known = kind is not BackendHung or calls == 1 or self._is_responsive()
             self.error = fault.error or self._child.post_mortem(
@@ -233,7 +238,7 @@ class ServedChild:
             )
         is_own = issubclass(kind, BackendHung | EngineGarbage) and is_known
         is_own = is_own or (kind is EngineOutOfMemory and calls == 1)
-        return self.error if is_alone or is_own else Replay()
+        return _copy(self.error) if is_alone or is_own else Replay()
 
     def _is_responsive(self) -> bool:
         if not self._control.acquire(timeout=_PING.seconds):
@@ -254,3 +259,8 @@ class ServedChild:
         """Release it without killing: after a fork, the process belongs to the parent."""
         self._child.forget()
         self._ours.close()
+
+
+def _copy(error: EngineError) -> EngineError:
+    """Copy an error to raise it: the traceback of one that is kept would keep everything alive."""
+    return type(error)(error.reason, error.advice)

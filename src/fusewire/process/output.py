@@ -10,7 +10,13 @@ _PIECES = 16
 _KEPT = 16384
 _SHOWN = 800
 # Lines of an interpreter dump that do not name the place.
-_NO_NEWS = ("Extension modules:", "<frozen ", "fusewire/process/", "most recent call first")
+_NO_NEWS = (
+    "Extension modules:",
+    "<frozen ",
+    "fusewire/process/",
+    "/threading.py",
+    "most recent call first",
+)
 
 
 class OutputTail:

@@ -73,6 +73,12 @@ class Service:
         served = self._state.served
         return None if served is None else served.pid
 
+    @property
+    def loaded(self) -> int:
+        """How many executables the child holds."""
+        served = self._state.served
+        return 0 if served is None else served.loaded
+
     def loadable(
         self, artifact: Artifact, device: Device, weights: Mapping[str, Array]
     ) -> Loadable:

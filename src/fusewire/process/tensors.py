@@ -101,7 +101,7 @@ class ValueHeader:
         try:
             while self._place < len(header):
                 self.layouts.append(self._read(0))
-        except struct.error:
+        except (struct.error, IndexError):
             raise EngineGarbage(f"a header that ends early: {header[:40].hex()}") from None
 
     def _read(self, depth: int) -> Layout:

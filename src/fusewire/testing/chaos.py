@@ -47,8 +47,9 @@ from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.ops.interpret import Interpreter
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, swapped
 
-# "recompile" is every compile but the first, "rerun" every run of an executable but the first.
-PHASES = ("import", "probe", "claim", "compile", "recompile", "load", "run", "rerun")
+# "recompile" is every compile but the first, "rerun" every run of an executable but the first, and
+# "value" every run whose first element asks for a fault.
+PHASES = ("import", "probe", "claim", "compile", "recompile", "load", "run", "rerun", "value")
 # Where memory faults stop by themselves: a test must not take the machine down.
 _MOST_MEMORY = 4 << 30
 
@@ -121,7 +122,16 @@ FAULTS: dict[str, Callable[[], object]] = {
     "scribble": _scribble,
     "mutter": lambda: threading.Timer(0.5, _scribble).start(),
     "chatter": _chatter,
+    "asked": lambda: None,
 }
+
+
+def asking_for(fault: str) -> float:
+    """Return the first element of an input that makes ``asked_at_value`` misbehave."""
+    return -1000.0 - list(FAULTS).index(fault)
+
+
+_ASKED = {asking_for(fault): fault for fault in FAULTS}
 
 
 @final
@@ -143,6 +153,8 @@ class ChaosExecutable(Executable):
 
     def run(self, inputs: Sequence[Held]) -> Event:
         """Run node by node; garbage has another dtype, an alias is an input."""
+        if self._chaos.phase == "value":
+            self._chaos.strikes_as_asked(inputs)
         fault = self._chaos.strikes(self._phase)
         is_early = (self._phase, self._chaos.phase) == ("run", "rerun")
         self._phase = "rerun"
@@ -174,6 +186,13 @@ class ChaosBackend(Backend):
         os.write(2, f"chaos strikes at {time.monotonic():.6f}\n".encode())
         FAULTS[self.fault]()
         return self.fault
+
+    def strikes_as_asked(self, inputs: Sequence[Held]) -> None:
+        """Misbehave as the first element says."""
+        array = inputs[0]
+        fault = _ASKED.get(float(array.flat[0])) if isinstance(array, np.ndarray) else None
+        if fault is not None:
+            FAULTS[fault]()
 
     @property
     def info(self) -> BackendInfo:
