@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -47,10 +47,11 @@ class _Builder:
         backend = next(x.backend for x in self.targets if x.name == region.backend)
         return build(backend, graph(), region.device), backend.exchange
 
-    def rescue(
-        self, region: Region, graph: Graph, error: EngineError
-    ) -> tuple[Executable, Exchange]:
-        raise error
+    def recovery(self, region: Region) -> NoReturn:
+        raise AssertionError("no engine fails here")
+
+    def note_fallback(self, region: Region, error: EngineError) -> None:
+        raise AssertionError("no engine fails here")
 
     def plan_body(self, body: Graph) -> Plan:
         return make_plan(body, self.targets).plan

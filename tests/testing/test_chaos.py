@@ -46,14 +46,15 @@ def test_fault_is_blamed_on_who_has_it() -> None:
         fw.unregister("chaos")
 
 
-def test_engine_that_fails_later_is_left_then() -> None:
+def test_engine_that_fails_later_is_left_for_a_while() -> None:
     fw.register("fusewire.testing.chaos:raise_at_rerun", "chaos")
     x = np.ones(3, np.float32)
     try:
         program = fw.compile(lambda x: x + 1, x, backend="chaos", fallback="allow")
-        assert [program(x).tolist() for _ in range(3)] == [[2.0] * 3] * 3
-        outcomes = [(c.outcome, c.runs_on) for c in program.why().contacts]
-        assert outcomes == [("ready", "chaos"), ("raised", "reference")]
+        assert [program(x).tolist() for _ in range(5)] == [[2.0] * 3] * 5
+        (contact,), (failed,) = program.why().contacts, program.why().failures
+        assert (contact.outcome, contact.runs_on) == ("ready", "chaos")
+        assert (failed.by_engine, failed.is_resting) == (3, True)
     finally:
         fw.unregister("chaos")
 

@@ -11,7 +11,16 @@ from fusewire.planning.planner import Planned
 from fusewire.planning.work import works
 from fusewire.records.entries import BuiltRegion
 from fusewire.runtime.plan import Plan
-from fusewire.runtime.why import Contacted, Expanded, NodeVerdict, NodeWhy, RegionWhy, Tried, Why
+from fusewire.runtime.why import (
+    Contacted,
+    Expanded,
+    FailedCalls,
+    NodeVerdict,
+    NodeWhy,
+    RegionWhy,
+    Tried,
+    Why,
+)
 from fusewire.trials.build import PlanBuilder
 
 
@@ -44,7 +53,21 @@ class Explanation:
             tuple(self._contacted(region, names) for region in built),
             self.notes,
             self.tried,
+            tuple(self._failures(names)),
         )
+
+    def _failures(self, names: Mapping[Graph, str]) -> Iterator[FailedCalls]:
+        for region, recovery in list(self.builder.recoveries):
+            yield FailedCalls(
+                names.get(region.graph, region.graph.name),
+                region.backend,
+                recovery.by_caller,
+                recovery.by_engine,
+                recovery.rests,
+                recovery.recoveries,
+                recovery.resting > 0,
+                recovery.reason,
+            )
 
     def _contacted(self, built: BuiltRegion, names: Mapping[Graph, str]) -> Contacted:
         graph, cache, records = built.region.graph, built.contacted.cache, self.builder.records

@@ -15,12 +15,18 @@ import numpy as np
 
 from fusewire import dtypes
 from fusewire.dtypes import DType
-from fusewire.errors import GraphError, ShapeMismatchError
+from fusewire.errors import (
+    CheckError,
+    DimError,
+    FusewireError,
+    GraphError,
+    ShapeMismatchError,
+)
 from fusewire.ir.dims import Sym, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Attr, Graph, Node, Value
 from fusewire.ir.types import SequenceType, TensorType, Type
 from fusewire.ops.declare import Op, Trait
-from fusewire.ops.requires import check_node
+from fusewire.ops.requires import check_node, label_of
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
@@ -68,6 +74,8 @@ class Interpreter:
         self._expansions: dict[Node, Graph] = {} if expansions is None else expansions
         self._run_body = run_body
         self._bodies: dict[Node | Graph, Interpreter] = {}
+        # The node whose expansion the graph is: errors name it, rather than a node of ours.
+        self._composite: Node | None = None
         self._last_use = _last_uses(graph)
         self._constants: dict[Value, HostValue] = {}
 
@@ -143,23 +151,32 @@ class Interpreter:
         return None if value is None else self.store(value, type_.element)
 
     def node(self, node: Node, operands: list[HostValue], bound: Bindings) -> list[HostValue]:
-        """Run one node."""
+        """Run one node; CheckError if it does not allow the values of its operands."""
         op = get_op(node.op)
         if op.requires:
             check_node(node, op.requires, op.parameters[0], operands, bound)
-        if op.expand is not None:
-            body = self._bodies.get(node)
-            if body is None:
-                if node not in self._expansions:
-                    self._expansions[node] = op.expansion(node)
-                body = self._bodies[node] = self.inside(self._expansions[node])
-            outputs = body([x for x in operands if x is not None], bound)
-        else:
-            outputs = self.primitive(op, node, operands, bound)
+        try:
+            if op.expand is not None:
+                outputs = self._expansion(op, node)([x for x in operands if x is not None], bound)
+            else:
+                outputs = self.primitive(op, node, operands, bound)
+        except (ArithmeticError, LookupError, ValueError) as error:
+            if isinstance(error, FusewireError) and not isinstance(error, DimError):
+                raise
+            raise _disallowed(self._composite or node, error) from error
         for value, output in zip(node.outputs, outputs, strict=True):
             if isinstance(value.type, TensorType):
                 bind(value.type, output.shape, bound, f"{node.op}, by its type rule,")
         return outputs
+
+    def _expansion(self, op: Op[Any], node: Node) -> Interpreter:
+        expansion = self._bodies.get(node)
+        if expansion is None:
+            if node not in self._expansions:
+                self._expansions[node] = op.expansion(node)
+            expansion = self._bodies[node] = self.inside(self._expansions[node])
+            expansion._composite = self._composite or node
+        return expansion
 
     def inside(self, graph: Graph) -> Interpreter:
         return Interpreter(
@@ -281,6 +298,12 @@ def bind(type_: TensorType, shape: tuple[int, ...], bound: Bindings, who: str) -
             raise ShapeMismatchError(
                 f"{who} is {type_}{' with ' + given if given else ''}, found shape {list(shape)}."
             )
+
+
+def _disallowed(node: Node, error: Exception) -> CheckError:
+    """Say which node does not allow its values, and what NumPy says about them."""
+    said = str(error).rstrip(".")
+    return CheckError(f"{label_of(node)} does not allow these values: {said}. Check the inputs.")
 
 
 def _rounded(value: HostValue, type_: Type | None) -> HostValue:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Protocol, final
+from typing import TYPE_CHECKING, Protocol, final
 
 import numpy as np
 from numpy import ndarray
 
 from fusewire.contract.backend import Buffer, Event, Exchange, Executable, Held
-from fusewire.errors import EngineError
+from fusewire.errors import EngineError, EngineRaised
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
@@ -20,6 +21,9 @@ from fusewire.ir.types import TensorType, type_symbols
 from fusewire.process.guard import guarded, guarded_run
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.transfer import hand_over, to_host
+
+if TYPE_CHECKING:
+    from fusewire.runtime.recovery import CircuitBreaker, Recovery
 
 # The most executables of a region for an engine that needs sizes: each takes memory.
 _KEPT = 64
@@ -31,16 +35,23 @@ class RegionBuilder(Protocol):
     def build(
         self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
     ) -> tuple[Executable, Exchange]:
-        """Build a region from its graph for these sizes, and try it on these inputs."""
+        """Build a region from its graph for these sizes, and try it on these inputs.
 
-    def rescue(
-        self, region: Region, graph: Graph, error: EngineError
-    ) -> tuple[Executable, Exchange]:
-        """Build a region whose engine failed on the fallback, or raise."""
+        Raises EngineRaised if the engine did; then these inputs may be at fault.
+        """
+
+    def recovery(self, region: Region) -> Recovery:
+        """Make what decides the calls that the engine of a region fails."""
+
+    def note_fallback(self, region: Region, error: EngineError) -> None:
+        """Note that a region could not be built, so that the fallback runs it for now."""
 
     @property
     def plan_body(self) -> Callable[[Graph], Plan] | None:
         """Plans a body of control flow once the sizes of the graph around it are known."""
+
+
+Key = tuple[tuple[int, ...], ...]
 
 
 @final
@@ -48,19 +59,31 @@ class Loaded:
     """An executable; ``parts`` has what a call needs, in one place.
 
     A large model evicts everything else from the caches, so a call should touch few objects.
+    ``plain_parts`` are those of an executable whose calls are not counted.
     """
 
-    __slots__ = ("__weakref__", "parts")
+    __slots__ = ("__weakref__", "parts", "plain_parts")
 
-    def __init__(self, executable: Executable, exchange: Exchange) -> None:
+    def __init__(self, name: str, executable: Executable, exchange: Exchange) -> None:
         run: Callable[[Sequence[Held]], Event] = executable.run
         is_host = exchange.memory == "host"
         # Such an engine takes any contiguous array.
         is_plain = exchange.alignment <= 1 and not exchange.needs_writable
         turn = None if executable.is_reentrant else threading.Lock()
-        self.parts = (run, exchange, is_host, is_plain, turn)
+        self.parts = self.plain_parts = (run, exchange, is_host, is_plain, turn, name)
         # Runs after the last run has ended, which holds this object, and not at exit.
         weakref.finalize(self, _close, executable).atexit = False
+
+    def count(self, breaker: CircuitBreaker) -> None:
+        """Count the calls from now on, until so many go well that it may stop."""
+        # Weak: an executable is closed when nothing refers to it, not when cycles are collected.
+        stop = weakref.WeakMethod(self.stop_counting)
+        run = breaker.counted(self.plain_parts[0], stop)
+        self.parts = (run, *self.plain_parts[1:])
+
+    def stop_counting(self) -> None:
+        """Run directly."""
+        self.parts = self.plain_parts
 
 
 def _close(executable: Executable) -> None:
@@ -77,20 +100,22 @@ class RegionRunner:
         """``is_last``: its outputs go to the caller, on the host."""
         self._region = region
         self._is_last = is_last
-        self._name = region.backend
         self._builder = builder
         self._symbols = {s for v in region.inputs for s in type_symbols(v.type)}
         self._per_size = region.shapes != "dynamic" and bool(self._symbols)
-        self._made: dict[tuple[tuple[int, ...], ...], Loaded] = {}
+        self._made: dict[Key, Loaded] = {}
         self._lock = threading.RLock()
+        # Made at the first failure.
+        self._recovery: Recovery | None = None
+        self._breakers: dict[Key, CircuitBreaker] = {}
 
-    def run(self, inputs: Sequence[Held], is_rescued: bool = False) -> list[Held]:
+    def run(self, inputs: Sequence[Held]) -> list[Held]:
         """Run on values from anywhere. What stays on a device is not waited for."""
         # Every call of a program comes this way: loops that end early, and few calls.
         key = tuple(map(shape_of, inputs)) if self._per_size else ()
         loaded = self._made.get(key) or self._make(key, inputs)
-        run, exchange, is_host, is_plain, turn = loaded.parts
-        name, taken = self._name, inputs
+        run, exchange, is_host, is_plain, turn, name = loaded.parts
+        taken = inputs
         try:
             for value in inputs:
                 if type(value) is ndarray and is_plain and value.flags.c_contiguous:
@@ -108,22 +133,83 @@ class RegionRunner:
                         return guarded(name, "run", "a region", _to_host, found)
             return found
         except EngineError as error:
-            if is_rescued:
-                raise
-            with self._lock:
-                made = self._builder.rescue(self._region, self._graph(inputs), error)
-                self._made[key] = Loaded(*made)
-            return self.run(inputs, is_rescued=True)
+            return self.recover(inputs, error)
 
-    def _make(self, key: tuple[tuple[int, ...], ...], inputs: Sequence[Held]) -> Loaded:
+    def recover(self, inputs: Sequence[Held], error: EngineError) -> list[Held]:
+        """Answer a call that the engine failed, as the fallback does, or raise.
+
+        A region whose violation output is set comes here too, with ``recovery.violated``: the
+        fallback knows whether the values are allowed.
+        """
+        key = tuple(map(shape_of, inputs)) if self._per_size else ()
+        recovery = self._recovering()
+        outputs = recovery.decide(inputs, error)
+        with self._lock:
+            loaded, breaker = self._made.get(key), self._breaker(key)
+            # If it is not the engine's, another call that failed has replaced it.
+            if loaded is not None and loaded.parts[-1] == self._region.backend:
+                self._count_failure(key, loaded, breaker)
+        return outputs
+
+    def _count_failure(self, key: Key, loaded: Loaded, breaker: CircuitBreaker) -> None:
+        """Count the calls of an engine from its first failure on; it rests if it keeps failing."""
+        if breaker.fail():
+            self._rest(key, breaker, lambda: self._made.__setitem__(key, loaded))
+        elif loaded.parts is loaded.plain_parts:
+            loaded.count(breaker)
+
+    def _rest(
+        self,
+        key: Key,
+        breaker: CircuitBreaker,
+        end_rest: Callable[[], object],
+        seconds: float = 0.0,
+    ) -> Loaded:
+        """Put the fallback in the place of an engine for a while."""
+        from fusewire.runtime.recovery import RestingEngine
+
+        recovery = self._recovering()
+        breaker.rest(seconds)
+        resting = RestingEngine(recovery.executable, breaker, end_rest)
+        loaded = self._made[key] = Loaded(recovery.fallback, resting, recovery.exchange)
+        return loaded
+
+    def _recovering(self) -> Recovery:
+        with self._lock:
+            if self._recovery is None:
+                self._recovery = self._builder.recovery(self._region)
+            return self._recovery
+
+    def _breaker(self, key: Key) -> CircuitBreaker:
+        from fusewire.runtime.recovery import CircuitBreaker
+
+        while len(self._breakers) > _KEPT:
+            self._breakers.pop(next(iter(self._breakers)))
+        return self._breakers.setdefault(key, CircuitBreaker(self._recovering()))
+
+    def _make(self, key: Key, inputs: Sequence[Held]) -> Loaded:
         with self._lock:
             loaded = self._made.get(key)
             if loaded is None:
-                built = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
                 while len(self._made) >= _KEPT:
                     # Drop the oldest; if it is running, it is closed when it is done.
                     self._made.pop(next(iter(self._made)))
-                loaded = self._made[key] = Loaded(*built)
+                loaded = self._made[key] = self._build(key, inputs)
+        return loaded
+
+    def _build(self, key: Key, inputs: Sequence[Held]) -> Loaded:
+        start = time.monotonic()
+        try:
+            built = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
+        except EngineRaised as error:
+            seconds = time.monotonic() - start
+            # Raises if the values are at fault; then the next call builds it.
+            self._recovering().decide(inputs, error)
+            self._builder.note_fallback(self._region, error)
+            return self._rest(key, self._breaker(key), lambda: self._made.pop(key, None), seconds)
+        loaded = Loaded(self._region.backend, *built)
+        if key in self._breakers:
+            loaded.count(self._breakers[key])
         return loaded
 
     def _graph(self, inputs: Sequence[Held]) -> Graph:

@@ -88,6 +88,27 @@ class Contacted:
 
 
 @dataclass(frozen=True)
+class FailedCalls:
+    """Calls of a region that its engine failed after it was ready.
+
+    The fallback decided each: ``by_caller`` counts those that it failed too, for values that the
+    program does not allow, and ``by_engine`` the others, which it answered if that is allowed. An
+    engine that fails nearly every call rests for a while: ``rests`` counts how often, and
+    ``is_resting`` tells whether the fallback runs the region now. ``recoveries`` counts how often
+    it then answered again. ``reason`` is that of the latest failure of the engine.
+    """
+
+    region: str
+    backend: str
+    by_caller: int
+    by_engine: int
+    rests: int
+    recoveries: int
+    is_resting: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class Tried:
     """A candidate of a race, with its result.
 
@@ -146,6 +167,8 @@ class Why:
     notes: tuple[str, ...] = ()
     # The candidates of the race, the chosen one first; empty if there was no race.
     tried: tuple[Tried, ...] = ()
+    # The calls that engines failed, by region; empty if they failed none.
+    failures: tuple[FailedCalls, ...] = ()
 
     def node(self, place: int | str) -> NodeWhy:
         """Find a node by its place; raises GraphError if there is none."""

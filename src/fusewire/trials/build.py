@@ -23,7 +23,7 @@ from fusewire.contract.backend import (
     Held,
     Refusal,
 )
-from fusewire.errors import EngineError, FallbackWarning, RefusedError
+from fusewire.errors import EngineError, EngineRaised, FallbackWarning, RefusedError
 from fusewire.ir.graph import Array, Graph
 from fusewire.options import Fallback
 from fusewire.process.guard import guarded
@@ -39,6 +39,7 @@ from fusewire.store.key import Key
 
 if TYPE_CHECKING:
     from fusewire.planning.target import Target
+    from fusewire.runtime.recovery import Recovery
 
 Fields = tuple[tuple[str, str], ...]
 
@@ -105,6 +106,7 @@ class PlanBuilder:
     records: Records | None = None
     plan_body: Callable[[Graph], Plan] | None = None
     contacts: list[BuiltRegion] = field(default_factory=list)
+    recoveries: list[tuple[Region, Recovery]] = field(default_factory=list)
     ahead: dict[Key, Ahead[StoredArtifact | None]] = field(default_factory=dict)
 
     def build(
@@ -146,6 +148,28 @@ class PlanBuilder:
             warnings.warn(message, FallbackWarning, stacklevel=2)
         fallback = self.fallback.target
         return build(fallback.backend, graph, fallback.device), fallback.backend.exchange
+
+    def recovery(self, region: Region) -> Recovery:
+        """Make what decides the calls that the engine of a region fails."""
+        from fusewire.contract.region import build
+        from fusewire.runtime.recovery import Recovery
+
+        fallback = self.fallback.target
+        executable = build(fallback.backend, region.graph, fallback.device)
+        recovery = Recovery(
+            region.backend,
+            fallback.name,
+            executable,
+            fallback.backend.exchange,
+            may_answer=self.policy != "error",
+            warns=self.policy == "warn",
+        )
+        self.recoveries.append((region, recovery))
+        return recovery
+
+    def note_fallback(self, region: Region, error: EngineError) -> None:
+        """Note that a region could not be built, so that the fallback runs it for now."""
+        self._note(region, error.code, self.fallback.name, error)
 
     def key(self, region: Region, shapes: Sequence[tuple[int, ...]]) -> Key:
         """Return the key of a region's artifact for inputs of these shapes."""
@@ -201,6 +225,9 @@ class PlanBuilder:
             artifact, metrics = self._compile(region, graph, inputs)
             weights = _weights(artifact, graph)
             loaded = load(region, self._target(region).backend, artifact, weights)
+        except EngineRaised:
+            # The inputs may be at fault, so whoever has them decides.
+            raise
         except EngineError as error:
             return self.rescue(region, graph, error)
         if key is not None and self.records is not None:
