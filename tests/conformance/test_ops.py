@@ -11,7 +11,12 @@ from fusewire import dtypes
 from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ops.declare import Op
 from fusewire.ops.table import all_ops
-from fusewire.testing.conformance import case_problems, cases, declaration_problems
+from fusewire.testing.conformance import (
+    case_problems,
+    cases,
+    declaration_problems,
+    refusal_problems,
+)
 
 OPS = [pytest.param(op, id=name) for name, op in all_ops().items()]
 
@@ -24,6 +29,12 @@ def test_declaration_is_complete(op: Op[Any]) -> None:
 @pytest.mark.parametrize("op", OPS)
 def test_every_sample_is_right(op: Op[Any]) -> None:
     problems = [problem for case in cases([op]) for problem in case_problems(case)]
+    assert not problems, "\n".join(problems[:20])
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_every_bad_sample_is_refused_for_its_reason(op: Op[Any]) -> None:
+    problems = refusal_problems(op)
     assert not problems, "\n".join(problems[:20])
 
 

@@ -73,8 +73,9 @@ def _batch_norm(
 def _batch_norm_training_type(
     x: TensorType, scale: TensorType, bias: TensorType, *, epsilon: float = 1e-5
 ) -> tuple[TensorType, ...]:
+    y = _channels_type(x, scale, bias)
     vector = x.with_shape((x.shape[1],))
-    return _channels_type(x, scale, bias), vector, vector
+    return y, vector, vector
 
 
 def _batch_norm_training(

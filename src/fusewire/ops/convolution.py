@@ -171,7 +171,7 @@ def _conv_transpose_type(
     require(x.rank == w.rank, f"x and w need one rank, found {x.rank} and {w.rank}.")
     require_dims(x.shape[1], w.shape[0], "channels of x and of w")
     channels = w.shape[0]
-    whole = not (isinstance(channels, int) and channels % groups)
+    whole = groups > 0 and not (isinstance(channels, int) and channels % groups)
     require(whole, f"groups must divide the {channels} channels, found {groups}.")
     window = Window.of(_known_window(w), strides, padding, dilations)
     extra = output_padding or (0,) * (x.rank - 2)

@@ -23,7 +23,7 @@ from fusewire.ops.decompose import Decomposition, Grade, decomposition
 from fusewire.ops.operand import Operand, Traced, as_values, canonical
 from fusewire.ops.ranges import ValueRange
 from fusewire.ops.requires import Requirement
-from fusewire.ops.sample import Sample
+from fusewire.ops.sample import BadSample, Sample
 from fusewire.ops.symbolic import Symbolic
 
 R = TypeVar("R")
@@ -68,6 +68,8 @@ class CostClass(enum.Enum):
     SLOW = "many times as long as an addition"
 
 
+# Only ops with one of these take sequences and optionals.
+_NESTED = frozenset({Trait.HOST, Trait.CONTROL})
 # Elementwise ops with so many are slow.
 SLOW_FLOPS = 8
 
@@ -148,6 +150,7 @@ class Op(Generic[R]):
     ``kind`` and ``cost`` are for fusion. ``not_folded`` says why engines run it even on constants.
     ``value_range`` bounds the integers it makes, and ``symbolic`` is what it means on sizes.
     ``layout`` is for ops that run subgraphs. ``requires`` bounds the integers of its operands.
+    ``refuses`` are uses that its type rule must refuse.
     """
 
     name: str
@@ -171,6 +174,7 @@ class Op(Generic[R]):
     symbolic: Symbolic | None = None
     layout: BodyLayout | None = None
     requires: tuple[Requirement, ...] = ()
+    refuses: Callable[[], Sequence[BadSample]] | None = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"
@@ -215,6 +219,9 @@ class Op(Generic[R]):
                 f"{self.name} does not take {tensor_of(first).dtype.name}. "
                 f"It takes {', '.join(d.name for d in self.dtypes)}; cast the operand."
             )
+        nested = next((t for t in inputs if isinstance(t, SequenceType | OptionalType)), None)
+        if nested is not None and not self.traits & _NESTED:
+            raise TypeRuleError(f"{self.name} takes tensors, found {nested}.")
         try:
             types = self.rule(*inputs, **attrs)
         except TypeRuleError as error:

@@ -103,6 +103,7 @@ gather_elements = movement(
 def _gather_nd_type(x: TensorType, indices: TensorType, *, batch_dims: int = 0) -> TensorType:
     require_indices(indices)
     require(0 <= batch_dims < indices.rank, f"batch_dims {batch_dims} is not below the rank.")
+    require(batch_dims <= x.rank, f"{x} has fewer than {batch_dims} batch axes.")
     for i in range(batch_dims):
         require_dims(x.shape[i], indices.shape[i], f"batch dims {i}")
     depth = indices.shape[-1]

@@ -1,6 +1,7 @@
 """Samples: the cases on which an op is shown to be right, written as data.
 
-A ``Draw`` says how to make one operand; without a dtype it is made in the dtype under test.
+A ``Draw`` says how to make one operand; without a dtype it is made in the dtype under test. A
+``BadSample`` is a use that the op must refuse, and the reason it must give.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fusewire.dtypes import DType, DTypeLike, dtype, string
+from fusewire.dtypes import DType, DTypeLike, dtype, float32, string
 from fusewire.ir.graph import Array, Attr
+from fusewire.ir.types import Type
 
 # What the reference works on: arrays, lists of them (sequences), None (absent).
 HostValue: TypeAlias = Any
@@ -110,3 +112,32 @@ class Sample:
 def sample(*operands: Draw | None, only: Sequence[DType] | None = None, **attrs: Attr) -> Sample:
     """Describe a use of an op in one line."""
     return Sample(operands, attrs, None if only is None else tuple(only))
+
+
+@dataclass(frozen=True)
+class BadSample:
+    """A use that the type rule must refuse, with words of the reason.
+
+    Operands are printed types. Without a dtype, ``[2, n]``, they are float32 if the op takes it,
+    and otherwise of the first dtype that it takes.
+    """
+
+    reason: str
+    operands: tuple[str | None, ...]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def types(self, dtypes: Sequence[DType]) -> list[Type | None]:
+        """Give the types of the operands for an op that takes these dtypes."""
+        # Only the conformance suite reads types from text.
+        from fusewire.ir.parse import parse_type
+
+        default = (float32 if float32 in dtypes else dtypes[0]).name
+        return [
+            None if text is None else parse_type(default + text if text[0] == "[" else text)
+            for text in self.operands
+        ]
+
+
+def bad(reason: str, *operands: str | None, **attrs: Attr) -> BadSample:
+    """Describe a use that an op must refuse in one line."""
+    return BadSample(reason, operands, attrs)

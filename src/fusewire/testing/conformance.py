@@ -7,22 +7,23 @@ fault and see them.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
 from fusewire.contract.backend import Gap
-from fusewire.dtypes import DType, dtype, float32, string
-from fusewire.errors import FusewireError
+from fusewire.dtypes import ALL, DType, dtype, float32, string
+from fusewire.errors import FusewireError, TypeRuleError
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ir.text import constants_of, parse_graph, print_graph
+from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.judge import judge_op
 from fusewire.ops.declare import Op
 from fusewire.ops.interpret import graph_of, interpret
-from fusewire.ops.sample import HostValue, Sample
+from fusewire.ops.sample import BadSample, HostValue, Sample
 from fusewire.ops.table import all_ops, verify
 
 REQUIRED = ("empty", "scalar", "broadcast")
@@ -117,6 +118,60 @@ def case_problems(case: Case) -> list[str]:
     except FusewireError as error:
         problems = [f"{type(error).__name__}: {error}"]
     return [f"{case.id}: {problem}" for problem in problems]
+
+
+def refused(op: Op[Any], drawn: BadSample) -> TypeRuleError | None:
+    """Infer the types of a bad sample, and return the error that it is refused with."""
+    try:
+        op.infer(padded(op, drawn.types(op.dtypes)), op.complete(drawn.attrs))
+    except TypeRuleError as error:
+        return error
+    return None
+
+
+def padded(op: Op[Any], types: Sequence[Type | None]) -> list[Type | None]:
+    """Add the optional operands that are absent."""
+    operands, variadic, _ = op.parameters
+    return [*types, *([None] * (0 if variadic else len(operands) - len(types)))]
+
+
+def refusal_problems(op: Op[Any]) -> list[str]:
+    """Check that an op refuses its bad samples for the reasons declared, and strange dtypes."""
+    problems = []
+    for drawn in op.refuses() if op.refuses else ():
+        shown = f"{op.name}({', '.join(map(str, drawn.operands))}, {dict(drawn.attrs)})"
+        error = refused(op, drawn)
+        if error is None:
+            problems.append(f"{shown} is accepted; expected: {drawn.reason}")
+        elif drawn.reason not in str(error):
+            problems.append(f"{shown} is refused with {error}; expected: {drawn.reason}")
+    return problems + _signature_problems(op)
+
+
+def _signature_problems(op: Op[Any]) -> list[str]:
+    """Check what any op must refuse: strange dtypes, operands and attributes of another op."""
+    graph, _ = first_cases(op)[0].make()
+    (node,) = graph.nodes
+    types = [None if v is None else v.type for v in node.inputs]
+    uses: dict[str, tuple[Sequence[Type | None], Mapping[str, Any]]] = {
+        "an attribute of another op": (types, {**node.attrs, "no_such_attribute": 1}),
+        "the absence of an attribute": (types, dict(list(node.attrs.items())[1:])),
+    }
+    if not node.attrs:
+        del uses["the absence of an attribute"]
+    if not op.parameters[1]:
+        uses["one operand too many"] = ([*types, TensorType(float32, ())], node.attrs)
+    if types and isinstance(first := types[0], TensorType):
+        for of in set(ALL) - set(op.dtypes):
+            uses[of.name] = ([TensorType(of, first.shape), *types[1:]], node.attrs)
+    problems = []
+    for what, (operands, attrs) in uses.items():
+        try:
+            op.infer(operands, attrs)
+        except TypeRuleError:
+            continue
+        problems.append(f"{op.name} accepts {what}")
+    return problems
 
 
 def text_problems(graph: Graph) -> list[str]:

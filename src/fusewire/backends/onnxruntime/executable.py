@@ -25,6 +25,7 @@ from fusewire.contract.backend import (
     Slot,
 )
 from fusewire.dtypes import DType
+from fusewire.errors import ShapeMismatchError
 from fusewire.host_memory import lender
 from fusewire.ir.graph import Array
 from fusewire.onnx.elements import element_of
@@ -99,7 +100,11 @@ class BoundSession(Executable):
             bound = self._bound()
         binding, taken, made = bound
         for place, target in enumerate(taken):
-            target[...] = inputs[place]
+            x = inputs[place]
+            # An assignment would broadcast.
+            if x.shape != target.shape:
+                raise ShapeMismatchError(f"Input {place} is {target.shape}, found {x.shape}.")
+            target[...] = x
         self._run(binding, None)
         outputs: list[Held] = [x.copy() for x in made]
         self._free.append(bound)

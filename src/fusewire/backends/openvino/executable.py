@@ -15,6 +15,7 @@ from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.edges import Edge, Told, input_edge, output_edge
 from fusewire.backends.openvino.storage import Storage
 from fusewire.contract.backend import Done, Event, Executable, Fact, Held, Role, Slot
+from fusewire.errors import ShapeMismatchError
 from fusewire.host_memory import aligned_empty, maker
 from fusewire.ir.dims import Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Array
@@ -108,7 +109,11 @@ class _Bound:
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """Copy in, infer, copy out."""
         for place, (target, show) in enumerate(self._taken):
-            target[...] = inputs[place] if show is None else show(inputs[place])
+            x = inputs[place] if show is None else show(inputs[place])
+            # An assignment would broadcast.
+            if x.shape != target.shape:
+                raise ShapeMismatchError(f"Input {place} is {target.shape}, found {x.shape}.")
+            target[...] = x
         self._infer(share_outputs=True)
         return [x.copy() if show is None else show(x.copy()) for x, show in self._made]
 
