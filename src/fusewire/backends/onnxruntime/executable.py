@@ -100,7 +100,7 @@ class BoundSession(Executable):
             bound = self._bound()
         binding, taken, made = bound
         for place, target in enumerate(taken):
-            x = inputs[place]
+            x: Any = inputs[place]
             # An assignment would broadcast.
             if x.shape != target.shape:
                 raise ShapeMismatchError(f"Input {place} is {target.shape}, found {x.shape}.")
