@@ -96,3 +96,26 @@ def test_max_unpool_undoes_max_pool() -> None:
     back = ops.max_unpool(values, places, shape=x.shape)
     assert np.array_equal(ops.max_pool(back, window=(2, 2), strides=(2, 2)), values)
     assert np.count_nonzero(back) == values.size
+
+
+def test_last_window_that_is_cut_short_is_left_out_unless_asked_for() -> None:
+    x = np.arange(5, dtype=np.float32).reshape(1, 1, 5)
+    for op, wanted in (
+        (ops.max_pool, [1, 3]),
+        (ops.sum_pool, [1, 5]),
+        (ops.average_pool, [0.5, 2.5]),
+    ):
+        np.testing.assert_array_equal(op(x, window=(2,), strides=(2,)), [[wanted]])
+    values, places = ops.max_pool_with_indices(x, window=(2,), strides=(2,))
+    np.testing.assert_array_equal(values, [[[1, 3]]])
+    np.testing.assert_array_equal(places, [[[1, 3]]])
+    np.testing.assert_array_equal(
+        ops.max_pool(x, window=(2,), strides=(2,), ceil=True), [[[1, 3, 4]]]
+    )
+
+
+def test_windows_touch_and_padding_is_not_counted_by_default() -> None:
+    x = np.arange(1, 4, dtype=np.float32).reshape(1, 1, 3)
+    np.testing.assert_array_equal(ops.max_pool(x, window=(2,)), [[[2, 3]]])
+    padded = ops.average_pool(x, window=(2,), padding=((1, 0),))
+    np.testing.assert_array_equal(padded, [[[1, 1.5, 2.5]]])

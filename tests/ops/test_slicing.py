@@ -1,6 +1,7 @@
 """Slices, borders and shifts against NumPy, with sizes known and not."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,3 +93,17 @@ def test_minus_one_becomes_what_is_left() -> None:
         resolve_shape((-1, -1), 4)
     with pytest.raises(TypeRuleError, match="do not fill"):
         resolve_shape((-1, 3), 4)
+
+
+def test_shape_with_an_open_dim_must_be_filled() -> None:
+    with pytest.raises(TypeRuleError, match="could be any size: another dim is 0"):
+        resolve_shape((0, -1), 0)
+    with pytest.raises(TypeRuleError, match="5 elements do not fill"):
+        resolve_shape((2, -1), 5)
+    assert resolve_shape((2, -1), 6) == (2, 3)
+
+
+@pytest.mark.parametrize("stride", [0, 1.5, "2"])
+def test_stride_of_a_slice_is_an_int_but_zero(stride: Any) -> None:
+    with pytest.raises(TypeRuleError, match="a stride must be an int"):
+        normalize_slice(slice(None, None, stride), 4)

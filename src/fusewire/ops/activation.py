@@ -36,7 +36,7 @@ from fusewire.ops.elementwise import (
 )
 from fusewire.ops.inference import axis_of, require
 from fusewire.ops.logic import clip, greater, less, where
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample
 from fusewire.ops.slicing import split
 
 FAMILY = Family("activation")
@@ -272,4 +272,8 @@ glu = FAMILY.declare(
     dtypes=FLOATS,
     lacks={"scalar": "a scalar has no axis to halve"},
     samples=lambda: [sample(draw(3, 4)), sample(draw(4, 3), axis=0), sample(draw(0, 2))],
+    refuses=lambda: [
+        bad("axis 0 must be even, found 3", "[3]"),
+        bad("axis -1 is outside a tensor of rank 0", "[]"),
+    ],
 )

@@ -10,7 +10,7 @@ from fusewire.ops.declare import Family
 from fusewire.ops.elementwise import add, exp, multiply
 from fusewire.ops.inference import require
 from fusewire.ops.reduction import reduce_sum
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Sample, bad, draw, sample
 from fusewire.ops.subgraph import subgraph
 
 FAMILY = Family("fused")
@@ -48,4 +48,10 @@ fused = FAMILY.declare(
     expand=lambda *operands, body, pattern: inline(body, operands),
     dtypes=STORED,
     samples=_samples,
+    refuses=lambda: [
+        bad("the body takes", "[3]", body=subgraph(_chain, *[TensorType(float32, (3,))] * 2)),
+        bad(
+            "the body takes", "[2]", "[3]", body=subgraph(_chain, *[TensorType(float32, (3,))] * 2)
+        ),
+    ],
 )

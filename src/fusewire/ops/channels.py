@@ -24,7 +24,7 @@ from fusewire.ops.movement import reshape
 from fusewire.ops.normalization import affine, fitted, standardized
 from fusewire.ops.pooling import sum_pool
 from fusewire.ops.reduction import narrowed, reduce_mean, widened
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Sample, bad, draw, sample
 
 FAMILY = Family("channels")
 NEEDS_CHANNELS = {"scalar": "x has at least a batch and a channel axis"}
@@ -104,6 +104,22 @@ batch_norm = FAMILY.declare(
     doc="Normalize each channel by a given mean and variance, then scale and shift.",
     lacks=NEEDS_CHANNELS,
     samples=lambda: [_batch_samples(2, 3, 4, 2), _batch_samples(3, 4), _batch_samples(0, 2, 3)],
+    refuses=lambda: [
+        bad(
+            "x needs a batch and a channel axis, found float32[]", "[]", "[3]", "[3]", "[3]", "[3]"
+        ),
+        bad(
+            "operands must have one dtype, found float32 and bool",
+            "[3, 4]",
+            "bool[4]",
+            "[4]",
+            "[4]",
+            "[4]",
+        ),
+        bad(
+            "a vector over channels is needed, found float32[]", "[3, 4]", "[]", "[4]", "[4]", "[4]"
+        ),
+    ],
 )
 batch_norm_training = FAMILY.declare(
     "batch_norm_training",
@@ -172,6 +188,10 @@ group_norm = FAMILY.declare(
         sample(draw(2, 6, 3), groups=3, epsilon=0.1),
         sample(draw(0, 4, 2), draw(4), groups=4),
     ],
+    refuses=lambda: [
+        bad("4 channels do not split into 5 groups", "[0, 4, 2]", "[4]", groups=5),
+        bad("4 channels do not split into 0 groups", "[0, 4, 2]", "[4]", groups=0),
+    ],
 )
 instance_norm = FAMILY.declare(
     "instance_norm",
@@ -216,4 +236,5 @@ local_response_norm = FAMILY.declare(
         sample(draw(1, 6, 4), window=4, alpha=0.5, beta=0.5, bias=2.0),
         sample(draw(0, 3, 2), window=1),
     ],
+    refuses=lambda: [bad("the window must hold a channel, found 0", "[0, 3, 2]", window=0)],
 )

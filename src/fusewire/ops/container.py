@@ -22,7 +22,7 @@ from fusewire.ops.declare import EXACT, Family, Op, Trait
 from fusewire.ops.elementwise import unary_samples
 from fusewire.ops.inference import axis_of, require
 from fusewire.ops.intervals import check_elements
-from fusewire.ops.sample import HostValue, Sample, draw, given, sample
+from fusewire.ops.sample import HostValue, Sample, bad, draw, given, sample
 from fusewire.ops.subgraph import FLAG, INDEX, Found, alike, dims_of, settled
 
 FAMILY = Family("container")
@@ -228,6 +228,10 @@ sequence_construct = _holding(
     doc="Make a sequence of values of one type.",
     reference=lambda *xs, types: list(xs),
     samples=_construct_samples,
+    refuses=lambda: [
+        bad("elements must be alike, found bool[] and float32[]", "bool[]", "[]"),
+        bad("without elements use sequence_empty"),
+    ],
 )
 sequence_empty = _holding(
     "sequence_empty",
@@ -243,6 +247,11 @@ sequence_at = _holding(
     doc="Take the element at a position; negative ones count from the end.",
     reference=_at,
     samples=lambda: [sample(PAIR, FIRST), sample(PAIR, LAST), sample(NOTHING, FIRST)],
+    refuses=lambda: [
+        bad(
+            "a position is an int32 or int64 scalar, found bool[]", "sequence<float32[3]>", "bool[]"
+        )
+    ],
     index_operands=("position",),
     lacks=HOLDS,
 )
@@ -258,6 +267,14 @@ sequence_insert = _holding(
         sample(PAIR, draw(3), LAST),
         sample(NOTHING, draw(0), FIRST),
     ],
+    refuses=lambda: [
+        bad(
+            "a position is an int32 or int64 scalar, found bool[]",
+            "sequence<float32[3]>",
+            "[3]",
+            "bool[]",
+        )
+    ],
 )
 sequence_erase = _holding(
     "sequence_erase",
@@ -267,6 +284,11 @@ sequence_erase = _holding(
     index_operands=("position",),
     lacks=HOLDS,
     samples=lambda: [sample(PAIR), sample(PAIR, FIRST), sample(NOTHING, LAST)],
+    refuses=lambda: [
+        bad(
+            "a position is an int32 or int64 scalar, found bool[]", "sequence<float32[3]>", "bool[]"
+        )
+    ],
 )
 sequence_length = _holding(
     "sequence_length",
@@ -275,6 +297,7 @@ sequence_length = _holding(
     reference=lambda s: np.array(len(s)),
     lacks=HOLDS,
     samples=lambda: [sample(PAIR), sample(NOTHING)],
+    refuses=lambda: [bad("a sequence is needed, found float32[3]", "[3]")],
 )
 concat_from_sequence = _holding(
     "concat_from_sequence",
@@ -282,6 +305,16 @@ concat_from_sequence = _holding(
     doc="Join the elements along an axis, or a new one.",
     reference=_concat,
     samples=_concat_samples,
+    refuses=lambda: [
+        bad(
+            "only the run can tell dims [0] of output 0, bool[0]: name",
+            "sequence<bool[3]>",
+            axis=0,
+            types=None,
+        ),
+        bad("1 outputs, found 0 types for them", "sequence<bool[3]>", axis=0, types=()),
+        bad("axis 1 is outside a tensor of rank 1", "sequence<float32[3]>", axis=1),
+    ],
     lacks=HOLDS,
 )
 split_to_sequence = _holding(
@@ -291,6 +324,17 @@ split_to_sequence = _holding(
     reference=_split,
     index_operands=("sizes",),
     samples=_split_samples,
+    refuses=lambda: [
+        bad("sizes are int32 or int64, one or a vector of them, found", "[3, 2]", "[]"),
+        bad(
+            "only the run can tell dims [1] of output 0",
+            "bool[3, 5]",
+            "int64[]",
+            axis=1,
+            types=None,
+        ),
+        bad("axis 0 is outside a tensor of rank 0", "[]"),
+    ],
     lacks={"scalar": "a scalar has no axis to split"},
 )
 optional_of = _holding(

@@ -22,7 +22,7 @@ from fusewire.ops.inference import (
     same_dtype,
 )
 from fusewire.ops.movement import reshape
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Sample, bad, draw, sample
 
 FAMILY = Family("contraction")
 
@@ -110,6 +110,36 @@ dot_general = FAMILY.declare(
     flops=_dot_general_flops,
     kind=Kind.CONTRACT,
     samples=_dot_general_samples,
+    refuses=lambda: [
+        bad(
+            "the axes [1, 1] name an axis twice",
+            "[2, 3]",
+            "[2, 3]",
+            contract=((), ()),
+            batch=((1, 1), (0, 1)),
+        ),
+        bad("contract must name axes in pairs, found (0,), ()", "[]", "[4]", contract=((0,), ())),
+        bad("axis 1 is outside a tensor of rank 0", "[]", "[4, 5]", contract=((1,), (0,))),
+        bad(
+            "axis 0 is outside a tensor of rank 0",
+            "[]",
+            "[2, 3]",
+            contract=((), ()),
+            batch=((0, 1), (0, 1)),
+        ),
+        bad(
+            "axis 1 of the left and 0 of the right operand must be",
+            "[3, 4]",
+            "[5]",
+            contract=((1,), (0,)),
+        ),
+        bad(
+            "operands must have one dtype, found int8 and float32",
+            "int8[]",
+            "[4]",
+            contract=((), ()),
+        ),
+    ],
 )
 
 
@@ -150,6 +180,13 @@ matmul = FAMILY.declare(
     flops=_matmul_flops,
     kind=Kind.CONTRACT,
     samples=matmul_samples,
+    refuses=lambda: [
+        bad("matmul needs operands of rank 1 or more", "[]", "[4]"),
+        bad("the columns of the left, the rows of the right must be", "[5]", "[4]"),
+        bad("matmul needs operands of rank 1 or more", "[4]", "[]"),
+        bad("shapes [0] and [2] do not broadcast: aligned at the end", "[0, 3, 4]", "[2, 4, 2]"),
+        bad("operands must have one dtype, found int8 and float32", "int8[4]", "[4]"),
+    ],
     lacks={"scalar": NEEDS_MATRIX},
 )
 
@@ -181,6 +218,14 @@ linear = FAMILY.declare(
         sample(draw(2, 3, 4), draw(5, 4), draw(5)),
         sample(draw(4), draw(5, 4), None),
         sample(draw(0, 4), draw(5, 4), draw(5)),
+    ],
+    refuses=lambda: [
+        bad("w must be a matrix (outputs, inputs), found float32[]", "[4]", "[]"),
+        bad("x needs an axis of inputs", "[]", "[5, 4]"),
+        bad("the last axis of x and the inputs of w must be equal, found", "[5]", "[5, 4]"),
+        bad("bias must have one axis, found float32[]", "[4]", "[5, 4]", "[]"),
+        bad("the size of bias and the outputs of w must be equal, found", "[4]", "[5, 4]", "[4]"),
+        bad("operands must have one dtype, found float32 and bool", "[4]", "bool[5, 4]"),
     ],
     lacks={"scalar": NEEDS_MATRIX},
 )
@@ -230,6 +275,15 @@ gemm = FAMILY.declare(
         sample(draw(3, 4), draw(5, 4), None, alpha=-1.5, transpose_b=True),
         sample(draw(4, 3), draw(5, 4), draw(), transpose_a=True, transpose_b=True),
         sample(draw(0, 4), draw(4, 5), draw(1, 5), beta=0.0),
+    ],
+    refuses=lambda: [
+        bad("a and b must be matrices, found float32[] and float32[4, 5]", "[]", "[4, 5]", "[5]"),
+        bad("the columns of a and the rows of b must be equal, found 5", "[3, 5]", "[4, 5]", "[5]"),
+        bad(
+            "shapes [3, 6] and [5] do not broadcast: aligned at the end", "[3, 4]", "[4, 6]", "[5]"
+        ),
+        bad("c must broadcast to [3, 1], found float32[5]", "[3, 4]", "[4, 1]", "[5]"),
+        bad("operands must have one dtype, found float32 and bool", "[3, 4]", "bool[4, 5]", "[5]"),
     ],
     lacks={"scalar": NEEDS_MATRIX},
 )
@@ -286,4 +340,5 @@ kron = FAMILY.declare(
         sample(draw(2, 1, 2), draw(3, 2)),
         sample(draw(0, 2), draw(2, 2)),
     ],
+    refuses=lambda: [bad("operands must have one dtype, found int8 and float32", "int8[]", "[3]")],
 )

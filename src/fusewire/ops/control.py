@@ -17,13 +17,13 @@ from fusewire.dtypes import ALL, DType, bool_, float32, int64
 from fusewire.errors import CheckError, TypeRuleError
 from fusewire.ir.dims import Dim, symbol, unbacked
 from fusewire.ir.graph import Array, Graph, Value
-from fusewire.ir.types import TensorType, Type, tensor_of
+from fusewire.ir.types import SequenceType, TensorType, Type, tensor_of
 from fusewire.ops.declare import EXACT, BodyLayout, Family, Op, Trait
 from fusewire.ops.elementwise import add, multiply
 from fusewire.ops.inference import require, same_dim
 from fusewire.ops.logic import less
-from fusewire.ops.movement import concat
-from fusewire.ops.sample import HostValue, Sample, draw, given, sample
+from fusewire.ops.movement import concat, expand_dims
+from fusewire.ops.sample import BadSample, HostValue, Sample, bad, draw, given, sample
 from fusewire.ops.subgraph import (
     FLAG,
     INDEX,
@@ -91,6 +91,36 @@ def _cond_samples() -> list[Sample]:
     ]
 
 
+def _cond_refuses() -> list[BadSample]:
+    of = TensorType(float32, (2, symbol("n")))
+    twice = subgraph(lambda x: [multiply(x, 2.0)], of)
+    wide = subgraph(lambda x: [concat(x, x, axis=1)], of)
+    both = subgraph(lambda x: [x, x], of)
+    tall = subgraph(lambda x: [expand_dims(x, axes=(0,))], of)
+    square = subgraph(lambda x: [x], TensorType(float32, (symbol("n"), symbol("n"))))
+    alone: dict[str, Any] = {"then": twice, "otherwise": twice}
+    x = "float32[2, 3]"
+    return [
+        bad("the predicate must be bool[]", "bool[1]", x, **alone),
+        bad("then takes 1 values, and is given 2", "bool[]", x, x, **alone),
+        bad("then takes 1 values, and is given 0", "bool[]", **alone),
+        bad("then takes float32[2, n], and is given float32[3]", "bool[]", "float32[3]", **alone),
+        bad("what then is given must be float32[2, 3]", "bool[]", "float32[3, 3]", **alone),
+        bad("what otherwise is given must be", "bool[]", x, then=twice, otherwise=square),
+        bad("the same number of outputs", "bool[]", x, then=twice, otherwise=both),
+        bad("output 0 of both branches must be alike", "bool[]", x, then=twice, otherwise=tall),
+        bad("only the run can tell dims [1]", "bool[]", x, then=twice, otherwise=wide),
+        bad("1 outputs, found 2 types", "bool[]", x, **alone, types=(of, of)),
+        bad(
+            "output 0 in types must be float32[2, 3], found float32[2, 4]",
+            "bool[]",
+            x,
+            **alone,
+            types=(TensorType(float32, (2, 4)),),
+        ),
+    ]
+
+
 cond = _controlling(
     "cond",
     _cond_type,
@@ -99,6 +129,7 @@ cond = _controlling(
     dtypes=(bool_,),
     layout=BodyLayout(fixed=1),
     samples=_cond_samples,
+    refuses=_cond_refuses,
 )
 
 
@@ -144,6 +175,25 @@ def _while_samples() -> list[Sample]:
     ]
 
 
+def _while_refuses() -> list[BadSample]:
+    x = TensorType(float32, (2,))
+    test = subgraph(lambda x, go: [go], x, FLAG)
+    odd = subgraph(lambda x, go: [x], x, FLAG)
+    body = subgraph(lambda x, go: [x, go], x, FLAG)
+    tall = subgraph(lambda x, go: [expand_dims(x, axes=(0,)), go], x, FLAG)
+    long = subgraph(lambda x, go: [concat(x, x, axis=0), go], x, FLAG)
+    values = ("float32[2]", "bool[]")
+    return [
+        bad(
+            "1 values are carried, the body gives 2", *values, condition=test, body=body, carries=1
+        ),
+        bad("the condition takes 2 values", "float32[2]", condition=test, body=body, carries=2),
+        bad("the condition must give bool[]", *values, condition=odd, body=body),
+        bad("the body makes float32[1, 2] of carried", *values, condition=test, body=tall),
+        bad("the body makes float32[4] of carried value 0", *values, condition=test, body=long),
+    ]
+
+
 while_ = _controlling(
     "while",
     _while_type,
@@ -152,6 +202,7 @@ while_ = _controlling(
     dtypes=ALL,
     layout=BodyLayout(),
     samples=_while_samples,
+    refuses=_while_refuses,
 )
 
 
@@ -178,6 +229,14 @@ check = FAMILY.declare(
         sample(draw(2, 3), given(True, bool_), message="It does not hold."),
         sample(draw(), given(True, bool_), message="It does not hold."),
         sample(draw(0, 2), given(True, bool_), message="It does not hold."),
+    ],
+    refuses=lambda: [
+        bad(
+            "the condition must be bool[], found int8[]",
+            "[]",
+            "int8[]",
+            message="It does not hold.",
+        )
     ],
 )
 
@@ -265,6 +324,26 @@ def _loop_samples() -> list[Sample]:
     ]
 
 
+def _loop_refuses() -> list[BadSample]:
+    vector = TensorType(float32, (2,))
+    types = (INDEX, FLAG, vector)
+    doubled = subgraph(lambda i, go, x: [go, add(x, x), x], *types)
+    mute = subgraph(lambda i, go, x: [x, x], *types)
+    x = "float32[2]"
+    attrs: dict[str, Any] = {"body": doubled, "carries": 1}
+    enough = "the body must give bool[], then"
+    return [
+        bad("trips must be int64[], found bool[]", "bool[]", "bool[]", x, **attrs),
+        bad("trips must be int64[], found int64[1]", "int64[1]", None, x, **attrs),
+        bad("the condition must be bool[], found int64[]", "int64[]", "int64[]", x, **attrs),
+        bad(f"{enough} 3 carried values", "int64[]", None, x, x, x, body=doubled, carries=3),
+        bad(f"{enough} 2 carried values", "int64[]", None, x, body=doubled, carries=2),
+        bad(f"{enough} 1 carried values", "int64[]", None, x, body=mute, carries=1),
+        bad("the body takes 3 values, and is given 4", "int64[]", None, x, x, **attrs),
+        bad("only the run can tell dims [0] of output 1", "int64[]", None, x, **attrs),
+    ]
+
+
 loop = _controlling(
     "loop",
     _loop_type,
@@ -273,6 +352,7 @@ loop = _controlling(
     dtypes=(int64, bool_),
     layout=BodyLayout(fixed=2, leading=(INDEX, FLAG), flags=1),
     samples=_loop_samples,
+    refuses=_loop_refuses,
 )
 
 
@@ -345,6 +425,26 @@ def _scan_samples() -> list[Sample]:
     ]
 
 
+def _scan_refuses() -> list[BadSample]:
+    row = TensorType(float32, (2,))
+    last = subgraph(lambda x, y: [y, x], row, row)
+    power = subgraph(lambda x: [add(x, x)], row)
+    nested = subgraph(lambda x: [x], SequenceType(row))
+    attrs: dict[str, Any] = {"body": last, "carries": 1, "scans": 1}
+    alone: dict[str, Any] = {"carries": 0, "scans": 0, "length": 1}
+    needed = "carried values and 1 to scan are needed"
+    return [
+        bad(f"1 {needed}", "float32[2]", **attrs),
+        bad(f"3 {needed}", *["float32[2]"] * 4, body=last, carries=3, scans=1),
+        bad("what is scanned needs a first axis", "float32[2]", "float32[]", **attrs),
+        bad("what is scanned needs a first axis", "float32[2]", "sequence<float32[2]>", **attrs),
+        bad("lengths must be equal", "float32[2]", "float32[3, 2]", **attrs, length=4),
+        bad("with nothing to scan, the length", "float32[2]", body=power, carries=1, scans=0),
+        bad("a node needs an output", body=subgraph(list), **alone),
+        bad("what each run adds is a tensor", "sequence<float32[2]>", body=nested, **alone),
+    ]
+
+
 scan = _controlling(
     "scan",
     _scan_type,
@@ -353,4 +453,5 @@ scan = _controlling(
     dtypes=ALL,
     layout=BodyLayout(),
     samples=_scan_samples,
+    refuses=_scan_refuses,
 )

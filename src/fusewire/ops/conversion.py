@@ -28,7 +28,7 @@ from fusewire.ir.types import TensorType
 from fusewire.ops import ranges, symbolic
 from fusewire.ops.declare import CostClass, Family, Trait
 from fusewire.ops.inference import require
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample
 
 FAMILY = Family("conversion")
 
@@ -118,6 +118,20 @@ cast = FAMILY.declare(
     value_range=ranges.converted,
     symbolic=symbolic.cast,
     samples=_cast_samples,
+    refuses=lambda: [
+        bad(
+            "saturate is for floats of 8 bits or fewer, found bool;",
+            "[3, 5]",
+            dtype="bool",
+            saturate=True,
+        ),
+        bad(
+            "saturate is for floats of 8 bits or fewer, found float16;",
+            "[3, 5]",
+            dtype="float16",
+            saturate=True,
+        ),
+    ],
     flops=1,
 )
 
@@ -146,6 +160,16 @@ bitcast = FAMILY.declare(
         if of.bits == to.bits >= 8
         and "uint" in (of.kind, to.kind)
         and not (of.is_complex or to.is_complex)
+    ],
+    refuses=lambda: [
+        bad(
+            "bits can be read as another dtype of the same width of 8 or", "int8[]", dtype="uint16"
+        ),
+        bad(
+            "bits can be read as another dtype of the same width of 8 or",
+            "float64[]",
+            dtype="complex64",
+        ),
     ],
     flops=0,
 )

@@ -15,7 +15,7 @@ from fusewire.ops.contraction import exact_matmul
 from fusewire.ops.declare import LINEAR, NEEDS_ROOM, Family, Kind, Trait
 from fusewire.ops.inference import require, require_dims, same_dtype, within
 from fusewire.ops.movement import reshape, transpose
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Sample, bad, draw, sample
 from fusewire.ops.slicing import flip
 from fusewire.ops.window import Padding, Sizes, Window, known
 
@@ -147,6 +147,37 @@ conv = FAMILY.declare(
     kind=Kind.CONTRACT,
     not_folded=NEEDS_ROOM,
     samples=conv_samples,
+    refuses=lambda: [
+        bad("a convolution needs a batch, channels and spatial axes", "[]", "[2, 0, 3]", "[2]"),
+        bad("x and w need one rank, found 3 and 0", "[1, 0, 4]", "[]", "[2]"),
+        bad(
+            "channels of x and groups times channels of w must be equal",
+            "[1, 1, 4]",
+            "[2, 0, 3]",
+            "[2]",
+        ),
+        bad("groups must divide the 2 filters, found 0", "[1, 0, 4]", "[2, 0, 3]", "[2]", groups=0),
+        bad("bias must have one axis, found float32[]", "[1, 0, 4]", "[2, 0, 3]", "[]"),
+        bad(
+            "input_dilations needs one entry per axis",
+            "[1, 0, 4]",
+            "[2, 0, 3]",
+            "[2]",
+            input_dilations=(1, 1),
+        ),
+        bad(
+            "the size of bias and the number of filters must be equal",
+            "[1, 0, 4]",
+            "[3, 0, 3]",
+            "[2]",
+        ),
+        bad(
+            "operands must have one dtype, found int8 and float32",
+            "int8[1, 1, 5]",
+            "[1, 1, 2]",
+            padding=((-1, -1),),
+        ),
+    ],
     lacks={"scalar": NEEDS_SPATIAL},
 )
 
@@ -246,5 +277,49 @@ conv_transpose = FAMILY.declare(
         sample(draw(2, 4, 3), draw(4, 2, 2), draw(4), groups=2, padding=((2, 0),)),
         sample(draw(1, 1, 2, 2, 2), draw(1, 1, 2, 1, 2), None, strides=(1, 2, 2)),
         sample(draw(0, 2, 3), draw(2, 3, 3), draw(3)),
+    ],
+    refuses=lambda: [
+        bad("a convolution needs a batch, channels and spatial axes", "[]", "[2, 3, 3]", "[3]"),
+        bad("x and w need one rank, found 3 and 0", "[0, 2, 3]", "[]", "[3]"),
+        bad("channels of x and of w must be equal, found 3 and 2", "[0, 3, 3]", "[2, 3, 3]", "[3]"),
+        bad(
+            "groups must divide the 2 channels, found 0", "[0, 2, 3]", "[2, 3, 3]", "[3]", groups=0
+        ),
+        bad(
+            "output_padding needs one entry per axis",
+            "[0, 2, 3]",
+            "[2, 3, 3]",
+            "[3]",
+            output_padding=(1, 1),
+        ),
+        bad("bias must have one axis, found float32[]", "[0, 2, 3]", "[2, 3, 3]", "[]"),
+        bad(
+            "the size of bias and the filters must be equal, found 3 and",
+            "[0, 2, 3]",
+            "[2, 4, 3]",
+            "[3]",
+        ),
+        bad(
+            "padding (0, 0) leaves nothing of axis 1",
+            "[1, 1, 2, 0, 2]",
+            "[1, 1, 2, 1, 2]",
+            strides=(1, 2, 2),
+        ),
+        bad("a convolution needs a batch, channels and spatial axes", "[2, 3]", "[2, 3, 3]", "[3]"),
+        bad(
+            "padding (2, 3) leaves nothing of axis 0",
+            "[2, 4, 3]",
+            "[4, 2, 2]",
+            "[4]",
+            groups=2,
+            padding=((2, 3),),
+        ),
+        bad(
+            "operands must have one dtype, found float32 and bool",
+            "[1, 1, 2, 2, 2]",
+            "bool[1, 1, 2, 1, 2]",
+            strides=(1, 2, 2),
+        ),
+        bad("the window must be known", "[1, 2, 3]", "[2, 3, k]"),
     ],
 )

@@ -19,7 +19,7 @@ from fusewire.ops.inference import axis_of, require, same_dtype
 from fusewire.ops.logic import equal
 from fusewire.ops.movement import broadcast_to, movement
 from fusewire.ops.reduction import reduce_max
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import bad, draw, given, sample
 
 FAMILY = Family("creation")
 NO_OPERANDS = dict.fromkeys(("empty", "scalar", "broadcast"), "has no operands")
@@ -52,6 +52,7 @@ iota = FAMILY.declare(
         sample(shape=(3, 2), axis=-2, dtype="float16"),
         sample(shape=(0, 2), axis=1, dtype="uint8"),
     ],
+    refuses=lambda: [bad("axis 1 is outside a tensor of rank 1", shape=(2,), axis=1)],
 )
 
 
@@ -68,6 +69,7 @@ full = movement(
     expand=lambda value, shape: broadcast_to(value, shape=shape),
     lacks={"empty": "its operand is a scalar"},
     samples=lambda: [sample(draw(), shape=(2, 3)), sample(draw(), shape=(0, 2))],
+    refuses=lambda: [bad("the value must be a scalar, found float32[1]", "[1]", shape=(2, 3))],
 )
 
 
@@ -93,6 +95,7 @@ eye = FAMILY.declare(
         sample(rows=3, columns=4, offset=-1, dtype="complex64"),
         sample(rows=2, columns=0, offset=1, dtype="bool"),
     ],
+    refuses=lambda: [bad("needs bool or numbers, found None", rows=3, columns=3, dtype=None)],
 )
 
 
@@ -130,6 +133,10 @@ arange = FAMILY.declare(
         sample(count=4, start=0.5, step=0.25, dtype="float16"),
         sample(count=0, dtype="float32"),
     ],
+    refuses=lambda: [
+        bad("counting needs ints or floats, found bool", count=5, dtype="bool"),
+        bad("steps of None from 0 need floats, found int64", count=5, step=None),
+    ],
 )
 
 
@@ -160,6 +167,7 @@ linspace = FAMILY.declare(
         sample(start=3.0, stop=1.0, count=4, endpoint=False, dtype="float64"),
         sample(start=1.0, stop=2.0, count=1, dtype="bfloat16"),
     ],
+    refuses=lambda: [bad("needs floats, found None", start=1.0, stop=2.0, count=1, dtype=None)],
 )
 
 
@@ -198,5 +206,9 @@ range_ = FAMILY.declare(
         sample(given(9), given(0), given(-4), only=REAL[:8]),
         sample(given(3), given(1), given(1)),
         sample(given(0.25), given(1.9), given(0.5), only=REAL[:4]),
+    ],
+    refuses=lambda: [
+        bad("bounds must be scalars, found float32[1]", "[1]", "[]", "[]"),
+        bad("operands must have one dtype, found int8 and float32", "int8[]", "[]", "[]"),
     ],
 )

@@ -15,7 +15,7 @@ from fusewire.ops import ranges
 from fusewire.ops.declare import EXACT, LINEAR, Family, Op, Tolerance, Trait, ulps
 from fusewire.ops.inference import axis_of
 from fusewire.ops.reduction import limit
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Refuses, Sample, bad, draw, sample
 
 FAMILY = Family("cumulative")
 
@@ -71,6 +71,7 @@ def _declare(
     tolerance: Tolerance = EXACT,
     traits: tuple[Trait, ...] = (),
     value_range: ranges.ValueRange | None = None,
+    refuses: Refuses | None = None,
 ) -> Op[Value]:
     return FAMILY.declare(
         name,
@@ -84,6 +85,7 @@ def _declare(
         samples=_samples,
         flops=_terms,
         lacks={"scalar": "a scalar has no axis to run along"},
+        refuses=refuses,
     )
 
 
@@ -121,4 +123,5 @@ cumlogsumexp = _declare(
     "Take the logarithm of the sum of e^x so far.",
     FLOATS,
     ulps(16),
+    refuses=lambda: [bad("axis 1 is outside a tensor of rank 0", "[]", axis=1)],
 )

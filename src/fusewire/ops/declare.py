@@ -23,7 +23,7 @@ from fusewire.ops.decompose import Decomposition, Grade, decomposition
 from fusewire.ops.operand import Operand, Traced, as_values, canonical
 from fusewire.ops.ranges import ValueRange
 from fusewire.ops.requires import Requirement
-from fusewire.ops.sample import BadSample, Sample
+from fusewire.ops.sample import Refuses, Sample
 from fusewire.ops.symbolic import Symbolic
 
 R = TypeVar("R")
@@ -174,7 +174,7 @@ class Op(Generic[R]):
     symbolic: Symbolic | None = None
     layout: BodyLayout | None = None
     requires: tuple[Requirement, ...] = ()
-    refuses: Callable[[], Sequence[BadSample]] | None = None
+    refuses: Refuses | None = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"

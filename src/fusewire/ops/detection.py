@@ -15,7 +15,7 @@ from fusewire.ops.declare import FRESH, NEEDS_ROOM, Family, Trait
 from fusewire.ops.inference import fits, require, require_dims, same_dtype
 from fusewire.ops.requires import between
 from fusewire.ops.resampling import PLACES
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import bad, draw, given, sample
 
 FAMILY = Family("detection")
 _CORNERS = [
@@ -126,6 +126,52 @@ roi_align = FAMILY.declare(
         ),
         sample(draw(1, 2, 4, 4), draw(0, 4), draw(0, dtype_="int64"), sizes=(2, 2)),
     ],
+    refuses=lambda: [
+        bad(
+            "operands must have one dtype, found float32 and bool",
+            "[1, 2, 4, 4]",
+            "bool[0, 4]",
+            "int64[0]",
+            sizes=(2, 2),
+        ),
+        bad(
+            "mode must be average or max, found 'odd'",
+            "[1, 2, 4, 4]",
+            "[0, 4]",
+            "int64[0]",
+            sizes=(2, 2),
+            mode="odd",
+        ),
+        bad(
+            "needs [batch, channels, height, width], found float32[]",
+            "[]",
+            "[0, 4]",
+            "int64[0]",
+            sizes=(2, 2),
+        ),
+        bad(
+            "rois must be [count, 4], found float32[]",
+            "[1, 2, 4, 4]",
+            "[]",
+            "int64[0]",
+            sizes=(2, 2),
+        ),
+        bad("batches must be ints, found bool", "[1, 2, 4, 4]", "[0, 4]", "bool[0]", sizes=(2, 2)),
+        bad(
+            "batches must have rank 1, found int64[]",
+            "[1, 2, 4, 4]",
+            "[0, 4]",
+            "int64[]",
+            sizes=(2, 2),
+        ),
+        bad(
+            "the number of rois and of batches must be equal, found 0",
+            "[1, 2, 4, 4]",
+            "[1, 4]",
+            "int64[0]",
+            sizes=(2, 2),
+        ),
+    ],
 )
 
 
@@ -216,5 +262,12 @@ non_max_suppression = FAMILY.declare(
             given(0.5, "float32"),
         ),
         sample(draw(1, 0, 4), draw(1, 2, 0), given(3, "int64")),
+    ],
+    refuses=lambda: [
+        bad("operands must have one dtype, found float32 and bool", "[1, 4, 4]", "bool[1, 2, 4]"),
+        bad("needs [batch, boxes, 4] and [batch, classes, boxes], found", "[]", "[1, 2, 4]"),
+        bad("batches must be equal, found 2 and 1", "[2, 4, 4]", "[1, 2, 4]"),
+        bad("numbers of boxes must be equal, found 5 and 4", "[1, 5, 4]", "[1, 2, 4]"),
+        bad("limits must be scalars, found int64[1]", "[1, 0, 4]", "[1, 2, 0]", "int64[1]"),
     ],
 )

@@ -25,7 +25,7 @@ from fusewire.ops.random import (
     uniform_type,
 )
 from fusewire.ops.reduction import argmax, widened
-from fusewire.ops.sample import draw, sample
+from fusewire.ops.sample import bad, draw, sample
 
 FAMILY = Family("draws")
 
@@ -126,6 +126,10 @@ dropout = declare_random(
     _dropout,
     "Set a share of elements to 0 and scale the others up.",
     lambda: [sample(draw(*s), KEY, rate=r) for s, r in (((4, 5), 0.3), ((), 0.0), ((0, 2), 1.0))],
+    refuses=lambda: [
+        bad("a rate is from 0 to 1, found 2.0", "[]", "uint32[2]", rate=2.0),
+        bad("a key is uint32[2], found bool[2]", "[]", "bool[2]", rate=0.0),
+    ],
 )
 multinomial = declare_random(
     FAMILY,
@@ -136,4 +140,8 @@ multinomial = declare_random(
     lambda: [sample(draw(*s, 5), KEY, samples=3) for s in ((2,), (), (0,), (2, 2))],
     Trait.DISCONTINUOUS,
     lacks={"scalar": "logits have an axis of classes"},
+    refuses=lambda: [
+        bad("logits need an axis of classes, found float32[]", "[]", "uint32[2]", samples=3),
+        bad("a key is uint32[2], found bool[2]", "[5]", "bool[2]", samples=3),
+    ],
 )

@@ -30,7 +30,7 @@ from fusewire.ops.inference import (
 )
 from fusewire.ops.movement import broadcast_to, movement, reshape, resolve_shape, tile
 from fusewire.ops.resampling import resize
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import bad, draw, given, sample
 from fusewire.ops.slicing import PAD_MODES, normalize_slice, pad, pad_array, slice_
 from fusewire.ops.sorting import top_k
 from fusewire.ops.table import get_op
@@ -84,6 +84,11 @@ dynamic_broadcast_to = _declare(
         sample(draw(), given([2], "int64"), dims=(2,)),
         sample(draw(0, 1), given([1, 3], "int64"), dims=(0, 3)),
     ],
+    refuses=lambda: [
+        bad("sizes must be ints, found bool", "[]", "bool[1]", dims=(2,)),
+        bad("sizes must have rank 1, found int64[]", "[]", "int64[]", dims=(2,)),
+        bad("the number of sizes and what it must be must be equal", "[]", "int64[1]", dims=()),
+    ],
 )
 
 
@@ -101,6 +106,9 @@ dynamic_full = _declare(
     samples=lambda: [
         sample(draw(), given([2, 3], "int64"), dims=(ROWS, 3)),
         sample(draw(), draw(0, dtype_="int64"), dims=()),
+    ],
+    refuses=lambda: [
+        bad("the value must be a scalar, found float32[1]", "[1]", "int64[0]", dims=())
     ],
 )
 
@@ -122,6 +130,7 @@ dynamic_tile = _declare(
         sample(draw(0, 3), given([2, 2], "int64"), dims=(0, 6)),
         sample(draw(1, 2, 3, 2), given([3, 2, 2, 2], "int64"), dims=(ROWS, 4, 6, 4)),
     ],
+    refuses=lambda: [bad("repeats must have rank 1, found int64[]", "[]", "int64[]", dims=())],
 )
 
 
@@ -174,6 +183,21 @@ dynamic_slice = _declare(
         sample(draw(), draw(0, dtype_="int64"), draw(0, dtype_="int64"), dims=()),
         sample(draw(0, 4), given([0, 1], "int64"), given([3, 2], "int64"), dims=(0, 1)),
     ],
+    refuses=lambda: [
+        bad("one dim an axis needed, found (0,)", "[]", "int64[0]", "int64[0]", dims=(0,)),
+        bad("starts must have rank 1, found int64[]", "[]", "int64[]", "int64[0]", dims=()),
+        bad(
+            "dims 1, which is not sliced, must be equal, found 2 and 7",
+            "[5, 7]",
+            "int32[1]",
+            "int32[1]",
+            axes=(0,),
+            dims=(5, 2),
+        ),
+        bad(
+            "axis 0 is outside a tensor of rank 0", "[]", "int64[0]", "int64[0]", dims=(), axes=(0,)
+        ),
+    ],
 )
 
 
@@ -211,6 +235,24 @@ dynamic_pad = _declare(
         sample(draw(3, 3), given([2, -1, 0, 1], "int64"), mode="reflect", dims=(5, 3)),
         sample(draw(), draw(0, dtype_="int64"), dims=()),
         sample(draw(0, 1), given([1, 0, 1, 0], "int64"), dims=(2, 1)),
+    ],
+    refuses=lambda: [
+        bad(
+            "mode must be one of constant, reflect, edge, wrap",
+            "[]",
+            "int64[0]",
+            dims=(),
+            mode="odd",
+        ),
+        bad("paddings must have rank 1, found int64[]", "[]", "int64[]", dims=()),
+        bad(
+            "operands must have one dtype, found float32 and int64",
+            "[]",
+            "int64[0]",
+            "int64[0]",
+            dims=(),
+        ),
+        bad("one dim an axis needed, found (0,)", "[]", "int64[0]", dims=(0,)),
     ],
 )
 

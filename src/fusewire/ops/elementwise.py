@@ -27,7 +27,7 @@ from fusewire.ops import ranges, special, symbolic
 from fusewire.ops.declare import EXACT, CostClass, Family, Op, Tolerance, Trait, ulps
 from fusewire.ops.decompose import Decomposition, Formula, in_both
 from fusewire.ops.inference import broadcast_types
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample
 
 FAMILY = Family("elementwise")
 
@@ -225,6 +225,7 @@ floor_divide = _binary(
     cost=CostClass.SLOW,
     value_range=ranges.quotients,
     symbolic=symbolic.floor_divide,
+    refuses=lambda: [bad("operands must have one dtype, found int8 and bool", "int8[]", "bool[]")],
 )
 truncate_divide = _binary(
     "truncate_divide",
@@ -517,6 +518,7 @@ complex_ = FAMILY.declare(
     dtypes=(float32, float64),
     traits=(Trait.ELEMENTWISE,),
     samples=binary_samples(),
+    refuses=lambda: [bad("operands must have one dtype, found float32 and bool", "[]", "bool[]")],
     flops=0,
 )
 

@@ -14,7 +14,7 @@ from fusewire.ops.inference import require, require_dims, same_dim, same_dtype
 from fusewire.ops.layout import diagonal
 from fusewire.ops.movement import squeeze, transpose
 from fusewire.ops.reduction import reduce_sum
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Sample, bad, draw, sample
 
 FAMILY = Family("equation")
 
@@ -154,4 +154,26 @@ einsum = FAMILY.declare(
     traits=(Trait.CONTRACTION, Trait.LINEAR),
     tolerance=LINEAR,
     samples=_einsum_samples,
+    refuses=lambda: [
+        bad("'ii' is for 1 operands, found 0", equation="ii"),
+        bad("the term 'ii' does not fit an operand of rank 0", "[]", equation="ii"),
+        bad("the term 'ii' does not fit an operand of rank 3", "[3, 3, 1]", equation="ii"),
+        bad("dims of the repeated label i must be equal, found 4 and 3", "[4, 3]", equation="ii"),
+        bad(
+            "dims of the label j must be equal, found 5 and 4",
+            "[3, 5]",
+            "[4, 5]",
+            equation="ij, jk",
+        ),
+        bad(
+            "operands must have one dtype, found int8 and float32",
+            "int8[3]",
+            "[4]",
+            equation="i,j->ji",
+        ),
+        bad("a term of an equation has letters and one ellipsis, found '1'", "[2]", equation="1"),
+        bad("needs labels of the operands, once each", "[2]", equation="i -> j"),
+        bad("needs labels of the operands, once each", "[2]", equation="i -> ii"),
+        bad("needs the ellipsis that its operands have", "[2, 3]", equation="...i -> i"),
+    ],
 )

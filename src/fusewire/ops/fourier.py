@@ -14,7 +14,7 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.declare import EXACT, SCALED, Family, Kind, Op, Trait
 from fusewire.ops.inference import axes_of, axis_of, require, within
 from fusewire.ops.movement import concat
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Refuses, Sample, bad, draw, sample
 from fusewire.ops.slicing import split
 
 FAMILY = Family("fourier")
@@ -61,7 +61,9 @@ def _samples() -> list[Sample]:
     ]
 
 
-def _transform(name: str, rule: Any, doc: str, dtypes: Any) -> Op[Value]:
+def _transform(
+    name: str, rule: Any, doc: str, dtypes: Any, refuses: Refuses | None = None
+) -> Op[Value]:
     run = getattr(np.fft, name)
     return FAMILY.declare(
         name,
@@ -74,10 +76,21 @@ def _transform(name: str, rule: Any, doc: str, dtypes: Any) -> Op[Value]:
         kind=Kind.WINDOW,
         samples=_samples,
         lacks={"scalar": NEEDS_AXIS},
+        refuses=refuses,
     )
 
 
-fft = _transform("fft", _fft_type, "Transform along an axis, cut or padded to length.", COMPLEX)
+fft = _transform(
+    "fft",
+    _fft_type,
+    "Transform along an axis, cut or padded to length.",
+    COMPLEX,
+    refuses=lambda: [
+        bad("a transform needs at least one element", "[0]"),
+        bad("a transform needs at least one element", "[8]", length=0),
+        bad("axis -1 is outside a tensor of rank 0", "[]", length=4),
+    ],
+)
 ifft = _transform("ifft", _fft_type, "Undo fft, divided by the length.", COMPLEX)
 rfft = _transform(
     "rfft",
@@ -86,7 +99,11 @@ rfft = _transform(
     (float32, float64),
 )
 irfft = _transform(
-    "irfft", _irfft_type, "Undo rfft; the length is even unless it is given.", COMPLEX
+    "irfft",
+    _irfft_type,
+    "Undo rfft; the length is even unless it is given.",
+    COMPLEX,
+    refuses=lambda: [bad("axis -1 is outside a tensor of rank 0", "[]")],
 )
 
 
@@ -129,7 +146,15 @@ def _irfftn(x: Value, axes: tuple[int, ...] | None, length: Dim | None) -> Value
     return irfft(_along(x, others, ifft), length=length, axis=last)
 
 
-def _several(name: str, rule: Any, doc: str, dtypes: Any, expand: Any, **attrs: Any) -> Op[Value]:
+def _several(
+    name: str,
+    rule: Any,
+    doc: str,
+    dtypes: Any,
+    expand: Any,
+    refuses: Refuses | None = None,
+    **attrs: Any,
+) -> Op[Value]:
     return FAMILY.declare(
         name,
         rule,
@@ -143,6 +168,7 @@ def _several(name: str, rule: Any, doc: str, dtypes: Any, expand: Any, **attrs: 
             sample(draw(2, 3, 4), axes=(0, -1), **attrs),
             sample(draw(0, 3, 4), axes=(1, 2)),
         ],
+        refuses=refuses,
     )
 
 
@@ -152,6 +178,10 @@ fftn = _several(
     "Transform along several axes.",
     COMPLEX,
     lambda x, axes: _along(x, axes_of(axes, x.tensor.rank), fft),
+    refuses=lambda: [
+        bad("a transform needs at least one element", "[0, 4]"),
+        bad("axis 1 is outside a tensor of rank 0", "[]", axes=(1, 2)),
+    ],
 )
 ifftn = _several(
     "ifftn",
@@ -174,6 +204,11 @@ irfftn = _several(
     COMPLEX,
     _irfftn,
     length=5,
+    refuses=lambda: [
+        bad("axes None must name an axis, each once", "[]"),
+        bad("axes (1, 1) must name an axis, each once", "[3, 4]", axes=(1, 1)),
+        bad("axis 1 is outside a tensor of rank 0", "[]", axes=(1, 2)),
+    ],
 )
 
 
@@ -192,7 +227,7 @@ def _shift(x: Value, axes: tuple[int, ...] | None, back: bool) -> Value:
     return x
 
 
-def _declare_shift(name: str, doc: str, back: bool) -> Op[Value]:
+def _declare_shift(name: str, doc: str, back: bool, refuses: Refuses | None = None) -> Op[Value]:
     return FAMILY.declare(
         name,
         _shift_type,
@@ -207,8 +242,14 @@ def _declare_shift(name: str, doc: str, back: bool) -> Op[Value]:
             sample(draw()),
             sample(draw(0, 3)),
         ],
+        refuses=refuses,
     )
 
 
-fftshift = _declare_shift("fftshift", "Move frequency 0 to the middle.", back=False)
+fftshift = _declare_shift(
+    "fftshift",
+    "Move frequency 0 to the middle.",
+    back=False,
+    refuses=lambda: [bad("axis 0 is outside a tensor of rank 0", "[]", axes=(0,))],
+)
 ifftshift = _declare_shift("ifftshift", "Undo fftshift.", back=True)

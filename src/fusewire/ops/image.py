@@ -20,7 +20,7 @@ from fusewire.ops.inference import fits, require, require_dims
 from fusewire.ops.movement import broadcast_to, reshape, stack, transpose
 from fusewire.ops.reduction import reduce_max
 from fusewire.ops.resampling import MODES, PLACES, cubic_weight, linear_weight
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import bad, draw, given, sample
 
 FAMILY = Family("image")
 PADDINGS = ("zeros", "border", "reflection")
@@ -134,6 +134,56 @@ grid_sample = FAMILY.declare(
         sample(draw(1, 1, 2, 3, 2), draw(1, 2, 1, 2, 3, low=-1.0, high=1.0)),
         sample(draw(1, 0, 2, 2), draw(1, 1, 1, 2)),
     ],
+    refuses=lambda: [
+        bad(
+            "mode must be one of nearest, linear, cubic, found 'odd'",
+            "[2, 2, 3, 4]",
+            "[2, 2, 3, 2]",
+            mode="odd",
+            padding="zeros",
+            align_corners=True,
+        ),
+        bad(
+            "padding: one of zeros, border, reflection, found 'odd'",
+            "[2, 2, 3, 4]",
+            "[2, 2, 3, 2]",
+            mode="linear",
+            padding="odd",
+            align_corners=True,
+        ),
+        bad(
+            "the grid must be floats, found bool",
+            "[2, 2, 3, 4]",
+            "bool[2, 2, 3, 2]",
+            mode="linear",
+            padding="zeros",
+            align_corners=True,
+        ),
+        bad(
+            "a grid needs [batch, *places, -2], found float32[2, 2, 3, 2]",
+            "[]",
+            "[2, 2, 3, 2]",
+            mode="linear",
+            padding="zeros",
+            align_corners=True,
+        ),
+        bad(
+            "batches must be equal, found 3 and 2",
+            "[3, 2, 3, 4]",
+            "[2, 2, 3, 2]",
+            mode="linear",
+            padding="zeros",
+            align_corners=True,
+        ),
+        bad(
+            "a grid needs [batch, *places, 2], found float32[]",
+            "[2, 2, 3, 4]",
+            "[]",
+            mode="linear",
+            padding="zeros",
+            align_corners=True,
+        ),
+    ],
 )
 
 
@@ -173,5 +223,9 @@ affine_grid = FAMILY.declare(
         sample(draw(2, 2, 3), sizes=(3, 4)),
         sample(draw(1, 3, 4), sizes=(2, 1, 3), align_corners=True),
         sample(draw(0, 2, 3), sizes=(2, 2)),
+    ],
+    refuses=lambda: [
+        bad("theta must be [batch, 2, 3], found float32[]", "[]", sizes=(3, 4)),
+        bad("theta must be [batch, 1, 2], found float32[2, 2, 3]", "[2, 2, 3]", sizes=(3,)),
     ],
 )

@@ -17,7 +17,7 @@ from fusewire.ops.inference import axis_of, fits, require, require_dims
 from fusewire.ops.logic import equal, less, logical_or, where
 from fusewire.ops.movement import expand_dims, movement, reshape, transpose
 from fusewire.ops.requires import coordinates, index, up_to
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import bad, draw, given, sample
 from fusewire.ops.slicing import flip, slice_axis
 
 FAMILY = Family("indexing")
@@ -65,6 +65,10 @@ embedding = movement(
         sample(draw(5, 3), given([[0, 4], [2, 2]], "int32")),
         sample(draw(5, 3), draw(0, dtype_="int64")),
     ],
+    refuses=lambda: [
+        bad("indices must be ints, found bool", "[5, 3]", "bool[0]"),
+        bad("axis 0 is outside a tensor of rank 0", "[]", "int64[0]"),
+    ],
 )
 
 
@@ -96,6 +100,11 @@ gather_elements = movement(
         sample(draw(4, 3), given([[0, -1], [3, 2]], "int64"), axis=0),
         sample(draw(2, 3), given([[2], [-3]], "int32"), axis=-1),
         sample(draw(2, 3), draw(2, 0, dtype_="int64"), axis=1),
+    ],
+    refuses=lambda: [
+        bad("indices must be ints, found bool", "[4, 3]", "bool[2, 2]", axis=0),
+        bad("axis 0 is outside a tensor of rank 0", "[]", "int64[2, 2]", axis=0),
+        bad("indices must have rank 2, found int64[]", "[4, 3]", "int64[]", axis=0),
     ],
 )
 
@@ -136,6 +145,19 @@ gather_nd = movement(
         sample(draw(), draw(2, 0, dtype_="int64")),
         sample(draw(3, 2), draw(0, 1, dtype_="int64")),
     ],
+    refuses=lambda: [
+        bad("indices must be ints, found bool", "[]", "bool[2, 0]"),
+        bad("batch_dims 0 is not below the rank", "[]", "int64[]"),
+        bad("float32[] has fewer than 1 batch axes", "[]", "int64[2, 0]", batch_dims=1),
+        bad("the last dim of the indices must count axes of float32[]", "[]", "int64[2]"),
+        bad("batch dims 0 must be equal, found 3 and 0", "[3, 2]", "int64[0, 1]", batch_dims=1),
+        bad(
+            "the last dim of the indices must count axes of float32[2",
+            "[2, 2]",
+            "int32[2, 2]",
+            batch_dims=1,
+        ),
+    ],
 )
 
 
@@ -170,6 +192,10 @@ one_hot = FAMILY.declare(
         sample(given([[0, 4], [1, 1]]), given([False, True], "bool"), depth=3, axis=1),
         sample(given(1), given([0.0, 1.0], "float32"), depth=3),
         sample(draw(0, low=0), given([0.0, 1.0], "float16"), depth=2),
+    ],
+    refuses=lambda: [
+        bad("values must be [off, on], found float32[]", "[]", "float32[]", depth=3),
+        bad("axis 1 is outside a tensor of rank 1", "[]", "bool[2]", depth=3, axis=1),
     ],
 )
 
@@ -208,6 +234,31 @@ reverse_sequence = movement(
         sample(draw(4, 3, 2), given([4, 0, 2], "int64"), batch_axis=1, time_axis=0),
         sample(draw(2, 4), given([1, 3], "int64"), batch_axis=0, time_axis=-1),
         sample(draw(0, 4), draw(0, dtype_="int64"), batch_axis=0, time_axis=1),
+    ],
+    refuses=lambda: [
+        bad("indices must be ints, found bool", "[0, 4]", "bool[0]", batch_axis=0, time_axis=1),
+        bad(
+            "batch and time must be different axes, found 0 twice",
+            "[4]",
+            "int64[2]",
+            batch_axis=0,
+            time_axis=-1,
+        ),
+        bad(
+            "lengths must have rank 1, found int64[]",
+            "[0, 4]",
+            "int64[]",
+            batch_axis=0,
+            time_axis=1,
+        ),
+        bad(
+            "the number of lengths and the batch must be equal, found 3",
+            "[3, 2]",
+            "int64[3]",
+            batch_axis=1,
+            time_axis=0,
+        ),
+        bad("axis 1 is outside a tensor of rank 0", "[]", "int64[3]", batch_axis=1, time_axis=0),
     ],
 )
 
@@ -259,6 +310,11 @@ boolean_mask = movement(
         sample(draw(), given(True, "bool")),
         sample(draw(0, 2), draw(0, dtype_="bool")),
     ],
+    refuses=lambda: [
+        bad("the mask must be bool, found int8", "[]", "int8[]"),
+        bad("the mask has more axes than float32[]: bool[3]", "[]", "bool[3]"),
+        bad("dims 0 of mask and operand must be equal, found 3 and 2", "[2]", "bool[3]"),
+    ],
 )
 
 
@@ -292,5 +348,9 @@ compress = movement(
         sample(draw(2, 3), given([True], "bool"), axis=-1),
         sample(draw(), given([True], "bool")),
         sample(draw(0, 2), draw(0, dtype_="bool"), axis=0),
+    ],
+    refuses=lambda: [
+        bad("needs bools, found bool[]", "[]", "bool[]"),
+        bad("axis 0 is outside a tensor of rank 0", "[]", "bool[3]", axis=0),
     ],
 )

@@ -18,7 +18,7 @@ from fusewire.ops.indexing import gather_nd
 from fusewire.ops.inference import axis_of, require
 from fusewire.ops.logic import less_equal, where
 from fusewire.ops.movement import movement, reshape, transpose
-from fusewire.ops.sample import draw, sample
+from fusewire.ops.sample import Refuses, bad, draw, sample
 
 FAMILY = Family("layout")
 
@@ -55,6 +55,10 @@ diagonal = movement(
         sample(draw(3, 2), offset=-4),
         sample(draw(0, 3)),
     ],
+    refuses=lambda: [
+        bad("a diagonal needs two axes, found 1 twice", "[3, 4]", axis1=1),
+        bad("axis 0 is outside a tensor of rank 0", "[]"),
+    ],
 )
 
 
@@ -75,7 +79,9 @@ def _triangle(x: Value, upper: bool, offset: int) -> Value:
     return where(keep, x, np.zeros((), x.tensor.dtype.numpy))
 
 
-def _declare_triangle(name: str, doc: str, rule: Any, expand: Any, **attrs: Any) -> Op[Value]:
+def _declare_triangle(
+    name: str, doc: str, rule: Any, expand: Any, refuses: Refuses | None = None, **attrs: Any
+) -> Op[Value]:
     return FAMILY.declare(
         name,
         rule,
@@ -90,6 +96,7 @@ def _declare_triangle(name: str, doc: str, rule: Any, expand: Any, **attrs: Any)
             sample(draw(3, 3), offset=-1, **attrs),
             sample(draw(0, 3), **attrs),
         ],
+        refuses=refuses,
     )
 
 
@@ -99,6 +106,7 @@ triangle = _declare_triangle(
     _triangle_type,
     _triangle,
     upper=True,
+    refuses=lambda: [bad("needs matrices, found float32[]", "[]", upper=True)],
 )
 tril = _declare_triangle(
     "tril",
@@ -155,7 +163,12 @@ def _space_to_depth(x: Value, block: int, mode: str) -> Value:
 
 
 def _declare_blocks(
-    name: str, doc: str, rule: Any, expand: Any, *shapes: tuple[int, ...]
+    name: str,
+    doc: str,
+    rule: Any,
+    expand: Any,
+    *shapes: tuple[int, ...],
+    refuses: Refuses | None = None,
 ) -> Op[Value]:
     return movement(
         FAMILY,
@@ -168,6 +181,7 @@ def _declare_blocks(
             *(sample(draw(*shapes[0]), block=2, mode=mode) for mode in ("dcr", "crd")),
             *(sample(draw(*shape), block=2) for shape in shapes[1:]),
         ],
+        refuses=refuses,
     )
 
 
@@ -178,6 +192,12 @@ depth_to_space = _declare_blocks(
     _depth_to_space,
     (2, 8, 2, 3),
     (0, 4, 1, 1),
+    refuses=lambda: [
+        bad("needs [batch, channels, height, width], found float32[]", "[]", block=2),
+        bad("mode must be dcr or crd, found 'odd'", "[2, 8, 2, 3]", block=2, mode="odd"),
+        bad("the block must be at least 1, found 0", "[0, 4, 1, 1]", block=0),
+        bad("axis 1 must be a multiple of 4, found 5", "[0, 5, 1, 1]", block=2),
+    ],
 )
 space_to_depth = _declare_blocks(
     "space_to_depth",
@@ -186,4 +206,8 @@ space_to_depth = _declare_blocks(
     _space_to_depth,
     (2, 2, 2, 4),
     (0, 1, 2, 2),
+    refuses=lambda: [
+        bad("needs [batch, channels, height, width], found float32[]", "[]", block=2),
+        bad("axis 2 must be a multiple of 2, found 3", "[0, 1, 3, 2]", block=2),
+    ],
 )

@@ -21,7 +21,7 @@ from fusewire.ops.inference import broadcast_shapes, require, require_dims, same
 from fusewire.ops.layout import diagonal
 from fusewire.ops.movement import expand_dims
 from fusewire.ops.reduction import reduce_sum
-from fusewire.ops.sample import Draw, Sample, draw, given, sample
+from fusewire.ops.sample import Draw, Sample, bad, draw, given, sample
 
 FAMILY = Family("linalg")
 
@@ -194,6 +194,12 @@ solve = FAMILY.declare(
     "solve",
     _solve_type,
     **_fields(_each(np.linalg.solve), "Find x such that a @ x = b.", _solve_samples),
+    refuses=lambda: [
+        bad("a matrix has two axes, found float32[]", "[]", "[3, 2]"),
+        bad("a matrix has two axes, found float32[]", "[3, 3]", "[]"),
+        bad("shapes [0] and [2] do not broadcast: aligned at the end", "[0, 3, 3]", "[2, 3, 2]"),
+        bad("operands must have one dtype, found float32 and bool", "[3, 3]", "bool[3, 2]"),
+    ],
 )
 triangular_solve = FAMILY.declare(
     "triangular_solve",
@@ -212,6 +218,10 @@ cholesky = FAMILY.declare(
         "Find the lower triangle l such that l @ l^H is the matrix.",
         _definite_samples,
     ),
+    refuses=lambda: [
+        bad("a matrix has two axes, found float32[]", "[]"),
+        bad("rows and columns of a square matrix must be equal, found 4", "[4, 3]"),
+    ],
 )
 qr = FAMILY.declare(
     "qr",
@@ -259,6 +269,10 @@ outer = FAMILY.declare(
     dtypes=NUMERIC,
     traits=(Trait.LINEAR,),
     samples=lambda: [sample(draw(3), draw(4)), sample(draw(0), draw(2))],
+    refuses=lambda: [
+        bad("vectors are needed, found float32[] and float32[4]", "[]", "[4]"),
+        bad("operands must have one dtype, found int8 and float32", "int8[3]", "[4]"),
+    ],
     lacks={"scalar": "its operands are vectors"},
 )
 

@@ -34,7 +34,7 @@ from fusewire.ops.elementwise import (
     unary_type,
 )
 from fusewire.ops.inference import broadcast_shapes, broadcast_types
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import bad, draw, given, sample
 from fusewire.ops.symbolic import Symbolic
 
 FAMILY = Family("logic")
@@ -68,6 +68,10 @@ def _compare(
                 given([np.nan, 1.0, -0.0, np.inf]),
                 only=FLOATS,
             ),
+        ],
+        refuses=lambda: [
+            bad("do not broadcast", "[3]", "[2]"),
+            bad("operands must have one dtype", "[3]", "float64[3]"),
         ],
         symbolic=symbolic,
     )
@@ -270,6 +274,10 @@ where = FAMILY.declare(
         sample(draw(), draw(dtype_="float32"), draw(dtype_="float32")),
         sample(draw(0, 1), draw(3, dtype_="int32"), draw(dtype_="int32")),
     ],
+    refuses=lambda: [
+        bad("shapes [4] and [3] do not broadcast: aligned at the end", "[3, 1]", "[4]", "[3]"),
+        bad("shapes [3] and [3, 4] do not broadcast: aligned at the end", "[3]", "[4]", "[3, 4]"),
+    ],
 )
 
 
@@ -301,5 +309,9 @@ clip = FAMILY.declare(
         sample(draw(0, 3), draw(3, low=0.0, high=1.0), given(1)),
         sample(draw(2, 3), given(2), given(1)),
         sample(given([np.nan, np.inf, -np.inf]), given(-1.0), given(1.0), only=FLOATS),
+    ],
+    refuses=lambda: [
+        bad("needs a low or a high bound, found neither", "[]"),
+        bad("operands must have one dtype, found int8 and float32", "int8[]", "[]"),
     ],
 )

@@ -40,7 +40,7 @@ from fusewire.ops.movement import expand_dims, squeeze
 from fusewire.ops.normalization import log_softmax
 from fusewire.ops.reduction import reduce_mean, reduce_sum
 from fusewire.ops.requires import Interval, Operands, between
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample
 
 FAMILY = Family("loss")
 REDUCTIONS: dict[str, Callable[[Value], Value]] = {
@@ -89,7 +89,19 @@ def _pairwise(
     def expand(x: Value, y: Value, reduction: str, **attrs: float) -> Value:
         return REDUCTIONS[reduction](loss(x, y, **attrs))
 
-    return FAMILY.declare(name, rule, doc=doc, expand=expand, dtypes=FLOATS, samples=samples)
+    return FAMILY.declare(
+        name,
+        rule,
+        doc=doc,
+        expand=expand,
+        dtypes=FLOATS,
+        samples=samples,
+        refuses=lambda: [
+            bad("do not broadcast", "[3]", "[2]"),
+            bad("operands must have one dtype", "[3]", "float64[3]"),
+            bad("reduction must be one of", "[3]", "[3]", reduction="odd"),
+        ],
+    )
 
 
 def _huber(x: Value, y: Value, delta: float) -> Value:
@@ -161,6 +173,10 @@ cosine_similarity = FAMILY.declare(
         sample(draw(3, 4), draw(3, 4)),
         sample(draw(3, 4, 2), draw(4, 1), axis=1, epsilon=0.1),
         sample(draw(0, 4), draw(4)),
+    ],
+    refuses=lambda: [
+        bad("operands must have one dtype, found float32 and bool", "[0, 4]", "bool[4]"),
+        bad("axis 2 is outside a tensor of rank 2", "[0, 4]", "[4]", axis=2),
     ],
     lacks={"scalar": "a scalar has no axis to multiply along"},
 )
@@ -252,5 +268,49 @@ cross_entropy = FAMILY.declare(
     index_operands=("labels",),
     requires=(between("labels", _classes, ignored="ignore_index"),),
     samples=_labelled_samples,
+    refuses=lambda: [
+        bad(
+            "reduction must be one of none, sum, mean, found 'odd'",
+            "[3, 4]",
+            "int64[3]",
+            reduction="odd",
+        ),
+        bad("x needs a batch and a class axis, found float32[]", "[]", "int64[3]", reduction="sum"),
+        bad("labels are int32 or int64, found bool[3]", "[3, 4]", "bool[3]", reduction="sum"),
+        bad(
+            "labels lack the class axis of float32[3, 4], found int64[]",
+            "[3, 4]",
+            "int64[]",
+            reduction="sum",
+        ),
+        bad(
+            "operands must have one dtype, found float32 and int64",
+            "[3, 4]",
+            "int64[3]",
+            "int64[3]",
+            reduction="sum",
+        ),
+        bad(
+            "axes of labels and x must be equal, found 3 and 4",
+            "[4, 4]",
+            "int64[3]",
+            reduction="sum",
+        ),
+        bad(
+            "weights are a vector over classes, found float32[]",
+            "[3, 4]",
+            "int64[3]",
+            "[]",
+            reduction="sum",
+        ),
+        bad(
+            "weights and classes must be equal, found 3 and 4",
+            "[2, 4, 2]",
+            "int32[2, 2]",
+            "[3]",
+            ignore_index=-1,
+            reduction="sum",
+        ),
+    ],
     lacks={"scalar": "x has at least a batch and a class axis"},
 )

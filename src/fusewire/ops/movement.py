@@ -23,7 +23,7 @@ from fusewire.ops.inference import (
     same_dim,
     same_dtype,
 )
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Sample, bad, draw, sample
 
 FAMILY = Family("movement")
 ANY = (*STORED, string)
@@ -67,6 +67,10 @@ reshape = movement(
         sample(draw(0, 3), shape=(2, 0)),
         sample(draw(1, 1), shape=()),
     ],
+    refuses=lambda: [
+        bad("a shape in a graph has no -1, found (-1, 1): use", "[]", shape=(-1, 1)),
+        bad("sizes of [3, 4] and the operand must be equal, found 1 and", "[]", shape=(3, 4)),
+    ],
 )
 
 
@@ -88,6 +92,7 @@ transpose = movement(
         sample(draw(), perm=()),
         sample(draw(0, 3), perm=(1, 0)),
     ],
+    refuses=lambda: [bad("perm must name each of 1 axes once, found ()", "[1]", perm=())],
 )
 
 
@@ -113,6 +118,11 @@ broadcast_to = movement(
         sample(draw(1, 3), shape=(0, 3)),
         sample(draw(0, 1), shape=(0, 3)),
         sample(draw(2), shape=(2,)),
+    ],
+    refuses=lambda: [
+        bad("rank 1 does not broadcast to []", "[2]", shape=()),
+        bad("to broadcast to [2], a dim and its target must be equal", "[3]", shape=(2,)),
+        bad("to broadcast to [2, 3], a dim and its target must be equal", "[3, 1]", shape=(2, 3)),
     ],
 )
 
@@ -140,6 +150,15 @@ concat = movement(
         sample(draw(2, 3), draw(2, 1), draw(2, 3), axis=1),
         sample(draw(2, 3), axis=-1),
         sample(draw(0, 3), draw(2, 3), axis=-2),
+    ],
+    refuses=lambda: [
+        bad("at least one operand is needed, found none", axis=-1),
+        bad("ranks must be equal, found 2 and 0", "[0, 3]", "[]", axis=-2),
+        bad("axis -1 is outside a tensor of rank 0", "[]", axis=-1),
+        bad("dims 0 must be equal, found 0 and 2", "[0, 3]", "[2, 3]", axis=1),
+        bad(
+            "operands must have one dtype, found bool and float32", "bool[0, 3]", "[2, 3]", axis=-2
+        ),
     ],
 )
 
@@ -169,6 +188,7 @@ expand_dims = movement(
     doc="Insert axes of size 1 at these places of the output.",
     expand=lambda x, axes: reshape(x, shape=_expand_dims_type(x.tensor, axes=axes).shape),
     samples=lambda: _axes_samples(((2, 3), (0, -1)), ((), (0,)), ((0, 2), (1,))),
+    refuses=lambda: [bad("axes (0, 0) name an axis twice", "[]", axes=(0, 0))],
 )
 squeeze = movement(
     FAMILY,
@@ -177,6 +197,10 @@ squeeze = movement(
     doc="Drop axes of size 1.",
     expand=lambda x, axes: reshape(x, shape=_squeeze_type(x.tensor, axes=axes).shape),
     samples=lambda: _axes_samples(((1, 3, 1), (0, -1)), ((), ()), ((0, 1), (1,))),
+    refuses=lambda: [
+        bad("axis 1 to be squeezed and 1 must be equal, found 2 and 1", "[0, 2]", axes=(1,)),
+        bad("axis 0 is outside a tensor of rank 0", "[]", axes=(0,)),
+    ],
 )
 
 
@@ -199,6 +223,7 @@ stack = movement(
         sample(draw(), draw(), axis=0),
         sample(draw(0, 3), draw(0, 3), axis=1),
     ],
+    refuses=lambda: [bad("ranks must be equal", "[2]", "[2, 2]", axis=0)],
 )
 
 
@@ -230,6 +255,7 @@ tile = movement(
         sample(draw(0, 3), repeats=(4, 1)),
         sample(draw(2, 3), repeats=(0, 1)),
     ],
+    refuses=lambda: [bad("one count an axis needed, found ()", "[1]", repeats=())],
 )
 
 
@@ -253,4 +279,5 @@ repeat = movement(
         sample(draw(2, 3), count=3, axis=-1),
         sample(draw(0, 3), count=2, axis=0),
     ],
+    refuses=lambda: [bad("axis 0 is outside a tensor of rank 0", "[]", count=2, axis=0)],
 )

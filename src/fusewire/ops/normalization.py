@@ -36,7 +36,7 @@ from fusewire.ops.inference import (
 )
 from fusewire.ops.logic import equal
 from fusewire.ops.reduction import argmax, narrowed, reduce_max, reduce_mean, reduce_sum, widened
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample
 
 FAMILY = Family("normalization")
 NEEDS_AXIS = {"scalar": "a scalar has no axis to normalize along"}
@@ -100,6 +100,7 @@ hardmax = FAMILY.declare(
     doc="Put 1 at the first largest element along an axis, else 0.",
     traits=(Trait.DISCONTINUOUS,),
     samples=_axis_samples,
+    refuses=lambda: [bad("axis -1 is outside a tensor of rank 0", "[]")],
     lacks=NEEDS_AXIS,
 )
 
@@ -176,6 +177,11 @@ layer_norm = FAMILY.declare(
         sample(draw(2, 3, 4), None, draw(4), axis=2),
         sample(draw(0, 4), draw(4)),
     ],
+    refuses=lambda: [
+        bad("axis -1 is outside a tensor of rank 0", "[]", "[4]"),
+        bad("operands must have one dtype, found float32 and bool", "[0, 4]", "bool[4]"),
+        bad("shapes [0] and [4] do not broadcast: aligned at the end", "[0]", "[4]"),
+    ],
 )
 rms_norm = FAMILY.declare(
     "rms_norm",
@@ -234,6 +240,7 @@ lp_normalize = FAMILY.declare(
         sample(draw(2, 3, 4), axis=1, p=1),
         sample(draw(0, 3)),
     ],
+    refuses=lambda: [bad("p must be 1 or 2, found 3", "[3, 5]", p=3)],
 )
 mean_variance_norm = FAMILY.declare(
     "mean_variance_norm",
@@ -247,4 +254,5 @@ mean_variance_norm = FAMILY.declare(
         sample(draw(), axes=(), epsilon=1.0),
         sample(draw(0, 4), axes=(1,)),
     ],
+    refuses=lambda: [bad("axis 0 is outside a tensor of rank 0", "[]")],
 )

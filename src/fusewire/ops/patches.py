@@ -24,7 +24,7 @@ from fusewire.ops.inference import require, require_dims, same_dtype
 from fusewire.ops.logic import greater_equal, less, logical_and, where
 from fusewire.ops.movement import broadcast_to, reshape, squeeze, stack, transpose
 from fusewire.ops.reduction import narrowed, widened
-from fusewire.ops.sample import Draw, draw, sample
+from fusewire.ops.sample import Draw, bad, draw, sample
 from fusewire.ops.shape import dim_of
 from fusewire.ops.slicing import pad, slice_, slice_axis
 from fusewire.ops.window import Padding, Sizes, Window, known
@@ -86,6 +86,10 @@ unfold = FAMILY.declare(
         sample(draw(0, 2, 3), window=(2,)),
         sample(draw(1, 1, 2), window=(3,), strides=(2,)),
     ],
+    refuses=lambda: [
+        bad("a convolution needs a batch, channels and spatial axes", "[]", window=(2,)),
+        bad("a convolution needs a batch, channels and spatial axes", "[2, 3]", window=(2,)),
+    ],
 )
 
 
@@ -143,6 +147,18 @@ fold = FAMILY.declare(
         sample(draw(1, 8, 12), spatial=(4, 3), window=(2, 2), padding=((1, 0), (0, 1))),
         sample(draw(2, 3, 2), spatial=(7,), window=(3,), strides=(2,), dilations=(2,)),
         sample(draw(0, 4, 2), spatial=(3,), window=(2,)),
+    ],
+    refuses=lambda: [
+        bad(
+            "windows are (N, C * window, places), found float32[]", "[]", spatial=(3,), window=(2,)
+        ),
+        bad(
+            "the last axis and the number of places must be equal, found",
+            "[0, 4, 3]",
+            spatial=(3,),
+            window=(2,),
+        ),
+        bad("windows of 2 do not divide 5", "[0, 5, 2]", spatial=(3,), window=(2,)),
     ],
 )
 
@@ -283,5 +299,28 @@ deformable_conv = FAMILY.declare(
             padding=((0, 0), (1, 0)),
         ),
         sample(draw(0, 1, 3, 3), draw(1, 1, 2, 2), draw(0, 8, 2, 2)),
+    ],
+    refuses=lambda: [
+        bad("x, w and offset must have rank 4", "[]", "[1, 1, 2, 2]", "[0, 8, 2, 2]"),
+        bad(
+            "operands must have one dtype, found float32 and bool",
+            "[0, 1, 3, 3]",
+            "[1, 1, 2, 2]",
+            "bool[0, 8, 2, 2]",
+        ),
+        bad(
+            "dims 0 of the offsets or mask and of the cells must be",
+            "[1, 1, 3, 3]",
+            "[1, 1, 2, 2]",
+            "[0, 8, 2, 2]",
+        ),
+        bad(
+            "offsets and mask have rank 4, found float32[]",
+            "[0, 1, 3, 3]",
+            "[1, 1, 2, 2]",
+            "[0, 8, 2, 2]",
+            None,
+            "[]",
+        ),
     ],
 )

@@ -19,7 +19,7 @@ from fusewire.ops.inference import require, require_dims
 from fusewire.ops.movement import broadcast_to, reshape
 from fusewire.ops.reduction import narrowed, reduce_max, reduce_mean, widened
 from fusewire.ops.requires import flat_places
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Refuses, Sample, bad, draw, given, sample
 from fusewire.ops.scatter import scatter_elements
 from fusewire.ops.window import Padding, Sizes, Window
 
@@ -156,6 +156,27 @@ average_pool = FAMILY.declare(
     kind=Kind.WINDOW,
     not_folded=NEEDS_ROOM,
     samples=lambda: [*pool_samples()(), *pool_samples(count_padding=True)()],
+    refuses=lambda: [
+        bad("pooling needs a batch, channels and spatial axes, found", "[]", window=(3,)),
+        bad("pooling needs a batch, channels and spatial axes, found", "[2, 2]", window=(3,)),
+        bad(
+            "strides, padding and dilations need 1 entries each",
+            "[1, 2, 2]",
+            window=(3,),
+            strides=(1, 1),
+        ),
+        bad("a window over 0 axes needs as many spatial axes, found 1", "[1, 2, 2]", window=()),
+        bad("a window of 3 does not fit into 1 padded by 0 and 0", "[1, 2, 1]", window=(3,)),
+        bad("sizes of windows, strides and dilations must be at least 1", "[1, 2, 2]", window=(0,)),
+        bad(
+            "a window of 1 does not fit into 2 padded by -4 and 2",
+            "[1, 1, 2]",
+            window=(1,),
+            strides=(2,),
+            padding=((-4, 2),),
+            ceil=True,
+        ),
+    ],
     lacks={"scalar": NEEDS_SPATIAL},
 )
 
@@ -244,6 +265,21 @@ max_unpool = FAMILY.declare(
         sample(draw(1, 1, 2, 2), given([[[[5, 7], [13, 15]]]], "int64"), shape=(1, 1, 4, 4)),
         sample(draw(0, 2, 3), draw(0, 2, 3, dtype_="int64"), shape=(0, 2, 6)),
     ],
+    refuses=lambda: [
+        bad("indices must be int64, found bool", "[0, 2, 3]", "bool[0, 2, 3]", shape=(0, 2, 6)),
+        bad(
+            "x and indices need one shape, found float32[] and int64[0",
+            "[]",
+            "int64[0, 2, 3]",
+            shape=(0, 2, 6),
+        ),
+        bad(
+            "dims 0 of x and indices must be equal, found 1 and 0",
+            "[1, 2, 3]",
+            "int64[0, 2, 3]",
+            shape=(0, 2, 6),
+        ),
+    ],
     lacks={"scalar": NEEDS_SPATIAL, "broadcast": "indices have the shape of x"},
 )
 
@@ -292,7 +328,13 @@ def _global_type(x: TensorType) -> TensorType:
     return x.with_shape(x.shape[:2] + (1,) * (x.rank - 2))
 
 
-def _global(name: str, doc: str, reduce: Op[Value], dtypes: tuple[DType, ...]) -> Op[Value]:
+def _global(
+    name: str,
+    doc: str,
+    reduce: Op[Value],
+    dtypes: tuple[DType, ...],
+    refuses: Refuses | None = None,
+) -> Op[Value]:
     return FAMILY.declare(
         name,
         _global_type,
@@ -303,11 +345,19 @@ def _global(name: str, doc: str, reduce: Op[Value], dtypes: tuple[DType, ...]) -
         tolerance=reduce.tolerance,
         samples=lambda: [sample(draw(2, 3, 4, 2)), sample(draw(1, 2, 5)), sample(draw(0, 2, 3))],
         lacks={"scalar": NEEDS_SPATIAL},
+        refuses=refuses,
     )
 
 
 global_average_pool = _global(
-    "global_average_pool", "Average over all spatial axes.", reduce_mean, FLOATS
+    "global_average_pool",
+    "Average over all spatial axes.",
+    reduce_mean,
+    FLOATS,
+    refuses=lambda: [
+        bad("pooling needs a batch, channels and spatial axes, found", "[]"),
+        bad("pooling needs a batch, channels and spatial axes, found", "[2, 5]"),
+    ],
 )
 global_max_pool = _global(
     "global_max_pool", "Take the largest over all spatial axes.", reduce_max, REAL

@@ -35,7 +35,7 @@ from fusewire.ops.inference import axis_of, require, require_dims, same_dtype
 from fusewire.ops.logic import equal, where
 from fusewire.ops.movement import repeat, reshape
 from fusewire.ops.reduction import narrowed, reduce_max, reduce_min, widened
-from fusewire.ops.sample import Draw, Sample, draw, given, sample
+from fusewire.ops.sample import Draw, Sample, bad, draw, given, sample
 from fusewire.ops.slicing import slice_
 
 FAMILY = Family("quantization")
@@ -178,6 +178,15 @@ quantize = FAMILY.declare(
     traits=(Trait.DISCONTINUOUS,),
     tolerance=CODES,
     samples=_quantize_samples,
+    refuses=lambda: [
+        bad(
+            "codes that are floats have no zero point",
+            "[3]",
+            "[]",
+            "float8_e4m3fn[]",
+            dtype="float8_e4m3fn",
+        )
+    ],
 )
 
 
@@ -220,6 +229,43 @@ dequantize = FAMILY.declare(
     dtypes=(*CODE_DTYPES, int32),
     not_folded="weights stay codes, which engines read faster and some multiply as they are.",
     samples=_dequantize_samples,
+    refuses=lambda: [
+        bad("zero_point needs the shape of scale, found int8[] and", "[]", "float32[1]", "[]"),
+        bad("a block has at least 1 element, found 0", "[5, 2]", "float32[3, 2]", axis=0, block=0),
+        bad(
+            "in blocks the scale has the rank of x, found float32[]",
+            "[5, 2]",
+            "float32[]",
+            axis=0,
+            block=2,
+        ),
+        bad("scale must be a float, found bool", "[]", "bool[]", "[]"),
+        bad("operands must have one dtype, found int8 and bool", "[]", "float32[]", "bool[]"),
+        bad("a block needs an axis", "[]", "float32[]", "[]", block=0),
+        bad("along an axis the scale has one axis, found float32[]", "[3, 4]", "float32[]", axis=0),
+        bad(
+            "the scales and axis 1 of x must be equal, found 3 and 4",
+            "[3, 4]",
+            "float32[3]",
+            "[3]",
+            axis=1,
+        ),
+        bad(
+            "dims 0 of scale and of the blocks of x must be equal, found",
+            "[4, 2]",
+            "float32[3, 2]",
+            axis=0,
+            block=2,
+        ),
+        bad(
+            "dims 0 of scale and of the blocks of x must be equal, found",
+            "[5, 2]",
+            "float32[3, 2]",
+            axis=0,
+            block=1,
+        ),
+        bad("axis 5 is outside a tensor of rank 2", "[3, 4]", "float32[]", axis=5),
+    ],
 )
 
 
@@ -297,4 +343,10 @@ fake_quantize = FAMILY.declare(
     dtypes=FLOATS,
     traits=(Trait.DISCONTINUOUS,),
     samples=_fake_quantize_samples,
+    refuses=lambda: [
+        bad("codes are small integers or floats, found None", "[]", "[]", dtype=None),
+        bad("operands must have one dtype, found float32 and bool", "[]", "bool[]", dtype="int16"),
+        bad("zero_point must be int16, found float32[]", "[]", "[]", "[]", dtype="int16"),
+        bad("without an axis the scale is a scalar, found float32[1]", "[]", "[1]", dtype="int16"),
+    ],
 )

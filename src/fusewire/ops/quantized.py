@@ -16,7 +16,7 @@ from fusewire.ops.inference import broadcast_shapes, require, same_dtype
 from fusewire.ops.movement import expand_dims, reshape
 from fusewire.ops.quantization import centred, encode
 from fusewire.ops.reduction import widened
-from fusewire.ops.sample import Sample, draw, sample
+from fusewire.ops.sample import Sample, bad, draw, sample
 from fusewire.ops.window import Padding, Sizes
 
 FAMILY = Family("quantized")
@@ -67,6 +67,18 @@ matmul_integer = FAMILY.declare(
         sample(_codes(3, 4), _codes(4, 5, dtype_=int8), _codes(), _codes(dtype_=int8)),
         sample(_codes(3, 4), _codes(4, 5), _codes(3), _codes(5)),
         sample(_codes(2, 3, 4), _codes(2, 4, 5), _codes(2, 3, 1), _codes(2, 1, 5)),
+    ],
+    refuses=lambda: [
+        bad("codes must be bytes, found int8[4] and bool[4]", "[4]", "bool[4]"),
+        bad("zero points per row need a matrix on the left", "[4]", "[4]", "[4]"),
+        bad("int8[5] does not broadcast to its operand int8[]", "[3, 4]", "[]", "[3]", "[5]"),
+        bad(
+            "shapes [2, 4, 3] and [4] do not broadcast: aligned at the",
+            "[4]",
+            "[2, 4, 3]",
+            None,
+            "[4]",
+        ),
     ],
     lacks={"scalar": NEEDS_MATRIX},
 )
@@ -134,6 +146,28 @@ conv_integer = FAMILY.declare(
     traits=(Trait.CONTRACTION,),
     tolerance=EXACT,
     samples=_conv_integer_samples,
+    refuses=lambda: [
+        bad("a convolution needs a batch, channels and spatial axes", "[0, 4]", "[2, 0, 3]"),
+        bad(
+            "codes must be bytes, found int8[1, 0, 4] and bool[2, 0, 3]",
+            "[1, 0, 4]",
+            "bool[2, 0, 3]",
+        ),
+        bad("x_zero must be a scalar, found int8[1, 0, 4]", "[1, 0, 4]", "[2, 0, 3]", "[1, 0, 4]"),
+        bad(
+            "w_zero is a scalar or per filter, found int8[1, 0, 4]",
+            "[1, 0, 4]",
+            "[2, 0, 3]",
+            None,
+            "[1, 0, 4]",
+        ),
+        bad(
+            "operands must have one dtype, found int8 and float32",
+            "[1, 0, 4]",
+            "[2, 0, 3]",
+            "float32[]",
+        ),
+    ],
     lacks={"scalar": NEEDS_SPATIAL},
 )
 
@@ -207,6 +241,41 @@ qlinear_matmul = FAMILY.declare(
             (_codes(3, 4), _codes(4, 5), (3,)),
             (_codes(0, 4), _codes(4, 5), ()),
         )
+    ],
+    refuses=lambda: [
+        bad(
+            "operands must have one dtype, found bool and float32",
+            "[3, 4]",
+            "bool[]",
+            "[]",
+            "[4, 5]",
+            "float32[]",
+            "[]",
+            "float32[]",
+            "[]",
+        ),
+        bad(
+            "float32[3] does not broadcast to the product int32[3]",
+            "[3, 4]",
+            "float32[3]",
+            "[3]",
+            "[4]",
+            "float32[]",
+            "[]",
+            "float32[]",
+            "[]",
+        ),
+        bad(
+            "shapes [3, 5] and [2] do not broadcast: aligned at the end",
+            "[3, 4]",
+            "float32[]",
+            "[]",
+            "[4, 5]",
+            "float32[2]",
+            "[]",
+            "float32[]",
+            "[]",
+        ),
     ],
     lacks={"scalar": NEEDS_MATRIX},
 )
@@ -288,5 +357,64 @@ qlinear_conv = FAMILY.declare(
     traits=(Trait.CONTRACTION, Trait.DISCONTINUOUS),
     tolerance=CODES,
     samples=_qlinear_conv_samples,
+    refuses=lambda: [
+        bad(
+            "operands must have one dtype, found bool and float32",
+            "[1, 0, 4]",
+            "bool[]",
+            "[]",
+            "[2, 0, 3]",
+            "float32[]",
+            "[]",
+            "float32[]",
+            "[]",
+        ),
+        bad(
+            "y_zero must be a byte, found bool[]",
+            "[1, 0, 4]",
+            "float32[]",
+            "[]",
+            "[2, 0, 3]",
+            "float32[]",
+            "[]",
+            "float32[]",
+            "bool[]",
+        ),
+        bad(
+            "scales and zero points of x and y must be scalars",
+            "[1, 0, 4]",
+            "float32[1]",
+            "[]",
+            "[2, 0, 3]",
+            "float32[]",
+            "[]",
+            "float32[]",
+            "[]",
+        ),
+        bad(
+            "w_scale is a scalar or per filter, found float32[3]",
+            "[1, 2, 2]",
+            "float32[]",
+            "[]",
+            "[]",
+            "float32[3]",
+            "[3]",
+            "float32[]",
+            "[]",
+            "int32[3]",
+        ),
+        bad(
+            "bias must be int32, found int8[]",
+            "[1, 0, 4]",
+            "float32[]",
+            "[]",
+            "[2, 0, 3]",
+            "float32[]",
+            "[]",
+            "float32[]",
+            "[]",
+            "[]",
+        ),
+    ],
     lacks={"scalar": NEEDS_SPATIAL},
 )

@@ -39,7 +39,7 @@ from fusewire.ops.logic import (
     shift_right,
 )
 from fusewire.ops.movement import reshape, stack
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Refuses, Sample, bad, draw, given, sample
 from fusewire.ops.shape import size_of
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.sorting import argsort
@@ -88,6 +88,12 @@ threefry = FAMILY.declare(
         sample(KEY, draw(2, 3, low=0, high=2**32 - 1), draw(2, 3, low=0, high=9)),
         sample(KEY, draw(0, 3), draw(0, 3)),
         sample(KEY, draw(), draw()),
+    ],
+    refuses=lambda: [
+        bad("a key is uint32[2], found uint32[]", "[]", "[]", "[]"),
+        bad("operands must have one dtype, found bool and uint32", "[2]", "bool[]", "[]"),
+        bad("both words of a counter have one shape, found uint32[1] and", "[2]", "[1]", "[]"),
+        bad("a key is uint32[2], found uint32[3]", "[3]", "[]", "[]"),
     ],
     lacks={"scalar": "a key always has two words"},
 )
@@ -212,6 +218,7 @@ def declare_random(
     *traits: Trait,
     dtypes: tuple[DType, ...] = FLOATS,
     lacks: dict[str, str] | None = None,
+    refuses: Refuses | None = None,
 ) -> Op[Value]:
     """Declare an op that draws."""
     return family.declare(
@@ -223,15 +230,29 @@ def declare_random(
         traits=(Trait.RANDOM, *traits),
         samples=samples,
         lacks=lacks,
+        refuses=refuses,
     )
 
 
 def _from_key(
-    name: str, rule: Callable[..., TensorType], expand: Callable[..., Value], doc: str, *uses: Any
+    name: str,
+    rule: Callable[..., TensorType],
+    expand: Callable[..., Value],
+    doc: str,
+    *uses: Any,
+    refuses: Refuses | None = None,
 ) -> Op[Value]:
     samples = [sample(KEY, **attrs) for attrs in uses]
     return declare_random(
-        FAMILY, name, rule, expand, doc, lambda: samples, dtypes=(uint32,), lacks=_LACKS
+        FAMILY,
+        name,
+        rule,
+        expand,
+        doc,
+        lambda: samples,
+        dtypes=(uint32,),
+        lacks=_LACKS,
+        refuses=refuses,
     )
 
 
@@ -245,6 +266,15 @@ random_uniform = _from_key(
     "Draw from a uniform distribution; rounding may reach high unless the range is 0 to 1.",
     *_FLOATS,
     {"shape": (9,), "low": -1.0, "high": 3.0},
+    refuses=lambda: [
+        bad(
+            "uniform numbers are floats of 16 bits or more, found bool",
+            "[2]",
+            shape=(),
+            dtype="bool",
+        ),
+        bad("at most 2**32 numbers, found 4295032832", "uint32[2]", shape=(65536, 65537)),
+    ],
 )
 random_normal = _from_key(
     "random_normal",
@@ -253,6 +283,14 @@ random_normal = _from_key(
     "Draw from a normal distribution.",
     *_FLOATS,
     {"shape": (9,), "mean": 5.0, "scale": 2.0},
+    refuses=lambda: [
+        bad(
+            "normal numbers are floats of 16 bits or more, found bool",
+            "[2]",
+            shape=(),
+            dtype="bool",
+        )
+    ],
 )
 random_integers = _from_key(
     "random_integers",
@@ -263,6 +301,24 @@ random_integers = _from_key(
     {"shape": (9,), "dtype": "int8", "low": -128, "high": 128},
     {"shape": (9,), "dtype": "int32", "low": -(2**31), "high": 2**31},
     {"shape": (9,), "low": -(2**62), "high": 2**62},
+    refuses=lambda: [
+        bad(
+            "integers of 8 bits or more are needed, found bool",
+            "[2]",
+            shape=(),
+            high=10,
+            dtype="bool",
+        ),
+        bad("low < high within int64 are needed, found 0 and 0", "[2]", shape=(), high=0),
+        bad(
+            "low < high within int8 are needed, found -128 and 129",
+            "[2]",
+            shape=(9,),
+            dtype="int8",
+            low=-128,
+            high=129,
+        ),
+    ],
 )
 random_split = _from_key(
     "random_split",

@@ -28,7 +28,7 @@ from fusewire.ops.inference import require, require_dims, same_dtype
 from fusewire.ops.logic import clip, less, where
 from fusewire.ops.movement import broadcast_to, concat, expand_dims, reshape, stack, transpose
 from fusewire.ops.requires import up_to
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample
 from fusewire.ops.slicing import slice_axis, split
 from fusewire.ops.subgraph import subgraph
 
@@ -388,6 +388,31 @@ lstm = FAMILY.declare(
             activations=("hard_sigmoid", ("scaled_tanh", 1.5, 0.5), "softsign"),
         ),
     ],
+    refuses=lambda: [
+        bad(
+            "operands must have one dtype, found float32 and int32",
+            "[3, 2, 3]",
+            "[2, 8, 3]",
+            "[2, 8, 2]",
+            "[2, 16]",
+            "int32[2]",
+            "[2, 2, 2]",
+            "[2, 2, 2]",
+            "int32[2]",
+            direction="bidirectional",
+        ),
+        bad(
+            "peepholes must be [1, 6], found float32[]",
+            "[2, 2, 3]",
+            "[1, 8, 3]",
+            "[1, 8, 2]",
+            None,
+            None,
+            None,
+            None,
+            "[]",
+        ),
+    ],
 )
 
 
@@ -468,4 +493,79 @@ gru = FAMILY.declare(
     requires=(up_to("lengths", of="x", axis=0),),
     lacks=LACKS,
     samples=_samples(3, 1, linear_before_reset=True),
+    refuses=lambda: [
+        bad(
+            "dims of w, float32[1, 6, 3], must be equal, found 3 and 4",
+            "[2, 2, 4]",
+            "[1, 6, 3]",
+            "[1, 6, 2]",
+        ),
+        bad(
+            "direction is one of forward, reverse, bidirectional, found",
+            "[2, 2, 3]",
+            "[1, 6, 3]",
+            "[1, 6, 2]",
+            direction="odd",
+        ),
+        bad(
+            "2 activations for a direction are needed, found ('sigmoid',)",
+            "[2, 2, 3]",
+            "[1, 6, 3]",
+            "[1, 6, 2]",
+            activations=("sigmoid",),
+        ),
+        bad(
+            "operands must have one dtype, found float32 and bool",
+            "[2, 2, 3]",
+            "bool[1, 6, 3]",
+            "[1, 6, 2]",
+        ),
+        bad(
+            "x, w and r have three axes, found float32[], float32[1, 6",
+            "[]",
+            "[1, 6, 3]",
+            "[1, 6, 2]",
+        ),
+        bad(
+            "dims of r, float32[2, 6, 2], must be equal, found 2 and 1",
+            "[2, 2, 3]",
+            "[1, 6, 3]",
+            "[2, 6, 2]",
+        ),
+        bad("bias must be [1, 12], found float32[]", "[2, 2, 3]", "[1, 6, 3]", "[1, 6, 2]", "[]"),
+        bad(
+            "lengths must be [2], found float32[]",
+            "[2, 2, 3]",
+            "[1, 6, 3]",
+            "[1, 6, 2]",
+            None,
+            "[]",
+        ),
+        bad(
+            "lengths are int32 or int64, found bool[2]",
+            "[3, 2, 3]",
+            "[2, 6, 3]",
+            "[2, 6, 2]",
+            "[2, 12]",
+            "bool[2]",
+            "[2, 2, 2]",
+            direction="bidirectional",
+        ),
+        bad(
+            "activations are tanh, sigmoid, relu, softsign, softplus",
+            "[2, 2, 3]",
+            "[1, 6, 3]",
+            "[1, 6, 2]",
+            activations=("bogus", "tanh"),
+        ),
+        bad(
+            "an initial state must be [1, 2, 2], found float32[]",
+            "[2, 2, 3]",
+            "[1, 6, 3]",
+            "[1, 6, 2]",
+            None,
+            None,
+            "[]",
+        ),
+    ],
 )

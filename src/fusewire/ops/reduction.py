@@ -29,7 +29,7 @@ from fusewire.ops.elementwise import (
 from fusewire.ops.inference import axes_of, axis_of, reduced_shape, require
 from fusewire.ops.logic import isfinite, isnan, where
 from fusewire.ops.movement import squeeze
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Refuses, Sample, bad, draw, given, sample
 from fusewire.ops.slicing import slice_axis
 
 FAMILY = Family("reduction")
@@ -136,6 +136,7 @@ reduce_any = _reduce(
     "Test whether any element holds, over axes.",
     (bool_,),
     symbolic=symbolic.reduced_by(symbolic.logical_or),
+    refuses=lambda: [bad("axis 0 is outside a tensor of rank 0", "[]", axes=(0,))],
 )
 reduce_all = _reduce(
     "reduce_all",
@@ -233,6 +234,7 @@ def _compose(
     samples: Callable[[], list[Sample]] = _samples,
     traits: tuple[Trait, ...] = (),
     lacks: Mapping[str, str] | None = None,
+    refuses: Refuses | None = None,
 ) -> Op[Value]:
     return FAMILY.declare(
         name,
@@ -243,6 +245,7 @@ def _compose(
         samples=samples,
         lacks=lacks,
         traits=(Trait.REDUCTION, *traits),
+        refuses=refuses,
     )
 
 
@@ -320,6 +323,10 @@ median = _compose(
     "Take the median along an axis; of an even number, the mean of the middle two.",
     rule=_median_type,
     samples=_median_samples,
+    refuses=lambda: [
+        bad("there is no median of nothing: the axis has no elements", "[3, 0]", axis=1),
+        bad("axis 1 is outside a tensor of rank 0", "[]", axis=1),
+    ],
     lacks=_NO_AXIS,
 )
 
@@ -363,6 +370,7 @@ def _declare_position(name: str, find: Callable[..., Any], doc: str) -> Op[Value
         dtypes=(bool_, *REAL),
         traits=(Trait.REDUCTION, Trait.DISCONTINUOUS),
         samples=_position_samples,
+        refuses=lambda: [bad("axis 1 is outside a tensor of rank 1", "[3]", axis=1)],
         flops=_terms,
         kind=Kind.FOLD,
         value_range=ranges.places,

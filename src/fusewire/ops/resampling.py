@@ -14,7 +14,7 @@ from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 from fusewire.ops.declare import Family, Kind, Tolerance, Trait
 from fusewire.ops.inference import fits, require, within
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample
 
 FAMILY = Family("resampling")
 # Engines compute places in float32: the error grows with the axis, not with the value.
@@ -263,6 +263,32 @@ resize = FAMILY.declare(
     flops=_resize_flops,
     kind=_resize_kind,
     samples=resize_samples,
+    refuses=lambda: [
+        bad(
+            "rounding must be one of half_down, half_up, floor, ceil",
+            "[1, 4, 3]",
+            sizes=(1, 7, 2),
+            rounding="odd",
+        ),
+        bad("one size an axis needed, found (1, 7, 2)", "[]", sizes=(1, 7, 2), rounding="ceil"),
+        bad(
+            "mode cubic computes, and so needs floats; cast bool first",
+            "bool[1, 4, 3]",
+            mode="cubic",
+            coordinates="half_pixel",
+            sizes=(1, 3, 5),
+            scales=(1.0, 0.6, 1.7),
+        ),
+        bad(
+            "one scale an axis needed, found (0,)",
+            "[1, 4, 3]",
+            sizes=(1, 7, 2),
+            rounding="ceil",
+            scales=(0,),
+        ),
+        bad("an axis of size 0 cannot become 1", "[0, 4, 3]", sizes=(1, 7, 2), rounding="ceil"),
+        bad("coordinates crop need a roi", "[2, 3]", sizes=(2, 3), coordinates="crop"),
+    ],
 )
 
 
@@ -311,5 +337,17 @@ dynamic_resize = FAMILY.declare(
         ),
         sample(draw(), draw(0, dtype_="int64"), dims=()),
         sample(draw(0, 2), given([0, 4], "int64"), dims=(0, 4)),
+    ],
+    refuses=lambda: [
+        bad("a roi needs 0 elements, found float32[]", "[]", "int64[0]", None, "[]", dims=()),
+        bad("one int size and dim an axis needed, found int64[] and ()", "[]", "int64[]", dims=()),
+        bad("one scale an axis needed, found float32[]", "[]", "int64[0]", "[]", dims=()),
+        bad("one int size and dim an axis needed, found bool[0] and ()", "[]", "bool[0]", dims=()),
+        bad(
+            "one int size and dim an axis needed, found int64[0] and (0,)",
+            "[]",
+            "int64[0]",
+            dims=(0,),
+        ),
     ],
 )

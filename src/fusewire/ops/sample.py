@@ -6,7 +6,7 @@ A ``Draw`` says how to make one operand; without a dtype it is made in the dtype
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -136,6 +136,9 @@ class BadSample:
             None if text is None else parse_type(default + text if text[0] == "[" else text)
             for text in self.operands
         ]
+
+
+Refuses: TypeAlias = Callable[[], Sequence[BadSample]]
 
 
 def bad(reason: str, *operands: str | None, **attrs: Attr) -> BadSample:

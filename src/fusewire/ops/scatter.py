@@ -19,7 +19,7 @@ from fusewire.ops.indexing import along_axis, require_indices
 from fusewire.ops.inference import axis_of, fits, require, require_dims, same_dtype, within
 from fusewire.ops.movement import ANY, movement, reshape
 from fusewire.ops.requires import Interval, Operands, between, coordinates, index
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import bad, draw, given, sample
 from fusewire.ops.shape import dim_of
 
 FAMILY = Family("scatter")
@@ -107,6 +107,47 @@ scatter_elements = _scatter(
         ),
         sample(draw(3, 4), draw(0, 4, dtype_="int64"), draw(0, 4), axis=0),
     ],
+    refuses=lambda: [
+        bad("indices must be ints, found bool", "[4, 3]", "bool[1, 3]", "[1, 3]", axis=0),
+        bad(
+            "operands must have one dtype, found bool and float32",
+            "bool[4, 3]",
+            "int64[1, 3]",
+            "[1, 3]",
+            axis=0,
+        ),
+        bad(
+            "reduction must be one of set, add, multiply, max, min",
+            "[4, 3]",
+            "int64[1, 3]",
+            "[1, 3]",
+            axis=0,
+            reduction="odd",
+        ),
+        bad("axis 0 is outside a tensor of rank 0", "[]", "int64[1, 3]", "[1, 3]", axis=0),
+        bad(
+            "ranks must be equal, found float32[4, 3], int64[] and",
+            "[4, 3]",
+            "int64[]",
+            "[1, 3]",
+            axis=0,
+        ),
+        bad(
+            "dims 0 of indices and updates must be equal, found 2 and 1",
+            "[4, 3]",
+            "int64[2, 3]",
+            "[1, 3]",
+            axis=0,
+        ),
+        bad(
+            "reduction add does not take bool",
+            "bool[3]",
+            "int64[1]",
+            "bool[1]",
+            axis=0,
+            reduction="add",
+        ),
+    ],
 )
 
 
@@ -148,6 +189,33 @@ scatter_nd = _scatter(
         ),
         sample(draw(3, 4), draw(0, 1, dtype_="int64"), draw(0, 4)),
     ],
+    refuses=lambda: [
+        bad(
+            "operands must have one dtype, found bool and float32",
+            "bool[4, 3]",
+            "int64[2, 1]",
+            "[2, 3]",
+        ),
+        bad(
+            "the last dim of the indices must count axes of float32[]",
+            "[]",
+            "int64[2, 1]",
+            "[2, 3]",
+        ),
+        bad("updates must have rank 2, found float32[]", "[4, 3]", "int64[2, 1]", "[]"),
+        bad(
+            "the last dim of the indices must count axes of float32[4",
+            "[4, 3]",
+            "int64[]",
+            "[2, 3]",
+        ),
+        bad(
+            "dims 1 of what the indices name and of the updates must be",
+            "[4, 4]",
+            "int64[2, 1]",
+            "[2, 3]",
+        ),
+    ],
 )
 
 
@@ -184,6 +252,13 @@ dynamic_update_slice = movement(
         sample(draw(4, 5), draw(4, 1), given([-3, 2], "int32")),
         sample(draw(), draw(), draw(0, dtype_="int64")),
         sample(draw(3, 0), draw(1, 0), given([1, 0], "int64")),
+    ],
+    refuses=lambda: [
+        bad("indices must be ints, found bool", "[]", "[]", "bool[0]"),
+        bad("operands must have one dtype, found bool and float32", "bool[]", "[]", "int64[0]"),
+        bad("one start an axis needed, found int64[] for float32[]", "[]", "[]", "int64[]"),
+        bad("ranks must be equal, found float32[] and float32[1]", "[]", "[1]", "int64[0]"),
+        bad("an update of 2 does not fit into 1", "[1, 5]", "[2, 3]", "int64[2]"),
     ],
 )
 
@@ -246,5 +321,26 @@ tensor_scatter = movement(
         sample(draw(2, 5, 3), draw(2, 2, 3), given([4, 1], "int64"), axis=1, circular=True),
         sample(draw(2, 4, 3), draw(2, 1, 3)),
         sample(draw(2, 4, 0), draw(2, 1, 0), given([3, 1], "int64")),
+    ],
+    refuses=lambda: [
+        bad("operands must have one dtype, found bool and float32", "bool[2, 4, 3]", "[2, 1, 3]"),
+        bad("ranks must be equal, found float32[] and float32[2, 1, 3]", "[]", "[2, 1, 3]"),
+        bad(
+            "axis 0 is the batch, so another must be written along",
+            "[2, 4, 3]",
+            "[2, 1, 3]",
+            axis=0,
+        ),
+        bad("the update does not fit", "[2, 0, 3]", "[2, 1, 3]"),
+        bad("starts must have rank 1, found int64[]", "[2, 5, 3]", "[2, 2, 3]", "int64[]"),
+        bad("dims 0 must be equal, found 2 and 3", "[3, 4, 3]", "[2, 1, 3]"),
+        bad("indices must be ints, found bool", "[2, 5, 3]", "[2, 2, 3]", "bool[2]"),
+        bad(
+            "the number of starts and the batch must be equal, found 3",
+            "[2, 5, 3]",
+            "[2, 2, 3]",
+            "int64[3]",
+        ),
+        bad("axis 3 is outside a tensor of rank 3", "[2, 4, 3]", "[2, 1, 3]", axis=3),
     ],
 )

@@ -15,7 +15,7 @@ from fusewire.ops import ranges
 from fusewire.ops.declare import EXACT, CostClass, Family, Kind, Trait
 from fusewire.ops.inference import axes_of, axis_of, require, require_dims, same_dtype, within
 from fusewire.ops.movement import ANY, concat, movement
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import bad, draw, given, sample
 
 FAMILY = Family("slicing")
 Padding = tuple[tuple[Dim, Dim], ...]
@@ -65,6 +65,31 @@ slice_ = movement(
         sample(draw(5, 7), starts=(4, 6), limits=(-1, 1), strides=(-1, -2)),
         sample(draw(), starts=(), limits=(), strides=()),
         sample(draw(0, 4), starts=(-1, 4), limits=(-1, 4), strides=(-1, 1)),
+    ],
+    refuses=lambda: [
+        bad("1 of each needed, found (0, 0, 0)", "[1]", starts=(), limits=(), strides=()),
+        bad("a stride must not be 0", "[5, 7]", starts=(1, 0), limits=(4, 7), strides=(0, 3)),
+        bad(
+            "slice 1:4:1 of 1 leaves the axis; use normalize_slice",
+            "[1, 7]",
+            starts=(1, 0),
+            limits=(4, 7),
+            strides=(1, 3),
+        ),
+        bad(
+            "slice 0:-1:-1 of 0 leaves the axis; use normalize_slice",
+            "[0, 4]",
+            starts=(0, 4),
+            limits=(-1, 4),
+            strides=(-1, 1),
+        ),
+        bad(
+            "slice 4:-2:-1 of 5 leaves the axis; use normalize_slice",
+            "[5, 7]",
+            starts=(4, 6),
+            limits=(-2, 1),
+            strides=(-1, -2),
+        ),
     ],
 )
 
@@ -163,6 +188,29 @@ pad = movement(
         *(sample(draw(3, 4), None, padding=((2, 1), (-1, 3)), mode=m) for m in PAD_MODES[1:]),
         sample(draw(1, 2), None, padding=((2, 3), (5, 4)), mode="reflect"),
     ],
+    refuses=lambda: [
+        bad(
+            "mode edge needs elements to repeat, found an axis of size 0",
+            "[0, 4]",
+            padding=((2, 1), (-1, 3)),
+            mode="edge",
+        ),
+        bad("mode must be one of constant, reflect, edge, wrap", "[]", padding=(), mode="odd"),
+        bad("one (low, high) an axis needed, found ()", "[1]", padding=()),
+        bad(
+            "operands must have one dtype, found bool and float32",
+            "bool[2, 3]",
+            "[]",
+            padding=((1, 0), (2, -1)),
+        ),
+        bad(
+            "the value must be a scalar, found float32[1]",
+            "[2, 3]",
+            "[1]",
+            padding=((1, 0), (2, -1)),
+        ),
+        bad("padding (-2, 1) leaves less than nothing of 0", "[0, 2]", padding=((-2, 1), (0, 0))),
+    ],
 )
 
 
@@ -200,6 +248,12 @@ split = FAMILY.declare(
         sample(draw(4, 2), axis=0, sizes=(4, 0)),
         sample(draw(0, 4), axis=1, sizes=(2, 2)),
     ],
+    refuses=lambda: [
+        bad(
+            "the sum of the sizes and the axis must be equal, found 4", "[2]", axis=0, sizes=(4, 0)
+        ),
+        bad("axis 0 is outside a tensor of rank 0", "[]", axis=0, sizes=(4, 0)),
+    ],
 )
 
 
@@ -230,6 +284,7 @@ flip = movement(
         sample(draw()),
         sample(draw(0, 3)),
     ],
+    refuses=lambda: [bad("axis 0 is outside a tensor of rank 0", "[]", axes=(0,))],
 )
 
 
@@ -261,5 +316,9 @@ roll = movement(
         sample(draw(4, 5), shifts=(1, -7), axes=(0, -1)),
         sample(draw(), shifts=(), axes=()),
         sample(draw(0, 3), shifts=(1,), axes=(0,)),
+    ],
+    refuses=lambda: [
+        bad("axis 0 is outside a tensor of rank 0", "[]", shifts=(), axes=(0,)),
+        bad("one shift an axis needed, found (0,) for ()", "[]", shifts=(0,), axes=()),
     ],
 )

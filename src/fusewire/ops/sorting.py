@@ -18,7 +18,7 @@ from fusewire.ops.declare import EXACT, FRESH, Family, Kind, Op, Trait
 from fusewire.ops.indexing import gather_elements
 from fusewire.ops.inference import axis_of, require, same_dtype, within
 from fusewire.ops.requires import up_to
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import Refuses, bad, draw, given, sample
 from fusewire.ops.slicing import slice_
 
 FAMILY = Family("sorting")
@@ -48,7 +48,13 @@ def _argsort(x: Array, axis: int, descending: bool) -> Array:
 
 
 def _declare(
-    name: str, rule: Any, reference: Any, doc: str, *traits: Trait, value_range: ranges.ValueRange
+    name: str,
+    rule: Any,
+    reference: Any,
+    doc: str,
+    *traits: Trait,
+    value_range: ranges.ValueRange,
+    refuses: Refuses | None = None,
 ) -> Op[Value]:
     return FAMILY.declare(
         name,
@@ -66,6 +72,7 @@ def _declare(
             sample(draw(0, 3), axis=1),
             sample(given([1.0, np.nan, -np.inf, 0.0, 1.0]), descending=True, only=REAL[:4]),
         ],
+        refuses=refuses,
     )
 
 
@@ -84,6 +91,7 @@ argsort = _declare(
     "Find the indices that sort an axis.",
     Trait.DISCONTINUOUS,
     value_range=ranges.places,
+    refuses=lambda: [bad("axis -1 is outside a tensor of rank 0", "[]")],
 )
 
 
@@ -121,6 +129,10 @@ top_k = FAMILY.declare(
         sample(given([[3, 1, 3, 3]]), k=2),
         sample(draw(0, 3), k=1),
     ],
+    refuses=lambda: [
+        bad("k must be at most 1, found 2", "[1]", k=2),
+        bad("axis -1 is outside a tensor of rank 0", "[]", k=2),
+    ],
 )
 
 
@@ -155,6 +167,10 @@ dynamic_top_k = FAMILY.declare(
         sample(draw(3, 5), given(2, "int64")),
         sample(draw(4, 3), given(3, "int64"), axis=0, largest=False),
         sample(draw(0, 3), given(1, "int32")),
+    ],
+    refuses=lambda: [
+        bad("k must be an int scalar, found bool[]", "[3, 5]", "bool[]"),
+        bad("axis -1 is outside a tensor of rank 0", "[]", "int64[]"),
     ],
 )
 
@@ -204,6 +220,7 @@ unique = FAMILY.declare(
         sample(draw(0)),
         sample(draw(3, 0), axis=0),
     ],
+    refuses=lambda: [bad("axis 0 is outside a tensor of rank 0", "[]", axis=0)],
 )
 
 
@@ -228,5 +245,9 @@ searchsorted = FAMILY.declare(
         sample(given([0, 1, 1, 3]), given([[1, 2], [0, 4]])),
         sample(given([0, 1, 1, 3]), given([1, 3, 0]), right=True),
         sample(draw(0), draw(2)),
+    ],
+    refuses=lambda: [
+        bad("operands must have one dtype, found bool and float32", "bool[0]", "[2]"),
+        bad("the sorted row must have rank 1, found float32[]", "[]", "[2]"),
     ],
 )

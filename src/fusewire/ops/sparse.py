@@ -19,7 +19,7 @@ from fusewire.ops.indexing import gather, gather_nd, nonzero
 from fusewire.ops.inference import require, require_dims, same_dtype
 from fusewire.ops.movement import broadcast_to, expand_dims, squeeze, stack, transpose
 from fusewire.ops.requires import Interval, Operands, between, index
-from fusewire.ops.sample import Draw, draw, given, sample
+from fusewire.ops.sample import Draw, bad, draw, given, sample
 from fusewire.ops.scatter import scatter_nd
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.sorting import argsort, searchsorted
@@ -105,6 +105,34 @@ coo_matmul = FAMILY.declare(
         *(sample(_places(), draw(4, dtype_=of), draw(4, 3, dtype_=of), rows=3) for of in NUMERIC),
         sample(draw(0, 2), draw(0, dtype_="float32"), draw(4, 3, dtype_="float32"), rows=2),
     ],
+    refuses=lambda: [
+        bad(
+            "places must be int64 [count, 2], found int64[]", "[]", "int8[4]", "int8[4, 3]", rows=3
+        ),
+        bad("values must have one axis, found int8[]", "[4, 2]", "int8[]", "int8[4, 3]", rows=3),
+        bad(
+            "the number of places and of values must be equal, found 5",
+            "[5, 2]",
+            "int8[4]",
+            "int8[4, 3]",
+            rows=3,
+        ),
+        bad("b must be a matrix, found int8[]", "[4, 2]", "int8[4]", "int8[]", rows=3),
+        bad(
+            "places must be int64 [count, 2], found int64[4, 3]",
+            "[4, 3]",
+            "int8[4]",
+            "int8[4, 3]",
+            rows=3,
+        ),
+        bad(
+            "operands must have one dtype, found bool and int8",
+            "[4, 2]",
+            "bool[4]",
+            "int8[4, 3]",
+            rows=3,
+        ),
+    ],
 )
 
 
@@ -129,6 +157,7 @@ csr_to_coo = FAMILY.declare(
     tolerance=EXACT,
     lacks=NO_SCALAR,
     samples=lambda: [sample(*_starts()), sample(given([0, 0, 0]), draw(0, dtype_="int64"))],
+    refuses=lambda: [bad("row starts, columns: int64, found int64[]", "[]", "[3]")],
 )
 
 
@@ -160,6 +189,24 @@ csr_matmul = FAMILY.declare(
         *(sample(*_starts(), draw(3, dtype_=of), draw(4, 2, dtype_=of)) for of in NUMERIC),
         sample(given([0, 0]), draw(0), draw(0, dtype_="float32"), draw(4, 2, dtype_="float32")),
     ],
+    refuses=lambda: [
+        bad("values must have one axis, found int8[]", "[4]", "[3]", "int8[]", "int8[4, 2]"),
+        bad(
+            "the number of columns and of values must be equal, found 4",
+            "[4]",
+            "[4]",
+            "int8[3]",
+            "int8[4, 2]",
+        ),
+        bad("b must be a matrix, found int8[]", "[4]", "[3]", "int8[3]", "int8[]"),
+        bad(
+            "operands must have one dtype, found bool and int8",
+            "[4]",
+            "[3]",
+            "bool[3]",
+            "int8[4, 2]",
+        ),
+    ],
 )
 
 
@@ -188,6 +235,9 @@ coo_to_dense = FAMILY.declare(
     samples=lambda: [
         *(sample(_places(), draw(4, dtype_=of), rows=3, columns=4) for of in NUMERIC),
         sample(draw(0, 2), draw(0, dtype_="float32"), rows=2, columns=3),
+    ],
+    refuses=lambda: [
+        bad("places must be int64 [count, 2], found int64[]", "[]", "int8[4]", rows=3, columns=4)
     ],
 )
 
@@ -246,6 +296,9 @@ coo_to_csr = FAMILY.declare(
         *(sample(_places(), draw(4, dtype_=of), rows=4) for of in STORED),
         sample(draw(0, 2), draw(0, dtype_="float32"), rows=2),
     ],
+    refuses=lambda: [
+        bad("places must be int64 [count, 2], found int64[]", "[]", "bool[4]", rows=4)
+    ],
 )
 
 
@@ -273,6 +326,7 @@ dense_to_coo = FAMILY.declare(
     tolerance=EXACT,
     lacks=MATRIX_ONLY,
     samples=lambda: [sample(_dense()), sample(draw(0, 3)), sample(given([[0, 0]]))],
+    refuses=lambda: [bad("a matrix has two axes, found float32[]", "[]")],
 )
 
 

@@ -35,7 +35,7 @@ from fusewire.ops.inference import axis_of, require, require_dims, same_dtype, w
 from fusewire.ops.logic import equal, where
 from fusewire.ops.movement import broadcast_to, expand_dims, reshape, squeeze, stack
 from fusewire.ops.reduction import narrowed, widened
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import Refuses, bad, draw, given, sample
 from fusewire.ops.scatter import scatter_elements
 from fusewire.ops.shape import dim_of
 from fusewire.ops.slicing import slice_axis
@@ -106,6 +106,16 @@ dft = FAMILY.declare(
         sample(draw(2, 4, 2), onesided=True, inverse=True, length=7),
         sample(draw(0, 4, 1)),
     ],
+    refuses=lambda: [
+        bad("a signal needs an axis of time and one of parts, found", "[]"),
+        bad("the last axis holds real and imaginary parts; choose another", "[2, 5, 1]", axis=2),
+        bad("the last axis must have 1 or 2 elements, found 5", "[2, 5]"),
+        bad(
+            "onesided takes real numbers forward, and complex ones back", "[2, 6, 2]", onesided=True
+        ),
+        bad("a transform needs at least one element", "[2, 0, 1]"),
+        bad("axis 3 is outside a tensor of rank 3", "[2, 5, 1]", axis=3),
+    ],
 )
 
 
@@ -163,6 +173,34 @@ stft = FAMILY.declare(
             draw(1, 720, 1), draw(400, low=0.1), frame_step=160, frame_length=400, only=(float32,)
         ),
     ],
+    refuses=lambda: [
+        bad(
+            "a signal is (batch, time, parts), found float32[]", "[]", frame_step=2, frame_length=5
+        ),
+        bad("frame_step must be at least 1, found 0", "[1, 9, 1]", frame_step=0, frame_length=5),
+        bad(
+            "operands must have one dtype, found float32 and bool",
+            "[0, 8, 1]",
+            "bool[4]",
+            frame_step=2,
+            frame_length=4,
+        ),
+        bad(
+            "a window has one axis, found float32[]",
+            "[1, 9, 1]",
+            "[]",
+            frame_step=2,
+            frame_length=5,
+        ),
+        bad("frames of 5 do not fit into 1", "[1, 1, 1]", frame_step=2, frame_length=5),
+        bad(
+            "the size of the window and frame_length must be equal",
+            "[0, 8, 1]",
+            "[5]",
+            frame_step=2,
+            frame_length=4,
+        ),
+    ],
 )
 
 
@@ -218,6 +256,24 @@ istft = FAMILY.declare(
         sample(draw(1, 3, 5, 2), draw(5, low=0.5), frame_step=2, onesided=False),
         sample(draw(0, 2, 3, 2), draw(4, low=0.5), frame_step=1),
     ],
+    refuses=lambda: [
+        bad("a spectrum is (batch, frames, frequencies, parts), found", "[]", "[4]", frame_step=2),
+        bad("a spectrum has 2 parts, found 3", "[2, 4, 3, 3]", "[4]", frame_step=2),
+        bad("a window has one axis, found float32[]", "[2, 4, 3, 2]", "[]", frame_step=2),
+        bad("frame_step must be at least 1, found 0", "[2, 4, 3, 2]", "[4]", frame_step=0),
+        bad(
+            "operands must have one dtype, found float32 and bool",
+            "[2, 4, 3, 2]",
+            "bool[4]",
+            frame_step=2,
+        ),
+        bad(
+            "the frequencies and those of the window must be equal",
+            "[2, 4, 4, 2]",
+            "[4]",
+            frame_step=2,
+        ),
+    ],
 )
 
 
@@ -235,7 +291,9 @@ def _window_type(*, size: Dim, periodic: bool = True, dtype: DType = float32) ->
     return TensorType(dtype, (size,))
 
 
-def _window(name: str, doc: str, terms: tuple[float, ...]) -> Op[Value]:
+def _window(
+    name: str, doc: str, terms: tuple[float, ...], refuses: Refuses | None = None
+) -> Op[Value]:
     def expand(size: Dim, periodic: bool, dtype: DType) -> Value:
         wide = dtype if dtype.bits > 32 else float32
         places = iota.new(shape=(size,), axis=0, dtype=wide)
@@ -258,6 +316,7 @@ def _window(name: str, doc: str, terms: tuple[float, ...]) -> Op[Value]:
             sample(size=5, periodic=False, dtype="float16"),
             sample(size=0, dtype="float64"),
         ],
+        refuses=refuses,
     )
 
 
@@ -268,7 +327,12 @@ WINDOWS = {
 }
 hann_window = _window("hann_window", "Make a Hann window.", WINDOWS["hann"])
 hamming_window = _window("hamming_window", "Make a Hamming window.", WINDOWS["hamming"])
-blackman_window = _window("blackman_window", "Make a Blackman window.", WINDOWS["blackman"])
+blackman_window = _window(
+    "blackman_window",
+    "Make a Blackman window.",
+    WINDOWS["blackman"],
+    refuses=lambda: [bad("a window has floats, found bool", size=8, dtype="bool")],
+)
 
 
 def _mel_type(
@@ -329,5 +393,15 @@ mel_weight_matrix = FAMILY.declare(
             given(40.0, "float32"),
             dtype="float64",
         ),
+    ],
+    refuses=lambda: [
+        bad(
+            "every operand must be a scalar, found int32[1]",
+            "[1]",
+            "[]",
+            "[]",
+            "float32[]",
+            "float32[]",
+        )
     ],
 )

@@ -15,7 +15,7 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.declare import EXACT, FRESH, Family, Trait
 from fusewire.ops.elementwise import binary_samples, binary_type
 from fusewire.ops.inference import require
-from fusewire.ops.sample import draw, given, sample
+from fusewire.ops.sample import bad, draw, given, sample
 
 FAMILY = Family("strings")
 FIELDS: dict[str, Any] = {
@@ -103,6 +103,10 @@ string_normalize = FAMILY.declare(
         sample(given(["a", "a"]), stopwords=("a",), case="lower"),
         sample(draw(0)),
     ],
+    refuses=lambda: [
+        bad("case is one of none, lower, upper, found 'odd'", "[0]", case="odd"),
+        bad("a vector or one row of strings is needed, found string[]", "[]"),
+    ],
     **{**FIELDS, "traits": (Trait.HOST, Trait.UNBACKED)},
 )
 
@@ -130,5 +134,6 @@ regex_full_match = FAMILY.declare(
         sample(given("x"), pattern="x|y"),
         sample(draw(0, 2), pattern=".*"),
     ],
+    refuses=lambda: [bad("the pattern '(' does not parse", "[3]", pattern="(")],
     **FIELDS,
 )

@@ -29,7 +29,7 @@ from fusewire.ops.logic import equal, greater_equal, less_equal, logical_and, wh
 from fusewire.ops.movement import concat, reshape, squeeze, stack, transpose
 from fusewire.ops.normalization import fitted, softmax
 from fusewire.ops.reduction import count, reduce_max
-from fusewire.ops.sample import Sample, draw, given, sample
+from fusewire.ops.sample import Sample, bad, draw, given, sample
 from fusewire.ops.slicing import slice_axis, split
 
 FAMILY = Family("transformer")
@@ -183,6 +183,57 @@ attention = FAMILY.declare(
     dtypes=FLOATS,
     traits=(Trait.CONTRACTION,),
     samples=_attention_samples,
+    refuses=lambda: [
+        bad(
+            "scale and bias must broadcast to float32[2, 2, 1, 5], found",
+            "[2, 2, 1, 4]",
+            "[2, 2, 5, 4]",
+            "[2, 2, 5, 6]",
+            "bool[3, 5]",
+            scale=0.3,
+        ),
+        bad(
+            "operands must have one dtype, found float32 and bool",
+            "[2, 2, 3, 4]",
+            "bool[2, 2, 5, 4]",
+            "[2, 2, 5, 6]",
+        ),
+        bad(
+            "q, k, v are [batch, heads, positions, head size]", "[]", "[2, 2, 5, 4]", "[2, 2, 5, 6]"
+        ),
+        bad(
+            "positions of k and v must be equal, found 6 and 5",
+            "[2, 2, 3, 4]",
+            "[2, 2, 6, 4]",
+            "[2, 2, 5, 6]",
+        ),
+        bad(
+            "head sizes of q and k must be equal, found 5 and 4",
+            "[2, 2, 3, 5]",
+            "[2, 2, 5, 4]",
+            "[2, 2, 5, 6]",
+        ),
+        bad(
+            "3 query heads do not share 2 key heads evenly",
+            "[2, 3, 3, 4]",
+            "[2, 2, 5, 4]",
+            "[2, 2, 5, 6]",
+        ),
+        bad(
+            "the mask is bool or float32, found int8[2, 1, 1, 5]",
+            "[2, 2, 3, 4]",
+            "[2, 2, 5, 4]",
+            "[2, 2, 5, 6]",
+            "int8[2, 1, 1, 5]",
+        ),
+        bad("batches must be equal, found 3 and 2", "[3, 2, 3, 4]", "[2, 2, 5, 4]", "[2, 2, 5, 6]"),
+        bad(
+            "heads of k and v must be equal, found 3 and 2",
+            "[2, 2, 3, 4]",
+            "[2, 3, 5, 4]",
+            "[2, 2, 5, 6]",
+        ),
+    ],
     lacks={"scalar": "q, k and v have four axes"},
 )
 
@@ -231,6 +282,12 @@ rotary = FAMILY.declare(
         sample(draw(3, 7), draw(3, 2), draw(3, 2)),
         sample(draw(3, 7), draw(3, 2), draw(3, 2), interleaved=True),
         sample(draw(0, 4), draw(2), draw(2)),
+    ],
+    refuses=lambda: [
+        bad("operands must have one dtype, found float32 and bool", "[0, 4]", "bool[2]", "[2]"),
+        bad("x, cos and sin need a last axis to rotate along", "[]", "[2]", "[2]"),
+        bad("2 angles rotate 4 elements, found 0", "[0]", "[2]", "[2]"),
+        bad("last axes of cos and sin must be equal, found 3 and 2", "[0, 4]", "[3]", "[2]"),
     ],
     lacks={"scalar": "a scalar has no pairs to rotate"},
 )
