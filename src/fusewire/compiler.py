@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, final
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, final, overload
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from fusewire.records.plans import SavedPlan, SavedTarget
 from fusewire.records.recall import Recalled, keep_host_graphs, recall
 from fusewire.runtime.entry import Details, Entry, Runner, Undecided, plain
 from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.parameters import FunctionParameters, InputNames, Parameters
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Program
 from fusewire.runtime.transfer import to_host
@@ -45,8 +47,22 @@ if TYPE_CHECKING:
     from fusewire.planning.target import Target
 
 
-def compile(source: Any, *example: Any, options: Options | None = None, **fields_: Any) -> Program:
+@overload
+def compile(*, options: Options | None = None, **fields_: Any) -> Callable[[Any], Program]: ...
+
+
+@overload
+def compile(
+    source: Any, *example: Any, options: Options | None = None, **fields_: Any
+) -> Program: ...
+
+
+def compile(
+    source: Any = None, *example: Any, options: Options | None = None, **fields_: Any
+) -> Any:
     """Compile a function, a graph or a model file into a program.
+
+    Without a source it is a decorator: ``@fw.compile(backend="xla")``.
 
     ``example`` holds arrays or Specs; without it, a function is traced at its first call, and again
     for every new signature. With Specs that name dims, one graph serves every size.
@@ -56,7 +72,10 @@ def compile(source: Any, *example: Any, options: Options | None = None, **fields
     >>> double(np.ones(3, np.float32))
     array([2., 2., 2.], dtype=float32)
     """
-    return Session(Options.of(options, fields_)).program(ModelSource(source), example)
+    session = Session(Options.of(options, fields_))
+    if source is None:
+        return lambda function: session.program(ModelSource(function), example)
+    return session.program(ModelSource(source), example)
 
 
 def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
@@ -137,6 +156,8 @@ class ModelSource:
     def name(self) -> str:
         if isinstance(self.source, Graph):
             return self.source.name
+        if self.is_file:
+            return PurePath(os.fsdecode(self.source)).stem
         return getattr(self.source, "__name__", "program")
 
     @property
@@ -153,6 +174,20 @@ class ModelSource:
         from fusewire.registry import REGISTRY
 
         return REGISTRY.frontend_for(self.source)
+
+    def parameters(self, entries: Sequence[Entry]) -> Parameters:
+        """Return what calls by name need; a model's entry names its inputs without reading it."""
+        if not (self.is_file or isinstance(self.source, Graph)) and self.needs_example:
+            return FunctionParameters(self.source)
+        if entries:
+            return InputNames(self.name, lambda: [value.name or "" for value in entries[0].inputs])
+        return InputNames(self.name, lambda: self._input_names)
+
+    @cached_property
+    def _input_names(self) -> tuple[str, ...]:
+        names = tuple(self.inputs())
+        self.release()
+        return names
 
     def inputs(self) -> Mapping[str, Type]:
         """Return the declared arguments: their names and types."""
@@ -228,21 +263,27 @@ class Session:
 
     def program(self, model: ModelSource, example: tuple[Any, ...] = ()) -> Program:
         """Make a program; a model that declares its types is compiled at once."""
-        name, make = model.name, _EntryMaker(self, model).make
+        make = _EntryMaker(self, model).make
         if isinstance(model.source, Graph) or example:
-            return Program(name, make, [make(example)])
+            return self._program(model, make, make(example))
         recalled = self._recalled_entry(model, (), is_open=False)
         if recalled is not None:
-            return Program(name, make, [recalled])
+            return self._program(model, make, recalled)
         if not self._is_known_to_need_sizes(model):
             if model.needs_example:
-                return Program(name, make)
+                return self._program(model, make)
             try:
-                return Program(name, make, [self._new_entry(model, (), is_open=False)])
+                return self._program(model, make, self._new_entry(model, (), is_open=False))
             except SizesNeededError:
                 self._record_need_for_sizes(model)
         # Read at the first call, which fixes the sizes that must be known.
-        return Program(name, _EntryMaker(self, model, is_open=True).make)
+        return self._program(model, _EntryMaker(self, model, is_open=True).make)
+
+    def _program(
+        self, model: ModelSource, make: Callable[[tuple[Any, ...]], Entry], *entries: Entry
+    ) -> Program:
+        parameters, casts = model.parameters(entries), self.options.cast == "same_kind"
+        return Program(model.name, make, entries, parameters=parameters, casts=casts)
 
     def entry(
         self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool = False

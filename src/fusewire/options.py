@@ -66,9 +66,10 @@ class Options:
     compiles and runs each region first in a child process, unless ``isolate`` is off; a region that
     crashes there, takes longer than ``deadline`` seconds, or needs more than ``memory_limit`` bytes
     counts as refused. Artifacts, plans and measurements are recorded, unless ``cache`` is off. One
-    call in ``canary`` is checked again while the program runs; 0 checks none. ``seed`` is the seed
-    for generated inputs. ``backend_config`` holds the backend's own options. ``progress`` is called
-    with the current step and the share of the budget that is used.
+    call in ``canary`` is checked again while the program runs; 0 checks none. With
+    ``cast="same_kind"``, arrays of another dtype of the same kind are cast to that of the input.
+    ``seed`` is the seed for generated inputs. ``backend_config`` holds the backend's own options.
+    ``progress`` is called with the current step and the share of the budget that is used.
     """
 
     backend: Policy = "auto"
@@ -85,6 +86,7 @@ class Options:
     deterministic: bool = False
     canary: int = 0
     seed: int = 0
+    cast: Literal["same_kind"] | None = None
     backend_config: Mapping[str, Fact] = field(default_factory=dict)
     progress: Callable[[str, float], None] | None = field(default=None, compare=False)
 
@@ -99,6 +101,8 @@ class Options:
             raise OptionsError(f"fallback={self.fallback!r}: give 'error', 'warn' or 'allow'.")
         if not (isinstance(self.backend, str | ForDevice | FirstWith) or callable(self.backend)):
             raise OptionsError(f"backend={self.backend!r}: give a name, 'auto' or a policy.")
+        if self.cast not in (None, "same_kind"):
+            raise OptionsError(f"cast={self.cast!r}: give 'same_kind', or None to refuse casts.")
         for name, least, unit in _LEAST:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and value >= least):

@@ -12,6 +12,7 @@ from tests.architecture.source import PACKAGE, SOURCE, Import, Module, imports, 
 
 # From the top to the bottom: each may import what stands after it, and nothing before it.
 LAYERS = (
+    "__main__",
     "cli",
     "testing",
     "compiler",

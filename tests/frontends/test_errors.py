@@ -224,7 +224,7 @@ def test_endless_loop_meets_the_limit() -> None:
 
 
 def test_wrong_number_of_arguments() -> None:
-    with pytest.raises(TraceError, match="takes 1 positional"):
+    with pytest.raises(TraceError, match="takes 1 argument"):
         TraceFrontend().read(branch, [np.ones(2), np.ones(2)])
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.registry import REGISTRY
+from fusewire.runtime.parameters import InputNames
 from fusewire.runtime.program import Program
 
 WEIGHT = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
@@ -102,7 +103,8 @@ def test_runner_of_several_signatures_stays_while_one_of_them_is_kept(
     monkeypatch.setattr("fusewire.runtime.regions._close", closed.append)
     graph = fw.trace(lambda x: x + x, fw.Spec(("n",), "float32"))
     made = fw.compile(graph, backend="reference")
-    program = Program("open", lambda arguments: made.entry(arguments))
+    names = InputNames("open", lambda: ["x"])
+    program = Program("open", lambda arguments: made.entry(arguments), parameters=names)
     for size in range(8):
         assert program(np.ones(size, np.float32)).shape == (size,)
     assert len(program._entries) == 2

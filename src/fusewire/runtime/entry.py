@@ -107,34 +107,60 @@ def _is_flat(structure: Structure) -> bool:
 
 
 def plain(value: Value, argument: Any) -> Any:
-    """Convert an argument for a tensor to an array in native byte order, if it is not one."""
+    """Convert an argument for a tensor to an array of its dtype, in native byte order."""
     if not isinstance(value.type, TensorType):
         return argument
-    if isinstance(argument, np.ndarray | np.generic) and argument.dtype.isnative:
+    wanted = value.type.dtype.numpy
+    if isinstance(argument, np.ndarray | np.generic) and argument.dtype == wanted:
         return argument
     array = np.asarray(argument)
-    return array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.kind in "OUST":
+        return array
+    return array.astype(wanted, casting="same_kind")
 
 
-def misfit(entry: Entry, arguments: tuple[Any, ...]) -> str | None:
-    """Say why arguments do not fit an entry, in a sentence; None if they do."""
+def misfit(entry: Entry, arguments: tuple[Any, ...], casts: bool = False) -> str | None:
+    """Say why arguments do not fit an entry, in a sentence; None if they do.
+
+    With ``casts``, an array of another dtype of the same kind fits.
+    """
+    wanted = entry.arguments.tree
+    if type(wanted) is tuple and len(wanted) != len(arguments):
+        names = ", ".join(str(value.name) for value in entry.inputs)
+        return f"It takes {len(wanted)} arguments ({names}), found {len(arguments)}."
     try:
         leaves = entry.arguments.flatten(arguments)
     except ShapeMismatchError as error:
         return str(error)
     sizes: dict[object, int] = {}
     for value, leaf in zip(entry.inputs, leaves, strict=True):
-        if not _fits(value, leaf, sizes):
-            shown = f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else leaf
-            return f"The input {value.name} is {value.type}, found {shown}."
+        if not _fits(value, leaf, sizes, casts):
+            return _problem(value, leaf)
     return None
 
 
-def _fits(value: Value, leaf: HostValue, sizes: dict[object, int]) -> bool:
+def _problem(value: Value, leaf: HostValue) -> str:
+    """Say what an input is and what was found, and write the cast if that is all it lacks."""
+    shown = f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else leaf
+    said = f"The input {value.name} is {value.type}, found {shown}."
+    if not isinstance(value.type, TensorType):
+        return said
+    wanted, array = value.type.dtype, np.asarray(leaf)
+    if not np.can_cast(array.dtype, wanted.numpy, "same_kind"):
+        return said
+    if not _fits(value, array.astype(wanted.numpy), {}, False):
+        return said
+    return f'{said} Give {value.name}.astype("{wanted.name}"), or compile with cast="same_kind".'
+
+
+def _fits(value: Value, leaf: HostValue, sizes: dict[object, int], casts: bool) -> bool:
     if not isinstance(value.type, TensorType):
         return True
-    array = np.asarray(leaf)
-    if dtype(array.dtype) is not value.type.dtype or array.ndim != value.type.rank:
+    array, wanted = np.asarray(leaf), value.type.dtype
+    if array.ndim != value.type.rank:
+        return False
+    may_cast = casts and np.can_cast(array.dtype, wanted.numpy, "same_kind")
+    if dtype(array.dtype) is not wanted and not may_cast:
         return False
     for dim, size in zip(value.type.shape, array.shape, strict=True):
         symbol = lone_symbol(dim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self, overload
@@ -15,7 +15,9 @@ from numpy import ndarray
 from fusewire.contract.frontend import plain_key
 from fusewire.errors import GraphError, ShapeMismatchError
 from fusewire.ir.graph import Graph
+from fusewire.ir.types import TensorType, Type
 from fusewire.runtime.entry import Entry, Restore, Run, misfit, plain
+from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import NodeWhy, Why
 
@@ -27,12 +29,32 @@ _KEPT = 4096
 
 @dataclass(frozen=True)
 class Result:
-    """The outputs of one run, and its cost."""
+    """The outputs of one run, as a call returns them and by name, and its cost."""
 
     outputs: Any
+    by_name: Mapping[str, Any]
     seconds: float
     bytes: int
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ProgramPort:
+    """An input or output of a program; a size that is not fixed is a name or an expression."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+def _port(name: str | None, type_: Type) -> ProgramPort:
+    if not isinstance(type_, TensorType):
+        return ProgramPort(name or "", str(type_), ())
+    dims = tuple(dim if isinstance(dim, int) else str(dim) for dim in type_.shape)
+    return ProgramPort(name or "", type_.dtype.name, dims)
 
 
 class Program:
@@ -47,9 +69,14 @@ class Program:
         name: str,
         make: Callable[[tuple[Any, ...]], Entry],
         entries: Sequence[Entry] = (),
+        *,
+        parameters: Parameters,
+        casts: bool = False,
     ) -> None:
         self.name = name
         self._make = make
+        self._parameters = parameters
+        self._casts = casts
         self._initial = list(entries)
         self._entries: dict[Signature, Entry] = {}
         # What a call needs of the entries.
@@ -57,26 +84,34 @@ class Program:
         self._lock = threading.Lock()
         self._closed = False
 
-    def __call__(self, *arguments: Any) -> Any:
-        """Run on arrays; results are fresh arrays of the caller's."""
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Run on arrays, by position or by name; results are fresh arrays of the caller's.
+
+        The inputs of a model can also be given as one mapping from their names.
+        """
+        if named:
+            arguments = self._parameters.bind(arguments, named)
         found = self._calls.get(
             tuple([(x.shape, x.dtype) if type(x) is ndarray else _key(x) for x in arguments])
         )
         if found is None:
+            arguments = self._parameters.bind(arguments, {})
             entry = self.entry(arguments)
             found = entry.run, entry.restore
         run, restore = found
         return restore(run(arguments))
 
-    def run(self, *arguments: Any) -> Result:
-        """Run, and report the time, the bytes of the outputs, and what ran."""
+    def run(self, *arguments: Any, **named: Any) -> Result:
+        """Run, and report the outputs by name too, the time, the bytes, and what ran."""
+        arguments = self._parameters.bind(arguments, named)
         entry = self.entry(arguments)
         start = time.perf_counter()
         outputs = entry.run(arguments)
         seconds = time.perf_counter() - start
         size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray))
         about = {"backend": entry.backend, "nodes": entry.nodes}
-        return Result(entry.restore(outputs), seconds, size, about)
+        by_name = dict(zip(entry.results.names, outputs, strict=True))
+        return Result(entry.restore(outputs), by_name, seconds, size, about)
 
     def entry(self, arguments: tuple[Any, ...]) -> Entry:
         """Find or make the entry for such arguments."""
@@ -118,12 +153,13 @@ class Program:
 
     def _fitting(self, arguments: tuple[Any, ...]) -> Entry | None:
         """Find an entry that these arguments fit; of initial entries, one must fit."""
-        for entry in dict.fromkeys(self._entries.values()):
-            if not self._initial and entry.is_open and misfit(entry, arguments) is None:
+        made = [] if self._initial else dict.fromkeys(self._entries.values())
+        for entry in made:
+            if entry.is_open and misfit(entry, arguments, self._casts) is None:
                 return entry
         problems = []
         for entry in self._initial:
-            problem = misfit(entry, arguments)
+            problem = misfit(entry, arguments, self._casts)
             if problem is None:
                 return entry
             problems.append(problem)
@@ -135,6 +171,18 @@ class Program:
         """List the entries, each once."""
         entries = [*self._initial, *self._entries.values()]
         return list({entry.runner: entry for entry in entries}.values())
+
+    @property
+    def inputs(self) -> tuple[ProgramPort, ...]:
+        """Name, dtype and shape of every input; for the latest signature if there are several."""
+        return tuple(_port(value.name, value.type) for value in self._latest().inputs)
+
+    @property
+    def outputs(self) -> tuple[ProgramPort, ...]:
+        """Name, dtype and shape of every output; for the latest signature if there are several."""
+        entry = self._latest()
+        types = [value.type for value in entry.graph.outputs]
+        return tuple(map(_port, entry.results.names, types))
 
     @property
     def graph(self) -> Graph:
@@ -174,6 +222,14 @@ class Program:
     def signatures(self) -> list[str]:
         """The input types of every entry so far."""
         return [", ".join(str(v.type) for v in entry.inputs) for entry in self._all_entries()]
+
+    def __repr__(self) -> str:
+        entries = self._all_entries()
+        if not entries:
+            return f"<Program {self.name}: not called yet>"
+        latest = entries[-1]
+        takes = ", ".join(map(str, self.inputs))
+        return f"<Program {self.name}({takes}) on {latest.backend}, {latest.nodes} nodes>"
 
     def __str__(self) -> str:
         entries = self._all_entries()

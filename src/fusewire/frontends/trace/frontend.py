@@ -55,7 +55,7 @@ class _Function(Document):
 
     def convert(self, example: Example, *, is_open: bool = False) -> Reading:
         source, recording = self._source, Recording(self._limits)
-        given, named = _arguments(source, example)
+        given, by_name = _arguments(source, example)
         arguments, leaves = Structure.of(given, _is_array)
         arguments = Structure(arguments.tree, _unique(arguments.names))
         inputs = [
@@ -66,7 +66,8 @@ class _Function(Document):
         filled = recording.rebinder(arguments.restore(inputs))
         function = recording.rebinder.entry(source)
         try:
-            found = function(**filled) if named else function(*filled.values())
+            positional = [value for name, value in filled.items() if name not in by_name]
+            found = function(*positional, **{name: filled[name] for name in by_name})
         except ValueError as error:
             # NumPy says "setting an array element with a sequence" when we refuse an element.
             if isinstance(error.__cause__, TraceError):
@@ -94,10 +95,10 @@ def _closed(
     return graph
 
 
-def _arguments(source: Callable[..., Any], example: Example) -> tuple[dict[str, Any], bool]:
-    """Name the arguments after their parameters."""
+def _arguments(source: Callable[..., Any], example: Example) -> tuple[dict[str, Any], set[str]]:
+    """Name the arguments after their parameters, and tell which are passed by name."""
     if isinstance(example, Mapping):
-        return dict(example), True
+        return dict(example), set(example)
     try:
         parameters = [*inspect.signature(source).parameters.values()]
     except (TypeError, ValueError):
@@ -106,15 +107,17 @@ def _arguments(source: Callable[..., Any], example: Example) -> tuple[dict[str, 
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
             names += [f"{parameter.name}{i}" for i in range(len(example) - len(names))]
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        elif parameter.kind is not parameter.VAR_KEYWORD:
             names.append(parameter.name)
     if parameters and len(example) > len(names):
         raise TraceError(
-            f"{source!r} takes {len(names)} positional arguments ({', '.join(names)}), "
-            f"found {len(example)} in the example."
+            f"{source!r} takes {len(names)} argument{'s' * (len(names) != 1)} "
+            f"({', '.join(names)}), found {len(example)} in the example."
         )
     names += [f"input{i}" for i in range(len(names), len(example))]
-    return dict(zip(names, example, strict=False)), False
+    given = dict(zip(names, example, strict=False))
+    by_name = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name in given}
+    return given, by_name
 
 
 def _is_array(x: Any) -> bool:
