@@ -380,9 +380,11 @@ class Session:
     ) -> Entry:
         """Choose a candidate by racing all of them on these arguments, or recall the choice."""
         from fusewire.errors import NoneRightError
+        from fusewire.planning.guards import check_inputs
 
         leaves = reading.arguments.flatten(arguments)
         inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
+        check_inputs(graph, inputs)
         targets = partial(self._fitting_targets, graph)
         try:
             fields = decision_fields(self.options, self.level)

@@ -32,7 +32,9 @@ class BackendInfo:
     """The identity of a backend. Plain data: creating it imports no engine.
 
     If nothing else decides, the higher ``priority`` comes first. A ``trusted`` backend runs in the
-    caller's process from the start. ``environment`` names variables that its engine reads.
+    caller's process from the start. ``environment`` names variables that its engine reads. An
+    engine that ``checks_indices`` raises for every index and length that an op does not allow; for
+    any other, plans check those that are computed before the engine sees them.
     """
 
     name: str
@@ -45,6 +47,7 @@ class BackendInfo:
     priority: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
     environment: tuple[str, ...] = ()
+    checks_indices: bool = False
 
 
 @dataclass(frozen=True)

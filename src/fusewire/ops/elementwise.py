@@ -247,7 +247,7 @@ remainder = _binary(
     (*JUMPS, Trait.COUNTING),
     _quotients,
     cost=CostClass.SLOW,
-    value_range=ranges.rests,
+    value_range=ranges.floored_rests,
     symbolic=symbolic.remainder,
 )
 fmod = _binary(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from fusewire.ir.dims import Dim
+from fusewire.ir.dims import Dim, size
 from fusewire.ir.graph import Node, Value
 
 MOST = 2**31 - 1
@@ -91,6 +91,11 @@ def _rest(x: Range, y: Range) -> Range:
     return Range(-most, most)
 
 
+def _floored_rest(x: Range, y: Range) -> Range:
+    """With the divisor's sign: places on a circle of so many."""
+    return Range(0, y.high - 1, True) if y.low > 0 and y.high <= MOST else _rest(x, y)
+
+
 def _absolute(x: Range) -> Range:
     low = 0 if x.low <= 0 <= x.high else min(abs(x.low), abs(x.high))
     return Range(low, max(abs(x.low), abs(x.high)), x.is_size)
@@ -113,6 +118,7 @@ products = of_operands(_product)
 squares = of_operands(lambda x: _product(_absolute(x), _absolute(x)))
 quotients = of_operands(_quotient)
 rests = of_operands(_rest)
+floored_rests = of_operands(_floored_rest)
 opposites = of_operands(lambda x: Range(-x.high, -x.low))
 magnitudes = of_operands(_absolute)
 signs = of_operands(lambda x: Range(-1, 1))
@@ -153,7 +159,10 @@ def converted(node: Node, output: Value, known: Known) -> Range | None:
 
 
 def places(node: Node, output: Value, known: Known) -> Range | None:
-    """Places and counts, which are at most the number of elements there are."""
+    """Places and counts, which are at most the number of elements there are, or of an axis."""
+    axis = node.attrs.get("axis")
+    if isinstance(axis, int):
+        return _largest([node.operands[0].tensor.shape[axis]])
     return _largest([value.tensor.size for value in node.operands])
 
 
@@ -210,8 +219,10 @@ def extremes(node: Node, output: Value, known: Known) -> Range | None:
 
 
 def totals(node: Node, output: Value, known: Known) -> Range | None:
-    """Sums over an axis."""
-    terms, term = node.operands[0].tensor.size, known[0]
+    """Sums over axes."""
+    shape, term = node.operands[0].tensor.shape, known[0]
+    axes: Any = node.attrs["axes"] if "axes" in node.attrs else (node.attrs["axis"],)
+    terms = size(shape if axes is None else [shape[axis] for axis in axes])
     if term is None or not isinstance(terms, int):
         return None
     return Range(min(term.low * terms, 0), max(term.high * terms, 0))

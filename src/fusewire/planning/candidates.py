@@ -157,9 +157,9 @@ def _composites(planned: Planned, target: Target) -> list[Node]:
 
 
 def _is_expandable(node: Node) -> bool:
-    """Tell whether a composite has an expansion without control flow."""
+    """Tell whether a composite has an expansion without control flow, and requires nothing."""
     op = get_op(node.op)
-    if not op.is_composite:
+    if not op.is_composite or op.requires:
         return False
     return not any(get_op(part.op).is_(Trait.CONTROL) for part in op.expansion(node).nodes)
 

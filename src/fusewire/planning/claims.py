@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 from fusewire.contract.backend import Offer, Refusal, Shapes
 from fusewire.errors import EngineError
-from fusewire.ir.graph import Graph, Node
+from fusewire.ir.builder import Rebuild
+from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.decompose import GRADES
 from fusewire.ops.table import get_op
+from fusewire.planning.guards import Need, expanded_needs
 from fusewire.planning.target import Target
 from fusewire.process.guard import refusal
-from fusewire.rewrite.expand import replace_nodes
+from fusewire.rewrite.expand import with_meanings
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Claimed:
 
     ``refusals`` are about nodes of this graph; ``expanded`` maps ops of composites that were
     refused whole to the first reason. ``fault`` is what the backend raised instead of answering.
+    ``needs`` are what these composites required of their operands, and ``rebuilds`` lead from the
+    values of the graph that was asked about to those of this one.
     """
 
     graph: Graph
@@ -28,6 +32,14 @@ class Claimed:
     refusals: Mapping[Node, Refusal]
     expanded: Mapping[str, str]
     fault: EngineError | None = None
+    needs: tuple[Need, ...] = ()
+    rebuilds: tuple[Rebuild, ...] = ()
+
+    def value(self, given: Value) -> Value:
+        """Return the value of this graph for one of the graph that was asked about."""
+        for rebuild in self.rebuilds:
+            given = rebuild.value(given)
+        return given
 
     def takes_all(self) -> bool:
         """Tell whether no node is refused."""
@@ -41,15 +53,21 @@ def ask(target: Target, graph: Graph) -> Claimed:
     does not answer.
     """
     expanded: dict[str, str] = {}
+    needs: list[Need] = []
+    rebuilds: list[Rebuild] = []
     simpler = _Simpler(target)
     while True:
         shapes, refusals = _answers(target, graph)
         meanings = {node: parts for node in refusals if (parts := simpler(node)) is not None}
         if not meanings:
-            return Claimed(graph, shapes, refusals, expanded)
+            found = tuple(needs), tuple(rebuilds)
+            return Claimed(graph, shapes, refusals, expanded, None, *found)
         for node in meanings:
             expanded.setdefault(node.op, refusals[node].reason)
-        graph = replace_nodes(graph, meanings)
+        rebuild = with_meanings(graph, meanings)
+        needs = [need.moved(rebuild) for need in (*needs, *expanded_needs(list(meanings)))]
+        rebuilds.append(rebuild)
+        graph = rebuild.finish()
 
 
 class _Simpler:

@@ -6,7 +6,7 @@ one depth make a region: every node on a path between two of them has the same t
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.dims import Symbol, lone_symbol
@@ -15,8 +15,13 @@ from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ir.verify import attr_symbols
 
 
-def partition(graph: Graph, targets: Mapping[Node, Hashable]) -> list[tuple[Hashable, list[Node]]]:
-    """Group nodes by target and depth; each node whose target is None is a group of its own."""
+def partition(
+    graph: Graph, targets: Mapping[Node, Hashable], boundaries: Collection[Value] = ()
+) -> list[tuple[Hashable, list[Node]]]:
+    """Group nodes by target and depth; each node whose target is None is a group of its own.
+
+    A value of the ``boundaries`` is in another region than the nodes that use it.
+    """
     depths: dict[Node, int] = {}
     groups: dict[tuple[int, int, Hashable], list[Node]] = {}
     makers = _makers(graph)
@@ -30,6 +35,9 @@ def partition(graph: Graph, targets: Mapping[Node, Hashable]) -> list[tuple[Hash
             if maker is not None and maker in depths:
                 apart = targets[maker] != target or target is None
                 depth = max(depth, depths[maker] + apart)
+        if boundaries:
+            checked = [depths[v.node] for v in node.operands if v in boundaries and v.node]
+            depth = max([depth, *(at + 1 for at in checked)])
         depths[node] = depth
         alone += target is None
         groups.setdefault((depth, alone if target is None else 0, target), []).append(node)

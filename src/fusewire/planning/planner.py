@@ -13,9 +13,11 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.options import FALLBACK
 from fusewire.planning.claims import Claimed, ask_safely
+from fusewire.planning.guards import Guarding, Viewed, guard_of, guarding, has_needs, sizes_in
 from fusewire.planning.partition import Cutter, partition
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
+from fusewire.runtime.guards import Guard
 from fusewire.runtime.plan import HOST, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
@@ -64,7 +66,7 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
     ``fallback`` target computes sizes. Raises RefusedError if a node remains.
     """
     first = targets[0]
-    claims = {first.name: ask_safely(first, graph)}
+    given, claims = graph, {first.name: ask_safely(first, graph)}
     graph = claims[first.name].graph
     chosen: dict[Node, str | None] = {}
     shapes: dict[Node, Shapes] = {}
@@ -75,7 +77,7 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
         claimed = claims.get(target.name) or ask_safely(target, graph)
         claims[target.name] = claimed
         for node in missing:
-            if node in claimed.shapes and (target is first or not _is_control(node)):
+            if node in claimed.shapes and _may_take(target, node, is_first=target is first):
                 chosen[node] = target.name
                 shapes[node] = claimed.shapes[node]
     _leave_to_host(graph, chosen, shapes, fallback)
@@ -83,7 +85,13 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
     # A backend that did not answer is not asked again for the bodies.
     order = [x for x in targets if x.name not in claims or claims[x.name].fault is None]
     known = {target.name: target for target in (*targets, *([fallback] if fallback else ()))}
-    assembly = _Assembly(graph, known, chosen, shapes)
+    guards = guarding(
+        given, claims[first.name], lambda node: _checks(known.get(chosen[node] or ""))
+    )
+    if fallback is not None:
+        chosen |= dict.fromkeys(guards.declined, fallback.name)
+        shapes |= dict.fromkeys(guards.declined, "dynamic")
+    assembly = _Assembly(graph, known, chosen, shapes, guards)
     bodies = {
         step: {key: make_plan(body, order or targets, fallback) for key, body in node.graphs()}
         for node, step in assembly.steps.items()
@@ -109,8 +117,19 @@ def _leave_to_host(
             shapes[node] = "dynamic"
 
 
-def _is_control(node: Node) -> bool:
-    return get_op(node.op).is_(Trait.CONTROL)
+def _may_take(target: Target, node: Node, *, is_first: bool) -> bool:
+    """Tell whether a target may run a node that it offers.
+
+    Only the first runs control flow, and in bodies nothing can be checked between two nodes.
+    """
+    if not get_op(node.op).is_(Trait.CONTROL):
+        return True
+    return is_first and (_checks(target) or not has_needs(node))
+
+
+def _checks(target: Target | None) -> bool:
+    """Tell whether an engine finds what an op does not allow; None is the host."""
+    return target is None or target.backend.info.checks_indices
 
 
 def _check_complete(
@@ -141,14 +160,17 @@ class _Assembly:
         targets: Mapping[str, Target],
         chosen: Mapping[Node, str | None],
         shapes: Mapping[Node, Shapes],
+        guards: Guarding,
     ) -> None:
         self._graph = graph
+        self._guards = guards
         self._targets = targets
         self._shapes = shapes
-        self._groups = partition(graph, chosen)
+        self._groups = partition(graph, chosen, guards.boundaries)
         self.steps = {n: step for step, (_, nodes) in enumerate(self._groups) for n in nodes}
         self._places: dict[Value, int] = {v: i for i, v in enumerate(graph.inputs)}
-        self._constants = [v for v in dict.fromkeys(graph.outputs) if v.constant is not None]
+        outputs = [v for v in graph.outputs if v.constant is not None]
+        self._constants = list(dict.fromkeys((*guards.constants, *outputs)))
         for value in self._constants:
             self._places[value] = len(self._places)
 
@@ -161,7 +183,7 @@ class _Assembly:
             for value in makes:
                 self._places[value] = len(self._places)
             edges.append((self._region(name, nodes, subgraph), takes, makes))
-        frees = self._frees(edges)
+        frees, checked = self._frees(edges), self._step_guards(edges)
         steps = [
             Step(
                 region,
@@ -169,13 +191,31 @@ class _Assembly:
                 tuple(self._places[v] for v in makes),
                 tuple(self._places[v] for v in frees[index]),
                 {key: planned.plan for key, planned in bodies.get(index, {}).items()},
+                tuple(checked[index]),
             )
             for index, (region, takes, makes) in enumerate(edges)
         ]
         constants = tuple(v.constant.array for v in self._constants if v.constant is not None)
         outputs = tuple(self._places[v] for v in self._graph.outputs)
         count, places = len(self._graph.inputs), len(self._places)
-        return Plan(count, tuple(steps), constants, outputs, places, lambda: self._graph)
+        entry = self._guards.entry
+        return Plan(count, tuple(steps), constants, outputs, places, lambda: self._graph, entry)
+
+    def _step_guards(self, edges: Sequence[RegionEdges]) -> list[list[Guard]]:
+        """List for each step what is checked of the values that it takes."""
+        guards: list[list[Guard]] = [[] for _ in edges]
+        inputs = {value: self._places[value] for value in self._graph.inputs}
+        for need in self._guards.computed:
+            users = (i for i, (_, takes, _) in enumerate(edges) if need.value in takes)
+            index = self.steps[need.node] if need.node is not None else next(users, None)
+            if index is None:
+                continue
+            takes = {value: self._places[value] for value in edges[index][1]}
+            place = self._places[need.value]
+            guard = guard_of(need, Viewed(need.value), place, sizes_in({**inputs, **takes}))
+            assert guard is not None, "regions are cut where the sizes are known"
+            guards[index].append(guard)
+        return guards
 
     def _frees(self, edges: Sequence[RegionEdges]) -> list[list[Value]]:
         """List for each step the values that no later step needs."""

@@ -14,12 +14,14 @@ from typing import Any, Protocol, TypeAlias
 
 from fusewire.contract.backend import Backend, Config, Device, Fact, Form, Shapes
 from fusewire.errors import StoreError
+from fusewire.ir.dims import Dim, lone_symbol
 from fusewire.ir.graph import Array, Graph, Value
-from fusewire.ir.parse import parse_type
+from fusewire.ir.parse import parse_dim, parse_type
 from fusewire.ir.types import Type
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import Blobs
 from fusewire.records.keys import backend_fields
+from fusewire.runtime.guards import Guard
 from fusewire.runtime.plan import Plan, Region, Step
 
 Row: TypeAlias = Any
@@ -178,6 +180,7 @@ def write_plan(plan: Plan, blobs: Blobs) -> Row:
         "places": plan.places,
         "constants": [write_value(array, blobs) for array in plan.constants],
         "steps": [_write_step(step, blobs) for step in plan.steps],
+        "guards": [_write_guard(guard) for guard in plan.guards],
     }
 
 
@@ -193,6 +196,7 @@ def _write_step(step: Step, blobs: Blobs) -> Row:
         "outputs": step.outputs,
         "frees": step.frees,
         "bodies": {name: write_plan(body, blobs) for name, body in step.bodies.items()},
+        "guards": [_write_guard(guard) for guard in step.guards],
     }
 
 
@@ -206,7 +210,10 @@ def read_plan(row: Row, blobs: Iterator[Array], source: GraphSource, path: Path 
     ]
     _read_places([takes + len(constants)], places + 1)
     outputs = _read_places(row["outputs"], places)
-    return Plan(takes, tuple(steps), constants, outputs, places, partial(_load_plan, source, path))
+    load = partial(_load_plan, source, path)
+    # Guards of the start see the inputs and the constants.
+    guards = _read_guards(row["guards"], takes + len(constants))
+    return Plan(takes, tuple(steps), constants, outputs, places, load, guards)
 
 
 def _read_step(
@@ -228,6 +235,7 @@ def _read_step(
         _read_places(row["outputs"], places),
         _read_places(row["frees"], places),
         bodies,
+        _read_guards(row["guards"], places),
     )
 
 
@@ -257,6 +265,67 @@ def _body(plan: Plan, path: Path) -> Plan:
         assert isinstance(number, int)
         plan = plan.steps[number].bodies[str(name)]
     return plan
+
+
+def _write_guard(guard: Guard) -> Row:
+    return {
+        "place": guard.place,
+        "view": [_write_view(step) for step in guard.view],
+        "shape": _write_dims(guard.shape),
+        "intervals": [_write_dims(ends) for ends in guard.intervals],
+        "ignored": guard.ignored,
+        "sizes": [[symbol.key, place, axis] for symbol, place, axis in guard.sizes],
+        "names": [guard.label, guard.operand, guard.source],
+    }
+
+
+def _write_view(step: Sequence[Any]) -> Row:
+    """Write a step: its name, then numbers, texts, and lists of dims as texts."""
+    return [_write_dims(x) if isinstance(x, tuple) else x for x in step]
+
+
+def _write_dims(dims: Sequence[Dim]) -> Row:
+    return [dim if isinstance(dim, int) else str(dim) for dim in dims]
+
+
+def _read_dims(row: Row) -> tuple[Dim, ...]:
+    # Most are numbers, and a parser for each takes its time at a warm start.
+    return tuple(x if type(x) is int else parse_dim(x) for x in row)
+
+
+def _read_guards(rows: Row, places: int) -> tuple[Guard, ...]:
+    return tuple(_read_guard(row, places) for row in rows)
+
+
+def _read_guard(row: Row, places: int) -> Guard:
+    ignored, (label, operand, source) = row["ignored"], row["names"]
+    _check_texts(label, operand, source or "")
+    if type(ignored) not in (int, type(None)):
+        raise StoreError("A recorded plan has a field of the wrong type.")
+    sizes = []
+    for key, place, axis in row["sizes"]:
+        symbol = lone_symbol(parse_dim(key))
+        if symbol is None or type(axis) is not int:
+            raise StoreError("A recorded plan has a field of the wrong type.")
+        sizes.append((symbol, _read_places([place], places)[0], axis))
+    return Guard(
+        _read_places([row["place"]], places)[0],
+        tuple(_read_view(step) for step in row["view"]),
+        _read_dims(row["shape"]),
+        tuple((low, high) for low, high in map(_read_dims, row["intervals"])),
+        ignored,
+        tuple(sizes),
+        label,
+        operand,
+        source,
+    )
+
+
+def _read_view(row: Row) -> tuple[Any, ...]:
+    name, *arguments = row
+    if name not in ("take", "slice", "reshape", "broadcast", "transpose", "cast"):
+        raise StoreError("A recorded plan has a guard of an unknown form.")
+    return name, *(_read_dims(x) if isinstance(x, list) else x for x in arguments)
 
 
 def _write_edges(edges: Sequence[tuple[str, Type]]) -> Row:

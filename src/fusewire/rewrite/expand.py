@@ -66,13 +66,18 @@ def _is_taken(node: Node, refuses: Refuses, grades: Sequence[Grade]) -> bool:
 
 def replace_nodes(graph: Graph, meanings: Mapping[Node, Graph]) -> Graph:
     """Replace nodes by graphs over the same inputs."""
+    return with_meanings(graph, meanings).finish()
+
+
+def with_meanings(graph: Graph, meanings: Mapping[Node, Graph]) -> Rebuild:
+    """Replace nodes by graphs over the same inputs; what is returned knows which value is which."""
     rebuild = Rebuild(graph)
     for node in graph.nodes:
         current = rebuild.copied(node)
         meaning = meanings.get(node)
         outputs = current.outputs if meaning is None else inline(meaning, current.operands)
         rebuild.replace(node, outputs)
-    return rebuild.finish()
+    return rebuild
 
 
 def refuses_composites(node: Node) -> str | None:

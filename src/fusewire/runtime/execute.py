@@ -7,6 +7,7 @@ from typing import Any, Protocol, final
 
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.host_memory import POOL
+from fusewire.runtime.guards import Checks
 from fusewire.runtime.plan import HOST, Plan, Step
 from fusewire.runtime.regions import RegionBuilder, RegionRunner
 from fusewire.runtime.transfer import to_host
@@ -33,10 +34,16 @@ class PlanRunner(Executable):
             else RegionRunner(step.region, builder, whole)
             for step in plan.steps
         ]
+        self._entry_checks = Checks(plan.guards, plan.constants) if plan.guards else None
+        self._checks = [
+            Checks(step.guards, plan.constants) if step.guards else None for step in plan.steps
+        ]
+        run = self._runners[0].run if whole else self._stepwise
         # Runs to the end and returns values on the host, as the caller gets them.
         self.call: Callable[[Sequence[Held]], list[Any]] = (
-            self._runners[0].run if whole else self._stepwise
+            run if self._entry_checks is None else self._checked
         )
+        self._run = run
 
     @property
     def is_reentrant(self) -> bool:
@@ -47,12 +54,20 @@ class PlanRunner(Executable):
         """Run the steps in order, to the end."""
         return Done(self.call(inputs))
 
+    def _checked(self, inputs: Sequence[Held]) -> list[Any]:
+        """Check the inputs, then run."""
+        assert self._entry_checks is not None, "the plan has guards"
+        self._entry_checks.check(inputs)
+        return self._run(inputs)
+
     def _stepwise(self, inputs: Sequence[Held]) -> list[Any]:
         plan = self._plan
         values: list[Any] = [*inputs, *plan.constants]
         borrowed = len(values)
         values += [None] * (plan.places - borrowed)
-        for step, runner in zip(plan.steps, self._runners, strict=True):
+        for step, runner, checks in zip(plan.steps, self._runners, self._checks, strict=True):
+            if checks is not None:
+                checks.check(values)
             outputs = runner.run([values[place] for place in step.inputs])
             for place, value in zip(step.outputs, outputs, strict=True):
                 values[place] = value

@@ -13,6 +13,7 @@ from functools import cached_property
 from fusewire.contract.backend import Device, Shapes
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
+from fusewire.runtime.guards import Guard
 
 # The backend of control-flow nodes that no backend takes whole: the host drives them, and their
 # bodies have plans of their own.
@@ -51,13 +52,17 @@ class Region:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One region, and the places of its values in the list of values of a run."""
+    """One region, and the places of its values in the list of values of a run.
+
+    ``guards`` are checked before it runs.
+    """
 
     region: Region
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     frees: tuple[int, ...]
     bodies: Mapping[str, Plan] = field(default_factory=dict)
+    guards: tuple[Guard, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +70,8 @@ class Plan:
     """The steps of a graph in order, as a run goes through them.
 
     A run keeps its values in a list of ``places`` items: first the inputs, ``takes`` of them, then
-    the ``constants``. ``load`` returns the graph, for explanations.
+    the ``constants``. ``load`` returns the graph, for explanations. ``guards`` are checked before
+    the first step.
     """
 
     takes: int
@@ -74,6 +80,7 @@ class Plan:
     outputs: tuple[int, ...]
     places: int
     load: Callable[[], Graph]
+    guards: tuple[Guard, ...] = ()
 
     @cached_property
     def graph(self) -> Graph:

@@ -15,4 +15,5 @@ INFO = BackendInfo(
     description="ONNX Runtime on the CPU; compiled once for any input size.",
     vendor="Microsoft",
     extra="onnxruntime",
+    checks_indices=True,
 )

@@ -13,4 +13,5 @@ INFO = BackendInfo(
     vendor="Fusewire",
     priority=-100,
     trusted=True,
+    checks_indices=True,
 )

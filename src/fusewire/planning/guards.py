@@ -1,0 +1,345 @@
+"""Find what must be checked before an engine sees it: requirements that the graph does not prove.
+
+An op declares what it requires of its integers (``fusewire.ops.requires``). What constants, ranges,
+places and earlier checks prove costs nothing. An operand that is an input of the graph, or a part
+of one, is checked at the start of a run; one that is computed is checked by an engine that says so
+(``checks_indices``), or between two regions: never after an engine has narrowed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fusewire.contract.backend import Held
+from fusewire.ir.builder import Rebuild
+from fusewire.ir.dims import Dim, Shape, Symbol, lone_symbol, symbols
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.requires import Interval, Operands, Requirement, label_of
+from fusewire.ops.table import get_op
+from fusewire.planning.proof import Prover
+from fusewire.runtime.guards import Checks, Guard, ViewStep
+
+
+@dataclass(frozen=True, eq=False)
+class Need:
+    """A requirement of a node that is not proven; ``value`` is its operand."""
+
+    value: Value
+    intervals: tuple[Interval, ...]
+    ignored: int | None
+    label: str
+    operand: str
+    # None for a composite that was expanded: the expansion has no node that checks.
+    node: Node | None = None
+
+    def moved(self, rebuild: Rebuild) -> Need:
+        """Follow the operand to a graph with some nodes replaced."""
+        return replace(self, value=rebuild.value(self.value))
+
+
+def needs_of(node: Node, prover: Prover) -> Iterator[Need]:
+    """List what a node requires and the graph does not prove; from then on it counts as proven."""
+    op = get_op(node.op)
+    if not op.requires:
+        return
+    operands = Operands(node, op.parameters[0])
+    for requirement in op.requires:
+        need = _need(node, requirement, operands)
+        if need is None or prover.proves(need.value, need.intervals):
+            continue
+        if need.ignored is None:
+            prover.assume(need.value, need.intervals)
+        yield need
+
+
+def _need(node: Node, requirement: Requirement, operands: Operands) -> Need | None:
+    value = operands.value(requirement.operand)
+    if value is None or not isinstance(value.type, TensorType):
+        return None
+    intervals, ignored = requirement.intervals(operands), requirement.ignored_by(node.attrs)
+    return Need(value, intervals, ignored, label_of(node), requirement.operand, node)
+
+
+def expanded_needs(nodes: Sequence[Node]) -> list[Need]:
+    """List what composites require that are about to be expanded."""
+    needs = []
+    for node in nodes:
+        op = get_op(node.op)
+        for requirement in op.requires if op.is_composite else ():
+            need = _need(node, requirement, Operands(node, op.parameters[0]))
+            if need is not None:
+                needs.append(replace(need, node=None))
+    return needs
+
+
+def graph_needs(
+    graph: Graph, expanded: Sequence[Need] = (), checked: Sequence[Need] = ()
+) -> list[Need]:
+    """List all that is required and not proven; first what expanded composites required.
+
+    What was ``checked`` before counts as proven.
+    """
+    prover = Prover(graph)
+    for need in checked:
+        if need.ignored is None:
+            prover.assume(need.value, need.intervals)
+    needs = []
+    for need in expanded:
+        if not prover.proves(need.value, need.intervals):
+            if need.ignored is None:
+                prover.assume(need.value, need.intervals)
+            needs.append(need)
+    for node in graph.nodes:
+        needs += needs_of(node, prover)
+    return needs
+
+
+def has_needs(node: Node) -> bool:
+    """Tell whether a body of a control node requires anything that it does not prove alone."""
+    return any(
+        graph_needs(body) or any(has_needs(inner) for inner in body.nodes)
+        for _, body in node.graphs()
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Viewed:
+    """A value as a part of another: an input of the graph, a constant, or what a node computes."""
+
+    root: Value
+    view: tuple[ViewStep, ...] = ()
+
+
+# Ops that keep all elements of their only operand, in another order.
+_REORDERING = ("flip", "roll", "sort")
+
+
+def viewed(value: Value, *, is_ordered: bool) -> Viewed:
+    """Go back over ops that move elements, and stop at the first that computes.
+
+    With ``is_ordered`` the view has the elements where the value has them; otherwise steps at its
+    end that keep all elements are left out.
+    """
+    steps: list[ViewStep] = []
+    places_count = is_ordered
+    while value.node is not None:
+        step = _step(value.node, value)
+        if step is None or (not step and places_count):
+            break
+        places_count |= bool(step) and step[0] in ("slice", "take")
+        steps.insert(0, step)
+        value = value.node.operands[0]
+    if not is_ordered:
+        while steps and (not steps[-1] or steps[-1][0] not in ("slice", "take", "cast")):
+            steps.pop()
+    return Viewed(value, tuple(step for step in steps if step))
+
+
+def _step(node: Node, output: Value) -> ViewStep | None:
+    """Return how a node moves elements: () where in another order, None where it computes."""
+    attrs, source = node.attrs, node.inputs[0] if node.inputs else None
+    if source is None or not isinstance(source.type, TensorType):
+        return None
+    if node.op in ("reshape", "expand_dims", "squeeze"):
+        return "reshape", output.tensor.shape
+    if node.op == "broadcast_to":
+        return "broadcast", output.tensor.shape
+    if node.op == "transpose":
+        return "transpose", attrs["perm"]
+    if node.op == "slice":
+        return "slice", attrs["starts"], attrs["limits"], attrs["strides"]
+    if node.op == "cast" and source.type.dtype.is_integer and output.tensor.dtype.is_integer:
+        low, high = source.type.dtype.range
+        room = output.tensor.dtype.range
+        is_lossless = room[0] <= low and high <= room[1]
+        return ("reshape", source.type.shape) if is_lossless else ("cast", output.tensor.dtype.name)
+    if node.op == "gather":
+        return _taken(node, source.type)
+    is_sorted = node.op == "top_k" and output.index == 0 and source.type == output.type
+    return () if is_sorted or node.op in _REORDERING else None
+
+
+def _taken(node: Node, source: TensorType) -> ViewStep | None:
+    """Take one slice of an axis, if its index is a constant that exists."""
+    index, axis = node.inputs[1], node.attrs["axis"]
+    assert isinstance(axis, int)
+    dim = source.shape[axis]
+    if index is None or index.constant is None or index.constant.array.ndim:
+        return None
+    place = int(index.constant.array)
+    if not isinstance(dim, int) or not -dim <= place < dim:
+        return None
+    return "take", place, axis % source.rank
+
+
+def _symbols_of(need: Need, view: Sequence[ViewStep]) -> list[Symbol]:
+    """List the sizes that a guard must know."""
+    dims = [*need.value.tensor.shape, *(end for ends in need.intervals for end in ends)]
+    for step in view:
+        for argument in step:
+            dims += argument if isinstance(argument, tuple) else ()
+    return list(dict.fromkeys(found for dim in dims for found in symbols(dim)))
+
+
+def sizes_in(values: Mapping[Value, int]) -> dict[Symbol, tuple[int, int]]:
+    """Map symbols to the place and the axis of the value whose shape tells them."""
+    found: dict[Symbol, tuple[int, int]] = {}
+    for value, place in values.items():
+        shape: Shape = value.type.shape if isinstance(value.type, TensorType) else ()
+        for axis, dim in enumerate(shape):
+            if (lone := lone_symbol(dim)) is not None:
+                found.setdefault(lone, (place, axis))
+    return found
+
+
+def guard_of(
+    need: Need, view: Viewed, place: int, sizes: Mapping[Symbol, tuple[int, int]]
+) -> Guard | None:
+    """Make the guard of a need on the value at a place; None if a size it needs is not known."""
+    wanted = _symbols_of(need, view.view)
+    if any(found not in sizes for found in wanted):
+        return None
+    is_input = view.root.node is None and view.root.constant is None
+    return Guard(
+        place,
+        view.view,
+        need.value.tensor.shape,
+        need.intervals,
+        need.ignored,
+        tuple((found, *sizes[found]) for found in wanted),
+        need.label,
+        need.operand,
+        view.root.name if is_input else None,
+    )
+
+
+class Claims(Protocol):
+    """A graph as an engine takes it, and how its values follow from those of another graph."""
+
+    @property
+    def graph(self) -> Graph: ...
+
+    @property
+    def needs(self) -> Sequence[Need]: ...
+
+    def value(self, given: Value) -> Value: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Guarding:
+    """What a plan checks: at its start, and before the steps that use what others computed.
+
+    ``entry`` guards are on inputs, and on ``constants`` whose axis only a run knows. The regions
+    are cut at ``boundaries``. No engine without checks may run a node of ``declined``.
+    """
+
+    entry: tuple[Guard, ...]
+    constants: tuple[Value, ...]
+    computed: tuple[Need, ...]
+    boundaries: frozenset[Value]
+    declined: frozenset[Node]
+
+
+def guarding(given: Graph, claimed: Claims, checks: Callable[[Node], bool]) -> Guarding:
+    """Say what a plan must check of a graph as it was given, and as its engines take it.
+
+    ``checks`` tells whether the engine of a node raises by itself.
+    """
+    entry = _Entry(given)
+    needs = graph_needs(given)
+    left = [need for need in needs if not entry.takes(need)]
+    if claimed.graph is not given:
+        checked = [need for need in needs if need not in left]
+        moved = [replace(need, value=claimed.value(need.value)) for need in checked]
+        again = graph_needs(claimed.graph, claimed.needs, moved)
+        left = [need for need in again if not entry.takes(need)]
+    computed: list[Need] = []
+    boundaries: set[Value] = set()
+    declined: set[Node] = set()
+    for need in left:
+        if need.node is not None and checks(need.node):
+            continue
+        carriers = _carriers(need, entry.sizes)
+        if carriers is None:
+            declined |= {need.node} if need.node is not None else set()
+        else:
+            computed.append(need)
+            boundaries |= {need.value, *carriers}
+            entry.keep(need.value)
+    return Guarding(
+        tuple(entry.guards),
+        tuple(entry.constants),
+        tuple(computed),
+        frozenset(boundaries),
+        frozenset(declined),
+    )
+
+
+def check_inputs(graph: Graph, inputs: Sequence[Held]) -> None:
+    """Check inputs of a graph that no plan has been chosen for yet; raises CheckError."""
+    entry = _Entry(graph)
+    for need in graph_needs(graph):
+        entry.takes(need)
+    constants = [value.constant.array for value in entry.constants if value.constant is not None]
+    Checks(entry.guards, constants).check(inputs)
+
+
+class _Entry:
+    """The guards at the start of a run."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.guards: list[Guard] = []
+        self.constants: list[Value] = []
+        self.sizes = sizes_in({value: place for place, value in enumerate(graph.inputs)})
+        self._inputs = graph.inputs
+
+    def takes(self, need: Need) -> bool:
+        """Add the guard of a need about an input or a constant, if the inputs give its sizes."""
+        view = viewed(need.value, is_ordered=len(need.intervals) > 1)
+        if view.root.node is not None:
+            return False
+        guard = guard_of(need, view, self._place(view.root), self.sizes)
+        if guard is None:
+            return False
+        if not any(_covers(other, guard) for other in self.guards):
+            self.guards.append(guard)
+            self.keep(view.root)
+        return True
+
+    def keep(self, value: Value) -> None:
+        """Have a constant among the values of a run."""
+        if value.constant is not None and value not in self.constants:
+            self.constants.append(value)
+
+    def _place(self, root: Value) -> int:
+        if root.constant is None:
+            return self._inputs.index(root)
+        known = [*self.constants, root]
+        return len(self._inputs) + known.index(root)
+
+
+def _carriers(need: Need, sizes: Mapping[Symbol, tuple[int, int]]) -> Sequence[Value] | None:
+    """List operands of the node whose shapes give the sizes that a need lacks; None if none do."""
+    missing = [found for found in _symbols_of(need, ()) if found not in sizes]
+    if not missing:
+        return ()
+    operands = need.node.operands if need.node is not None else (need.value,)
+    given = {value: sizes_in({value: 0}) for value in operands}
+    if any(all(found not in axes for axes in given.values()) for found in missing):
+        return None
+    return [value for value, axes in given.items() if any(found in axes for found in missing)]
+
+
+def _covers(first: Guard, second: Guard) -> bool:
+    """Tell whether the first fails whenever the second would."""
+    if (first.place, first.view, first.ignored) != (second.place, second.view, second.ignored):
+        return False
+    return first.intervals == second.intervals and _open(first) <= _open(second)
+
+
+def _open(guard: Guard) -> set[Dim]:
+    """List the dims that may be 0, where nothing is asked."""
+    return {dim for dim in guard.shape if not (isinstance(dim, int) and dim > 0)}

@@ -1,0 +1,174 @@
+"""Check the integers that engines do not check: indices and lengths, before an engine sees them.
+
+A guard is data of a plan. Every call of a program with guards comes through ``Checks``, so this
+module imports little, and merges the guards on one array: the smallest and the largest element
+tell whether all guards hold, and only if not is each asked on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy import ndarray
+
+from fusewire.contract.backend import Held
+from fusewire.ir.dims import Dim, Symbol, evaluate
+from fusewire.ir.graph import Array
+from fusewire.ops.intervals import are_within, check_elements
+from fusewire.runtime.transfer import to_host
+
+# One step from an array to the part of it that a node uses: its name and what it is given.
+ViewStep: TypeAlias = tuple[Any, ...]
+Sizes: TypeAlias = Mapping[Symbol, int]
+_smallest, _largest = np.minimum.reduce, np.maximum.reduce
+
+
+@dataclass(frozen=True, eq=False)
+class Guard:
+    """The integers at ``place`` in the list of values, seen through ``view``, lie in intervals.
+
+    ``shape`` is that of the operand that they become: of an operand without elements, nothing is
+    asked. ``sizes`` says where each symbol is found: in the shape of the value at a place.
+    ``label`` and ``operand`` name node and operand, and ``source`` the input of the program.
+    """
+
+    place: int
+    view: tuple[ViewStep, ...]
+    shape: tuple[Dim, ...]
+    intervals: tuple[tuple[Dim, Dim], ...]
+    ignored: int | None
+    sizes: tuple[tuple[Symbol, int, int], ...]
+    label: str
+    operand: str
+    source: str | None = None
+
+    def is_asked(self, sizes: Sizes) -> bool:
+        """Tell whether the operand has elements."""
+        return all(evaluate(dim, sizes) for dim in self.shape)
+
+    def ends(self, sizes: Sizes) -> list[tuple[int, int]]:
+        """Compute the intervals."""
+        return [(evaluate(low, sizes), evaluate(high, sizes)) for low, high in self.intervals]
+
+    def check(self, value: Held, sizes: Sizes) -> None:
+        """Raise CheckError if an element is outside."""
+        if self.is_asked(sizes):
+            array = seen(to_host(value), self.view, sizes)
+            check_elements(
+                array, self.ends(sizes), self.ignored, self.label, self.operand, self.source
+            )
+
+
+# A place, the view of the value there, and the ends of the only interval or all intervals.
+_Test: TypeAlias = "tuple[int, tuple[ViewStep, ...], int, int, list[tuple[int, int]] | None]"
+
+
+@final
+class Checks:
+    """The guards of one moment of a run: at its start, or before a step."""
+
+    def __init__(self, guards: Sequence[Guard], constants: Sequence[Array] = ()) -> None:
+        """``constants`` follow the values that a check is given, where guards are on them."""
+        self._guards = guards
+        self._constants = constants
+        found = {symbol: (place, axis) for guard in guards for symbol, place, axis in guard.sizes}
+        self._symbols = tuple(found)
+        self._sources = tuple(found.values())
+        self._tests: dict[tuple[int, ...], list[_Test]] = {}
+
+    def check(self, values: Sequence[Held]) -> None:
+        """Raise CheckError if a value is outside of what a guard allows."""
+        key: tuple[int, ...] = ()
+        if self._sources:
+            key = tuple([_shape(values[place])[axis] for place, axis in self._sources])
+        tests = self._tests.get(key)
+        if tests is None:
+            tests = self._prepare(values, key)
+        for place, view, low, high, columns in tests:
+            array = values[place]
+            if type(array) is not ndarray:
+                array = to_host(array)
+            if view:
+                array = seen(array, view, self._bound(key))
+            if columns is not None:
+                holds = array.size == 0 or are_within(array, columns)
+            else:
+                holds = array.size == 0 or (
+                    _smallest(array, None) >= low and _largest(array, None) <= high
+                )
+            if not holds:
+                self._check_each(values, key)
+
+    def _bound(self, key: tuple[int, ...]) -> Sizes:
+        return dict(zip(self._symbols, key, strict=True))
+
+    def _prepare(self, values: Sequence[Held], key: tuple[int, ...]) -> list[_Test]:
+        """Merge the guards on each array for these sizes; those on constants are checked here."""
+        sizes, count = self._bound(key), len(values)
+        merged: dict[tuple[int, tuple[ViewStep, ...]], tuple[int, int]] = {}
+        tests: list[_Test] = []
+        for guard in self._guards:
+            if guard.place >= count:
+                guard.check(self._constants[guard.place - count], sizes)
+            elif guard.is_asked(sizes):
+                ends = guard.ends(sizes)
+                if len(ends) > 1:
+                    tests.append((guard.place, guard.view, 0, 0, ends))
+                    continue
+                ((low, high),) = ends
+                place = guard.place, guard.view
+                least, most = merged.get(place, (low, high))
+                merged[place] = max(least, low), min(most, high)
+        tests += [(place, view, low, high, None) for (place, view), (low, high) in merged.items()]
+        while len(self._tests) >= _KEPT:
+            self._tests.pop(next(iter(self._tests)))
+        self._tests[key] = tests
+        return tests
+
+    def _check_each(self, values: Sequence[Held], key: tuple[int, ...]) -> None:
+        """Ask the guards one by one, in the order of their nodes."""
+        sizes, count = self._bound(key), len(values)
+        for guard in self._guards:
+            if guard.place < count:
+                guard.check(values[guard.place], sizes)
+
+
+# The most sizes for which merged guards are kept.
+_KEPT = 256
+
+
+def seen(array: Array, view: Sequence[ViewStep], sizes: Sizes) -> Array:
+    """Return the part of an array that a node uses."""
+    for name, *arguments in view:
+        if name == "take":
+            place, axis = arguments
+            array = array[(slice(None),) * axis + (place,)]
+        elif name == "slice":
+            array = array[tuple(_part(bounds, sizes) for bounds in zip(*arguments, strict=True))]
+        elif name == "reshape":
+            array = array.reshape([evaluate(dim, sizes) for dim in arguments[0]])
+        elif name == "broadcast":
+            array = np.broadcast_to(array, [evaluate(dim, sizes) for dim in arguments[0]])
+        elif name == "transpose":
+            array = array.transpose(arguments[0])
+        else:
+            assert name == "cast", name
+            array = array.astype(arguments[0])
+    return array
+
+
+def _part(bounds: tuple[Dim, Dim, int], sizes: Sizes) -> slice:
+    start, limit = (evaluate(dim, sizes) for dim in bounds[:2])
+    stride = bounds[2]
+    if stride < 0 and start < 0:
+        # Backwards from before the first element: nothing.
+        return slice(0, 0)
+    return slice(start, None if limit < 0 else limit, stride)
+
+
+def _shape(value: Held) -> tuple[int, ...]:
+    shape: tuple[int, ...] = np.shape(value if type(value) is ndarray else to_host(value))
+    return shape

@@ -1,0 +1,224 @@
+"""Indices and lengths are checked before an engine sees them, by the same rule for all engines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire import ops
+from fusewire.compiler import Session
+from fusewire.dtypes import float32, int32, int64
+from fusewire.errors import CheckError
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Dim, symbol
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.control import scan
+from fusewire.ops.movement import broadcast_to, reshape, transpose
+from fusewire.ops.slicing import slice_
+from fusewire.ops.subgraph import subgraph
+from fusewire.planning.guards import check_inputs, graph_needs
+from fusewire.records.plans import read_plan, write_plan
+from fusewire.runtime.guards import Checks, Guard
+from fusewire.runtime.plan import Plan
+
+ENGINES = ("reference", "onnxruntime", "openvino", "xla")
+TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)
+N = symbol("n")
+
+
+def ints(*shape: Dim, name: str = "ids", dtype: Any = int64) -> Value:
+    return Value(TensorType(dtype, shape), name)
+
+
+def floats(*shape: Dim, name: str = "x") -> Value:
+    return Value(TensorType(float32, shape), name)
+
+
+def computed(x: Value) -> Any:
+    return ops.subtract(ops.multiply(x, 2), 1)
+
+
+def planned(graph: Graph, backend: str) -> Plan:
+    session = Session(fw.Options(backend=backend, isolate=False, cache=False))
+    return session.plan(graph, session._preferred_target(graph, [])).plan
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_every_engine_says_the_same_of_an_index(backend: str, is_computed: bool) -> None:
+    ids = ints(2)
+    used = computed(ids) if is_computed else ids
+    graph = Graph([ids], [ops.gather(TABLE, used, axis=0)])
+    program = fw.compile(graph, backend=backend, isolate=False, cache=False, fallback="error")
+    good = np.array([1, 2])
+    expected = TABLE[2 * good - 1 if is_computed else good]
+    for _ in range(2):
+        for bad in (-(2**62), -1000, 9, 2**32 + 1):
+            number = int((np.array([bad]) * 2 - 1)[0]) if is_computed else bad
+            with pytest.raises(CheckError) as caught:
+                program(np.array([1, bad]))
+            text = f"gather: indices[1] is {number}; it must be from -4 to 3."
+            more = "" if is_computed else " The operand comes from the input ids."
+            assert str(caught.value) == text + more
+        np.testing.assert_array_equal(program(good), expected)
+    assert program.why().contacts[0].runs_on == backend
+
+
+def test_regions_are_cut_only_for_engines_that_do_not_check() -> None:
+    ids = ints(2)
+    graph = Graph([ids], [ops.gather(TABLE, computed(ids), axis=0)])
+    steps = {name: planned(graph, name).steps for name in ENGINES}
+    assert [len(steps[name]) for name in ENGINES] == [1, 1, 2, 2]
+    assert [len(steps[name][-1].guards) for name in ENGINES] == [0, 0, 1, 1]
+
+
+PROVEN: dict[str, Callable[[Value, Value], Value]] = {
+    "argmax": lambda x, ids: ops.gather(x, ops.argmax(x, axis=0), axis=0),
+    "places on a circle": lambda x, ids: ops.gather(TABLE, ops.remainder(ids, 4), axis=0),
+    "clip": lambda x, ids: ops.gather(TABLE, ops.clip(ids, 0, 3), axis=0),
+    "counted": lambda x, ids: ops.gather(x, ops.iota.new(shape=(N,), axis=0), axis=0),
+    "constant": lambda x, ids: ops.gather(TABLE, constant(np.array([0, -4, 3])), axis=0),
+    "sorted": lambda x, ids: ops.gather(x, ops.argsort(x, axis=0), axis=0),
+    "listed": lambda x, ids: ops.boolean_mask(x, ops.greater(x, 0.0)),
+    "moved": lambda x, ids: ops.gather(x, transpose(ops.argsort(x, axis=0), perm=(1, 0)), axis=0),
+    "one less": lambda x, ids: ops.gather(x, ops.subtract(ops.argsort(x, axis=0), 1), axis=0),
+}
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_what_the_graph_proves_is_not_checked(name: str) -> None:
+    x, ids = floats(N, 5), ints(N)
+    output = PROVEN[name](x, ids)
+    graph = Graph([x, ids], [output])
+    assert graph_needs(graph) == []
+
+
+UNPROVEN: dict[str, Callable[[Value, Value], Value]] = {
+    "another axis": lambda x, ids: ops.gather(x, ops.argmax(x, axis=1), axis=0),
+    "one more": lambda x, ids: ops.gather(x, ops.add(ops.argmax(x, axis=0), 1), axis=0),
+    "two below": lambda x, ids: ops.gather(TABLE, ops.subtract(ops.clip(ids, -4, 3), 1), axis=0),
+    "first of none": lambda x, ids: ops.gather(x, np.array(0), axis=0),
+    "a sum that may wrap": lambda x, ids: ops.gather(
+        TABLE, ops.minimum(ops.add(ops.maximum(ids, 0), 1), 3), axis=0
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNPROVEN)
+def test_what_the_graph_does_not_prove_is_checked(name: str) -> None:
+    x, ids = floats(N, 5), ints(N)
+    assert graph_needs(Graph([x, ids], [UNPROVEN[name](x, ids)]))
+
+
+def test_one_check_serves_all_that_follows() -> None:
+    ids = ints(N)
+    first = ops.gather(TABLE, ids, axis=0)
+    second = ops.gather(TABLE, reshape(ids, shape=(N, 1)), axis=0)
+    wider = ops.gather(np.zeros((9, 2), np.float32), ops.add(ids, 1), axis=0)
+    assert len(graph_needs(Graph([ids], [first, second, wider]))) == 1
+
+
+def test_parts_that_no_node_uses_may_be_anything() -> None:
+    pairs = ints(2, N, name="pairs")
+    row = slice_(pairs, starts=(1, 0), limits=(2, N), strides=(1, 1))
+    graph = Graph([pairs], [ops.gather(TABLE, reshape(row, shape=(N,)), axis=0)])
+    for backend in ENGINES:
+        (guard,) = planned(graph, backend).guards
+        assert [step[0] for step in guard.view] == ["slice"]
+    check_inputs(graph, [np.array([[99, -99], [3, 0]])])
+    with pytest.raises(CheckError, match=r"indices\[0, 1\] is -5"):
+        check_inputs(graph, [np.array([[0, 0], [3, -5]])])
+
+
+def test_index_is_checked_in_the_dtype_that_the_graph_gives_it() -> None:
+    ids = ints(1)
+    graph = Graph([ids], [ops.gather(TABLE, ops.cast(ids, dtype=int32), axis=0)])
+    check_inputs(graph, [np.array([2**32 + 1])])
+    with pytest.raises(CheckError, match="is 5;"):
+        check_inputs(graph, [np.array([2**32 + 5])])
+
+
+def test_index_that_is_repeated_no_times_may_be_anything() -> None:
+    ids, x = ints(1), floats(N)
+    graph = Graph([ids, x], [ops.gather(TABLE, broadcast_to(ids, shape=(N,)), axis=0)])
+    check_inputs(graph, [np.array([77]), np.zeros(0, np.float32)])
+    with pytest.raises(CheckError, match="is 77;"):
+        check_inputs(graph, [np.array([77]), np.zeros(2, np.float32)])
+
+
+def test_constant_is_checked_against_the_size_of_the_call() -> None:
+    x = floats(N, 3)
+    graph = Graph([x], [ops.gather(x, np.array([0, -2]), axis=0)])
+    for backend in ENGINES:
+        program = fw.compile(graph, backend=backend, isolate=False, cache=False)
+        assert program(TABLE).shape == (2, 3)
+        with pytest.raises(CheckError, match=r"indices\[1\] is -2; it must be from -1 to 0"):
+            program(TABLE[:1])
+        assert program(TABLE).shape == (2, 3)
+
+
+@pytest.mark.parametrize("backend", ENGINES)
+def test_lengths_are_checked_of_layers_that_engines_take_in_parts(backend: str) -> None:
+    x, lengths = floats(5, 2, 3), ints(2, name="lengths", dtype=int32)
+    rng = np.random.default_rng(0)
+    w, r = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 6, 3), (1, 6, 2)))
+    y, _ = ops.gru(x, w, r, None, lengths)
+    graph = Graph([x, lengths], [y])
+    program = fw.compile(graph, backend=backend, isolate=False, cache=False)
+    array = rng.normal(size=(5, 2, 3)).astype(np.float32)
+    program(array, np.array([5, 0], np.int32))
+    for bad in (-1, 6, -(2**31)):
+        with pytest.raises(CheckError, match=rf"^gru: lengths\[1\] is {bad}; it must be from 0 to"):
+            program(array, np.array([1, bad], np.int32))
+
+
+def test_body_that_indexes_is_driven_by_the_host() -> None:
+    """An engine that does not check must not run it whole."""
+    ids = ints(3)
+    total = Value(TensorType(float32, (3,)), "total")
+    item = TensorType(int64, ())
+    body = subgraph(lambda kept, i: [ops.add(kept, ops.gather(TABLE, i, axis=0))], total.type, item)
+    (summed,) = scan(total, ids, body=body, carries=1, scans=1)
+    graph = Graph([total, ids], [summed])
+    for backend in ENGINES:
+        program = fw.compile(graph, backend=backend, isolate=False, cache=False)
+        start = np.zeros(3, np.float32)
+        np.testing.assert_array_equal(program(start, np.array([1, 1, 0])), TABLE[[1, 1, 0]].sum(0))
+        with pytest.raises(CheckError, match=r"^gather: indices is 9; it must be from -4 to 3"):
+            program(start, np.array([1, 9, 0]))
+
+
+def test_saved_plan_has_the_same_guards() -> None:
+    pairs, x = ints(2, N, name="pairs"), floats(N, 3)
+    row = reshape(slice_(pairs, starts=(1, 0), limits=(2, N), strides=(1, 1)), shape=(N,))
+    graph = Graph([pairs, x], [ops.gather(x, row, axis=0), ops.gather(x, computed(row), axis=0)])
+    plan = planned(graph, "xla")
+    blobs: list[Any] = []
+    record = write_plan(plan, blobs)
+    read = read_plan(json.loads(json.dumps(record)), iter(blobs), None)  # type: ignore[arg-type] # no graph is loaded
+    assert [_shown(g) for g in read.guards] == [_shown(g) for g in plan.guards]
+    for saved, step in zip(read.steps, plan.steps, strict=True):
+        assert [_shown(g) for g in saved.guards] == [_shown(g) for g in step.guards]
+    assert plan.guards
+    assert plan.steps[-1].guards
+
+
+def _shown(guard: Guard) -> str:
+    return repr(guard)
+
+
+def test_merged_guards_name_the_first_node() -> None:
+    wide = Guard(0, (), (2,), ((-9, 9),), None, (), "wide", "indices")
+    narrow = Guard(0, (), (2,), ((-2, 2),), None, (), "narrow", "indices")
+    checks = Checks([wide, narrow])
+    checks.check([np.array([-2, 2])])
+    with pytest.raises(CheckError, match=r"^narrow"):
+        checks.check([np.array([3, 0])])
+    with pytest.raises(CheckError, match=r"^wide"):
+        checks.check([np.array([0, 10])])
