@@ -160,7 +160,8 @@ def measure(crashes: int, hangs: int, most_latency: float = MOST_LATENCY) -> dic
     with ChildPool() as pool:
         usual = ordinary(pool, max(20, min(400, crashes * 2)))
     before = left()
-    with ChildPool() as pool:
+    # Open: a closed child starts no processes that could outlive it.
+    with ChildPool(closing="open") as pool:
         plan = itertools.islice(itertools.cycle(itertools.product(CRASHES, CRASH_PHASES)), crashes)
         for place, (fault, phase) in enumerate(plan):
             problem, overhead = crash(pool, fault, phase)

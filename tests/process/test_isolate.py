@@ -178,8 +178,9 @@ def test_a_hang_says_where_it_was(pool: ChildPool) -> None:
 
 
 @pytest.mark.parametrize("name", ["grandchild_at_compile", "runaway_at_run"])
-def test_grandchildren_die_too(pool: ChildPool, name: str) -> None:
-    found = refused(contact(pool, name, BRIEF))
+def test_grandchildren_die_too(name: str) -> None:
+    with ChildPool(closing="open") as pool:
+        found = refused(contact(pool, name, BRIEF))
     assert found.code in ("hung", "compile-timeout")
     assert not outlived(f"chaos-of-{os.getpid()}")
 

@@ -253,7 +253,7 @@ SCRIPT = """
 import os, sys, threading, time
 from fusewire.process.pool import ChildPool
 from tests.process.regions import contact
-pool = ChildPool()
+pool = ChildPool(closing="open")
 contact(pool, "none_at_run")
 forked = os.fork() if sys.argv[1] == "fork" else os.getpid()
 if not forked:
@@ -301,7 +301,7 @@ def descriptors() -> int:
 def test_nothing_is_left_behind() -> None:
     gc.collect()
     before = descriptors(), threading.active_count(), workers(os.getpid())
-    with ChildPool() as pool:
+    with ChildPool(closing="open") as pool:
         for name in ("segv_at_run", "garbage_at_run", "exit_at_import", "raise_at_run"):
             refused(contact(pool, name))
         refused(contact(pool, "grandchild_at_run", ChildLimits(1.0)))

@@ -291,5 +291,8 @@ class Backend(abc.ABC):
         """List other options that may be faster and as right; the core times them."""
         return ()
 
+    def prepare(self, config: Config) -> None:  # noqa: B027 - optional
+        """Start processes of its own that runs need: in a child, before that child is closed."""
+
     def close(self) -> None:  # noqa: B027 - optional
         """Release devices; safe to repeat."""

@@ -10,13 +10,14 @@ import contextlib
 import math
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 from fusewire.errors import (
@@ -27,6 +28,7 @@ from fusewire.errors import (
     EngineOutOfMemory,
     IsolationError,
 )
+from fusewire.process.confinement import Confinement
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import Phase, failure
 from fusewire.process.limits import ChildLimits
@@ -58,6 +60,7 @@ class Child:
         module: str = "fusewire.process.worker",
         shared: Sequence[int] = (),
         *,
+        confinement: Confinement = Confinement(),
         is_watched: bool = False,
     ) -> None:
         if not CAN_ISOLATE:
@@ -77,19 +80,23 @@ class Child:
         self._started = time.monotonic()
         self._ours = contextlib.ExitStack()
         try:
-            self._start(reference, module, shared)
+            self._start(reference, module, shared, confinement)
         except OSError as error:
             self._ours.close()
             raise IsolationError(f"Cannot start a child process: {error}.") from error
 
-    def _start(self, reference: str, module: str, shared: Sequence[int]) -> None:
-        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+    def _start(
+        self, reference: str, module: str, shared: Sequence[int], confinement: Confinement
+    ) -> None:
+        scratch = tempfile.mkdtemp(prefix="fusewire-")
+        self._ours.callback(_remove, scratch, os.getpid())
         with contextlib.ExitStack() as theirs:
             requests, self._requests = _pipe(theirs, self._ours)
             self._replies, replies = _pipe(self._ours, theirs)
             life, _ = _pipe(theirs, self._ours)
             heard, noise = _pipe(self._ours, theirs)
-            command = [sys.executable, "-P", "-m", module, reference]
+            command = [sys.executable, "-P", "-m", "fusewire.process.start"]
+            command += [confinement.as_argument(scratch), module, reference]
             passed = (requests, replies, life, *shared)
             self._process = subprocess.Popen(
                 command + [str(end) for end in passed],
@@ -98,8 +105,7 @@ class Child:
                 stderr=noise,
                 pass_fds=passed,
                 start_new_session=True,
-                # The child imports the same modules as this process.
-                env={**os.environ, "PYTHONPATH": path},
+                env=confinement.environment(scratch),
             )
         self.alive = os.pidfd_open(self.pid)
         self._ours.callback(os.close, self.alive)
@@ -267,7 +273,7 @@ class Child:
 
     def _signal(self, number: signal.Signals, *others: int) -> None:
         # Not reaped yet, so the id of the group is still valid.
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
         for pid in others:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -277,6 +283,12 @@ class Child:
         """Release it without killing: after a fork, the process belongs to the parent."""
         self._ours.close()
         self._is_ended = self._is_killed = True
+
+
+def _remove(scratch: str, owner: int) -> None:
+    # A forked process forgets a child that its parent still uses.
+    if os.getpid() == owner:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from fusewire.ir.graph import Array, Graph
 from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
 from fusewire.process.child import Child
 from fusewire.process.codec import TEXT, write_value
+from fusewire.process.confinement import Closing, Confinement
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import BY_CODE, CALLERS
 from fusewire.process.limits import ChildLimits
@@ -32,7 +33,8 @@ _KEPT_BYTES = 1 << 30
 class Seat:
     """The child of a backend, and what that child holds."""
 
-    def __init__(self) -> None:
+    def __init__(self, closing: Closing = "run") -> None:
+        self.closing = closing
         self.lock = threading.Lock()
         self.child: Child | None = None
         self.constants: dict[str, int] = {}
@@ -45,7 +47,7 @@ class Seat:
         child = self.child
         if child is None or not child.is_usable or child.jobs >= jobs:
             self.empty()
-            child = self.child = Child(reference)
+            child = self.child = Child(reference, confinement=Confinement(self.closing))
         return child
 
     def empty(self) -> None:
@@ -121,7 +123,13 @@ def reported_error(about: Any) -> Exception:
 class ChildPool:
     """The children of this process. Thread-safe; jobs of one backend take turns."""
 
-    def __init__(self, jobs_per_child: int = 256, start_seconds: float = 60.0) -> None:
+    def __init__(
+        self,
+        jobs_per_child: int = 256,
+        start_seconds: float = 60.0,
+        closing: Closing = "run",
+    ) -> None:
+        self._closing = closing
         self._jobs_per_child = jobs_per_child
         self._start_seconds = start_seconds
         self._is_closed = False
@@ -140,7 +148,7 @@ class ChildPool:
 
     def _seat(self, reference: str) -> Seat:
         with self._lock:
-            return self._seats.setdefault(reference, Seat())
+            return self._seats.setdefault(reference, Seat(self._closing))
 
     def _fill(self, seat: Seat, reference: str) -> Child:
         if self._is_closed:

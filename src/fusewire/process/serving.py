@@ -1,4 +1,4 @@
-"""The child of a service, ``python -m fusewire.process.serving``: engines that stay here for good.
+"""The child of a service: engines that stay here for good.
 
 The main thread does jobs, as any child does: it loads artifacts and closes executables. Calls come
 over lanes, each with a thread: a lane has two pipes for signals, and a piece of shared memory for
@@ -11,7 +11,6 @@ import json
 import mmap
 import os
 import struct
-import sys
 import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -150,6 +149,7 @@ class Server(Worker):
             self._report("import")
             self._backend = backend_of(self._reference)
         backend, name = self._backend, self._backend.info.name
+        self.close_process(backend, job.config)
         self._report("load")
         weights, self._weights = self._weights, {}
         for array in weights.values():
@@ -186,7 +186,3 @@ def main(reference: str, requests: int, replies: int, life: int, *shared: int) -
     Server(reference, away(requests), away(replies), memory, [away(x) for x in lanes]).serve()
     # Engines crash and hang at exit too; nobody needs to know.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))

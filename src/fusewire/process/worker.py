@@ -1,4 +1,4 @@
-"""The child process, ``python -m fusewire.process.worker``: runs one job at a time.
+"""The child process, which ``start`` begins: runs one job at a time.
 
 It holds what the parent sent and has not dropped: constants by digest, executables by name. The
 parent decides what to keep and when to end; the child ends with its parent.
@@ -6,17 +6,14 @@ parent decides what to keep and when to end; the child ends with its parent.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import faulthandler
 import fcntl
 import os
 import resource
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, cast
 
 from fusewire.contract.backend import Artifact, Backend, Config, Device, Executable
@@ -24,6 +21,7 @@ from fusewire.errors import EngineError, EngineGarbage
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph
 from fusewire.ops.sample import HostValue
+from fusewire.process import closed
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import CALLERS, Phase, blaming, described, guarded
@@ -63,6 +61,7 @@ class Worker:
         self._constants: dict[str, Constant] = {}
         self._held: dict[str, tuple[str, Executable]] = {}
         self._timed: list[HostValue] = []
+        self._is_closed = False
 
     def serve(self) -> None:
         """Answer jobs until the parent is gone."""
@@ -137,17 +136,26 @@ class Worker:
             self._report("import")
             self._backend = backend_of(self._reference)
         backend, name = self._backend, self._backend.info.name
+        if job.kind == "probe":
+            self._report("probe")
+            return _records(name, "probe", "", guarded(name, "probe", "", backend.probe), blobs)
+        self.close_process(backend, job.config)
         if job.kind == "contact":
             return self._contact(backend, job, blobs)
         if job.kind in ("run", "time"):
             return (self._run if job.kind == "run" else self._time)(name, job, blobs)
-        if job.kind == "probe":
-            self._report("probe")
-            return _records(name, "probe", "", guarded(name, "probe", "", backend.probe), blobs)
         self._report("claim")
         what = described(job.region)
         offers = guarded(name, "claim", what, backend.claim, job.region, job.device)
         return _records(name, "claim", what, offers, blobs)
+
+    def close_process(self, backend: Backend, config: Config | None) -> None:
+        """Close this process before the engine sees anything of a model."""
+        if not self._is_closed:
+            self._report("import")
+            guarded(backend.info.name, "import", "", backend.prepare, config or Config())
+            closed.finish()
+            self._is_closed = True
 
     def _contact(self, backend: Backend, job: Job, blobs: Blobs) -> Any:
         given = job.region, job.device, job.config, job.inputs, job.artifact
@@ -189,10 +197,6 @@ def settle(life: int) -> None:
     """Set limits, and arrange to end with the parent."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _DESCRIPTORS), hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(OSError):
-        # If the machine runs out of memory, the kernel kills this process and not the parent.
-        Path("/proc/self/oom_score_adj").write_text("1000")
     # Orphans are reparented to this process, so that the parent can find them.
     ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
     # The parent alone holds the other end. When that closes, the kernel kills the whole group,
@@ -219,7 +223,3 @@ def main(reference: str, requests: int, replies: int, life: int) -> None:
     Worker(reference, away(requests), away(replies)).serve()
     # Engines crash and hang at exit too; nobody needs to know.
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))

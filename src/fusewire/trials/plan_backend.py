@@ -50,6 +50,9 @@ def plan_config(config: Config, target: Target, reference: str, fallback: str) -
 class PlanBackend(Backend):
     """Plans a graph for the backends that its configuration names, and runs the plan."""
 
+    def __init__(self) -> None:
+        self._backends: dict[str, Backend] = {}
+
     @property
     def info(self) -> BackendInfo:
         """A backend for trials of plans."""
@@ -73,6 +76,16 @@ class PlanBackend(Backend):
         """Take all of it."""
         return claim_by_table(graph, lambda node: None, shapes="dynamic")
 
+    def prepare(self, config: Config) -> None:
+        """Import the backends of the plan, and have them prepare."""
+        for reference in {str(config.options[name]) for name in _OWN if name in config.options}:
+            self._backend(reference).prepare(config)
+
+    def _backend(self, reference: str) -> Backend:
+        if reference not in self._backends:
+            self._backends[reference] = backend_of(reference)
+        return self._backends[reference]
+
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the graph; the engines compile when it is loaded."""
         text = print_graph(region).encode()
@@ -87,7 +100,9 @@ class PlanBackend(Backend):
         constants = {digest: Constant.of(array) for digest, array in weights.items()}
         graph = parse_graph(artifact.payload.decode(), constants)
         launch: dict[str, Any] = dict(artifact.launch)
-        target, fallback = (_target(launch.pop(name), launch.get("at")) for name in _OWN)
+        target, fallback = (
+            _target(self._backend(launch.pop(name)), launch.get("at")) for name in _OWN
+        )
         launch.pop("at")
         threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
         targets = [target] if target.name == fallback.name else [target, fallback]
@@ -105,7 +120,6 @@ class PlanBackend(Backend):
         return PlanRunner(plan(graph), builder)
 
 
-def _target(reference: str, device: str | None) -> Target:
-    backend = backend_of(reference)
+def _target(backend: Backend, device: str | None) -> Target:
     devices = [x for x in backend.probe() if isinstance(x, Device) and x.id == device]
     return Target(backend, devices[0] if devices else first_device(backend))

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
 
+from fusewire.backends.triton.info import INFO
 from fusewire.backends.triton.printer import Function
 from fusewire.backends.triton.program import Program
 from fusewire.errors import EngineRaised
 from fusewire.kernel.program import Schedule
 from fusewire.process.child import Child
+from fusewire.process.confinement import Confinement
 from fusewire.process.frames import Blobs, Frame
 from fusewire.process.guard import failure
 from fusewire.process.limits import ChildLimits
@@ -25,6 +29,13 @@ _LIMITS = ChildLimits(3600.0)
 _START = 60.0
 # Binaries that were made before, by text and target.
 _MOST_KEPT = 4096
+
+
+def programs() -> tuple[str, ...]:
+    """List the programs that Triton runs to compile: the assembler of its wheel, and its tools."""
+    spec = importlib.util.find_spec("triton")
+    folders = (spec and spec.submodule_search_locations) or ()
+    return tuple(str(x) for folder in folders for x in Path(folder).glob("backends/*/bin/*"))
 
 
 @final
@@ -46,13 +57,31 @@ class Client:
             raise failure(EngineRaised, "triton", phase, what, str(frame.header["error"]))
         return frame
 
-    def _alive(self) -> Child:
+    def start(self) -> None:
+        """Start the child without waiting for it."""
+        with self._lock:
+            self._running()
+
+    def _running(self) -> Child:
         if self._child is None or not self._child.is_usable:
             self._end()
-            self._child = Child(self._mode, "fusewire.backends.triton.worker")
-            self._child.greet(_START)
+            self._child = Child(
+                self._mode,
+                "fusewire.backends.triton.worker",
+                confinement=self._confinement(),
+            )
             self.started += 1
         return self._child
+
+    def _confinement(self) -> Confinement:
+        if self._mode == "compile":
+            return Confinement("compile", programs(), INFO.environment)
+        return Confinement("run", (), INFO.environment)
+
+    def _alive(self) -> Child:
+        child = self._running()
+        child.greet(_START)
+        return child
 
     @property
     def generation(self) -> int:

@@ -110,6 +110,11 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
         assert isinstance(got, np.ndarray)
         return "" if np.array_equal(got, held + held) else f"{device.name}: x + x is {got}."
 
+    def prepare(self, config: Config) -> None:
+        """Start the child that runs need; a closed process starts none."""
+        has_gpu = any(isinstance(x, Device) and x.id != INTERPRETER for x in self.probe())
+        (self._client if has_gpu else self._interpreter).start()
+
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what has kernels, and composites all parts of which have."""
         return claim_by_table(graph, refusal)

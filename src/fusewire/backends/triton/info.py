@@ -22,5 +22,6 @@ INFO = BackendInfo(
     extra="triton",
     # Where there is no GPU it interprets, which is slower than the reference.
     priority=-90,
+    environment=("TRITON_PTXAS_PATH", "CUDA_HOME", "CUDA_PATH"),
     metadata={"engine": "https://github.com/triton-lang/triton"},
 )

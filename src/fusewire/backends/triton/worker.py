@@ -6,11 +6,13 @@ their own, and neither is the caller's. It speaks in frames, as ``fusewire.proce
 
 from __future__ import annotations
 
+import importlib
 import os
-import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -22,6 +24,7 @@ from fusewire.backends.triton.program import Program
 from fusewire.backends.triton.resources import of_amdgcn, of_cubin
 from fusewire.errors import EngineError
 from fusewire.ir.graph import Array
+from fusewire.process import closed
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import Phase, guarded
 from fusewire.process.worker import away, settle
@@ -238,10 +241,10 @@ def main(mode: str, requests: int, replies: int, life: int) -> None:
     os.environ["TRITON_INTERPRET"] = "1" if mode == "interpret" else "0"
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     warnings.simplefilter("ignore")
+    # Its own folder for files is closed to it, and what is kept is ours to keep.
+    os.environ["TRITON_CACHE_DIR"] = str(Path(tempfile.gettempdir(), "triton"))
+    importlib.import_module("triton")
+    closed.finish()
     worker = Worker(away(replies))
     worker.serve(Incoming(away(requests), _ANY_SIZE))
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))

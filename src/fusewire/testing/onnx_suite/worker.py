@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import time
 from typing import Any
 
@@ -68,7 +67,3 @@ def main(_: str, requests: int, replies: int, life: int) -> None:
             if "case" in asked:
                 answer = _outcome(suite, asked["side"], asked["case"], asked["home"])
             say({"job": asked["job"], **answer})
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))

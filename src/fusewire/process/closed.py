@@ -1,0 +1,203 @@
+"""Close a child process: it reads the interpreter and its packages, and reaches nothing else.
+
+``begin`` runs first of all in a child, before NumPy is imported, because NumPy starts threads and
+Landlock restricts only the calling thread and what it starts. ``finish`` runs when the backend is
+imported: from then on the whole process starts no program and opens no socket. The descriptors
+that it holds, its pipes and shared memory, stay usable.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fusewire.process.confinement import Closing
+from fusewire.process.sandbox import (
+    DEVICE,
+    EXECUTE,
+    READ,
+    READ_DIR,
+    READ_FILE,
+    WRITE,
+    WRITE_FILE,
+    Rule,
+    confine_files,
+    filter_calls,
+    give_up_privileges,
+    has_seccomp,
+    landlock_version,
+    machine,
+)
+
+FILE_BYTES = 4 << 30
+
+# Libraries, drivers and their data. Nothing in them belongs to a user.
+_SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/opt/rocm",
+    "/opt/intel",
+    "/nix/store",
+    "/gnu/store",
+)
+_SETTINGS = (
+    *(
+        "/etc/ld.so.cache",
+        "/etc/ld.so.conf",
+        "/etc/ld.so.conf.d",
+        "/etc/localtime",
+        "/etc/timezone",
+    ),
+    *("/etc/vulkan", "/etc/OpenCL", "/etc/glvnd", "/etc/drirc", "/etc/alternatives"),
+    *("/run/opengl-driver", "/etc/os-release", "/etc/nsswitch.conf"),
+)
+# Facts about the machine; of the processes it sees itself alone.
+_FACTS = (
+    *(
+        "cpuinfo",
+        "meminfo",
+        "stat",
+        "version",
+        "filesystems",
+        "loadavg",
+        "sys",
+        "driver",
+        "devices",
+    ),
+)
+_HARDWARE = ("devices", "class", "bus", "dev", "fs/cgroup", "kernel/mm", "module")
+_PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom")
+# Drivers of GPUs and other accelerators are reached through these, where there are any.
+_GPUS = ("dri", "nvidia*", "kfd", "mali*", "accel", "dxg", "udmabuf")
+_PACKAGES = ("site-packages", "dist-packages")
+_CODE = (".py", ".pyc", ".so", ".zip", ".pth", ".egg", ".egg-link", ".dist-info", ".egg-info")
+_MANY = 1000
+
+_closing: Closing = "open"
+# Held so that the kernel's object for this folder, on which a rule stands, is not replaced.
+_own_facts = -1
+
+
+def begin(closing: Closing, scratch: str, programs: Sequence[str] = ()) -> None:
+    """Restrict files, capabilities and limits; to be called while there is one thread."""
+    global _closing, _own_facts
+    _limit(resource.RLIMIT_CORE, 0)
+    if closing == "open":
+        return
+    _limit(resource.RLIMIT_FSIZE, FILE_BYTES)
+    sys.dont_write_bytecode = True
+    if machine() is None:
+        return
+    _closing = closing
+    _own_facts = os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
+    # Found first: the rules name what this process can see now.
+    rules = [*readable(), Rule(scratch, READ | WRITE)]
+    if closing == "compile":
+        rules += [Rule(path, EXECUTE) for path in (*programs, *loaders())]
+    give_up_privileges()
+    # Before ``finish``, a child that runs may execute: its backend may start helpers of its own.
+    confine_files(rules, ~0 if closing == "compile" else ~EXECUTE)
+
+
+def finish() -> None:
+    """Refuse system calls that an engine has no need of; in all threads, for good."""
+    if _closing != "open":
+        filter_calls(_closing == "compile")
+
+
+def readable() -> Iterator[Rule]:
+    """List what a closed child may read, and which devices it may use."""
+    paths = sysconfig.get_paths()
+    whole = {
+        sys.prefix,
+        sys.base_prefix,
+        paths["stdlib"],
+        paths["platstdlib"],
+        *_SYSTEM,
+        *_SETTINGS,
+    }
+    whole |= {f"/proc/{name}" for name in ("self", *_FACTS)}
+    whole |= {f"/sys/{name}" for name in _HARDWARE}
+    whole |= set(filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))
+    for path in sorted(whole):
+        yield Rule(path, READ)
+    yield from _modules(whole)
+    for name in _PLAIN_DEVICES:
+        yield Rule(f"/dev/{name}", READ_FILE | WRITE_FILE)
+    for pattern in _GPUS:
+        for found in Path("/dev").glob(pattern):
+            yield Rule(str(found), DEVICE)
+
+
+def _modules(known: set[str]) -> Iterator[Rule]:
+    """List the folders of modules; of those that users keep files in, only what is code."""
+    for entry in dict.fromkeys((*sys.path, *_editable())):
+        path = Path(entry or ".").absolute()
+        if path.name in _PACKAGES or not path.is_dir():
+            yield Rule(str(path), READ)
+        elif not any(path.is_relative_to(folder) for folder in known):
+            # Names in it can be listed, as imports do.
+            yield Rule(str(path), READ_DIR)
+            for item in list(path.iterdir())[:_MANY]:
+                if item.suffix in _CODE or (item.name.isidentifier() and _has_code(item)):
+                    yield Rule(str(item), READ)
+
+
+def _has_code(folder: Path) -> bool:
+    """Tell whether a folder is a package: it, or a folder in it, holds a module."""
+    if not folder.is_dir():
+        return False
+    return any(
+        next(folder.glob(f"{deep}*{end}"), None) for deep in ("", "*/") for end in (".py", ".so")
+    )
+
+
+def _editable() -> Iterator[str]:
+    """List folders that editable installations import from, which are not on the path."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("__editable__"):
+            for folder in getattr(module, "MAPPING", {}).values():
+                yield str(Path(folder).parent)
+
+
+def loaders() -> Iterator[str]:
+    """List the loaders of programs, which the kernel executes before them."""
+    for folder in ("/lib", "/lib64"):
+        yield from (str(path) for path in Path(folder).glob("ld-*.so*"))
+        yield from (str(path) for path in Path(folder).glob("*/ld-*.so*"))
+
+
+def weaknesses() -> list[str]:
+    """Say in sentences what a child is not closed against on this machine."""
+    if os.environ.get("FUSEWIRE_CHILDREN") == "open":
+        return ["FUSEWIRE_CHILDREN=open: engines in child processes may do all that you may."]
+    if sys.platform != "linux":
+        return [
+            f"Fusewire closes child processes on Linux only, and this is {sys.platform}: engines "
+            "may do all that you may."
+        ]
+    if machine() is None:
+        return ["Fusewire closes child processes on x86_64 and aarch64 only."]
+    found = []
+    version = landlock_version()
+    if not version:
+        found.append("This kernel has no Landlock: engines may read and write all your files.")
+    elif version < 3:
+        found.append(f"Landlock {version} does not stop engines from truncating files (Linux 6.2).")
+    if not has_seccomp():
+        found.append(
+            "This kernel has no seccomp filters: engines may open sockets and run programs."
+        )
+    return found
+
+
+def _limit(which: int, most: int) -> None:
+    _, hard = resource.getrlimit(which)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (most, most))

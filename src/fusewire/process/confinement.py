@@ -1,0 +1,56 @@
+"""What a child is confined to, as its parent decides it: programs, variables, one folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+# "run" starts no program, "compile" the programs that its backend declares, "open" is not closed.
+Closing = Literal["open", "run", "compile"]
+
+# A child does not inherit what it has no need of: tokens, keys, addresses of proxies and agents.
+_INHERITED = (
+    *("HOME", "USER", "LOGNAME", "PATH", "LANG", "LANGUAGE", "TZ", "TERM", "XDG_DATA_DIRS"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"),
+    *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
+)
+# Locales, the interpreter, allocators, and the pools of threads that every engine brings.
+_PREFIXES = (
+    *("LC_", "PYTHON", "MALLOC_", "FUSEWIRE_"),
+    *("OMP_", "OPENBLAS_", "MKL_", "KMP_", "GOMP_", "BLIS_", "NPY_"),
+)
+
+
+@dataclass(frozen=True)
+class Confinement:
+    """How a child is closed, the programs that it may start, and variables that it gets too."""
+
+    closing: Closing = "run"
+    programs: tuple[str, ...] = ()
+    variables: tuple[str, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this child is not closed, or none is."""
+        return self.closing == "open" or os.environ.get("FUSEWIRE_CHILDREN") == "open"
+
+    def as_argument(self, scratch: str) -> str:
+        """Write it for the command line of the child, with the folder that it may write to."""
+        closing = "open" if self.is_open else self.closing
+        return json.dumps({"closing": closing, "scratch": scratch, "programs": self.programs})
+
+    def environment(self, scratch: str) -> dict[str, str]:
+        """Return the environment variables of the child."""
+        wanted = {*_INHERITED, *self.variables}
+        given = {
+            name: text
+            for name, text in os.environ.items()
+            if self.is_open or name in wanted or name.startswith(_PREFIXES)
+        }
+        # The child imports the same modules as this process.
+        path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+        return {**given, "PYTHONPATH": path, "TMPDIR": scratch}
