@@ -24,7 +24,7 @@ from fusewire.process.sandbox import (
     READ_FILE,
     WRITE,
     WRITE_FILE,
-    Rule,
+    PathRule,
     confine_files,
     filter_calls,
     give_up_privileges,
@@ -97,9 +97,9 @@ def begin(closing: Closing, scratch: str, programs: Sequence[str] = ()) -> None:
     _closing = closing
     _own_facts = os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
     # Found first: the rules name what this process can see now.
-    rules = [*readable(), Rule(scratch, READ | WRITE)]
+    rules = [*readable(), PathRule(scratch, READ | WRITE)]
     if closing == "compile":
-        rules += [Rule(path, EXECUTE) for path in (*programs, *loaders())]
+        rules += [PathRule(path, EXECUTE) for path in (*programs, *loaders())]
     give_up_privileges()
     # Before ``finish``, a child that runs may execute: its backend may start helpers of its own.
     confine_files(rules, ~0 if closing == "compile" else ~EXECUTE)
@@ -111,7 +111,7 @@ def finish() -> None:
         filter_calls(_closing == "compile")
 
 
-def readable() -> Iterator[Rule]:
+def readable() -> Iterator[PathRule]:
     """List what a closed child may read, and which devices it may use."""
     paths = sysconfig.get_paths()
     whole = {
@@ -126,27 +126,27 @@ def readable() -> Iterator[Rule]:
     whole |= {f"/sys/{name}" for name in _HARDWARE}
     whole |= set(filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))
     for path in sorted(whole):
-        yield Rule(path, READ)
+        yield PathRule(path, READ)
     yield from _modules(whole)
     for name in _PLAIN_DEVICES:
-        yield Rule(f"/dev/{name}", READ_FILE | WRITE_FILE)
+        yield PathRule(f"/dev/{name}", READ_FILE | WRITE_FILE)
     for pattern in _GPUS:
         for found in Path("/dev").glob(pattern):
-            yield Rule(str(found), DEVICE)
+            yield PathRule(str(found), DEVICE)
 
 
-def _modules(known: set[str]) -> Iterator[Rule]:
+def _modules(known: set[str]) -> Iterator[PathRule]:
     """List the folders of modules; of those that users keep files in, only what is code."""
     for entry in dict.fromkeys((*sys.path, *_editable())):
         path = Path(entry or ".").absolute()
         if path.name in _PACKAGES or not path.is_dir():
-            yield Rule(str(path), READ)
+            yield PathRule(str(path), READ)
         elif not any(path.is_relative_to(folder) for folder in known):
             # Names in it can be listed, as imports do.
-            yield Rule(str(path), READ_DIR)
+            yield PathRule(str(path), READ_DIR)
             for item in list(path.iterdir())[:_MANY]:
                 if item.suffix in _CODE or (item.name.isidentifier() and _has_code(item)):
-                    yield Rule(str(item), READ)
+                    yield PathRule(str(item), READ)
 
 
 def _has_code(folder: Path) -> bool:

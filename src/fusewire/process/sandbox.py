@@ -62,7 +62,7 @@ _IOCTL_NEVER = (
 Instruction = tuple[int, int, int, int]
 
 
-class Rule(NamedTuple):
+class PathRule(NamedTuple):
     """Rights on a file, or on a folder and all that is in it."""
 
     path: str
@@ -102,7 +102,7 @@ def give_up_privileges() -> None:
         _checked(_call(_CAPSET[name], header, bytes(24)), "capset")
 
 
-def confine_files(rules: Iterable[Rule], handled: int = ~0) -> int:
+def confine_files(rules: Iterable[PathRule], handled: int = ~0) -> int:
     """Allow the calling thread these files alone, no TCP, and no signals to other processes.
 
     Returns the version of Landlock, 0 if there is none. ``handled`` limits which rights are
@@ -134,7 +134,7 @@ def confine_files(rules: Iterable[Rule], handled: int = ~0) -> int:
     return version
 
 
-def _add(ruleset: int, rule: Rule, handled: int) -> None:
+def _add(ruleset: int, rule: PathRule, handled: int) -> None:
     place = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
     try:
         rights = rule.rights & handled

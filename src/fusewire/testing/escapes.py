@@ -358,7 +358,7 @@ def _handle(targets: Targets) -> int:
 def _secret(targets: Targets) -> int:
     """Look for a variable that the parent has."""
     descriptor = raw("openat", _HERE, b"/proc/self/environ", os.O_RDONLY, 0)
-    with open(descriptor, "rb") as file:
+    with os.fdopen(descriptor, "rb") as file:
         return 0 if TOKEN.encode() in file.read() else -1
 
 
@@ -472,7 +472,8 @@ def outside() -> Iterator[dict[str, Fact]]:
             listener.bind(address)
             listener.listen()
         sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        stack.callback(lambda: (sleeper.kill(), sleeper.wait()))
+        stack.callback(sleeper.wait)
+        stack.callback(sleeper.kill)
         shared = Path("/dev/shm", abstract)
         stack.callback(shared.unlink, missing_ok=True)
         os.environ[TOKEN] = "secret"
@@ -524,7 +525,7 @@ class EscapeBackend(Backend):
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Keep the targets."""
-        return Artifact("rebuild", b"", edge_slots(region), launch=config.options)
+        return Artifact("rebuild", b"", tuple(edge_slots(region)), launch=config.options)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Aim."""
@@ -539,7 +540,7 @@ def attempts(closing: Closing) -> dict[str, int | str]:
     # What stops a child that allocates is its limit, which the control does not have.
     limits = ChildLimits(60.0, None if closing == "open" else _MOST_MEMORY)
     answers: dict[str, int | str] = {}
-    with ChildPool(closing=closing) as pool, outside() as targets:
+    with outside() as targets, ChildPool(closing=closing) as pool:
         found = first_contact(
             REFERENCE, region, device, Config(options=targets), given, limits, pool=pool
         )
@@ -554,6 +555,45 @@ def attempts(closing: Closing) -> dict[str, int | str]:
     return answers
 
 
+def start_attempts(closing: Closing, user: int | None = None) -> subprocess.Popen[str]:
+    """Start a process that makes all attempts and prints the answers; some aim at that process."""
+    command = [sys.executable, "-m", "fusewire.testing.escapes", closing]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    if user is None:
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
+    command[0] = _interpreter_for(user) or command[0]
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**variables, "HOME": "/nonexistent", "FUSEWIRE_CACHE": "off"},
+        user=user,
+        group=user,
+        extra_groups=(),
+        cwd="/",
+    )
+
+
+def _interpreter_for(user: int) -> str | None:
+    """Find an interpreter of this version that a user may start: root's own may be hidden."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for path in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
+        with contextlib.suppress(OSError):
+            tried = subprocess.run([path, "-c", ""], user=user, group=user, capture_output=True)
+            if tried.returncode == 0:
+                return path
+    return None
+
+
+def can_be(user: int) -> bool:
+    """Tell whether attempts can be made as this user."""
+    return os.getuid() == 0 and _interpreter_for(user) is not None
+
+
+def is_refused(answer: int | str) -> bool:
+    """Tell whether an attempt failed, or ended the child that made it."""
+    return isinstance(answer, str) or answer < 0
+
+
 if __name__ == "__main__":
-    # As a process of its own: some attempts are aimed at the parent.
     print(json.dumps(attempts("open" if sys.argv[1:] == ["open"] else "run")))
