@@ -8,11 +8,13 @@ that it holds, its pipes and shared memory, stay usable.
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from fusewire.process.confinement import Closing
@@ -76,8 +78,9 @@ _PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom")
 # Drivers of GPUs and other accelerators are reached through these, where there are any.
 _GPUS = ("dri", "nvidia*", "kfd", "mali*", "accel", "dxg", "udmabuf")
 _PACKAGES = ("site-packages", "dist-packages")
-_CODE = (".py", ".pyc", ".so", ".zip", ".pth", ".egg", ".egg-link", ".dist-info", ".egg-info")
-_MANY = 1000
+_CODE = (".py", ".pyc", ".so", ".pth", ".egg", ".egg-link", ".dist-info", ".egg-info")
+_MODULES = (".py", ".pyc", ".so")
+_MANY, _DEEPEST = 1000, 1
 
 _closing: Closing = "open"
 # Held so that the kernel's object for this folder, on which a rule stands, is not replaced.
@@ -137,25 +140,41 @@ def readable() -> Iterator[PathRule]:
 
 def _modules(known: set[str]) -> Iterator[PathRule]:
     """List the folders of modules; of those that users keep files in, only what is code."""
+    home = Path(os.environ.get("HOME", "/")).absolute()
     for entry in dict.fromkeys((*sys.path, *_editable())):
         path = Path(entry or ".").absolute()
-        if path.name in _PACKAGES or not path.is_dir():
-            yield PathRule(str(path), READ)
-        elif not any(path.is_relative_to(folder) for folder in known):
-            # Names in it can be listed, as imports do.
-            yield PathRule(str(path), READ_DIR)
-            for item in list(path.iterdir())[:_MANY]:
-                if item.suffix in _CODE or (item.name.isidentifier() and _has_code(item)):
-                    yield PathRule(str(item), READ)
+        # The path may name folders that do not exist, or that this user may not see.
+        with suppress(OSError):
+            if path.name in _PACKAGES or path.is_file():
+                yield PathRule(str(path), READ)
+            elif path not in (*home.parents, Path("/")) and not _is_in(path, known):
+                yield from _code(path, 0 if path == home else _DEEPEST)
 
 
-def _has_code(folder: Path) -> bool:
-    """Tell whether a folder is a package: it, or a folder in it, holds a module."""
-    if not folder.is_dir():
-        return False
-    return any(
-        next(folder.glob(f"{deep}*{end}"), None) for deep in ("", "*/") for end in (".py", ".so")
-    )
+def _is_in(path: Path, folders: Iterable[str]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _code(folder: Path, deepest: int) -> Iterator[PathRule]:
+    """List modules, and folders with modules; other folders are searched for them."""
+    # Names in it, at any depth, can be listed, as imports do.
+    yield PathRule(str(folder), READ_DIR)
+    with os.scandir(folder) as entries:
+        items = list(itertools.islice(entries, _MANY))
+    for item in items:
+        if item.name.endswith(_CODE):
+            yield PathRule(item.path, READ)
+        elif item.name.isidentifier() and item.is_dir():
+            with suppress(OSError):
+                if _has_module(item.path):
+                    yield PathRule(item.path, READ)
+                elif deepest:
+                    yield from _code(Path(item.path), deepest - 1)
+
+
+def _has_module(folder: str) -> bool:
+    with os.scandir(folder) as entries:
+        return any(x.name.endswith(_MODULES) for x in itertools.islice(entries, _MANY))
 
 
 def _editable() -> Iterator[str]:
