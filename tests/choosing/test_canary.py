@@ -13,6 +13,7 @@ from fusewire.choosing.canary import Canary, Watched
 from fusewire.errors import MiscompileWarning
 from fusewire.numerics.judge import Verdict
 from fusewire.ops.interpret import Interpreter
+from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
 X = np.linspace(-1, 2, 24, dtype=np.float32).reshape(4, 6)
@@ -145,3 +146,24 @@ def test_alarm_that_is_an_error_leaves_the_wrong_engine_behind() -> None:
     with pytest.raises(MiscompileWarning, match="wrong answer"):
         watched.call([X])
     np.testing.assert_array_equal(watched.call([X])[0], RIGHT[0])
+
+
+@pytest.mark.parametrize("size", [6, "n"])
+def test_split_plan_that_is_wrong_is_not_used_by_the_next_program(store: Store, size: Any) -> None:
+    def model(x: Any) -> Any:
+        return np.exp(np.cos(x + 1))
+
+    spec = fw.Spec((4, size), "float32")
+    fw.register("tests.split:wrong", "split")
+    try:
+        options: dict[str, Any] = {"backend": "split", "level": 0, "fallback": "allow"}
+        watched = fw.compile(model, spec, **options, canary=1)
+        with pytest.warns(MiscompileWarning):
+            np.testing.assert_allclose(watched(X), model(X), rtol=1e-5)
+        after = fw.compile(model, spec, **options)
+        np.testing.assert_allclose(after(X), model(X), rtol=1e-5)
+        contacts = after.why().contacts
+        assert {x.runs_on for x in contacts} == {"reference"}
+        assert any("in quarantine since" in x.reason for x in contacts)
+    finally:
+        fw.unregister("split")

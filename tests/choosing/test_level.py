@@ -148,6 +148,21 @@ def test_engine_that_crashes_while_it_is_timed_is_not_tried_again(
         fw.unregister("chaos")
 
 
+def test_engine_that_crashed_in_this_race_is_refused_and_not_in_quarantine(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fw.register("fusewire.testing.chaos:segv_at_run")
+    try:
+        monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["chaos"])
+        for status in ("refused", "quarantined"):
+            made = fw.compile(program, budget_seconds=60.0, fallback="allow")
+            np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
+            (row,) = [row for row in made.why().tried if row.backend == "chaos"]
+            assert row.status == status
+    finally:
+        fw.unregister("chaos")
+
+
 def test_records_without_a_store_keeps_what_this_process_made() -> None:
     from fusewire.store.key import Key
 
@@ -205,7 +220,8 @@ def test_canary_replaces_a_plan_of_several_regions(
             found = made(X)
         assert len(said) == 1
         np.testing.assert_allclose(found, np.exp(np.cos(np.exp(X))), rtol=1e-5)
-        assert [entry.key.kind for entry in store.entries("quarantine")] == ["quarantine"]
+        # The plan, and its one region on the engine.
+        assert len(list(store.entries("quarantine"))) == 2
     finally:
         fw.unregister("split")
 

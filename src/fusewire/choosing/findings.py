@@ -7,7 +7,7 @@ other weights is not timed again.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,12 @@ from fusewire.choosing.measure import Comparison
 from fusewire.contract.backend import Config
 from fusewire.contract.region import weights_of
 from fusewire.errors import StoreError
+from fusewire.ir.dims import Symbol, evaluate
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash, structural_hash
 from fusewire.ir.text import constants_of
+from fusewire.ir.types import TensorType, Type, type_symbols
+from fusewire.ops.interpret import bind
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.records.entries import Records
@@ -86,9 +89,30 @@ class Findings:
         self.quarantine(candidate, Fact(code, reason))
 
     def quarantine(self, candidate: Candidate, fact: Fact) -> None:
-        """Put a candidate into quarantine for a fault."""
-        if (key := self._subject(candidate)) is not None:
+        """Put a candidate into quarantine for a fault.
+
+        If a plan of several regions is wrong, each of its artifacts may be to blame, and whoever
+        builds a region looks for the fault of its artifact only: all of them are put there.
+        """
+        if (key := self._subject(candidate)) is None:
+            return
+        others = self._region_keys(candidate) if fact.code == "wrong" else ()
+        for key in dict.fromkeys((key, *others)):
             quarantine(self.records, key, replace(fact, seconds=self._deadline))
+
+    def _region_keys(self, candidate: Candidate) -> Iterator[Key]:
+        """Yield the keys of the artifacts, but those whose sizes only a run determines."""
+        sizes: dict[Symbol, int] = {}
+        for value, shape in zip(self._graph.inputs, self._shapes, strict=True):
+            if isinstance(value.type, TensorType):
+                bind(value.type, shape, sizes, f"The input {value.name}")
+        backend, config = candidate.target.backend, candidate.config(self._config)
+        for region in candidate.planned.plan.regions():
+            shapes = [_shape(value.type, sizes) for value in region.inputs]
+            is_known = region.shapes == "dynamic" or None not in shapes
+            if region.backend == candidate.target.name and is_known:
+                known = [shape for shape in shapes if shape is not None]
+                yield artifact_key(region, known, backend, config)
 
     @property
     def folder(self) -> Path | None:
@@ -157,3 +181,12 @@ class Findings:
         return Key.of(
             "measurement", graph=graph, sizes=self._sizes, candidates=" ".join(fields), **host
         )
+
+
+def _shape(type_: Type, sizes: Mapping[Symbol, int]) -> tuple[int, ...] | None:
+    """Return the shape of a type for these sizes; None if they do not determine it."""
+    if not isinstance(type_, TensorType):
+        return ()
+    if any(symbol not in sizes for symbol in type_symbols(type_)):
+        return None
+    return tuple(evaluate(dim, sizes) for dim in type_.shape)

@@ -209,7 +209,7 @@ class Race:
     def _last_resort(self) -> None:
         """Try the candidates that were passed over, since none of the others is right."""
         for candidate in self._fit:
-            if candidate.name not in self._trials:
+            if self._rows[candidate.name].status == "not tried":
                 self._try(candidate, is_last=True)
                 if candidate.name in self._trials:
                     self._check(candidate.name)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import Any, NoReturn, Self, overload
 
 import numpy as np
 from numpy import ndarray
@@ -239,6 +239,14 @@ class Program:
             f"# {entry.backend}: {len(entry.graph.nodes)} nodes\n{entry.graph}" for entry in entries
         )
         return f"program {self.name}\n" + "\n".join(shown)
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled or copied: engines hold memory and threads of this process."""
+        raise TypeError(
+            f"The program {self.name} cannot be pickled or copied: its engines belong to this "
+            "process. Compile the model in each process, which the cache makes quick; threads may "
+            "share one program."
+        )
 
     def close(self) -> None:
         """Close all entries; calling the program afterwards is an error."""
