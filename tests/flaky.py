@@ -42,7 +42,6 @@ from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType
 
 KINDS = ("plain", "sized", "single", "device", "split")
-PHASES = ("compile", "load", "run", "wait", "read", "close")
 
 
 class Trouble:

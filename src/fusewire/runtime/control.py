@@ -16,7 +16,7 @@ from fusewire.ops.sample import HostValue
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Step
 from fusewire.runtime.regions import RegionBuilder
-from fusewire.runtime.transfer import to_host
+from fusewire.runtime.transfer import fetched
 
 
 @final
@@ -33,7 +33,7 @@ class HostRunner:
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
         """Run the node with the interpreter."""
-        return self._interpreter([to_host(value) for value in inputs])
+        return self._interpreter([fetched(value) for value in inputs])
 
     def _body(
         self, graph: Graph, inputs: Sequence[HostValue], outer: dict[Symbol, int]

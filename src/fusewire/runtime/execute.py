@@ -10,7 +10,7 @@ from fusewire.host_memory import POOL
 from fusewire.runtime.guards import Checks
 from fusewire.runtime.plan import HOST, Plan, Step
 from fusewire.runtime.regions import RegionBuilder, RegionRunner
-from fusewire.runtime.transfer import to_host
+from fusewire.runtime.transfer import fetched
 
 
 class StepRunner(Protocol):
@@ -77,7 +77,7 @@ class PlanRunner(Executable):
         results = []
         shared = set(range(borrowed))
         for place in plan.outputs:
-            value = to_host(values[place])
+            value = fetched(values[place])
             results.append(value.copy() if place in shared else value)
             shared.add(place)
         return results

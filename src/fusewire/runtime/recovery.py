@@ -20,7 +20,7 @@ from weakref import WeakMethod
 from fusewire.contract.backend import Event, Exchange, Executable, Held
 from fusewire.errors import EngineError, EngineGarbage, EngineRaised, RefusedError, warn_outside
 from fusewire.process.guard import CALLERS, failure, guarded_run
-from fusewire.runtime.transfer import to_host
+from fusewire.runtime.transfer import fetched
 
 LOG = logging.getLogger("fusewire")
 LOG.addHandler(logging.NullHandler())
@@ -94,7 +94,7 @@ class Recovery:
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
         """Run the fallback on values from anywhere."""
-        arrays = [to_host(value) for value in inputs]
+        arrays = [fetched(value) for value in inputs]
         return guarded_run(self.fallback, self.executable.run, arrays, True)
 
     def _blame(self, error: EngineError) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from fusewire.contract.backend import Buffer, Exchange, Held
 from fusewire.host_memory import aligned_copy
 from fusewire.ir.graph import Array
+from fusewire.process.guard import guarded
 
 # What the caller of a program takes.
 CALLER = Exchange(needs_contiguous=False)
@@ -47,3 +48,10 @@ def fits(array: Array, exchange: Exchange) -> bool:
 def to_host(value: Held) -> Any:
     """Convert a value for the caller: an array, or the reference's value for other types."""
     return value if type(value) is np.ndarray else hand_over(value, CALLER)
+
+
+def fetched(value: Held) -> Any:
+    """Convert a value as ``to_host`` does; EngineError if its device fails to give it."""
+    if not isinstance(value, Buffer):
+        return to_host(value)
+    return guarded(value.device, "run", "a region", to_host, value)

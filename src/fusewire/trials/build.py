@@ -32,7 +32,7 @@ from fusewire.records.keys import artifact_fields, backend_fields
 from fusewire.records.quarantine import Fact, quarantined, reconsider
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.regions import shape_of
-from fusewire.runtime.transfer import to_host
+from fusewire.runtime.transfer import fetched
 from fusewire.runtime.why import Contacted
 from fusewire.store.ahead import Ahead
 from fusewire.store.key import Key
@@ -248,7 +248,7 @@ class PlanBuilder:
             compile_ = target.backend.compile
             artifact = guarded(name, "compile", graph.name, compile_, graph, region.device, config)
             return artifact, {}
-        arrays = [to_host(value) for value in inputs]
+        arrays = [fetched(value) for value in inputs]
         contact = first_contact(
             target.reference, graph, region.device, config, arrays, target.limits
         )
