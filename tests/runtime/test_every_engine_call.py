@@ -1,6 +1,5 @@
 """Every call into an engine fails once, in turn: the program answers, and returns to the engine."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,8 @@ def _session(calls: int) -> tuple[list[str], fw.Program]:
 
 
 def _open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir())) if os.path.isdir("/proc/self/fd") else 0
+    opened = Path("/proc/self/fd")
+    return len(list(opened.iterdir())) if opened.is_dir() else 0
 
 
 @pytest.fixture

@@ -94,10 +94,10 @@ class Findings:
         If a plan of several regions is wrong, each of its artifacts may be to blame, and whoever
         builds a region looks for the fault of its artifact only: all of them are put there.
         """
-        if (key := self._subject(candidate)) is None:
+        if (subject := self._subject(candidate)) is None:
             return
         others = self._region_keys(candidate) if fact.code == "wrong" else ()
-        for key in dict.fromkeys((key, *others)):
+        for key in dict.fromkeys((subject, *others)):
             quarantine(self.records, key, replace(fact, seconds=self._deadline))
 
     def _region_keys(self, candidate: Candidate) -> Iterator[Key]:
