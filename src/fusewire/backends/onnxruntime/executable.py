@@ -98,17 +98,19 @@ class BoundSession(Executable):
             bound = self._free.pop()
         except IndexError:
             bound = self._bound()
-        binding, taken, made = bound
-        for place, target in enumerate(taken):
-            x: Any = inputs[place]
-            # An assignment would broadcast.
-            if x.shape != target.shape:
-                raise ShapeMismatchError(f"Input {place} is {target.shape}, found {x.shape}.")
-            target[...] = x
-        self._run(binding, None)
-        outputs: list[Held] = [x.copy() for x in made]
-        self._free.append(bound)
-        return Done(outputs)
+        try:
+            binding, taken, made = bound
+            for place, target in enumerate(taken):
+                x: Any = inputs[place]
+                # An assignment would broadcast.
+                if x.shape != target.shape:
+                    raise ShapeMismatchError(f"Input {place} is {target.shape}, found {x.shape}.")
+                target[...] = x
+            self._run(binding, None)
+            return Done([x.copy() for x in made])
+        finally:
+            # Also after an error: to make another binding takes longer than a small call.
+            self._free.append(bound)
 
 
 @final
