@@ -1,6 +1,6 @@
 """Can a cache folder of somebody else make a program wrong, stop it, or run code in it?
 
-    python benchmarks/stranger_cache.py --count 1000
+    python benchmarks/stranger_cache.py --count 1100
 
 Real engines fill a stranger's cache with models whose inputs and outputs are alike. Then it is
 changed under the stranger's own key: payloads swapped between entries, bytes changed, code planted
@@ -49,8 +49,8 @@ from fusewire.store.exchange import take
 from fusewire.store.key import DATA, Key
 
 Entries = dict[Key, bytes]
-# Of 1,000 variants, how many start on which backend.
-SHARES = {"onnxruntime": 300, "openvino": 250, "xla": 250, "triton": 160, "auto": 40}
+# How many variants of 1,100 start on which backend; all shares shrink and grow alike.
+SHARES = {"onnxruntime": 300, "webgpu": 100, "openvino": 250, "xla": 250, "triton": 160, "auto": 40}
 # How long choosing may take, where engines are compared.
 BUDGET = 0.5
 KEYS = ("own", "open", "link", "pipe", "empty", "folder", "none")
@@ -438,7 +438,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=1000)
+    parser.add_argument("--count", type=int, default=1100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--control", type=int, default=6, help="of each backend, how many")
     parser.add_argument("--backends", nargs="*", choices=SHARES)
