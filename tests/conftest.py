@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from fusewire.store.disk import Store
+from tests.counting import Counts, counting
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,3 +29,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr("fusewire.compiler.shared_store", lambda: own)
     yield own
     own.close()
+
+
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
+    """Count descriptors, buffers, closes, copies and listings."""
+    return counting(monkeypatch)

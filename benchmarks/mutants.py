@@ -1,0 +1,526 @@
+"""How many small planted bugs do the tests notice?
+
+    python benchmarks/mutants.py --count 100 --seed 20261116 --judge
+    python benchmarks/mutants.py --count 100 --seed 20261116 --scratch FOLDER [--only ops onnx]
+
+A sample of small changes to the source, each run against the tests in a copy of the tree. The
+sample is stratified over folders; in a folder, a file is drawn by its number of places to change,
+then the kind of change uniformly, then the place. ``--judge`` only lists what is drawn: a change
+that cannot be noticed is written to mutants_equivalent.txt with the reason, and the slot's next
+candidate takes its place.
+
+The copy's tests are run once with a trace of the functions that each test calls. A mutant then
+meets the tests that call its function, the quickest first, up to the first failure; a survivor
+meets its mirrored test folder as a whole. ``--scratch`` keeps copy, trace and results, so that a
+run that was stopped goes on where it was. Exit 1 if fewer than --wanted percent were noticed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
+# Out of a hundred, and the test folders that mirror a folder.
+STRATA: Mapping[str, tuple[int, tuple[str, ...]]] = {
+    "ops": (17, ("ops", "conformance/test_ops.py", "conformance/test_refusals.py")),
+    "rewrite": (10, ("rewrite",)),
+    "process": (10, ("process",)),
+    "store": (10, ("store",)),
+    "runtime": (10, ("runtime",)),
+    "choosing": (8, ("choosing",)),
+    "numerics": (8, ("numerics",)),
+    "onnx": (7, ("onnx",)),
+    "planning": (5, ("planning",)),
+    "kernel": (5, ("kernel",)),
+    "records": (4, ("records",)),
+    "trials": (3, ("choosing", "records", "test_odd_backends.py")),
+    "fusion": (3, ("fusion",)),
+}
+# Tests outside the mirrored folders that are traced as well.
+WIDER = ("test_odd_backends.py", "test_compiler.py", "test_extension.py", "test_planted_faults.py")
+CANDIDATES = 6
+SELECTED = 400
+FIELDS = ("samples", "refuses", "doc", "strict", "example", "because")
+
+COMPARE: Mapping[type[ast.cmpop], str] = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
+    ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
+}  # fmt: skip
+ARITHMETIC: Mapping[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
+}  # fmt: skip
+DTYPES = {"float32": "float64", "float64": "float32", "int64": "int32", "int32": "int64"}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the source between two places of a file becomes another text."""
+
+    folder: str
+    file: str
+    function: int
+    name: str
+    kind: str
+    line: int
+    start: int
+    end: int
+    before: str
+    after: str
+    # The how-manieth of its kind and text in its function, so that a key outlives other edits.
+    nth: int = 0
+
+    @property
+    def key(self) -> str:
+        before = " ".join(self.before.split())
+        return f"{self.file} {self.name} {self.kind} {self.nth}: {before}"
+
+    def apply(self, source: bytes) -> bytes:
+        return source[: self.start] + self.after.encode() + source[self.end :]
+
+
+class Points(ast.NodeVisitor):
+    """Lists the places of a file that can be changed."""
+
+    def __init__(self, folder: str, file: Path) -> None:
+        self.found: list[Mutant] = []
+        self._folder = folder
+        self._file = str(file.relative_to(ROOT))
+        self._source = file.read_bytes()
+        lines = self._source.splitlines(keepends=True)
+        self._starts = [0]
+        for line in lines:
+            self._starts.append(self._starts[-1] + len(line))
+        self._functions: list[tuple[int, str]] = [(0, "module")]
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        self.visit(ast.parse(self._source))
+
+    def _add(self, kind: str, node: ast.expr | ast.stmt, after: str, shown: str = "") -> None:
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        start = self._starts[node.lineno - 1] + node.col_offset
+        end = self._starts[node.end_lineno - 1] + node.end_col_offset
+        before = self._source[start:end].decode()
+        function, name = self._functions[-1]
+        text = f"{shown}{before}"
+        nth = self._counts[name, kind, text]
+        self._counts[name, kind, text] += 1
+        self.found.append(
+            Mutant(
+                self._folder, self._file, function, name, kind, node.lineno, start, end, before,
+                after, nth,
+            )
+        )  # fmt: skip
+
+    def _replace(self, kind: str, node: ast.expr, after: ast.expr) -> None:
+        self._add(kind, node, f"({ast.unparse(after)})")
+
+    # -- what is not code that runs: annotations, texts, tables of samples
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Pass over texts: their parts have no places, and are words."""
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """Pass over asserts: they are checks of our own."""
+
+    def visit_keyword(self, node: ast.keyword) -> None:
+        if node.arg not in FIELDS:
+            self.visit(node.value)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if node.name.endswith(("_samples", "_refuses")) or node.name == "__repr__":
+            return
+        first = min([node.lineno, *(x.lineno for x in node.decorator_list)])
+        outer = self._functions[-1][1]
+        name = node.name if outer == "module" else f"{outer}.{node.name}"
+        self._functions.append((first, name))
+        for default in (*node.args.defaults, *node.args.kw_defaults):
+            if default is not None:
+                self.visit(default)
+        for statement in node.body:
+            self.visit(statement)
+        self._functions.pop()
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._functions.append((0, node.name))
+        self.generic_visit(node)
+        self._functions.pop()
+
+    def visit_Lambda(self, node: ast.Lambda) -> None:
+        self._functions.append((node.lineno, f"{self._functions[-1][1]}.lambda"))
+        self.visit(node.body)
+        self._functions.pop()
+
+    # -- what can be changed
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        if len(node.ops) == 1 and type(node.ops[0]) in COMPARE:
+            left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
+            self._add("compare", node, f"({left} {COMPARE[type(node.ops[0])]} {right})")
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, bool):
+            self._add("bool", node, str(not node.value))
+        elif isinstance(node.value, int):
+            self._add("int", node, str(node.value + 1))
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        swapped: ast.boolop = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        self._replace("boolean", node, ast.BoolOp(swapped, node.values))
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        other = ARITHMETIC.get(type(node.op))
+        words = any(isinstance(side, ast.Constant | ast.JoinedStr) and _is_text(side)
+                    for side in (node.left, node.right))  # fmt: skip
+        if other is not None and not words:
+            self._replace("arithmetic", node, ast.BinOp(node.left, other(), node.right))
+        self.generic_visit(node)
+
+    def visit_If(self, node: ast.If) -> None:
+        if ast.unparse(node.test) == "TYPE_CHECKING":
+            return
+        leaves = isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break)
+        if leaves and not node.orelse:
+            self._add("guard", node.test, "False")
+        else:
+            self._replace("condition", node.test, ast.UnaryOp(ast.Not(), node.test))
+        self.generic_visit(node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> None:
+        self._replace("condition", node.test, ast.UnaryOp(ast.Not(), node.test))
+        self.generic_visit(node)
+
+    def visit_While(self, node: ast.While) -> None:
+        if not isinstance(node.test, ast.Constant):
+            self._replace("condition", node.test, ast.UnaryOp(ast.Not(), node.test))
+        self.generic_visit(node)
+
+    def visit_comprehension(self, node: ast.comprehension) -> None:
+        for test in node.ifs:
+            self._add("filter", test, "True")
+        self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        if isinstance(node.value, ast.Call):
+            self._add("call", node, "pass")
+        if not isinstance(node.value, ast.Constant):
+            self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        # What is said in an error is no behaviour.
+        self._add("raise", node, "pass")
+
+    def visit_With(self, node: ast.With) -> None:
+        if all(item.optional_vars is None for item in node.items) and len(node.items) == 1:
+            self._add("with", node.items[0].context_expr, "__import__('contextlib').nullcontext()")
+        self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        plain = [x for x in node.args if isinstance(x, ast.Name | ast.Attribute)]
+        if len(node.args) >= 2 and plain[:2] == node.args[:2]:
+            swapped = [node.args[1], node.args[0], *node.args[2:]]
+            self._replace("swap", node, ast.Call(node.func, swapped, node.keywords))
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        is_numpy = isinstance(node.value, ast.Name) and node.value.id == "np"
+        if is_numpy and node.attr in DTYPES:
+            self._add("dtype", node, f"np.{DTYPES[node.attr]}")
+        self.generic_visit(node)
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )
+
+
+def points(folder: str) -> dict[str, list[Mutant]]:
+    """List the points of every file of a folder."""
+    files = sorted((ROOT / "src" / "fusewire" / folder).rglob("*.py"))
+    found = {str(file): Points(folder, file).found for file in files}
+    return {file: mutants for file, mutants in found.items() if mutants}
+
+
+def drawn(folder: str, count: int, rng: random.Random) -> list[list[Mutant]]:
+    """Draw candidates for each slot of a folder."""
+    files = points(folder)
+    weights = [len(mutants) for mutants in files.values()]
+    slots = []
+    for _ in range(count):
+        slot = []
+        for _ in range(CANDIDATES):
+            (mutants,) = rng.choices(list(files.values()), weights)
+            kind = rng.choice(sorted({m.kind for m in mutants}))
+            slot.append(rng.choice([m for m in mutants if m.kind == kind]))
+        slots.append(slot)
+    return slots
+
+
+def judged() -> dict[str, str]:
+    """Read which changes cannot be noticed, and why: ``key | reason`` a line."""
+    lines = EQUIVALENT.read_text().splitlines() if EQUIVALENT.exists() else []
+    pairs = (line.rsplit(" | ", 1) for line in lines if line and not line.startswith("#"))
+    return dict(pairs)
+
+
+def sample(count: int, seed: int, only: Sequence[str]) -> list[Mutant]:
+    """Take the first candidate of each slot that is not judged away, and no change twice."""
+    taken: dict[str, Mutant] = {}
+    reasons = judged()
+    total = sum(share for share, _ in STRATA.values())
+    for folder, (share, _) in STRATA.items():
+        rng = random.Random(f"{seed} {folder}")
+        for slot in drawn(folder, max(1, round(count * share / total)), rng):
+            fresh = (m for m in slot if m.key not in reasons and m.key not in taken)
+            chosen = next(fresh, None)
+            if chosen is not None and (not only or folder in only):
+                taken[chosen.key] = chosen
+    return list(taken.values())
+
+
+def difference(mutant: Mutant, source: bytes) -> str:
+    """Show a mutant as a diff without context."""
+    before, after = (x.decode().splitlines() for x in (source, mutant.apply(source)))
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=0))[3:]
+    return "\n".join(lines)
+
+
+class Scratch:
+    """A copy of the tree with an interpreter that imports from it, and children likewise."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree = folder / "tree"
+        self.results = folder / "results.jsonl"
+        self._trace = folder / "trace.json"
+        self._clock = int(time.time())
+        if not self.tree.exists():
+            ignored = shutil.ignore_patterns(".git", ".venv", "results", ".*cache")
+            shutil.copytree(ROOT, self.tree, ignore=ignored)
+            self._make_python()
+        self.python = str(self.tree / ".venv" / "bin" / "python")
+
+    def _make_python(self) -> None:
+        """Make an environment of ours plus the copy, in front of what ours has installed."""
+        place = self.tree / ".venv"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(place)], check=True)
+        (packages,) = place.glob("lib/python*/site-packages")
+        ours = [p for p in sys.path if p.endswith("site-packages")]
+        own = [self.tree / "src", *self.tree.glob("tests/plugin*/src"), self.tree / "tests/plugin"]
+        (packages / "_tree.pth").write_text("\n".join(map(str, (*own, *ours))) + "\n")
+
+    def write(self, file: str, source: bytes) -> None:
+        """Write a file with a time of its own: bytecode is told apart by whole seconds."""
+        path = self.tree / file
+        path.write_bytes(source)
+        self._clock += 2
+        os.utime(path, (self._clock, self._clock))
+
+    def run(self, arguments: Sequence[str], seconds: float) -> tuple[int | None, str]:
+        """Run Python in the copy; None for a run that took too long."""
+        with tempfile.TemporaryFile("w+") as output:
+            child = subprocess.Popen(
+                [self.python, *arguments],
+                cwd=self.tree,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                code: int | None = child.wait(seconds)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                _end(child.pid)
+                child.wait()
+            output.seek(0)
+            return code, output.read()[-6000:]
+
+    def trace(self, paths: Sequence[str], seconds: float) -> dict[str, list[tuple[float, str]]]:
+        """Tell which tests call each function, with the seconds that they take."""
+        if not self._trace.exists():
+            script = str(self.tree / "benchmarks" / "mutants.py")
+            _, said = self.run([script, "--trace-into", str(self._trace), *paths], seconds)
+            assert self._trace.exists(), said
+        found: dict[str, list[tuple[float, str]]] = json.loads(self._trace.read_text())
+        return found
+
+
+def _end(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+class Tracer:
+    """A pytest plugin that notes the functions of the tree that each passing test calls."""
+
+    def __init__(self, source: Path) -> None:
+        self.callers: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        self._source = str(source)
+        self._called: set[Any] = set()
+
+    def pytest_runtest_setup(self) -> None:
+        self._called = set()
+        sys.settrace(self._note)
+
+    def _note(self, frame: Any, event: str, argument: Any) -> None:
+        self._called.add(frame.f_code)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.when != "call":
+            return
+        sys.settrace(None)
+        if not report.passed:
+            return
+        for code in self._called:
+            if code.co_filename.startswith(self._source):
+                place = f"{code.co_filename[len(self._source) + 1 :]}:{code.co_firstlineno}"
+                self.callers[place].append((round(report.duration, 3), report.nodeid))
+
+
+def trace_into(target: Path, paths: Sequence[str]) -> None:
+    """Run tests with a trace, in the copy."""
+    import pytest
+
+    tracer = Tracer(ROOT)
+    pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not slow", *paths], plugins=[tracer])
+    quickest = {place: sorted(set(tests)) for place, tests in tracer.callers.items()}
+    target.write_text(json.dumps(quickest))
+
+
+def selected(mutant: Mutant, callers: Mapping[str, list[tuple[float, str]]]) -> list[str]:
+    """Choose tests that call the function: those of its mirrored folder first, by their time."""
+    tests = callers.get(f"{mutant.file}:{mutant.function}", [])
+    mirrored = tuple(f"tests/{name}" for name in STRATA[mutant.folder][1])
+    ordered = sorted(
+        tests, key=lambda test: (test[0] > 1.0, not test[1].startswith(mirrored), test)
+    )
+    return [name for _, name in ordered[:SELECTED]]
+
+
+def meet(mutant: Mutant, scratch: Scratch, tests: Sequence[str], seconds: float) -> dict[str, Any]:
+    """Run a mutant against its tests, and then against its folder."""
+    source = (ROOT / mutant.file).read_bytes()
+    row = {
+        "key": mutant.key,
+        "folder": mutant.folder,
+        "line": mutant.line,
+        "diff": difference(mutant, source),
+    }
+    start = time.perf_counter()
+    scratch.write(mutant.file, mutant.apply(source))
+    listed = scratch.tree / "selected.txt"
+    listed.write_text("\n".join(tests))
+    folder = [f"tests/{name}" for name in STRATA[mutant.folder][1]]
+    rounds = [("callers", [f"@{listed}"])] if tests else []
+    flags = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow"]
+    try:
+        for by, arguments in (*rounds, ("folder", folder)):
+            code, said = scratch.run([*flags, *arguments], seconds)
+            if code != 0:
+                shown = [x for x in said.splitlines() if x.startswith(("FAILED", "ERROR", "E  "))]
+                row |= {"noticed": by, "timed_out": code is None, "said": shown[-1:], "code": code}
+                break
+        else:
+            row |= {"noticed": None}
+    finally:
+        scratch.write(mutant.file, source)
+    return row | {"seconds": round(time.perf_counter() - start, 1), "tests": len(tests)}
+
+
+def campaign(mutants: Sequence[Mutant], scratch: Scratch, seconds: float) -> list[dict[str, Any]]:
+    """Run every mutant that has no result yet, one at a time."""
+    done: dict[str, dict[str, Any]] = {}
+    if scratch.results.exists():
+        rows = map(json.loads, scratch.results.read_text().splitlines())
+        done = {row["key"]: row for row in rows}
+    folders = dict.fromkeys(name for m in mutants for name in STRATA[m.folder][1])
+    paths = [f"tests/{name}" for name in (*folders, *WIDER)]
+    callers = scratch.trace(paths, 3600.0) if any(m.key not in done for m in mutants) else {}
+    for place, mutant in enumerate(mutants, 1):
+        if mutant.key in done:
+            continue
+        row = meet(mutant, scratch, selected(mutant, callers), seconds)
+        done[mutant.key] = row
+        with scratch.results.open("a") as target:
+            print(json.dumps(row), file=target)
+        verdict = "timed out" if row.get("timed_out") else row["noticed"] or "SURVIVED"
+        print(f"{place:3}/{len(mutants)} {row['seconds']:6.1f} s {verdict:9} {mutant.key[:110]}",
+              flush=True)  # fmt: skip
+    return [done[m.key] for m in mutants]
+
+
+def report(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Print the share that was noticed by folder, and what survived."""
+    kinds: dict[str, Counter[bool]] = defaultdict(Counter)
+    for row in rows:
+        kinds[row["folder"]][row["noticed"] is not None] += 1
+    for folder, counts in kinds.items():
+        print(f"{folder:10} {counts[True]:3} of {counts.total():3}")
+    survivors = [row for row in rows if row["noticed"] is None]
+    for row in survivors:
+        print(f"\n{row['key']} (line {row['line']})\n{row['diff']}")
+    share = 100 * (len(rows) - len(survivors)) / len(rows)
+    print(f"\n{len(rows) - len(survivors)} of {len(rows)} noticed: {share:.0f}%")
+    return share
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw, run and report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("paths", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=20261116)
+    parser.add_argument("--only", nargs="*", default=[], help="folders to run")
+    parser.add_argument("--judge", action="store_true", help="list what is drawn, and run nothing")
+    parser.add_argument("--scratch", type=Path, help="where copy, trace and results are kept")
+    parser.add_argument("--seconds", type=float, default=240.0, help="limit for a run of tests")
+    parser.add_argument("--wanted", type=float, default=85.0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--trace-into", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.trace_into is not None:
+        trace_into(options.trace_into, options.paths)
+        return 0
+    mutants = sample(options.count, options.seed, options.only)
+    if options.judge:
+        for mutant in mutants:
+            shown = difference(mutant, (ROOT / mutant.file).read_bytes())
+            print(f"{mutant.key}\n  line {mutant.line}\n{shown}\n")
+        print(f"{len(mutants)} drawn, {len(judged())} judged away")
+        return 0
+    scratch = Scratch(options.scratch or Path(tempfile.mkdtemp(prefix="mutants")))
+    rows = campaign(mutants, scratch, options.seconds)
+    share = report(rows)
+    if options.json is not None:
+        options.json.write_text(json.dumps(rows, indent=1))
+    return 0 if share >= options.wanted else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

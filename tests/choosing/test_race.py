@@ -1,0 +1,365 @@
+"""Races by a staged clock: who is tried, how long they are timed, who wins, what is said."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.choosing import decide as deciding
+from fusewire.choosing.measure import AGAIN, Comparison, Contender, Timing, compare
+from fusewire.choosing.race import LEAST_SECONDS, Race, RaceResult
+from fusewire.contract.backend import Config, Device
+from fusewire.errors import NoneRightError
+from fusewire.ir.graph import Graph
+from fusewire.planning.policy import TargetFinder
+from fusewire.planning.target import Target
+from fusewire.records.entries import Records
+from fusewire.registry import REGISTRY
+from fusewire.store.disk import Store
+from tests.staged import EMULATED, ONE, TWO, Clock, Stage, StagedBackend, StagedJudge, StagedRunner
+
+CPU = Device("cpu", "test")
+X = np.linspace(-1, 1, 6, dtype=np.float32)
+
+
+def _chain(x: Any) -> Any:
+    for _ in range(6):
+        x = np.sin(x)
+    return x
+
+
+LONG = fw.trace(_chain, fw.Spec((6,), "float32"))
+SHORT = fw.trace(np.sin, fw.Spec((6,), "float32"))
+FAST, SLOW, TRUSTED = "fast", "slow", "trusted"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in ("race", "measure", "decide"):
+        monkeypatch.setattr(f"fusewire.choosing.{module}.time", clock)
+    return clock
+
+
+def stage(clock: Clock, *targets: Target, graph: Graph = LONG, **staged: Any) -> Stage:
+    """Stage a race of these targets, or of a fast, a slow and a trusted one."""
+    judge = StagedJudge(staged.pop("verdicts", ()))
+    fallback = Target(StagedBackend(TRUSTED, devices=(CPU,), is_trusted=True), CPU)
+    engines = [Target(StagedBackend(name, devices=(CPU,)), CPU) for name in (FAST, SLOW)]
+    runner = StagedRunner(clock, **staged)
+    return Stage(graph, [X], targets or (*engines, fallback), fallback, runner, judge)
+
+
+def run(staged: Stage, budget: float = 100.0, **options: Any) -> RaceResult:
+    return staged.race(budget, **options).run(staged.candidates())
+
+
+def rows(result: RaceResult) -> dict[str, Any]:
+    return {row.name: row for row in result.tried}
+
+
+def test_fastest_is_chosen_and_stands_first(clock: Clock) -> None:
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.02})
+    result = run(staged)
+    assert result.chosen.name == FAST
+    assert [row.name for row in result.tried][:2] == [FAST, SLOW]
+    assert [row.is_chosen for row in result.tried] == [True, False, False]
+    assert rows(result)[FAST].seconds == pytest.approx(0.01)
+    assert rows(result)[FAST].compile_seconds == pytest.approx(0.5)
+    assert not result.is_cut
+    assert result.ties == ()
+    assert result.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("graph", "fast", "slow", "is_tried"),
+    [
+        # The quickest engine decides: at a microsecond a run, NumPy may be as fast.
+        (LONG, 1e-6, 1.0, True),
+        (LONG, 1e-2, 1.0, False),
+        (SHORT, 1e-2, 1.0, True),
+    ],
+)
+def test_trusted_one_races_where_it_may_win(
+    clock: Clock, graph: Graph, fast: float, slow: float, is_tried: bool
+) -> None:
+    staged = stage(clock, graph=graph, run_seconds={FAST: fast, SLOW: slow, TRUSTED: 0.02})
+    result = run(staged, 1e6)
+    assert (TRUSTED in staged.runner.tried) == is_tried
+    if not is_tried:
+        assert rows(result)[TRUSTED].status == "not tried"
+        assert rows(result)[TRUSTED].reason == (
+            "It is there to be right; fast, slow is there to be fast."
+        )
+
+
+def test_thorough_race_tries_and_judges_all(clock: Clock) -> None:
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 1.0, TRUSTED: 2.0})
+    result = run(staged, 1e6, is_thorough=True)
+    assert staged.runner.tried == [FAST, SLOW, TRUSTED]
+    assert staged.judge.judged == 3
+    assert {row.status for row in result.tried} == {"right"}
+
+
+def test_only_the_fastest_is_judged_if_it_is_right(clock: Clock) -> None:
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.02})
+    result = run(staged)
+    assert staged.judge.judged == 1
+    assert rows(result)[SLOW].status == "not judged"
+
+
+def test_emulated_device_is_passed_over_unless_it_is_alone(clock: Clock) -> None:
+    gpu = Target(StagedBackend("gpu", devices=(EMULATED,)), EMULATED)
+    fast = Target(StagedBackend(FAST, devices=(CPU,)), CPU)
+    result = run(stage(clock, fast, gpu))
+    assert rows(result)["gpu (gpu)"].reason == (
+        "an emulated one is emulated by the processor, and fast runs there."
+    )
+    assert rows(result)["gpu (gpu)"].is_software
+    alone = run(stage(clock, gpu))
+    assert alone.chosen.name == "gpu (gpu)"
+
+
+def test_two_devices_of_a_backend_are_two_candidates(clock: Clock) -> None:
+    backend = StagedBackend("two")
+    staged = stage(
+        clock,
+        *(Target(backend, device) for device in (ONE, TWO)),
+        run_seconds={"two (cpu:1)": 0.02, "two (cpu:2)": 0.01},
+    )
+    result = run(staged)
+    assert result.chosen.target.device is TWO
+    assert result.chosen.choice().device == "cpu:2"
+
+
+def test_budget_ends_trying_at_half_of_it(clock: Clock) -> None:
+    staged = stage(clock, compile_seconds={FAST: 49.0, SLOW: 2.0})
+    result = run(staged)
+    # Slow starts before half the budget is used, and trusted after it.
+    assert staged.runner.tried == [FAST, SLOW]
+    assert rows(result)[TRUSTED].reason.startswith("The budget was used up before its turn.")
+    assert result.is_cut
+    assert rows(result)[SLOW].compile_seconds == pytest.approx(2.5)
+
+
+def test_first_candidate_is_tried_whatever_the_budget(clock: Clock) -> None:
+    staged = stage(clock, compile_seconds={FAST: 500.0})
+    assert run(staged, 1.0).chosen.name == FAST
+    assert staged.runner.tried == [FAST]
+
+
+def timed_for(clock: Clock, budget: float, **options: Any) -> float:
+    """Tell for how long two engines that never come apart are timed."""
+    staged = stage(clock, graph=LONG, run_seconds={FAST: 0.1, SLOW: 0.1})
+    spent: list[float] = []
+
+    def report(what: str, share: float) -> None:
+        if what.startswith("timing"):
+            spent.append(clock.now)
+
+    race: Race = staged.race(budget, progress=report, **options)
+    race.run(list(staged.candidates())[:2])
+    return spent[-1] - spent[0]
+
+
+def test_timing_takes_its_share_of_the_budget_and_the_least_at_least(clock: Clock) -> None:
+    small, usual = timed_for(clock, 1.0, least=1.0), timed_for(clock, 1.0)
+    assert 0.5 < small < 3
+    assert LEAST_SECONDS - 0.5 < usual < LEAST_SECONDS + 1.5
+    # Beside engines that take no time to try, six tenths of the budget are for timing.
+    assert timed_for(clock, 9.0) == pytest.approx(5.4, abs=1.2)
+
+
+@pytest.mark.parametrize(("budget", "least"), [(1.0, 1.0), (4.0, 4.0), (60.0, 4.0)])
+def test_least_time_of_a_race_is_no_more_than_its_budget(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, budget: float, least: float
+) -> None:
+    told: dict[str, Any] = {}
+
+    class Seen(Exception):
+        pass
+
+    def seen(*arguments: Any, **options: Any) -> Any:
+        told.update(options, budget=arguments[4])
+        raise Seen
+
+    monkeypatch.setattr(deciding, "Race", seen)
+    staged = stage(clock)
+    question = deciding.Question(
+        LONG, [X], lambda: iter(staged.targets), staged.fallback, Config(), None, budget=budget
+    )
+    finder = TargetFinder(REGISTRY, isolate=False)
+    with pytest.raises(Seen):
+        deciding.decide(question, Records(None), finder)
+    assert told["least"] == least
+    assert told["budget"] == budget
+
+
+def test_wrong_one_is_not_chosen_and_its_fault_is_told(clock: Clock) -> None:
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.02}, verdicts=("cannot say",))
+    result = run(staged)
+    assert result.chosen.name == FAST
+    assert result.notes == ("Nobody knows whether fast is right (cannot say).",)
+
+
+def test_one_that_fails_while_it_is_judged_is_out(clock: Clock) -> None:
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.02}, verdicts=("raises",))
+    result = run(staged)
+    assert result.chosen.name == SLOW
+    assert rows(result)[FAST].status == "refused"
+    assert rows(result)[FAST].reason == "It fails when it is judged."
+
+
+def test_one_that_fails_is_refused_and_never_wins(clock: Clock) -> None:
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.02}, failing=[FAST])
+    result = run(staged)
+    assert result.chosen.name == SLOW
+    assert rows(result)[FAST].status == "refused"
+    assert rows(result)[FAST].reason == "fast fails."
+
+
+def test_passed_over_ones_are_the_last_resort(clock: Clock) -> None:
+    staged = stage(
+        clock, run_seconds={FAST: 0.01, SLOW: 0.02}, verdicts=("raises", "raises", "right")
+    )
+    result = run(staged)
+    assert result.chosen.name == TRUSTED
+    assert staged.runner.tried == [FAST, SLOW, TRUSTED]
+
+
+def test_if_none_answers_the_error_has_every_reason(clock: Clock) -> None:
+    staged = stage(clock, failing=[FAST, SLOW, TRUSTED])
+    with pytest.raises(NoneRightError, match=r"fast: fast fails\. slow: slow fails\. trusted:"):
+        run(staged)
+
+
+def test_interrupted_race_stops_the_judge(clock: Clock) -> None:
+    staged = stage(clock)
+
+    def interrupted() -> Any:
+        yield from ()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        staged.race(10.0).run(interrupted())
+    assert staged.judge.is_stopped
+
+
+def test_times_that_are_known_are_not_taken_again(clock: Clock) -> None:
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.02})
+    run(staged)
+    calls = sum(trial.calls for trial in staged.runner.trials.values())
+    assert calls > 0
+    again = run(staged)
+    assert again.chosen.name == FAST
+    assert all(trial.calls == 0 for trial in staged.runner.trials.values())
+    assert rows(again)[FAST].cache == "hit"
+    assert staged.judge.judged == 1
+
+
+# -- comparisons
+
+
+def contender(clock: Clock, *seconds: float) -> Contender:
+    """Take these seconds in turn, over and over."""
+    turn = [0]
+
+    def run(count: int) -> list[float]:
+        taken = seconds[turn[0] % len(seconds)]
+        turn[0] += 1
+        clock.sleep(taken * count)
+        return [taken] * count
+
+    return Contender(run)
+
+
+def compared(clock: Clock, seconds: float = 1e6, **times: float | tuple[float, ...]) -> Any:
+    many = {n: t if isinstance(t, tuple) else (t,) for n, t in times.items()}
+    return compare({n: contender(clock, *t) for n, t in many.items()}, seconds)
+
+
+def test_finalist_that_is_behind_is_in_no_tie(clock: Clock) -> None:
+    comparison = compared(clock, a=0.10, b=0.114)
+    assert comparison.fastest == "a"
+    assert comparison.ties == ()
+
+
+def test_one_within_the_noise_ties(clock: Clock) -> None:
+    # Both take turns to be 4% slower: the median of the second is a little above.
+    comparison = compared(clock, a=(0.100, 0.104, 0.096), b=(0.103, 0.099, 0.107))
+    assert comparison.noise > 0
+    assert comparison.fastest in ("a", "b")
+    assert {comparison.fastest, *comparison.ties} == {"a", "b"}
+
+
+def test_preferred_one_wins_among_equals_only(clock: Clock) -> None:
+    assert compared(clock, first=0.1, second=0.1).fastest == "first"
+    assert compared(clock, first=0.1, second=0.09).fastest == "second"
+
+
+def test_at_most_three_reach_the_final(clock: Clock) -> None:
+    comparison = compared(clock, a=0.1, b=0.1, c=0.1, d=0.1)
+    assert comparison.fastest == "a"
+    assert len(comparison.ties) == 2
+    assert set(comparison.timings) == {"a", "b", "c", "d"}
+    assert AGAIN not in comparison.timings
+
+
+def test_only_close_ones_reach_the_final(clock: Clock) -> None:
+    times = {"a": 0.1, "b": 0.12}
+    strict = compared(clock, **times)
+    wide = compare({n: contender(clock, t) for n, t in times.items()}, 1e6, close=math.inf)
+    assert len(strict.timings["b"].samples) < len(wide.timings["b"].samples) or wide.rounds >= 7
+    assert wide.fastest == strict.fastest == "a"
+
+
+def test_hopeless_one_leaves_after_three_rounds_and_a_slower_one_after_seven(clock: Clock) -> None:
+    timings = compared(clock, a=0.1, b=0.12, c=0.2).timings
+    assert len(timings["c"].samples) == 3
+    assert len(timings["b"].samples) == 7
+
+
+def test_rounds_end_with_the_time_but_not_before_the_third(clock: Clock) -> None:
+    comparison = compared(clock, 0.0, a=1.0, b=1.0)
+    assert comparison.rounds == 3
+    assert all(len(timing.samples) == 3 for timing in comparison.timings.values())
+
+
+def test_rest_without_the_fastest_is_compared_by_medians(clock: Clock) -> None:
+    comparison = compared(clock, a=0.1, b=0.3, c=0.2)
+    rest = comparison.without("a")
+    assert rest is not None
+    assert rest.fastest == "c"
+    assert rest.ties == ()
+    last = rest.without("c")
+    assert last is not None
+    assert last.without("b") is None
+
+
+# -- what is recalled
+
+
+def test_recalled_choice_runs_on_its_device(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fw.register("tests.staged:two_devices")
+    try:
+        monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["staged", "reference"])
+
+        def second(ways: Any, *rest: object) -> Comparison:
+            timings = {name: Timing((1.0,)) for name in ways}
+            return Comparison(timings, "staged (cpu:2)", (), 0.0, 1)
+
+        monkeypatch.setattr("fusewire.choosing.race.compare", second)
+        StagedBackend.compiled.clear()
+        for _ in range(2):
+            program = fw.compile(_chain, isolate=False, budget_seconds=30.0)
+            np.testing.assert_allclose(program(X), _chain(X), rtol=1e-6)
+            (region,) = program.plan.regions()
+            assert (region.backend, region.device.id) == ("staged", "cpu:2")
+            # What was built for the race is what runs: nothing is compiled for the program alone.
+            assert StagedBackend.compiled == ["cpu:1", "cpu:2"]
+            assert StagedBackend.loaded[-1] == "cpu:2"
+        assert program.why().tried[0].cache == "hit"
+    finally:
+        fw.unregister("staged")

@@ -1,0 +1,216 @@
+"""Staged parts for decisions at their edges: a clock, an engine that takes as long as it is told.
+
+``StagedBackend`` has two devices, and answers claims as it is told to: one node static and its
+neighbour dynamic, places that are not in the graph, nodes passed over. ``StagedRunner`` takes the
+place of children: a trial of a candidate takes what is set for its name on the staged clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, final
+
+from fusewire.backends.reference.engine import ReferenceBackend
+from fusewire.choosing.findings import Findings
+from fusewire.choosing.judge import Judgement
+from fusewire.choosing.race import Race
+from fusewire.contract.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    Config,
+    Device,
+    Exchange,
+    Executable,
+    Gap,
+    Offer,
+    Refusal,
+    Unavailable,
+)
+from fusewire.errors import EngineRaised
+from fusewire.ir.graph import Array, Graph
+from fusewire.ops.interpret import interpret
+from fusewire.ops.sample import HostValue
+from fusewire.planning.candidates import Candidate, candidates
+from fusewire.planning.target import Target
+from fusewire.records.entries import Records
+
+Answers = Callable[[Graph, Device], list[Offer | Refusal]]
+ONE, TWO = Device("cpu:1", "the first"), Device("cpu:2", "the second")
+EMULATED = Device("gpu", "an emulated one", is_software=True)
+
+
+def all_dynamic(graph: Graph, device: Device) -> list[Offer | Refusal]:
+    """Offer every node, for any size."""
+    return [Offer((place,), "dynamic") for place in range(len(graph.nodes))]
+
+
+@final
+class StagedBackend(Backend):
+    """Runs everything as the reference does, on two devices; notes where it compiled and loaded.
+
+    The notes are those of all instances: every one that is made of a reference is another.
+    """
+
+    compiled: ClassVar[list[str]] = []
+    loaded: ClassVar[list[str]] = []
+
+    def __init__(
+        self,
+        name: str = "staged",
+        answers: Answers = all_dynamic,
+        devices: Sequence[Device] = (ONE, TWO),
+        *,
+        is_trusted: bool = False,
+    ) -> None:
+        self._info = BackendInfo(name, "1", "Staged.", "tests", trusted=is_trusted)
+        self._answers = answers
+        self._devices = devices
+        self._inner = ReferenceBackend()
+
+    @property
+    def info(self) -> BackendInfo:
+        return self._info
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        return ()
+
+    @property
+    def exchange(self) -> Exchange:
+        return Exchange()
+
+    def probe(self) -> list[Device | Unavailable]:
+        return list(self._devices)
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        return self._answers(graph, device)
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        self.compiled.append(device.id)
+        return self._inner.compile(region, device, config)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        self.loaded.append(device.id)
+        return self._inner.load(artifact, device, weights)
+
+
+def two_devices() -> StagedBackend:
+    """Make the one that tests register by its reference."""
+    return StagedBackend("staged")
+
+
+@dataclass
+class Clock:
+    """A clock that moves when somebody lets time pass; stands for the module ``time``."""
+
+    now: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@dataclass(frozen=True)
+class Contacted:
+    """What is known of the first contact."""
+
+    metrics: Mapping[str, float]
+
+
+@dataclass
+class StagedTrial:
+    """A candidate that takes so many seconds a run, by the staged clock."""
+
+    candidate: Candidate
+    contact: Contacted
+    clock: Clock
+    run_seconds: float
+    calls: int = 0
+
+    def run(self, inputs: Sequence[HostValue]) -> list[HostValue]:
+        return interpret(self.candidate.planned.plan.graph, inputs)
+
+    def seconds(self, inputs: Sequence[HostValue], count: int) -> Sequence[float]:
+        self.calls += count
+        self.clock.sleep(self.run_seconds * count)
+        return [self.run_seconds] * count
+
+    def pid(self) -> int | None:
+        return None
+
+
+@dataclass
+class StagedRunner:
+    """Tries candidates by what is set for their names: seconds to compile, seconds to run."""
+
+    clock: Clock
+    compile_seconds: Mapping[str, float] = field(default_factory=dict)
+    run_seconds: Mapping[str, float] = field(default_factory=dict)
+    failing: Sequence[str] = ()
+    tried: list[str] = field(default_factory=list)
+    trials: dict[str, StagedTrial] = field(default_factory=dict)
+
+    def attempt(self, candidate: Candidate, inputs: Sequence[HostValue]) -> StagedTrial:
+        name = candidate.name
+        self.tried.append(name)
+        compiling, run = self.compile_seconds.get(name, 0.0), self.run_seconds.get(name, 1e-3)
+        self.clock.sleep(compiling)
+        if name in self.failing:
+            raise EngineRaised(f"{name} fails.")
+        metrics = {"compile_seconds": compiling, "load_seconds": 0.5, "run_seconds": run}
+        self.trials[name] = StagedTrial(candidate, Contacted(metrics), self.clock, run)
+        return self.trials[name]
+
+
+@dataclass
+class StagedJudge:
+    """Finds the candidates wrong that it is told to, in turn of their being judged."""
+
+    verdicts: Sequence[str] = ()
+    judged: int = 0
+    sets: Sequence[Any] = ()
+    is_stopped: bool = False
+
+    def prepare(self) -> None:
+        """Have the answers."""
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def judge(self, run: Callable[[Sequence[HostValue]], list[HostValue]]) -> Judgement:
+        status = self.verdicts[self.judged] if self.judged < len(self.verdicts) else "right"
+        self.judged += 1
+        if status == "raises":
+            raise EngineRaised("It fails when it is judged.")
+        return Judgement(status, reason=f"It is {status}.", sets=("given",))
+
+
+@dataclass
+class Stage:
+    """A race of the candidates of one graph on targets."""
+
+    graph: Graph
+    inputs: Sequence[HostValue]
+    targets: Sequence[Target]
+    fallback: Target
+    runner: StagedRunner
+    judge: StagedJudge = field(default_factory=StagedJudge)
+    records: Records = field(default_factory=lambda: Records(None))
+    config: Config = field(default_factory=Config)
+
+    def race(self, budget: float, **options: Any) -> Race:
+        findings = Findings(self.graph, self.inputs, self.records, self.config, 60.0)
+        # Staged parts stand in for children and the oracle.
+        runner: Any = self.runner
+        judge: Any = self.judge
+        return Race(self.inputs, runner, judge, findings, budget, **options)
+
+    def candidates(self) -> Iterator[Any]:
+        return candidates(self.graph, self.targets, self.fallback, self.config, may_fall_back=False)
