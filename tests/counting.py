@@ -13,6 +13,7 @@ import pytest
 
 from fusewire.backends.reference.engine import ReferenceBackend
 from fusewire.contract.backend import Event, Executable, Held
+from fusewire.host_memory import aligned_copy
 from fusewire.runtime import transfer
 from fusewire.store.files import Folder, Found
 
@@ -70,7 +71,7 @@ class Counts:
 def counting(patch: pytest.MonkeyPatch) -> Counts:
     """Count from now on, as long as the patch lasts."""
     counts = Counts()
-    load, copy, listed = ReferenceBackend.load, transfer.aligned_copy, Folder.__iter__
+    load, copy, listed = ReferenceBackend.load, aligned_copy, Folder.__iter__
 
     def counted_load(self: ReferenceBackend, *arguments: Any) -> Executable:
         counts.loads += 1

@@ -185,7 +185,8 @@ class StagedJudge:
         self.is_stopped = True
 
     def judge(self, run: Callable[[Sequence[HostValue]], list[HostValue]]) -> Judgement:
-        status = self.verdicts[self.judged] if self.judged < len(self.verdicts) else "right"
+        verdicts: Sequence[Any] = self.verdicts
+        status: Any = verdicts[self.judged] if self.judged < len(verdicts) else "right"
         self.judged += 1
         if status == "raises":
             raise EngineRaised("It fails when it is judged.")
