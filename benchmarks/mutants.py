@@ -9,9 +9,9 @@ then the kind of change uniformly, then the place. ``--judge`` only lists what i
 that cannot be noticed is written to mutants_equivalent.txt with the reason, and the slot's next
 candidate takes its place.
 
-The copy's tests are run once with a trace of the functions that each test calls. A mutant then
-meets the tests that call its function, the quickest first, up to the first failure; a survivor
-meets its mirrored test folder as a whole. ``--scratch`` keeps copy, trace and results, so that a
+The tests that mirror a folder are run once with a trace of the functions that each of them calls. A
+mutant then meets the tests that call its function, the quickest first, up to the first failure; a
+survivor meets those test folders as a whole. ``--scratch`` keeps copy, trace and results, so that a
 run that was stopped goes on where it was. Exit 1 if fewer than --wanted percent were noticed.
 """
 
@@ -50,11 +50,9 @@ STRATA: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "planning": (5, ("planning",)),
     "kernel": (5, ("kernel",)),
     "records": (4, ("records",)),
-    "trials": (3, ("choosing", "records", "test_odd_backends.py")),
+    "trials": (3, ("choosing", "records")),
     "fusion": (3, ("fusion",)),
 }
-# Tests outside the mirrored folders that are traced as well.
-WIDER = ("test_odd_backends.py", "test_compiler.py", "test_extension.py", "test_planted_faults.py")
 CANDIDATES = 6
 SELECTED = 400
 FIELDS = ("samples", "refuses", "doc", "strict", "example", "because")
@@ -67,6 +65,8 @@ ARITHMETIC: Mapping[type[ast.operator], type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult,
     ast.Mod: ast.FloorDiv, ast.LShift: ast.RShift, ast.RShift: ast.LShift,
 }  # fmt: skip
+# By place of a function: the tests that call it, each with its seconds.
+Callers = dict[str, list[tuple[float, str]]]
 DTYPES = {"float32": "float64", "float64": "float32", "int64": "int32", "int32": "int64"}
 
 
@@ -315,7 +315,7 @@ class Scratch:
     def __init__(self, folder: Path) -> None:
         self.tree = folder / "tree"
         self.results = folder / "results.jsonl"
-        self._trace = folder / "trace.json"
+        self._folder = folder
         self._clock = int(time.time())
         if not self.tree.exists():
             ignored = shutil.ignore_patterns(".git", ".venv", "results", ".*cache")
@@ -359,13 +359,15 @@ class Scratch:
             output.seek(0)
             return code, output.read()[-6000:]
 
-    def trace(self, paths: Sequence[str], seconds: float) -> dict[str, list[tuple[float, str]]]:
-        """Tell which tests call each function, with the seconds that they take."""
-        if not self._trace.exists():
+    def trace(self, name: str, seconds: float) -> Callers:
+        """Tell which tests of a folder call each function, with the seconds that they take."""
+        target = self._folder / f"trace-{name}.json"
+        if not target.exists():
             script = str(self.tree / "benchmarks" / "mutants.py")
-            _, said = self.run([script, "--trace-into", str(self._trace), *paths], seconds)
-            assert self._trace.exists(), said
-        found: dict[str, list[tuple[float, str]]] = json.loads(self._trace.read_text())
+            paths = [f"tests/{path}" for path in STRATA[name][1]]
+            _, said = self.run([script, "--trace-into", str(target), *paths], seconds)
+            assert target.exists(), said
+        found: Callers = json.loads(target.read_text())
         return found
 
 
@@ -413,7 +415,7 @@ def trace_into(target: Path, paths: Sequence[str]) -> None:
     target.write_text(json.dumps(quickest))
 
 
-def selected(mutant: Mutant, callers: Mapping[str, list[tuple[float, str]]]) -> list[str]:
+def selected(mutant: Mutant, callers: Callers) -> list[str]:
     """Choose tests that call the function: those of its mirrored folder first, by their time."""
     tests = callers.get(f"{mutant.file}:{mutant.function}", [])
     mirrored = tuple(f"tests/{name}" for name in STRATA[mutant.folder][1])
@@ -459,12 +461,10 @@ def campaign(mutants: Sequence[Mutant], scratch: Scratch, seconds: float) -> lis
     if scratch.results.exists():
         rows = map(json.loads, scratch.results.read_text().splitlines())
         done = {row["key"]: row for row in rows}
-    folders = dict.fromkeys(name for m in mutants for name in STRATA[m.folder][1])
-    paths = [f"tests/{name}" for name in (*folders, *WIDER)]
-    callers = scratch.trace(paths, 3600.0) if any(m.key not in done for m in mutants) else {}
     for place, mutant in enumerate(mutants, 1):
         if mutant.key in done:
             continue
+        callers = scratch.trace(mutant.folder, 3600.0)
         row = meet(mutant, scratch, selected(mutant, callers), seconds)
         done[mutant.key] = row
         with scratch.results.open("a") as target:

@@ -117,7 +117,8 @@ def judge_tensor(expected: Expected, got: Array, name: str) -> Verdict:
     if is_code(of):
         most = 1 + RATE * expected.jumping * wide.size
         if differ > most:
-            reason = reason or f"{name}: {differ} of {wide.size} codes differ, expected {most:.0f}."
+            if error <= 1.0:
+                reason = f"{name}: {differ} of {wide.size} codes differ, expected {most:.0f}."
             error = max(error, differ / most)
     if error > 1.0:
         return Verdict("wrong", error, unjudged, reason, jumps, differ)
