@@ -55,7 +55,10 @@ STRATA: Mapping[str, tuple[int, tuple[str, ...]]] = {
 }
 CANDIDATES = 6
 SELECTED = 400
-FIELDS = ("samples", "refuses", "doc", "strict", "example", "because")
+# Keywords that are no behaviour: tables of samples, texts, and guards against our own mistakes.
+FIELDS = ("samples", "refuses", "doc", "strict", "example", "because", "frozen", "eq", "repr")
+# Their arguments cannot be swapped without a type error.
+TYPED = ("isinstance", "issubclass", "getattr", "np.zeros", "np.full", "np.array")
 
 COMPARE: Mapping[type[ast.cmpop], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
@@ -240,7 +243,8 @@ class Points(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         plain = [x for x in node.args if isinstance(x, ast.Name | ast.Attribute)]
-        if len(node.args) >= 2 and plain[:2] == node.args[:2]:
+        is_typed = ast.unparse(node.func) in TYPED
+        if len(node.args) >= 2 and plain[:2] == node.args[:2] and not is_typed:
             swapped = [node.args[1], node.args[0], *node.args[2:]]
             self._replace("swap", node, ast.Call(node.func, swapped, node.keywords))
         self.generic_visit(node)
