@@ -476,15 +476,7 @@ class Session:
         key = key if self._may_save(candidate) else None
         if key is not None:
             self._save(key, reading, candidate, tried, cut_at, warnings)
-        bodies = _BodyPlanner(self, candidate.target, key)
-        builder = PlanBuilder(
-            BuildTarget.of(candidate.target, candidate.config(options.config)),
-            BuildTarget.of(reference_target(), Config()),
-            options.fallback,
-            options.deadline,
-            self.records,
-            bodies.plan,
-        )
+        builder = self._builder(candidate, key)
         runner: Runner = PlanRunner(plan, builder)
         if options.canary and candidate.target.name != FALLBACK:
             runner = self._watched(runner, reading, candidate)
@@ -496,6 +488,19 @@ class Session:
             candidate.target.name,
             len(plan.graph.nodes),
             Explanation(candidate.planned, builder, tuple(notes), tried),
+        )
+
+    def _builder(self, candidate: Candidate, key: Key | None) -> PlanBuilder:
+        """Make the builder of a candidate's regions; plans of bodies are saved under the key."""
+        options = self.options
+        return PlanBuilder(
+            BuildTarget.of(candidate.target, candidate.config(options.config)),
+            BuildTarget.of(reference_target(), Config()),
+            options.fallback,
+            options.deadline,
+            self.records,
+            _BodyPlanner(self, candidate.target, key).plan,
+            options.run_limits,
         )
 
     def _may_save(self, candidate: Candidate) -> bool:
@@ -551,7 +556,8 @@ class Session:
 
         graph, every = candidate.planned.plan.graph, self.options.canary
         remake = partial(self._without_wrong_engine, reading, candidate)
-        return Watched(runner, graph, every, candidate.name, remake)
+        limits = self.options.run_limits
+        return Watched(runner, graph, every, candidate.name, remake, limits)
 
     def _without_wrong_engine(
         self, reading: Reading, candidate: Candidate, inputs: Sequence[Any], verdict: Verdict
@@ -629,6 +635,7 @@ class Session:
             options.deadline,
             self.records,
             recalled.plan_body,
+            options.run_limits,
         )
 
     def load_target(self, saved: SavedTarget) -> Target:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from fusewire.contract.backend import Config, Fact
 from fusewire.errors import OptionsError
+from fusewire.ops.limits import RunLimits
 from fusewire.process.limits import ChildLimits
 
 # What to do with nodes that a backend refuses.
@@ -122,6 +123,11 @@ class Options:
     def limits(self) -> ChildLimits:
         """The limits of first contact."""
         return ChildLimits(self.deadline, self.memory_limit)
+
+    @property
+    def run_limits(self) -> RunLimits:
+        """The limits of a call, for what the interpreter runs of it."""
+        return self.limits.run_limits
 
     @property
     def config(self) -> Config:

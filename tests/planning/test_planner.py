@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +19,7 @@ from fusewire.ir.dims import unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
+from fusewire.ops.limits import RunLimits
 from fusewire.ops.table import verify
 from fusewire.planning.claims import ask
 from fusewire.planning.planner import Planned, make_plan
@@ -39,6 +40,7 @@ class _Builder:
     """Builds regions in this process."""
 
     targets: Sequence[Target]
+    limits: RunLimits = field(default_factory=RunLimits)
 
     def build(
         self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]

@@ -17,6 +17,7 @@ from fusewire.errors import FusewireError, MiscompileWarning, warn_outside
 from fusewire.ir.graph import Graph
 from fusewire.numerics.judge import Verdict
 from fusewire.numerics.oracle import Oracle
+from fusewire.ops.limits import RunLimits, limited
 from fusewire.ops.sample import HostValue
 from fusewire.runtime.entry import Runner
 from fusewire.runtime.transfer import to_host
@@ -32,12 +33,14 @@ class Canary:
     ``graph`` defines the right answers, and ``name`` is the candidate that gives them. A wrong
     answer calls ``replan`` with the inputs, which quarantines the engine and plans again. It tells
     whether to raise the alarm: of several calls that find out at the same time, one raises it.
+    ``limits`` are those of a check.
     """
 
     graph: Graph
     every: int
     name: str
     replan: Callable[[Sequence[HostValue], Verdict], bool]
+    limits: RunLimits = field(default_factory=RunLimits)
     runs: int = 4
     calls: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
@@ -47,8 +50,9 @@ class Canary:
         if not self.every or call % self.every:
             return None
         try:
-            oracle = Oracle(self.graph, inputs, runs=self.runs, seed=call)
-            verdict = oracle.judge(outputs)
+            with limited(self.limits):
+                oracle = Oracle(self.graph, inputs, runs=self.runs, seed=call)
+                verdict = oracle.judge(outputs)
         except _UNFIT as error:
             return Verdict("cannot say", 0.0, 1.0, f"The reference has no answer: {error}")
         if verdict.status == "wrong":
@@ -81,11 +85,12 @@ class Watched:
         every: int,
         name: str,
         remake: Callable[[Sequence[HostValue], Verdict], Runner],
+        limits: RunLimits = RunLimits(),
     ) -> None:
         self._runner = runner
         self._remake = remake
         self._lock = threading.Lock()
-        self._canary: Canary | None = Canary(graph, every, name, self._replace)
+        self._canary: Canary | None = Canary(graph, every, name, self._replace, limits)
 
     def call(self, inputs: Sequence[Held]) -> list[Any]:
         """Run, and watch the call."""

@@ -120,7 +120,8 @@ def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceR
     runner = TrialRunner(question.config, finder.limits, finder.reference_of, finder.isolate)
     # The given inputs are judged in any case, other sets as far as time allows.
     deadline = start + _JUDGING * budget
-    judge = Judge(question.graph, inputs, seed=seed, runs=_RUNS, deadline=deadline)
+    limits = finder.limits.run_limits
+    judge = Judge(question.graph, inputs, seed=seed, runs=_RUNS, deadline=deadline, limits=limits)
     racing = budget * (_WHOLE if question.tunes else 1.0)
     least = min(LEAST_SECONDS, racing)
     race = Race(

@@ -24,6 +24,7 @@ from fusewire.ir.types import TensorType, Type
 from fusewire.numerics.judge import Alone, Verdict, summary
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
+from fusewire.ops.limits import RunLimits, limited
 from fusewire.ops.sample import HostValue
 from fusewire.rewrite.roles import Role, roles
 
@@ -88,7 +89,7 @@ class Judge:
     ``deadline`` is a time of ``time.monotonic()``: the given inputs are judged if it is not past,
     and further sets if they will be done before it. Oracles are made when they are first needed.
     ``only`` names the sets to judge on, if not all. ``alone``: the graph is one node, or a few, and
-    is judged as strictly as their own tolerances allow.
+    is judged as strictly as their own tolerances allow. ``limits`` are those of each oracle.
 
     >>> import numpy as np
     >>> from fusewire import ops
@@ -110,8 +111,12 @@ class Judge:
         deadline: float | None = None,
         only: Sequence[Kind] = (),
         alone: bool = False,
+        limits: RunLimits = RunLimits(),
     ) -> None:
         self.graph = graph
+        self.limits = limits
+        # Why the reference cannot run the given inputs within the limits, once that is known.
+        self.beyond = ""
         self.sets = input_sets(graph, given, seed)
         self.deadline = math.inf if deadline is None else deadline
         self._runs = runs
@@ -148,21 +153,22 @@ class Judge:
             if start + (0.0 if is_first else 1.2 * self.cost) >= self.deadline:
                 # Not cached: the deadline may be moved.
                 return "no time was left"
-            oracle = self._oracles[inputs.kind] = self._make_oracle(inputs)
+            with limited(self.limits, self._check):
+                oracle = self._oracles[inputs.kind] = self._make_oracle(inputs)
             self.cost = max(self.cost, time.monotonic() - start)
             return oracle
 
     def _make_oracle(self, inputs: InputSet) -> Oracle | Alone | str:
         if reason := self._unfit(inputs):
             return reason
-        if self._alone:
-            return Alone(self.graph, inputs.values)
         try:
-            oracle = Oracle(
-                self.graph, inputs.values, runs=self._runs, seed=self._seed, check=self._check
-            )
+            if self._alone:
+                return Alone(self.graph, inputs.values)
+            oracle = Oracle(self.graph, inputs.values, runs=self._runs, seed=self._seed)
             oracle.values(self.graph.outputs)
         except _UNFIT as error:
+            if isinstance(error, BudgetError) and inputs.kind == "given":
+                self.beyond = str(error)
             return f"the reference does not take it: {error}"
         return oracle
 
@@ -172,7 +178,8 @@ class Judge:
         if reason is None:
             reason = ""
             try:
-                wide = Interpreter(self.graph, wide=True, check=self._check)(inputs.values)
+                with limited(self.limits, self._check):
+                    wide = Interpreter(self.graph, wide=True)(inputs.values)
                 if inputs.kind in SPECIAL and not all(map(_is_finite, wide)):
                     reason = "the exact answer is not finite"
             except _UNFIT as error:

@@ -17,7 +17,13 @@ from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge, Judgement
 from fusewire.choosing.measure import Comparison, Contender, compare
 from fusewire.choosing.repro import explain_fault
-from fusewire.errors import EngineError, NoneRightError
+from fusewire.errors import (
+    BackendHung,
+    BudgetError,
+    EngineError,
+    EngineOutOfMemory,
+    NoneRightError,
+)
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.runtime.why import Tried
@@ -94,6 +100,7 @@ class Race:
         self._faults: list[str] = []
         self._timing = ""
         self._is_cut = False
+        self._learning = threading.Thread(target=judge.prepare, daemon=True)
 
     @property
     def _used(self) -> float:
@@ -105,25 +112,22 @@ class Race:
     def run(self, candidates: Iterable[Candidate | Unfit]) -> RaceResult:
         """Try, judge and time the candidates, and choose one."""
         # The reference computes the right answers while engines compile.
-        learning = threading.Thread(target=self._judge.prepare, daemon=True)
-        learning.start()
+        self._learning.start()
         try:
-            return self._run(candidates, learning)
+            return self._run(candidates)
         except BaseException:
             # Also an interrupt from the keyboard: the thread would go on for nobody.
             self._judge.stop()
             raise
 
-    def _run(
-        self, candidates: Iterable[Candidate | Unfit], learning: threading.Thread
-    ) -> RaceResult:
+    def _run(self, candidates: Iterable[Candidate | Unfit]) -> RaceResult:
         for candidate in candidates:
             if isinstance(candidate, Unfit):
                 self._rows[candidate.name] = unfit(candidate)
             else:
                 self._fit.append(candidate)
                 self._try(candidate)
-        learning.join()
+        self._learning.join()
         if self._is_thorough:
             for name in list(self._trials):
                 self._check(name)
@@ -176,6 +180,7 @@ class Race:
         try:
             trial = self._runner.attempt(candidate, self._inputs)
         except EngineError as error:
+            self._stop_if_beyond(error)
             self._findings.blame(candidate, error.code, error.reason)
             self._rows[name] = replace(row, status="refused", reason=str(error))
             return
@@ -184,6 +189,15 @@ class Race:
         took = sum(metrics.get(f"{phase}_seconds", 0.0) for phase in ("compile", "load"))
         memory = int(metrics["peak_bytes"]) if "peak_bytes" in metrics else None
         self._rows[name] = replace(row, compile_seconds=took, memory_bytes=memory)
+
+    def _stop_if_beyond(self, error: EngineError) -> None:
+        """Raise if neither an engine nor the reference kept to the limits: nobody else will."""
+        if not isinstance(error, EngineOutOfMemory | BackendHung) or self._trials:
+            return
+        if self._learning.is_alive():
+            self._learning.join(self._judge.limits.seconds)
+        if self._judge.beyond:
+            raise BudgetError(f"{error.reason} {self._judge.beyond}") from error
 
     def _hopeless(self, candidate: Candidate) -> str | None:
         """Say why a candidate is not worth the time, or None."""

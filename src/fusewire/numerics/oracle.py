@@ -17,10 +17,12 @@ from fusewire.numerics.judge import Verdict, judge_leaves, summary
 from fusewire.numerics.noise import Noise, felt_inputs
 from fusewire.numerics.scale import Scales
 from fusewire.numerics.spread import SCOUT, Expected, Runs, expect
-from fusewire.ops.interpret import Check, Interpreter
+from fusewire.ops import limits
+from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
 
 SCOUTS = 2
+_COMPARING = 4
 # A right engine's largest error is about 5 spreads, that of a fast convolution several times more.
 MULTIPLE = 45.0
 # An input with at most this many distinct numbers, among those looked at, is blank.
@@ -48,7 +50,6 @@ class Oracle:
         *,
         runs: int = 8,
         seed: int = 0,
-        check: Check | None = None,
     ) -> None:
         if runs < 2:
             raise ValueError(f"An oracle needs at least 2 runs to measure a spread, found {runs}.")
@@ -56,7 +57,6 @@ class Oracle:
         self._inputs = list(inputs)
         self._runs = runs
         self._seed = seed
-        self._check = check
         self._bindings = bindings_of(graph, inputs)
         self._expected: dict[Value, list[Expected]] = {}
 
@@ -119,16 +119,18 @@ class Oracle:
             wide=True,
             observe=catch,
             before=scales.learn,
-            check=self._check,
             expansions=expansions,
         )(self._inputs)
         wide = self._collect(wanted, caught | fixed)
+        if (meter := limits.meter()) is not None:
+            # Every run is kept, and comparing them takes about as much as a few more.
+            kept = sum(x.nbytes for found in wide.values() for _, _, x in found)
+            meter.need(kept * (self._runs + SCOUTS + _COMPARING))
         noise = Noise(self._seed, scales)
         felt = felt_inputs(self.graph)
         noisy = Interpreter(
             self.graph,
             observe=lambda node, outputs: catch(node, noise.observe(node, outputs)),
-            check=self._check,
             expansions=expansions,
         )
         runs = []

@@ -179,12 +179,17 @@ def _range_type(
     return TensorType(same_dtype(start, stop, step), (count,))
 
 
-def _range(start: Array, stop: Array, step: Array, count: int | None) -> Array:
+def _range_length(start: Array, stop: Array, step: Array) -> int:
     # In Python numbers, which neither wrap nor round on the way.
     first, last, by = start.item(), stop.item(), step.item()
     whole = isinstance(first, int)
     found = -((first - last) // by) if whole else int(np.ceil((last - first) / by))
-    places: Array = np.arange(max(found, 0)).astype(start.dtype) * step + start
+    return max(found, 0)
+
+
+def _range(start: Array, stop: Array, step: Array, count: int | None) -> Array:
+    length = _range_length(start, stop, step)
+    places: Array = np.arange(length).astype(start.dtype) * step + start
     return places
 
 
@@ -200,6 +205,7 @@ range_ = FAMILY.declare(
     index_operands=("start", "stop", "step"),
     lacks={"empty": "its operands are scalars", "broadcast": "its operands are scalars"},
     value_range=ranges.between,
+    output_shapes=lambda start, stop, step, count: [[_range_length(start, stop, step)]],
     symbolic=symbolic.range_,
     samples=lambda: [
         sample(given(1), given(9), given(3)),

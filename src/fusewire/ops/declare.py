@@ -151,6 +151,8 @@ class Op(Generic[R]):
     ``value_range`` bounds the integers it makes, and ``symbolic`` is what it means on sizes.
     ``layout`` is for ops that run subgraphs. ``requires`` bounds the integers of its operands.
     ``refuses`` are uses that its type rule must refuse.
+    ``output_shapes`` gives the shapes of the outputs from operands and attributes, where values of
+    operands decide them and may ask for any size.
     """
 
     name: str
@@ -175,6 +177,7 @@ class Op(Generic[R]):
     layout: BodyLayout | None = None
     requires: tuple[Requirement, ...] = ()
     refuses: Refuses | None = None
+    output_shapes: Callable[..., Sequence[Sequence[int]]] | None = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"

@@ -8,7 +8,8 @@ in those ops' files.)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -71,6 +72,14 @@ dynamic_reshape = _declare(
         sample(draw(0, 3), given([2, 0], "int32"), dims=(2, 0)),
     ],
 )
+
+
+def _larger(left: Sequence[int], right: Sequence[int]) -> list[int]:
+    """Broadcast two shapes that may be larger than any array."""
+    pairs = itertools.zip_longest(reversed(left), reversed(right), fillvalue=1)
+    return [max(a, b) if a and b else 0 for a, b in pairs][::-1]
+
+
 dynamic_broadcast_to = _declare(
     "dynamic_broadcast_to",
     _with_shape,
@@ -79,6 +88,7 @@ dynamic_broadcast_to = _declare(
     reference=lambda x, shape, dims: np.broadcast_to(
         x, np.broadcast_shapes(x.shape, tuple(shape.tolist()))
     ),
+    output_shapes=lambda x, shape, dims: [_larger(x.shape, shape.tolist())],
     samples=lambda: [
         sample(draw(3, 1), given([2, 1, 4], "int64"), dims=(2, ROWS, 4)),
         sample(draw(), given([2], "int64"), dims=(2,)),
@@ -103,6 +113,7 @@ dynamic_full = _declare(
     "shape",
     doc="Fill a shape given by an operand with a scalar.",
     reference=lambda value, shape, dims: np.broadcast_to(value, shape.tolist()),
+    output_shapes=lambda value, shape, dims: [shape.tolist()],
     samples=lambda: [
         sample(draw(), given([2, 3], "int64"), dims=(ROWS, 3)),
         sample(draw(), draw(0, dtype_="int64"), dims=()),
@@ -124,6 +135,9 @@ dynamic_tile = _declare(
     "repeats",
     doc="Repeat the whole tensor along each axis, with counts given by an operand.",
     reference=lambda x, repeats, dims: np.tile(x, repeats.tolist()),
+    output_shapes=lambda x, repeats, dims: [
+        [n * times for n, times in zip(x.shape, repeats.tolist(), strict=True)]
+    ],
     samples=lambda: [
         sample(draw(2, 3), given([2, 1], "int64"), dims=(ROWS, 3)),
         sample(draw(), draw(0, dtype_="int64"), dims=()),
@@ -230,6 +244,9 @@ dynamic_pad = _declare(
         x, value, _pairs(padding.tolist()), mode
     ),
     value_range=ranges.padded,
+    output_shapes=lambda x, padding, *rest, **attrs: [
+        [n + sum(pair) for n, pair in zip(x.shape, _pairs(padding.tolist()), strict=True)]
+    ],
     samples=lambda: [
         sample(draw(2, 3), given([1, 0, 0, 2], "int64"), given(1), dims=(ROWS, 5)),
         sample(draw(3, 3), given([2, -1, 0, 1], "int64"), mode="reflect", dims=(5, 3)),

@@ -8,6 +8,7 @@ are codes rather than numbers with a little noise, so they are rounded in both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +24,11 @@ from fusewire.errors import (
     ShapeMismatchError,
 )
 from fusewire.ir.dims import Sym, Symbol, evaluate, lone_symbol, symbols
-from fusewire.ir.graph import Attr, Graph, Node, Value
-from fusewire.ir.types import SequenceType, TensorType, Type
+from fusewire.ir.graph import Array, Attr, Graph, Node, Value
+from fusewire.ir.types import SequenceType, TensorType, Type, tensor_of
+from fusewire.ops import limits
 from fusewire.ops.declare import Op, Trait
+from fusewire.ops.limits import Meter
 from fusewire.ops.requires import check_node, label_of
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
@@ -35,8 +38,6 @@ Observe = Callable[[Node, list[HostValue]], list[HostValue]]
 Bindings = dict[Symbol, int]
 # Sees a node's operands before it runs.
 Before = Callable[[Node, list[HostValue], Bindings], None]
-# Raises where a run is to end before its end: asked at every node, and at every round of a loop.
-Check = Callable[[], None]
 # Runs a subgraph elsewhere, given its inputs and the symbols of the graph around it.
 RunBody = Callable[[Graph, Sequence[HostValue], Bindings], list[HostValue]]
 
@@ -62,14 +63,12 @@ class Interpreter:
         observe: Observe | None = None,
         before: Before | None = None,
         run_body: RunBody | None = None,
-        check: Check | None = None,
         expansions: dict[Node, Graph] | None = None,
     ) -> None:
         self.graph = graph
         self._wide = wide
         self._observe = observe
         self._before = before
-        self._check = check
         # Given, so that several interpreters of one graph see the same nodes inside composites.
         self._expansions: dict[Node, Graph] = {} if expansions is None else expansions
         self._run_body = run_body
@@ -77,6 +76,9 @@ class Interpreter:
         # The node whose expansion the graph is: errors name it, rather than a node of ours.
         self._composite: Node | None = None
         self._last_use = _last_uses(graph)
+        self._inputs = set(graph.inputs)
+        # What nodes take whose sizes are known before the run.
+        self._bytes: dict[Node, int] = {}
         self._constants: dict[Value, HostValue] = {}
 
     def __call__(
@@ -85,8 +87,7 @@ class Interpreter:
         """Run on arrays; in wide mode, floats come back as float64."""
         graph = self.graph
         bound: Bindings = dict(bindings or {})
-        if self._check is not None:
-            self._check()
+        meter = limits.meter()
         if len(inputs) != len(graph.inputs):
             names = ", ".join(str(v.name) for v in graph.inputs)
             raise ShapeMismatchError(
@@ -98,18 +99,53 @@ class Interpreter:
             values[value] = self.accept(value, given, bound)
         with np.errstate(all="ignore"):
             for position, node in enumerate(graph.nodes):
-                if self._check is not None:
-                    self._check()
                 operands = [None if v is None else self.read(values, v) for v in node.inputs]
+                if meter is not None:
+                    meter.tick(node)
                 if self._before is not None:
                     self._before(node, operands, bound)
                 outputs = self.node(node, operands, bound)
                 if self._observe is not None:
                     outputs = self._observe(node, outputs)
                 values.update(zip(node.outputs, outputs, strict=True))
+                if meter is not None:
+                    meter.hold(outputs)
                 for value in self._last_use.get(position, ()):
-                    del values[value]
+                    spent = values.pop(value)
+                    if meter is not None and value not in self._inputs:
+                        meter.drop((spent,))
+                    del spent
+        if meter is not None:
+            # Whoever runs this graph counts what it returns.
+            meter.drop([x for v, x in values.items() if v not in self._inputs])
         return [self.read(values, v) for v in graph.outputs]
+
+    def predict(self, meter: Meter, node: Node, operands: list[HostValue], bound: Bindings) -> None:
+        """Ask for the bytes that a node will take, before it takes them."""
+        known = self._bytes.get(node)
+        if known is not None:
+            meter.need(known, node)
+            return
+        op = get_op(node.op)
+        if op.expand is not None or op.is_(Trait.CONTROL):
+            # The nodes inside are asked about.
+            self._bytes[node] = 0
+            return
+        if op.output_shapes is not None:
+            attrs = {key: self.attr(op, attr, bound) for key, attr in node.attrs.items()}
+            shapes = op.output_shapes(*operands, **attrs)
+        else:
+            shapes = [_told_shape(t, bound) for t in node.types]
+        kept = [tensor_of(t).dtype for t in node.types]
+        count = limits.array_bytes(shapes, [self.held(of).numpy.itemsize for of in kept])
+        if not op.is_(Trait.MOVEMENT):
+            # What a node computes is often there twice: before it is rounded, and after.
+            count += limits.array_bytes(shapes, [self.computed(of).numpy.itemsize for of in kept])
+        texts = [x for x in operands if isinstance(x, np.ndarray) and x.dtype == object]
+        count += sum(limits.text_bytes(x) * _repeats(x, shapes) for x in texts)
+        if not texts and all(isinstance(t, TensorType) and t.is_static for t in node.types):
+            self._bytes[node] = count
+        meter.need(count, node)
 
     def read(self, values: Mapping[Value, HostValue], value: Value) -> HostValue:
         if value.constant is None:
@@ -156,6 +192,8 @@ class Interpreter:
         if op.requires:
             check_node(node, op.requires, op.parameters[0], operands, bound)
         try:
+            if (meter := limits.meter()) is not None:
+                self.predict(meter, node, operands, bound)
             if op.expand is not None:
                 outputs = self._expansion(op, node)([x for x in operands if x is not None], bound)
             else:
@@ -184,7 +222,6 @@ class Interpreter:
             wide=self._wide,
             observe=self._observe,
             before=self._before,
-            check=self._check,
             expansions=self._expansions,
         )
 
@@ -199,7 +236,7 @@ class Interpreter:
             operands = [self.work(x, t) for x, t in zip(operands, types, strict=True)]
         assert op.reference is not None
         if op.is_(Trait.CONTROL):
-            found = op.reference(*operands, **attrs, run=lambda g, xs: self.body(g, xs, bound))
+            found = self.control(op, node, operands, attrs, bound)
         else:
             found = op.reference(*operands, **attrs)
         outputs = found if isinstance(found, tuple) else (found,)
@@ -208,6 +245,38 @@ class Interpreter:
             ends = zip(outputs, node.types, strict=True)
             outputs = tuple(_nothing(t, bound) if x is None else x for x, t in ends)
         return [self.store(x, t) for x, t in zip(outputs, node.types, strict=True)]
+
+    def control(
+        self,
+        op: Op[Any],
+        node: Node,
+        operands: list[HostValue],
+        attrs: Mapping[str, Any],
+        bound: Bindings,
+    ) -> Any:
+        """Run a node with subgraphs; what each round adds is counted until it is stacked."""
+        assert op.reference is not None
+        assert op.layout is not None
+        meter, first = limits.meter(), op.layout.flags + op.layout.carries(node)
+        rounds: list[list[HostValue]] = []
+
+        def run(graph: Graph, inputs: Sequence[HostValue]) -> list[HostValue]:
+            if meter is None:
+                return self.body(graph, inputs, bound)
+            meter.tick(node)
+            before = meter.used
+            outputs = self.body(graph, inputs, bound)
+            if added := outputs[first:]:
+                meter.hold(added)
+                rounds.append(added)
+                # Once more for the stack of all of them.
+                meter.need((meter.used - before) * len(rounds), node)
+            return outputs
+
+        found = op.reference(*operands, **attrs, run=run)
+        if meter is not None:
+            meter.drop(rounds)
+        return found
 
     def body(self, graph: Graph, inputs: Sequence[HostValue], bound: Bindings) -> list[HostValue]:
         """Run a subgraph; it sees the symbols of the graph around it."""
@@ -320,6 +389,19 @@ def _nothing(type_: Type, bound: Bindings) -> HostValue:
     dims = zip(type_.shape, known, strict=True)
     shape = [evaluate(dim, bound) if told else 0 for dim, told in dims]
     return np.zeros(shape, type_.dtype.numpy)
+
+
+def _told_shape(type_: Type, bound: Bindings) -> Sequence[int]:
+    """Give the shape of a tensor where its type tells it; () where it does not."""
+    if not isinstance(type_, TensorType):
+        return ()
+    is_known = type_.is_static or all(s in bound for dim in type_.shape for s in symbols(dim))
+    return [evaluate(dim, bound) for dim in type_.shape] if is_known else ()
+
+
+def _repeats(operand: Array, shapes: Sequence[Sequence[int]]) -> int:
+    """Tell how often an output of these shapes may repeat each element of an operand."""
+    return max([1, *(math.prod(shape) // max(operand.size, 1) for shape in shapes)])
 
 
 def _last_uses(graph: Graph) -> dict[int, list[Value]]:

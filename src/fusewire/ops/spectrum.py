@@ -378,6 +378,7 @@ mel_weight_matrix = FAMILY.declare(
     _mel_type,
     doc="Make the triangles that turn frequencies (rows) into mel bins (columns).",
     reference=_mel,
+    output_shapes=lambda bins, dft_length, *rest, **attrs: [[int(dft_length) // 2 + 1, int(bins)]],
     dtypes=(int32, int64),
     traits=(Trait.UNBACKED, Trait.DISCONTINUOUS),
     tolerance=ulps(4),

@@ -53,11 +53,19 @@ def _split(x: Array, delimiter: str | None, most: int, count: Any) -> tuple[Arra
     return parts.reshape(*x.shape, width), counts.reshape(x.shape)
 
 
+def _split_shapes(x: Array, delimiter: str | None, most: int, count: Any) -> list[list[int]]:
+    # At most so many parts; an empty row takes as much room as the longest.
+    gaps = [len(item) // 2 if delimiter is None else item.count(delimiter) for item in x.flat]
+    width = 1 + max(gaps, default=0)
+    return [[*x.shape, width if most < 0 else min(width, most + 1)], [*x.shape]]
+
+
 string_split = FAMILY.declare(
     "string_split",
     _split_type,
     doc="Split at a delimiter or white space; returns the parts, padded with '', and counts.",
     reference=_split,
+    output_shapes=_split_shapes,
     samples=lambda: [
         sample(given([["a b  c", "d"], ["", " e "]])),
         sample(given(["a,b,,c", "x"]), delimiter=",", most=2),

@@ -33,13 +33,15 @@ from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import Phase, failure
 from fusewire.process.limits import ChildLimits
 from fusewire.process.output import OutputTail
-from fusewire.process.procfs import available, descendants, resident
+from fusewire.process.procfs import descendants, resident
 
 TICK = 0.025
 _TICKS_PER_WALK = 8
 _GRACE = 0.1
 _PATIENCE = 5.0
 _LONGEST_NAME = 200
+# The share of its seconds after which a child ends by itself what it interprets.
+_OWN = 0.9
 
 
 CAN_ISOLATE = sys.platform == "linux" and bool(sys.executable)
@@ -147,7 +149,9 @@ class Child:
         """Run a job; any error ends the child."""
         self.jobs += 1
         self._phase = "import"
-        found = self._heard(Frame({**header, "job": self.jobs}, blobs), limits)
+        # What is interpreted there ends by itself, and the child lives on.
+        own = {"seconds": _OWN * limits.seconds, "memory": limits.most_bytes}
+        found = self._heard(Frame({**header, "job": self.jobs, "limits": own}, blobs), limits)
         if not isinstance(found, Frame):
             raise self.post_mortem(*found, what)
         if found.header.get("job") != self.jobs:
@@ -166,7 +170,7 @@ class Child:
 
     def _listen(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
         """Write and read until there is an answer, a limit is reached, or the child is gone."""
-        memory = limits.memory_bytes or resident(self.pid) + available() * 9 // 10
+        memory = limits.most_bytes
         incoming = Incoming(self._replies, memory)
         poller = select.poll()
         for descriptor in (self._replies, self.noise.descriptor, self.alive):

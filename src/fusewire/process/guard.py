@@ -15,6 +15,7 @@ from fusewire.contract.backend import Event, Held, Refusal
 from fusewire.errors import (
     BackendCrashed,
     BackendHung,
+    BudgetError,
     CheckError,
     CompileTimeout,
     EngineError,
@@ -44,7 +45,12 @@ KINDS: dict[type[EngineError], tuple[str, str]] = {
     EngineRaised: ("failed", f"{_ELSEWHERE}, or fix what the message names."),
 }
 # Mistakes of the caller, reported as such by whichever process finds them.
-CALLERS: tuple[type[FusewireError], ...] = (CheckError, OptionsError, ShapeMismatchError)
+CALLERS: tuple[type[FusewireError], ...] = (
+    BudgetError,
+    CheckError,
+    OptionsError,
+    ShapeMismatchError,
+)
 # The guard lets these through.
 _PASSED: tuple[type[BaseException], ...] = (EngineError, KeyboardInterrupt, *CALLERS)
 BY_CODE = {kind.code: kind for kind in KINDS}

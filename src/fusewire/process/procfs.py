@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 from pathlib import Path
 from typing import NamedTuple
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
 def resident(pid: int) -> int:
@@ -39,6 +42,16 @@ def available() -> int:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return os.sysconf("SC_AVPHYS_PAGES") * _PAGE
+
+
+@functools.cache
+def quarter_of_machine() -> int:
+    """Return a quarter of the memory of the machine, or of the container that this runs in."""
+    memory = os.sysconf("SC_PHYS_PAGES") * _PAGE
+    with contextlib.suppress(OSError, ValueError):
+        # "max" if the container has no limit.
+        memory = min(memory, int(_CONTAINER.read_text()))
+    return memory // 4
 
 
 class Scheduled(NamedTuple):

@@ -20,6 +20,7 @@ from fusewire.contract.backend import Artifact, Backend, Config, Device, Executa
 from fusewire.errors import EngineError, EngineGarbage
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph
+from fusewire.ops.limits import RunLimits, limited
 from fusewire.ops.sample import HostValue
 from fusewire.process import closed
 from fusewire.process.codec import read_record, read_value, write_record, write_value
@@ -77,8 +78,10 @@ class Worker:
     def _serve(self, frame: Frame) -> None:
         blobs: Blobs = []
         answer: dict[str, Any]
+        own = frame.header["limits"]
         try:
-            answer = {"result": self._do(self._job(frame.header, iter(frame.blobs)), blobs)}
+            with limited(RunLimits(own["seconds"], own["memory"])):
+                answer = {"result": self._do(self._job(frame.header, iter(frame.blobs)), blobs)}
         except EngineError as error:
             about = {"code": error.code, "reason": error.reason, "advice": error.advice}
             answer, blobs = {"error": about}, []

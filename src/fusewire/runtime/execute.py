@@ -7,8 +7,9 @@ from typing import Any, Protocol, final
 
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.host_memory import POOL
+from fusewire.ops.limits import Meter, limited
 from fusewire.runtime.guards import Checks
-from fusewire.runtime.plan import HOST, Plan, Step
+from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Step
 from fusewire.runtime.regions import RegionBuilder, RegionRunner
 from fusewire.runtime.transfer import fetched
 
@@ -38,7 +39,9 @@ class PlanRunner(Executable):
         self._checks = [
             Checks(step.guards, plan.constants) if step.guards else None for step in plan.steps
         ]
-        run = self._runners[0].run if whole else self._stepwise
+        self._limits = builder.limits
+        is_engine = whole and plan.steps[0].region.backend not in INTERPRETED
+        run = self._runners[0].run if is_engine else self._within_limits
         # Runs to the end and returns values on the host, as the caller gets them.
         self.call: Callable[[Sequence[Held]], list[Any]] = (
             run if self._entry_checks is None else self._checked
@@ -60,7 +63,14 @@ class PlanRunner(Executable):
         self._entry_checks.check(inputs)
         return self._run(inputs)
 
-    def _stepwise(self, inputs: Sequence[Held]) -> list[Any]:
+    def _within_limits(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run what is interpreted under limits, those of the call that this is part of."""
+        with limited(self._limits) as meter:
+            if self._plan.is_whole:
+                return self._runners[0].run(inputs)
+            return self._stepwise(inputs, meter)
+
+    def _stepwise(self, inputs: Sequence[Held], meter: Meter) -> list[Any]:
         plan = self._plan
         values: list[Any] = [*inputs, *plan.constants]
         borrowed = len(values)
@@ -69,10 +79,14 @@ class PlanRunner(Executable):
             if checks is not None:
                 checks.check(values)
             outputs = runner.run([values[place] for place in step.inputs])
+            meter.hold(outputs)
             for place, value in zip(step.outputs, outputs, strict=True):
                 values[place] = value
             for place in step.frees:
+                if place >= borrowed:
+                    meter.drop((values[place],))
                 values[place] = None
+        meter.drop(values[borrowed:])
         # Inputs and constants are not ours to return, and no array is returned twice.
         results = []
         shared = set(range(borrowed))

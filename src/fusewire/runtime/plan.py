@@ -18,6 +18,8 @@ from fusewire.runtime.guards import Guard
 # The backend of control-flow nodes that no backend takes whole: the host drives them, and their
 # bodies have plans of their own.
 HOST = "host"
+# The backends whose steps the interpreter runs, under the limits of the call.
+INTERPRETED = (HOST, "reference")
 
 
 @dataclass(frozen=True, eq=False)

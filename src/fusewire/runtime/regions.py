@@ -18,6 +18,7 @@ from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, type_symbols
+from fusewire.ops.limits import RunLimits
 from fusewire.process.guard import guarded, guarded_run
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.transfer import hand_over, to_host
@@ -49,6 +50,10 @@ class RegionBuilder(Protocol):
     @property
     def plan_body(self) -> Callable[[Graph], Plan] | None:
         """Plans a body of control flow once the sizes of the graph around it are known."""
+
+    @property
+    def limits(self) -> RunLimits:
+        """The limits of a call, for what the interpreter runs of it."""
 
 
 Key = tuple[tuple[int, ...], ...]

@@ -25,6 +25,7 @@ from fusewire.contract.backend import (
 )
 from fusewire.errors import EngineError, EngineRaised, FallbackWarning, RefusedError
 from fusewire.ir.graph import Array, Graph
+from fusewire.ops.limits import RunLimits
 from fusewire.options import Fallback
 from fusewire.process.guard import guarded
 from fusewire.records.entries import BuiltRegion, Records, StoredArtifact
@@ -97,6 +98,7 @@ class PlanBuilder:
 
     ``contacts`` collects the outcome for each region. An artifact in ``records`` ran before and is
     loaded without a trial. ``plan_body`` plans a body of control flow once its sizes are known.
+    ``limits`` are those of a call, for what the interpreter runs of it.
     """
 
     first: BuildTarget
@@ -105,6 +107,7 @@ class PlanBuilder:
     deadline: float
     records: Records | None = None
     plan_body: Callable[[Graph], Plan] | None = None
+    limits: RunLimits = field(default_factory=RunLimits)
     contacts: list[BuiltRegion] = field(default_factory=list)
     recoveries: list[tuple[Region, Recovery]] = field(default_factory=list)
     ahead: dict[Key, Ahead[StoredArtifact | None]] = field(default_factory=dict)
