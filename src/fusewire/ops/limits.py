@@ -60,11 +60,11 @@ class Meter:
                 "or check the inputs that decide how often a loop runs."
             )
 
-    def need(self, count: int, node: Node | None = None) -> None:
+    def need(self, count: int, node: Node | None = None, where: str = "") -> None:
         """Raise if so many bytes more would exceed the limit."""
         if self._memory is not None and self.used + count > self._memory:
             raise BudgetError(
-                f"The run needs {count / _MIB:,.0f} MiB more{_at(node)} and holds "
+                f"The run needs {count / _MIB:,.0f} MiB more{where or _at(node)} and holds "
                 f"{self.used / _MIB:,.0f} MiB; the limit is {self._memory / _MIB:,.0f} MiB. Raise "
                 "memory_limit, or check the inputs that decide sizes."
             )

@@ -12,13 +12,14 @@ from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.options import FALLBACK
+from fusewire.planning.bounds import peaks, unbounded
 from fusewire.planning.claims import Claimed, ask_safely
 from fusewire.planning.guards import Guarding, Viewed, guard_of, guarding, has_needs, sizes_in
 from fusewire.planning.partition import Cutter, partition
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
 from fusewire.runtime.guards import Guard
-from fusewire.runtime.plan import HOST, Plan, Region, Step
+from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Region, Step
 
 HOST_DEVICE = Device("cpu", "the host")
 # A region, the values that it takes and those that it makes.
@@ -63,13 +64,18 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
     """Assign each node to the first target that takes it; the first target decides expansions.
 
     Of the rest, the host drives control flow, whose bodies have plans of their own, and the
-    ``fallback`` target computes sizes. Raises RefusedError if a node remains.
+    ``fallback`` target computes sizes. Both also run, under the limits of a call, what asks for
+    sizes or rounds without a bound. Raises RefusedError if a node remains.
     """
     first = targets[0]
     given, claims = graph, {first.name: ask_safely(first, graph)}
     graph = claims[first.name].graph
     chosen: dict[Node, str | None] = {}
     shapes: dict[Node, Shapes] = {}
+    if fallback is not None and first.name != fallback.name:
+        for node in unbounded(graph):
+            chosen[node] = None if _is_control(node) else fallback.name
+            shapes[node] = "dynamic"
     for target in targets:
         missing = [node for node in graph.nodes if node not in chosen]
         if not missing:
@@ -192,6 +198,7 @@ class _Assembly:
                 tuple(self._places[v] for v in frees[index]),
                 {key: planned.plan for key, planned in bodies.get(index, {}).items()},
                 tuple(checked[index]),
+                () if region.backend in INTERPRETED else peaks(region.graph),
             )
             for index, (region, takes, makes) in enumerate(edges)
         ]

@@ -197,6 +197,7 @@ def _write_step(step: Step, blobs: Blobs) -> Row:
         "frees": step.frees,
         "bodies": {name: write_plan(body, blobs) for name, body in step.bodies.items()},
         "guards": [_write_guard(guard) for guard in step.guards],
+        "peaks": [str(peak) for peak in step.peaks],
     }
 
 
@@ -236,6 +237,7 @@ def _read_step(
         _read_places(row["frees"], places),
         bodies,
         _read_guards(row["guards"], places),
+        tuple(parse_dim(text) for text in row["peaks"]),
     )
 
 

@@ -7,11 +7,16 @@ from typing import Any, Protocol, final
 
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.host_memory import POOL
+from fusewire.ir.dims import Symbol, evaluate, lone_symbol
+from fusewire.ir.types import TensorType
+from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
 from fusewire.runtime.guards import Checks
 from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Step
-from fusewire.runtime.regions import RegionBuilder, RegionRunner
+from fusewire.runtime.regions import RegionBuilder, RegionRunner, shape_of
 from fusewire.runtime.transfer import fetched
+
+_KEPT_SHAPES = 256
 
 
 class StepRunner(Protocol):
@@ -30,10 +35,7 @@ class PlanRunner(Executable):
         self._plan = plan
         whole = plan.is_whole
         self._runners: list[StepRunner] = [
-            _host_runner(step, builder)
-            if step.region.backend == HOST
-            else RegionRunner(step.region, builder, whole)
-            for step in plan.steps
+            _step_runner(step, builder, whole) for step in plan.steps
         ]
         self._entry_checks = Checks(plan.guards, plan.constants) if plan.guards else None
         self._checks = [
@@ -78,6 +80,7 @@ class PlanRunner(Executable):
         for step, runner, checks in zip(plan.steps, self._runners, self._checks, strict=True):
             if checks is not None:
                 checks.check(values)
+            meter.tick()
             outputs = runner.run([values[place] for place in step.inputs])
             meter.hold(outputs)
             for place, value in zip(step.outputs, outputs, strict=True):
@@ -103,8 +106,49 @@ class PlanRunner(Executable):
         POOL.clear()
 
 
-def _host_runner(step: Step, builder: RegionBuilder) -> StepRunner:
-    # Imports the interpreter with all ops, which most programs do not need.
-    from fusewire.runtime.control import HostRunner
+@final
+class _BoundedRunner:
+    """A region that runs only if what it holds at once is within the limits of the call."""
 
-    return HostRunner(step, builder)
+    def __init__(self, step: Step, runner: RegionRunner) -> None:
+        self._region = step.region
+        self._peaks = step.peaks
+        self._runner = runner
+        # What the region holds, for the shapes that it was asked about last.
+        self._known: dict[tuple[tuple[int, ...], ...], int] = {}
+
+    def run(self, inputs: Sequence[Held]) -> list[Held]:
+        """Ask for the bytes first."""
+        meter = limits.meter()
+        if meter is not None:
+            shapes = tuple(map(shape_of, inputs))
+            count = self._known.get(shapes)
+            if count is None:
+                count = self._asked(shapes)
+            meter.need(count, where=f" in a region on {self._region.backend}")
+        return self._runner.run(inputs)
+
+    def _asked(self, shapes: tuple[tuple[int, ...], ...]) -> int:
+        sizes: dict[Symbol, int] = {}
+        for value, shape in zip(self._region.inputs, shapes, strict=True):
+            if isinstance(value.type, TensorType):
+                pairs = zip(value.type.shape, shape, strict=True)
+                sizes |= {s: n for dim, n in pairs if (s := lone_symbol(dim)) is not None}
+        if len(self._known) >= _KEPT_SHAPES:
+            self._known.clear()
+        count = self._known[shapes] = max(evaluate(peak, sizes) for peak in self._peaks)
+        return count
+
+    def close(self) -> None:
+        """Close the region."""
+        self._runner.close()
+
+
+def _step_runner(step: Step, builder: RegionBuilder, is_last: bool) -> StepRunner:
+    if step.region.backend == HOST:
+        # Imports the interpreter with all ops, which most programs do not need.
+        from fusewire.runtime.control import HostRunner
+
+        return HostRunner(step, builder)
+    runner = RegionRunner(step.region, builder, is_last)
+    return _BoundedRunner(step, runner) if step.peaks else runner

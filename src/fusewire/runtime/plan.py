@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fusewire.contract.backend import Device, Shapes
+from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
 from fusewire.runtime.guards import Guard
@@ -57,6 +58,8 @@ class Step:
     """One region, and the places of its values in the list of values of a run.
 
     ``guards`` are checked before it runs.
+    ``peaks`` is what an engine holds at once, in bytes, by the sizes of inputs that other steps
+    found: no more than the limit of the call, or the engine does not run.
     """
 
     region: Region
@@ -65,6 +68,7 @@ class Step:
     frees: tuple[int, ...]
     bodies: Mapping[str, Plan] = field(default_factory=dict)
     guards: tuple[Guard, ...] = ()
+    peaks: tuple[Dim, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

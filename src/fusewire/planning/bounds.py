@@ -1,0 +1,195 @@
+"""Which nodes ask for a size, or for rounds, that only values decide, without a bound.
+
+The host runs such nodes under the limits of the call, and engines run the rest: an engine in this
+process would allocate any size and run any number of rounds. What engines make of sizes that the
+host found is bounded by ``peaks``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from fusewire.ir.dims import Apply, Dim, Sym, Symbol, evaluate, symbols
+from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.types import TensorType, type_symbols
+from fusewire.ops.declare import Trait
+from fusewire.ops.ranges import Range
+from fusewire.ops.table import get_op
+from fusewire.rewrite.ranges import ranges
+
+# An engine drives loops of up to so many rounds, those inside counted as well.
+_MOST_ROUNDS = 2**20
+# The host drives control flow whose bodies make a value of so many bytes: a body that was not run
+# at first contact may be the one that asks for them, and driving it costs little beside them.
+_LARGE_BYTES = 2**28
+# Values within such a range ask for no more than this.
+_PROVEN_BYTES = 2**26
+# Sizes for which the peak of a region is looked for.
+_PROBES = (1, 2**10, 2**20)
+
+
+def unbounded(graph: Graph) -> set[Node]:
+    """Find the nodes of a graph that only the host may run; bodies are looked into."""
+    found: set[Node] = set()
+    known: Mapping[Value, Range] | None = None
+    for node in graph.nodes:
+        op = get_op(node.op)
+        if op.output_shapes is None and not op.is_(Trait.CONTROL):
+            continue
+        known = ranges(graph) if known is None else known
+        if op.is_(Trait.CONTROL):
+            if _is_heavy(node, known):
+                found.add(node)
+        elif not _is_proven(node, known):
+            found.add(node)
+    return found | _multiplied(graph)
+
+
+def _is_proven(node: Node, known: Mapping[Value, Range]) -> bool:
+    """Tell whether the operands that decide a size are sizes, or small."""
+    op = get_op(node.op)
+    deciding = op.index_operands or op.parameters[0]
+    for name, value in zip(op.parameters[0], node.inputs, strict=False):
+        if value is None or name not in deciding:
+            continue
+        range_ = known.get(value)
+        if range_ is None:
+            return False
+        count = value.tensor.size
+        most = max(abs(range_.low), abs(range_.high), 1)
+        is_small = isinstance(count, int) and most**count * 8 <= _PROVEN_BYTES
+        if not (range_.is_size or is_small):
+            return False
+    return True
+
+
+def _is_heavy(node: Node, known: Mapping[Value, Range]) -> bool:
+    """Tell whether control flow may run for too many rounds, or make too much inside."""
+    rounds = _rounds(node, known)
+    if rounds > _MOST_ROUNDS:
+        return True
+    for _, body in node.graphs():
+        if unbounded(body) or _body_rounds(body) * rounds > _MOST_ROUNDS:
+            return True
+        layout = get_op(node.op).layout
+        assert layout is not None, "it has bodies"
+        added = body.outputs[layout.flags + layout.carries(node) :]
+        if rounds * sum(map(_static_bytes, added)) >= _LARGE_BYTES:
+            return True
+        made = (value for inner in body.nodes for value in inner.outputs)
+        if any(_static_bytes(value) >= _LARGE_BYTES for value in made):
+            return True
+    return False
+
+
+def _rounds(node: Node, known: Mapping[Value, Range]) -> float:
+    """Bound the rounds of a node; those that a shape decides count as one."""
+    if node.op == "while":
+        return math.inf
+    if node.op == "scan":
+        length = node.attrs["length"]
+        return length if isinstance(length, int) else 1
+    if node.op != "loop":
+        return 1
+    trips = node.inputs[0]
+    if trips is None:
+        return math.inf
+    range_ = known[trips]
+    is_shape = range_.is_size and trips.constant is None
+    return 1 if is_shape else max(range_.high, 0)
+
+
+def _body_rounds(body: Graph) -> float:
+    """Bound the rounds of the loops inside a body, one inside another multiplied."""
+    inner = [node for node in body.nodes if get_op(node.op).is_(Trait.CONTROL)]
+    if not inner:
+        return 1
+    known = ranges(body)
+    return max(
+        _rounds(node, known) * max((_body_rounds(b) for _, b in node.graphs()), default=1)
+        for node in inner
+    )
+
+
+def _static_bytes(value: Value) -> int:
+    type_ = value.type
+    if not isinstance(type_, TensorType) or not isinstance(type_.size, int):
+        return 0
+    return type_.size * type_.dtype.itemsize
+
+
+def _multiplied(graph: Graph) -> set[Node]:
+    """Find the nodes that count elements, if a later value has a product of such counts."""
+    makers: dict[Symbol, Node] = {}
+    for node in graph.nodes:
+        op = get_op(node.op)
+        if op.is_(Trait.UNBACKED) and not op.is_(Trait.CONTROL) and op.family != "dynamic":
+            makers |= {s: node for t in node.types for s in type_symbols(t) if s.unbacked}
+    if not makers:
+        return set()
+    found: set[Node] = set()
+    for node in graph.nodes:
+        for type_ in node.types:
+            if isinstance(type_, TensorType) and isinstance(type_.size, Sym):
+                for monomial, _ in type_.size.terms:
+                    counts = [s for a, power in monomial for s in _symbols(a, power) if s in makers]
+                    if len(counts) > 1:
+                        found |= {makers[s] for s in counts}
+    return found
+
+
+def _symbols(atom: Symbol | Apply, power: int) -> list[Symbol]:
+    if isinstance(atom, Symbol):
+        return [atom] * power
+    return [*symbols(atom.left), *symbols(atom.right)] * power
+
+
+def peaks(region: Graph) -> tuple[Dim, ...]:
+    """Give what a region holds at once, in bytes, as a function of the sizes of its inputs.
+
+    Only for regions whose inputs have sizes that another step found: others were tried in a child
+    with sizes like these. One expression for each of a few sizes, the largest there.
+    """
+    given = {s for v in region.inputs for s in type_symbols(v.type)}
+    if not any(s.unbacked for s in given):
+        return ()
+    found: dict[Dim, None] = {}
+    for size in _PROBES:
+        sizes = dict.fromkeys(given, size)
+        live = _live_at_peak(region, sizes)
+        total: Dim = 0
+        for value in live:
+            total = total + value.tensor.size * value.tensor.dtype.itemsize
+        if isinstance(total, Sym):
+            found[total] = None
+    return tuple(found)
+
+
+def _live_at_peak(region: Graph, sizes: Mapping[Symbol, int]) -> list[Value]:
+    """List the values that are live when a region holds most, for these sizes."""
+    last = {value: place for place, node in enumerate(region.nodes) for value in node.operands}
+    kept = set(region.outputs)
+    live: dict[Value, int] = {}
+    used = most = 0
+    peak: list[Value] = []
+    for place, node in enumerate(region.nodes):
+        for value in node.outputs:
+            if (count := _bytes(value, sizes)) is not None:
+                live[value] = count
+                used += count
+        if used > most:
+            most, peak = used, list(live)
+        for value in {*node.operands, *node.outputs}:
+            if value in live and value not in kept and last.get(value, place) <= place:
+                used -= live.pop(value)
+    return peak
+
+
+def _bytes(value: Value, sizes: Mapping[Symbol, int]) -> int | None:
+    type_ = value.type
+    if not isinstance(type_, TensorType):
+        return None
+    if any(s not in sizes for s in type_symbols(type_)):
+        return None
+    return evaluate(type_.size, sizes) * type_.dtype.itemsize
