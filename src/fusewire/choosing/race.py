@@ -179,9 +179,10 @@ class Race:
         self._progress(f"trying {name}")
         try:
             trial = self._runner.attempt(candidate, self._inputs)
-        except EngineError as error:
+        except (BudgetError, EngineError) as error:
             self._stop_if_beyond(error)
-            self._findings.blame(candidate, error.code, error.reason)
+            if isinstance(error, EngineError):
+                self._findings.blame(candidate, error.code, error.reason)
             self._rows[name] = replace(row, status="refused", reason=str(error))
             return
         self._trials[name] = trial
@@ -190,14 +191,14 @@ class Race:
         memory = int(metrics["peak_bytes"]) if "peak_bytes" in metrics else None
         self._rows[name] = replace(row, compile_seconds=took, memory_bytes=memory)
 
-    def _stop_if_beyond(self, error: EngineError) -> None:
+    def _stop_if_beyond(self, error: BudgetError | EngineError) -> None:
         """Raise if neither an engine nor the reference kept to the limits: nobody else will."""
-        if not isinstance(error, EngineOutOfMemory | BackendHung) or self._trials:
+        if not isinstance(error, BudgetError | EngineOutOfMemory | BackendHung) or self._trials:
             return
         if self._learning.is_alive():
             self._learning.join(self._judge.limits.seconds)
         if self._judge.beyond:
-            raise BudgetError(f"{error.reason} {self._judge.beyond}") from error
+            raise BudgetError(f"No engine kept to the limits. {self._judge.beyond}") from error
 
     def _hopeless(self, candidate: Candidate) -> str | None:
         """Say why a candidate is not worth the time, or None."""

@@ -259,23 +259,28 @@ class Interpreter:
         assert op.layout is not None
         meter, first = limits.meter(), op.layout.flags + op.layout.carries(node)
         rounds: list[list[HostValue]] = []
+        carried: list[HostValue] = []
 
         def run(graph: Graph, inputs: Sequence[HostValue]) -> list[HostValue]:
             if meter is None:
                 return self.body(graph, inputs, bound)
             meter.tick(node)
-            before = meter.used
+            meter.bodies += 1
             outputs = self.body(graph, inputs, bound)
+            meter.bodies -= 1
+            meter.hold(outputs)
+            meter.drop(carried)
+            carried[:] = outputs[:first]
             if added := outputs[first:]:
-                meter.hold(added)
                 rounds.append(added)
                 # Once more for the stack of all of them.
-                meter.need((meter.used - before) * len(rounds), node)
+                meter.need(sum(map(limits.value_bytes, added)) * len(rounds), node)
             return outputs
 
         found = op.reference(*operands, **attrs, run=run)
         if meter is not None:
             meter.drop(rounds)
+            meter.drop(carried)
         return found
 
     def body(self, graph: Graph, inputs: Sequence[HostValue], bound: Bindings) -> list[HostValue]:

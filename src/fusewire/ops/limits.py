@@ -38,7 +38,7 @@ class RunLimits:
 class Meter:
     """What one run uses, against its limits; ``stop`` raises when nobody needs the run anymore."""
 
-    __slots__ = ("_live", "_memory", "_seconds", "_stop", "deadline", "used")
+    __slots__ = ("_live", "_memory", "_seconds", "_stop", "bodies", "deadline", "used")
 
     def __init__(self, limits: RunLimits, stop: Callable[[], None] | None = None) -> None:
         self._seconds = limits.seconds
@@ -49,6 +49,13 @@ class Meter:
         # How often the arrays that own memory are held, and their bytes.
         self._live: dict[int, list[int]] = {}
         self.used = 0
+        # How many bodies of control flow this run is in.
+        self.bodies = 0
+
+    def allow(self, seconds: float) -> None:
+        """Do not count seconds in which an engine compiled; in a loop, they count."""
+        if not self.bodies:
+            self.deadline += seconds
 
     def tick(self, node: Node | None = None) -> None:
         """Raise if the time is up."""
@@ -122,6 +129,15 @@ def limited(limits: RunLimits, stop: Callable[[], None] | None = None) -> Iterat
 def text_bytes(array: Array) -> int:
     """Count what the strings of an array take."""
     return sum(map(len, array.reshape(-1))) + _STRING_BYTES * array.size
+
+
+def value_bytes(value: Any) -> int:
+    """Count what the tensors of a value take."""
+    if isinstance(value, list):
+        return sum(map(value_bytes, value))
+    if not isinstance(value, np.ndarray):
+        return 0
+    return text_bytes(value) if value.dtype == object else value.nbytes
 
 
 def array_bytes(shapes: Sequence[Sequence[int]], itemsizes: Sequence[int]) -> int:

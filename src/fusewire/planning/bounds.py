@@ -148,11 +148,10 @@ def _symbols(atom: Symbol | Apply, power: int) -> list[Symbol]:
 def peaks(region: Graph) -> tuple[Dim, ...]:
     """Give what a region holds at once, in bytes, as a function of the sizes of its inputs.
 
-    Only for regions whose inputs have sizes that another step found: others were tried in a child
-    with sizes like these. One expression for each of a few sizes, the largest there.
+    One expression for each of a few sizes, the largest there; none if all sizes are known.
     """
     given = {s for v in region.inputs for s in type_symbols(v.type)}
-    if not any(s.unbacked for s in given):
+    if not given:
         return ()
     found: dict[Dim, None] = {}
     for size in _PROBES:

@@ -72,10 +72,7 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
     graph = claims[first.name].graph
     chosen: dict[Node, str | None] = {}
     shapes: dict[Node, Shapes] = {}
-    if fallback is not None and first.name != fallback.name:
-        for node in unbounded(graph):
-            chosen[node] = None if _is_control(node) else fallback.name
-            shapes[node] = "dynamic"
+    _keep_unbounded(graph, first, fallback, chosen, shapes)
     for target in targets:
         missing = [node for node in graph.nodes if node not in chosen]
         if not missing:
@@ -104,6 +101,21 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
         if chosen[node] is None
     }
     return Planned(assembly.plan(bodies), claims, assembly.steps, bodies)
+
+
+def _keep_unbounded(
+    graph: Graph,
+    first: Target,
+    fallback: Target | None,
+    chosen: dict[Node, str | None],
+    shapes: dict[Node, Shapes],
+) -> None:
+    """Keep on the host what asks for sizes or rounds without a bound, whoever offers it."""
+    if fallback is None or first.name == fallback.name:
+        return
+    for node in unbounded(graph):
+        chosen[node] = None if get_op(node.op).is_(Trait.CONTROL) else fallback.name
+        shapes[node] = "dynamic"
 
 
 def _leave_to_host(

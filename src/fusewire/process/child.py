@@ -72,6 +72,8 @@ class Child:
             )
         self.name = reference
         self.jobs = 0
+        # Resident bytes when it began its last job.
+        self.held_before = 0
         self._is_ready = False
         self._phase: Phase = "import"
         self._is_ended = False
@@ -171,6 +173,7 @@ class Child:
     def _listen(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
         """Write and read until there is an answer, a limit is reached, or the child is gone."""
         memory = limits.most_bytes
+        self.held_before = resident(self.pid)
         incoming = Incoming(self._replies, memory)
         poller = select.poll()
         for descriptor in (self._replies, self.noise.descriptor, self.alive):

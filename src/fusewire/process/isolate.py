@@ -59,6 +59,8 @@ from fusewire.process.trial import (
 )
 
 _KEPT_EXECUTABLES = 8
+# A child that held less than such a share of its limit has met it by the job alone.
+_FULL = 2
 
 # Without isolation, backends are created once, as in a child.
 _here = functools.cache(backend_of)
@@ -250,8 +252,9 @@ def _in_some_child(
         with pool.seated(source.reference) as (seat, start):
             try:
                 contact = _in_child(seat, source, inputs, bound, limits, uuid.uuid4().hex)
-            except (BackendCrashed, EngineOutOfMemory):
-                if start or is_last:
+            except (BackendCrashed, EngineOutOfMemory) as error:
+                was_small = seat.held_before < limits.most_bytes // _FULL
+                if start or is_last or (isinstance(error, EngineOutOfMemory) and was_small):
                     raise
                 continue
         return replace(contact, metrics={**contact.metrics, "start_seconds": start})

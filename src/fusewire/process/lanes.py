@@ -30,7 +30,6 @@ from fusewire.process.codec import FLAG, write_record, write_value
 from fusewire.process.frames import Blobs
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import reported_error
-from fusewire.process.procfs import available, resident
 from fusewire.process.serving import HEADER, LANE_BYTES, SIGNAL
 
 LANES = 8
@@ -93,7 +92,7 @@ class ServedChild:
         except BaseException:
             self.end()
             raise
-        self._most = limits.memory_bytes or resident(self._child.pid) + available() * 9 // 10
+        self._most = limits.most_bytes
         self._looked = time.monotonic()
         self._looks = 0
 

@@ -50,6 +50,11 @@ class Seat:
             child = self.child = Child(reference, confinement=Confinement(self.closing))
         return child
 
+    @property
+    def held_before(self) -> int:
+        """The resident bytes of the child when it began its last job."""
+        return 0 if self.child is None else self.child.held_before
+
     def empty(self) -> None:
         """End the child, and forget what it held."""
         if self.child is not None:

@@ -21,6 +21,7 @@ from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of
 from fusewire.ir.types import OptionalType, SequenceType, Type
+from fusewire.ops import limits
 from fusewire.ops.interpret import Bindings, bind
 from fusewire.ops.sample import HostValue
 from fusewire.process.guard import Phase, described, failure, guarded
@@ -79,7 +80,9 @@ def attempt(
         report(phase)
         start = time.perf_counter()
         made = guarded(name, phase, what, call, *given)
-        metrics[f"{phase}_seconds"] = time.perf_counter() - start
+        seconds = metrics[f"{phase}_seconds"] = time.perf_counter() - start
+        if phase != "run" and (meter := limits.meter()) is not None:
+            meter.allow(seconds)
         if not isinstance(made, kind):
             found = f"expected {kind.__name__}, found {type(made).__name__}"
             raise failure(EngineGarbage, name, phase, what, found)

@@ -7,7 +7,7 @@ from typing import Any, Protocol, final
 
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.host_memory import POOL
-from fusewire.ir.dims import Symbol, evaluate, lone_symbol
+from fusewire.ir.dims import Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.types import TensorType
 from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
@@ -134,9 +134,10 @@ class _BoundedRunner:
             if isinstance(value.type, TensorType):
                 pairs = zip(value.type.shape, shape, strict=True)
                 sizes |= {s: n for dim, n in pairs if (s := lone_symbol(dim)) is not None}
+        known = [p for p in self._peaks if all(s in sizes for s in symbols(p))]
         if len(self._known) >= _KEPT_SHAPES:
             self._known.clear()
-        count = self._known[shapes] = max(evaluate(peak, sizes) for peak in self._peaks)
+        count = self._known[shapes] = max([evaluate(p, sizes) for p in known], default=0)
         return count
 
     def close(self) -> None:
@@ -151,4 +152,4 @@ def _step_runner(step: Step, builder: RegionBuilder, is_last: bool) -> StepRunne
 
         return HostRunner(step, builder)
     runner = RegionRunner(step.region, builder, is_last)
-    return _BoundedRunner(step, runner) if step.peaks else runner
+    return _BoundedRunner(step, runner) if step.peaks and not is_last else runner

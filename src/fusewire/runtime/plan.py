@@ -57,9 +57,9 @@ class Region:
 class Step:
     """One region, and the places of its values in the list of values of a run.
 
-    ``guards`` are checked before it runs.
-    ``peaks`` is what an engine holds at once, in bytes, by the sizes of inputs that other steps
-    found: no more than the limit of the call, or the engine does not run.
+    ``guards`` are checked before it runs. ``peaks`` is what an engine holds at once, in bytes, by
+    the sizes of its inputs. In a plan of several steps, others may have found these sizes: beyond
+    the limit of the call, the engine does not run.
     """
 
     region: Region

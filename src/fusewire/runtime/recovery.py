@@ -17,8 +17,9 @@ from time import monotonic
 from typing import final
 from weakref import WeakMethod
 
-from fusewire.contract.backend import Event, Exchange, Executable, Held
+from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
 from fusewire.errors import EngineError, EngineGarbage, EngineRaised, RefusedError, warn_outside
+from fusewire.ops.limits import RunLimits, limited
 from fusewire.process.guard import CALLERS, failure, guarded_run
 from fusewire.runtime.transfer import fetched
 
@@ -207,6 +208,25 @@ class CircuitBreaker:
                 self.end()
 
         return counted_run
+
+
+@final
+class LimitedExecutable(Executable):
+    """An executable of the fallback, under the limits of a call."""
+
+    def __init__(self, executable: Executable, limits: RunLimits) -> None:
+        self._executable = executable
+        self._limits = limits
+
+    @property
+    def is_reentrant(self) -> bool:
+        """As the executable is."""
+        return self._executable.is_reentrant
+
+    def run(self, inputs: Sequence[Held]) -> Event:
+        """Run to the end."""
+        with limited(self._limits):
+            return Done(self._executable.run(inputs).wait())
 
 
 @final

@@ -18,6 +18,7 @@ from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, type_symbols
+from fusewire.ops import limits
 from fusewire.ops.limits import RunLimits
 from fusewire.process.guard import guarded, guarded_run
 from fusewire.runtime.plan import Plan, Region
@@ -199,7 +200,10 @@ class RegionRunner:
                 while len(self._made) >= _KEPT:
                     # Drop the oldest; if it is running, it is closed when it is done.
                     self._made.pop(next(iter(self._made)))
+                start = time.monotonic()
                 loaded = self._made[key] = self._build(key, inputs)
+                if (meter := limits.meter()) is not None:
+                    meter.allow(time.monotonic() - start)
         return loaded
 
     def _build(self, key: Key, inputs: Sequence[Held]) -> Loaded:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, final
 
@@ -23,11 +23,21 @@ from fusewire.contract.backend import (
     Held,
     Refusal,
 )
-from fusewire.errors import EngineError, EngineRaised, FallbackWarning, RefusedError
+from fusewire.errors import (
+    BackendHung,
+    EngineError,
+    EngineOutOfMemory,
+    EngineRaised,
+    FallbackWarning,
+    RefusedError,
+)
 from fusewire.ir.graph import Array, Graph
-from fusewire.ops.limits import RunLimits
+from fusewire.ir.types import TensorType
+from fusewire.ops.limits import Meter, RunLimits
+from fusewire.ops.limits import meter as current_meter
 from fusewire.options import Fallback
 from fusewire.process.guard import guarded
+from fusewire.process.limits import ChildLimits
 from fusewire.records.entries import BuiltRegion, Records, StoredArtifact
 from fusewire.records.keys import artifact_fields, backend_fields
 from fusewire.records.quarantine import Fact, quarantined, reconsider
@@ -140,30 +150,69 @@ class PlanBuilder:
         self, region: Region, graph: Graph, error: EngineError
     ) -> tuple[Executable, Exchange]:
         """Build a region on the fallback, or raise if that is not allowed."""
-        from fusewire.contract.region import build
+        self._check_fallback(region, error)
+        self._tell_fallback(region, graph, error)
+        return self._on_fallback(graph), self.fallback.backend.exchange
 
-        is_allowed = self.policy != "error" and region.backend != self.fallback.name
-        self._note(region, error.code, self.fallback.name if is_allowed else "", error)
-        if not is_allowed:
+    def _on_fallback(self, graph: Graph) -> Executable:
+        from fusewire.contract.region import build
+        from fusewire.runtime.recovery import LimitedExecutable
+
+        fallback = self.fallback.target
+        return LimitedExecutable(build(fallback.backend, graph, fallback.device), self.limits)
+
+    def _confine(
+        self,
+        region: Region,
+        graph: Graph,
+        inputs: Sequence[Held],
+        error: EngineError,
+        start: float,
+    ) -> tuple[Executable, Exchange]:
+        """Have the fallback run in a child what an engine was stopped for in one."""
+        from fusewire.trials.confined import confined
+
+        engine = self._target(region).target
+        if engine.reference is None:
+            return self.rescue(region, graph, error)
+        self._check_fallback(region, error)
+        _remaining(engine.limits)
+        fallback = self.fallback.target
+        kind = type(fallback.backend)
+        reference = f"{kind.__module__}:{kind.__qualname__}"
+        executable = confined(
+            reference, graph, fallback.device, engine.limits, inputs, error, start
+        )
+        self._tell_fallback(region, graph, error)
+        return executable, fallback.backend.exchange
+
+    def _check_outputs(self, region: Region, graph: Graph) -> None:
+        """Raise if what a region returns is known to exceed the limit: no engine is asked."""
+        types = [v.type for v in graph.outputs if isinstance(v.type, TensorType)]
+        sizes = [t.size * t.dtype.itemsize for t in types]
+        count = sum(size for size in sizes if isinstance(size, int))
+        Meter(self.limits).need(count, where=f" for what a region on {region.backend} returns")
+
+    def _check_fallback(self, region: Region, error: EngineError) -> None:
+        if self.policy == "error" or region.backend == self.fallback.name:
+            self._note(region, error.code, "", error)
             raise RefusedError(f"{error} Fallback is not allowed, so the program stops.") from error
+
+    def _tell_fallback(self, region: Region, graph: Graph, error: EngineError) -> None:
+        self._note(region, error.code, self.fallback.name, error)
         if self.policy == "warn":
             message = f"{error} {len(graph.nodes)} nodes run on {self.fallback.name} instead."
-            warnings.warn(message, FallbackWarning, stacklevel=2)
-        fallback = self.fallback.target
-        return build(fallback.backend, graph, fallback.device), fallback.backend.exchange
+            warnings.warn(message, FallbackWarning, stacklevel=3)
 
     def recovery(self, region: Region) -> Recovery:
         """Make what decides the calls that the engine of a region fails."""
-        from fusewire.contract.region import build
         from fusewire.runtime.recovery import Recovery
 
-        fallback = self.fallback.target
-        executable = build(fallback.backend, region.graph, fallback.device)
         recovery = Recovery(
             region.backend,
-            fallback.name,
-            executable,
-            fallback.backend.exchange,
+            self.fallback.name,
+            self._on_fallback(region.graph),
+            self.fallback.backend.exchange,
             may_answer=self.policy != "error",
             warns=self.policy == "warn",
         )
@@ -224,6 +273,8 @@ class PlanBuilder:
     def _compile_and_load(
         self, region: Region, graph: Graph, inputs: Sequence[Held], key: Key | None
     ) -> tuple[Executable, Exchange]:
+        start = time.monotonic()
+        self._check_outputs(region, graph)
         try:
             artifact, metrics = self._compile(region, graph, inputs)
             weights = _weights(artifact, graph)
@@ -231,6 +282,8 @@ class PlanBuilder:
         except EngineRaised:
             # The inputs may be at fault, so whoever has them decides.
             raise
+        except (EngineOutOfMemory, BackendHung) as error:
+            return self._confine(region, graph, inputs, error, start)
         except EngineError as error:
             return self.rescue(region, graph, error)
         if key is not None and self.records is not None:
@@ -252,9 +305,8 @@ class PlanBuilder:
             artifact = guarded(name, "compile", graph.name, compile_, graph, region.device, config)
             return artifact, {}
         arrays = [fetched(value) for value in inputs]
-        contact = first_contact(
-            target.reference, graph, region.device, config, arrays, target.limits
-        )
+        limits = _remaining(target.limits)
+        contact = first_contact(target.reference, graph, region.device, config, arrays, limits)
         if isinstance(contact, Refusal):
             raise BY_CODE[contact.code](contact.reason, contact.suggestion)
         return contact.artifact, contact.metrics
@@ -280,6 +332,15 @@ class PlanBuilder:
             "", region.backend, inputs, outcome, runs_on, is_isolated, *reason, metrics, cache
         )
         self.contacts.append(BuiltRegion(region, contacted, key))
+
+
+def _remaining(limits: ChildLimits) -> ChildLimits:
+    """Return the limits of a child; inside of a loop, its seconds are those that are left."""
+    meter = current_meter()
+    if meter is None or not meter.bodies:
+        return limits
+    meter.tick()
+    return replace(limits, seconds=min(limits.seconds, meter.deadline - time.monotonic() + 0.1))
 
 
 def _is_trusted(target: BuildTarget) -> bool:
