@@ -10,8 +10,9 @@ that cannot be noticed is written to mutants_equivalent.txt with the reason, and
 candidate takes its place.
 
 The tests that mirror a folder are run once with a trace of the functions that each of them calls. A
-mutant then meets the tests that call its function, the quickest first, up to the first failure; a
-survivor meets those test folders as a whole. ``--scratch`` keeps copy, trace and results, so that a
+mutant then meets the tests that call its function, the quickest first, up to the first failure,
+and of ops those that derive from the declarations of its module; a survivor meets those test
+folders as a whole. ``--scratch`` keeps copy, trace and results, so that a
 run that was stopped goes on where it was. Exit 1 if fewer than --wanted percent were noticed.
 """
 
@@ -39,7 +40,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = Path(__file__).with_name("mutants_equivalent.txt")
 # Out of a hundred, and the test folders that mirror a folder.
 STRATA: Mapping[str, tuple[int, tuple[str, ...]]] = {
-    "ops": (17, ("ops", "conformance/test_ops.py", "conformance/test_refusals.py")),
+    "ops": (17, ("ops", "conformance/test_refusals.py")),
     "rewrite": (10, ("rewrite",)),
     "process": (10, ("process",)),
     "store": (10, ("store",)),
@@ -95,8 +96,18 @@ class Mutant:
         before = " ".join(self.before.split())
         return f"{self.file} {self.name} {self.kind} {self.nth}: {before}"
 
+    @property
+    def is_same(self) -> bool:
+        """Whether it is a swap of two arguments that are the same."""
+        return self.kind == "swap" and _tree(self.before) == _tree(self.after)
+
     def apply(self, source: bytes) -> bytes:
+        """Give the source with the change."""
         return source[: self.start] + self.after.encode() + source[self.end :]
+
+
+def _tree(text: str) -> str:
+    return ast.dump(ast.parse(text, mode="eval"))
 
 
 class Points(ast.NodeVisitor):
@@ -299,7 +310,7 @@ def sample(count: int, seed: int, only: Sequence[str]) -> list[Mutant]:
     for folder, (share, _) in STRATA.items():
         rng = random.Random(f"{seed} {folder}")
         for slot in drawn(folder, max(1, round(count * share / total)), rng):
-            fresh = (m for m in slot if m.key not in reasons and m.key not in taken)
+            fresh = (m for m in slot if m.key not in {*reasons, *taken} and not m.is_same)
             chosen = next(fresh, None)
             if chosen is not None and (not only or folder in only):
                 taken[chosen.key] = chosen
@@ -426,7 +437,23 @@ def selected(mutant: Mutant, callers: Callers) -> list[str]:
     ordered = sorted(
         tests, key=lambda test: (test[0] > 1.0, not test[1].startswith(mirrored), test)
     )
-    return [name for _, name in ordered[:SELECTED]]
+    return [*_derived(mutant), *(name for _, name in ordered[:SELECTED])]
+
+
+def _derived(mutant: Mutant) -> list[str]:
+    """Name the tests that derive from the ops of a module; of a shared one, of all and of some."""
+    if mutant.folder != "ops":
+        return []
+    from fusewire.ops.table import all_ops, families
+
+    family = families().get(Path(mutant.file).stem)
+    own = list(all_ops() if family is None else family.ops)
+    sampled = own[::6] if family is None else own
+    suite = "tests/conformance/test_ops.py::test_every"
+    return [
+        *(f"{suite}_bad_sample_is_refused_for_its_reason[{op}]" for op in own),
+        *(f"{suite}_sample_is_right[{op}]" for op in sampled),
+    ]
 
 
 def meet(mutant: Mutant, scratch: Scratch, tests: Sequence[str], seconds: float) -> dict[str, Any]:

@@ -212,3 +212,14 @@ def test_pattern_finds_a_spelled_out_composite() -> None:
     assert match(call("add", x, 2.0), add(a, 2.0)) == {"x": a}
     assert match(call("add", x, 2.0), add(a, 3.0)) is None
     assert match(call("subtract", x, 2.0), subtract(constant(np.float32(2)), a)) is None
+
+
+def test_number_of_a_pattern_may_be_off_by_rounding_and_no_more() -> None:
+    x = Anything("x")
+    a = _input("float64[n]")
+    for number in (4.0, 0.25, -300.0):
+        for factor, wanted in ((1 + 9e-7, True), (1 - 9e-7, True), (1 + 2e-6, False)):
+            found = match(call("add", x, number), add(a, number * factor))
+            assert (found is not None) == wanted, (number, factor)
+    assert match(call("add", x, 0.0), add(a, 0.0)) is not None
+    assert match(call("add", x, 0.0), add(a, 1e-30)) is None

@@ -199,6 +199,19 @@ def test_refusal_says_what_is_shared() -> None:
             x,
             e.sqrt(e.add(reduce_mean(e.square(x), axes=(1,), keepdims=True), 1e-5)),
         ),
+        # The root of a mean, but not of squares of the same.
+        *(
+            lambda x, power=power: e.divide(
+                x, e.sqrt(e.add(reduce_mean(power(x), axes=(2,), keepdims=True), 1e-5))
+            )
+            for power in (
+                e.abs_,
+                lambda x: e.power(x, 3.0),
+                lambda x: e.multiply(x, e.abs_(x)),
+                lambda x: e.multiply(x, 2.0),
+                lambda x: e.power(x, x),
+            )
+        ),
         # The exponentials may overflow, which those of softmax do not.
         lambda x: e.divide(e.exp(x), reduce_sum(e.exp(x), axes=(1,), keepdims=True)),
         # Not the numbers that the ops have.

@@ -182,3 +182,12 @@ def test_clip_with_one_bound_limits_one_side(
     x = value("x", 4)
     limited = clip(x, low, high)
     assert ranges(Graph([x], [limited]), Range(-50, 50))[limited] == expected
+
+
+def test_only_integers_have_ranges() -> None:
+    x = value("x", 3, dtype=float32)
+    made = add(x, np.float32(2.7))
+    counted = cast(made, dtype=int64)
+    found = ranges(Graph([x], [counted]))
+    assert set(found) == {counted}
+    assert found[counted] == Range(-(2**63), 2**63 - 1)

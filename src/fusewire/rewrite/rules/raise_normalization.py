@@ -67,7 +67,9 @@ def _is_square(value: Value, of: Value) -> bool:
     node = maker(value, "square", "multiply", "power")
     if node is None or node.inputs[0] is not of:
         return False
-    return node.op == "square" or node.inputs[1] is of or splat(node.inputs[1]) == 2
+    if node.op == "power":
+        return bool(splat(node.inputs[1]) == 2)
+    return node.op == "square" or node.inputs[1] is of
 
 
 def _standardized(node: Node) -> tuple[Value, tuple[int, ...], float] | None:
