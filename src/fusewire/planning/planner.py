@@ -77,8 +77,7 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
         missing = [node for node in graph.nodes if node not in chosen]
         if not missing:
             break
-        claimed = claims.get(target.name) or ask_safely(target, graph)
-        claims[target.name] = claimed
+        claimed = claims[target.name] = claims.get(target.name) or ask_safely(target, graph)
         for node in missing:
             if node in claimed.shapes and _may_take(target, node, is_first=target is first):
                 chosen[node] = target.name
