@@ -54,7 +54,7 @@ class Trouble:
         self.counts: Counter[str] = Counter()
         self.fails: Callable[[str, int], type[BaseException] | None] = lambda phase, count: None
         # What is open: executables, and buffers that somebody holds.
-        self.opened = 0
+        self.open_executables: set[int] = set()
         self.buffers: weakref.WeakSet[FlakyBuffer] = weakref.WeakSet()
         self.running = 0
         self.most_running = 0
@@ -80,6 +80,10 @@ class Trouble:
 
     def heal(self) -> None:
         self.fails = lambda phase, count: None
+
+    @property
+    def opened(self) -> int:
+        return len(self.open_executables)
 
     def live_buffers(self) -> int:
         gc.collect()
@@ -153,7 +157,9 @@ class FlakyExecutable(Executable):
         self._inner = inner
         self._kind = kind
         self._is_open = True
-        TROUBLE.opened += 1
+        # Its own test's: what an earlier test left behind may be closed late.
+        self._opened = TROUBLE.open_executables
+        self._opened.add(id(self))
 
     @property
     def is_reentrant(self) -> bool:
@@ -174,9 +180,8 @@ class FlakyExecutable(Executable):
         return FlakyEvent(outputs) if self._kind in ("device", "single") else Done(outputs)
 
     def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            TROUBLE.opened -= 1
+        self._is_open = False
+        self._opened.discard(id(self))
         TROUBLE.meet("close")
 
 
@@ -190,7 +195,7 @@ class FlakyBackend(Backend):
 
     @property
     def info(self) -> BackendInfo:
-        return BackendInfo("flaky", "1", "Fails when it is told to.", "tests")
+        return BackendInfo("flaky", "1", "Fails when told to.", "tests", checks_indices=True)
 
     @property
     def gaps(self) -> Sequence[Gap]:

@@ -390,7 +390,7 @@ class Session:
             fields = decision_fields(self.options, self.level)
             decision = self.choose(graph, inputs, targets, fields=fields)
         except NoneRightError as error:
-            return self._fallback_entry(reading, graph, error)
+            return self._fallback_entry(reading, graph, inputs, error)
         self.options.report("ready", 1.0)
         return self._ready_entry(
             reading, decision.candidate, key, decision.notes, decision.tried, decision.cut_at
@@ -437,13 +437,23 @@ class Session:
         )
         return decide(question, self.records if records is None else records, self.finder)
 
-    def _fallback_entry(self, reading: Reading, graph: Graph, error: Any) -> Entry:
+    def _fallback_entry(
+        self, reading: Reading, graph: Graph, inputs: Sequence[Any], error: Any
+    ) -> Entry:
         """Run everything on the fallback, which was not in the race: no engine is right."""
+        from fusewire.contract.region import build
+        from fusewire.ops.limits import limited
         from fusewire.planning.candidates import Candidate
         from fusewire.planning.planner import make_plan
+        from fusewire.process.guard import guarded_run
 
         if self.options.fallback == "error" or any(x.backend == FALLBACK for x in error.tried):
             raise error
+        reference = reference_target()
+        run = build(reference.backend, graph, reference.device).run
+        # Raises if the values are at fault, and not the engines: the next call compares again.
+        with limited(self.options.run_limits):
+            guarded_run(FALLBACK, run, inputs, True)
         notes: list[str] = []
         self._warn(notes, f"{error} All of it runs on {FALLBACK}.")
         fallback = reference_target()

@@ -4,13 +4,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.heal import measure, model_of, problems, spoiled
+from benchmarks.heal import ENGINES, measure, model_of, problems, spoiled
 from fusewire.backends.onnxruntime.executable import BoundSession
 from fusewire.errors import CheckError
 from tests.flaky import compiled
-
-# Those that check indices themselves.
-ENGINES = ("reference", "onnxruntime")
 
 
 @pytest.mark.parametrize("engine", ENGINES)

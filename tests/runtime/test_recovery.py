@@ -18,7 +18,8 @@ X = np.linspace(0, 1, 4, dtype=np.float32)
 
 
 def look_up(ids: Any) -> Any:
-    return np.take(TABLE, ids, axis=0) + 1
+    # Computed indices: no guard of the plan sees them before the engine does.
+    return np.take(TABLE, np.abs(ids), axis=0) + 1
 
 
 def _graph() -> Any:
@@ -65,6 +66,19 @@ def test_first_call_with_bad_values_does_not_cost_the_engine() -> None:
     with pytest.raises(CheckError):
         program(BAD)
     np.testing.assert_array_equal(program(GOOD), look_up(GOOD))
+
+
+def test_comparison_on_bad_values_does_not_decide_for_the_fallback() -> None:
+    def model(x: Any) -> Any:
+        return np.take(TABLE, np.floor(x * 5).astype(np.int64), axis=0)
+
+    good, bad = np.array([0.5], np.float32), np.array([900.0], np.float32)
+    options: dict[str, Any] = {"level": 1, "budget_seconds": 2, "cache": False}
+    program = fw.compile(fw.trace(model, good), backend="onnxruntime", **options)
+    with pytest.raises(CheckError, match=r"gather.*4500"):
+        program(bad)
+    np.testing.assert_array_equal(program(good), model(good))
+    assert program.why().backend == "onnxruntime"
 
 
 def test_fallback_answers_the_call_that_an_engine_failed_and_no_other() -> None:
