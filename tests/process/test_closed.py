@@ -3,15 +3,26 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from fusewire.process.closed import weaknesses
+from fusewire.cli.doctor import CHECKS
+from fusewire.contract.backend import Config, Device
+from fusewire.dtypes import float32
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.elementwise import add
+from fusewire.process.closed import FILE_BYTES, weaknesses
 from fusewire.process.confinement import Confinement
+from fusewire.process.isolate import first_contact, probe
+from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool
 from fusewire.testing.escapes import ATTEMPTS, can_be, is_refused, start_attempts
-from tests.process.regions import chaos, contact, made
+from tests.process import compiling
+from tests.process.regions import PATIENT, chaos, contact, made
 
 NOBODY = 65534
 USERS = {"self": None, "nobody": NOBODY}
@@ -66,6 +77,19 @@ def test_a_child_gets_a_list_of_variables(monkeypatch: pytest.MonkeyPatch) -> No
     assert not {"AWS_SECRET_ACCESS_KEY", "https_proxy", "SSH_AUTH_SOCK"} & set(given)
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root reads what belongs to others")
+def test_root_reads_modules_that_belong_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "theirs"
+    folder.mkdir(mode=0o700)
+    (folder / "their_backend.py").write_text("from fusewire.testing.chaos import none_at_run")
+    os.chown(folder, NOBODY, NOBODY)
+    monkeypatch.syspath_prepend(folder)
+    with ChildPool() as pool:
+        assert isinstance(probe("their_backend:none_at_run", PATIENT, pool=pool)[0], Device)
+
+
 def test_its_folder_is_removed() -> None:
     with ChildPool() as pool:
         made(contact(pool, "none_at_run"))
@@ -74,6 +98,53 @@ def test_its_folder_is_removed() -> None:
         folder = Path(next(x.removeprefix("TMPDIR=") for x in variables if x.startswith("TMPDIR=")))
         assert folder.is_dir()
     assert not folder.exists()
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+def test_programs_that_are_declared_run_in_compile_children_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Set in this process: the child asks for it, and is started again with it.
+    monkeypatch.setenv(compiling.VARIABLE, "yes")
+    x = Value(TensorType(float32, (4,)), "x")
+    graph, given = Graph([x], [add(x, x)]), np.array([1, 2, 3, 4], np.float32)
+    with ChildPool() as pool:
+        found = first_contact(
+            "tests.process.compiling:CompilingBackend",
+            graph,
+            Device("cpu", "gcc"),
+            Config(),
+            [given],
+            PATIENT,
+            pool=pool,
+        )
+        # Twice the input, and 1 more for each fact that holds.
+        (output,) = made(found).outputs
+    np.testing.assert_array_equal(output, [3, 5, 7, 8])
+    assert made(found).metrics["compile_seconds"] > 0
+
+
+def test_a_trial_has_limits() -> None:
+    with ChildPool() as pool:
+        made(contact(pool, "none_at_run", ChildLimits(30.0)))
+        limits = Path(f"/proc/{pool.pid(chaos('none_at_run'))}/limits").read_text()
+    soft = dict(re.findall(r"Max ([a-z ]+?) {2,}(\w+)", limits))
+    assert 30 < int(soft["cpu time"]) < 30 * (os.cpu_count() or 1) + 30
+    assert int(soft["file size"]) == FILE_BYTES
+    assert soft["core file size"] == "0"
+
+
+def test_doctor_says_what_children_are_closed_with() -> None:
+    row = CHECKS["closed children"]()
+    assert row["state"] == "ready"
+    assert row["found"]["seccomp"] == "yes"
+    assert row["fix"] == ""
+
+
+def test_an_open_child_is_a_weakness(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSEWIRE_CHILDREN", "open")
+    assert Confinement().is_open
+    assert "may do all that you may" in CHECKS["closed children"]()["fix"]
 
 
 def test_attempts_have_names() -> None:

@@ -20,7 +20,9 @@ from fusewire.cli.backends import COLOURS, describe_all, table
 from fusewire.cli.terminal import Terminal
 from fusewire.errors import IsolationError, RegistryError
 from fusewire.process.child import Child
+from fusewire.process.closed import weaknesses
 from fusewire.process.machine import machine
+from fusewire.process.sandbox import has_seccomp, landlock_version
 from fusewire.registry import REGISTRY
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")
@@ -106,6 +108,12 @@ def _child() -> dict[str, Any]:
     return _row({"seconds": round(time.perf_counter() - start, 3)})
 
 
+def _closed() -> dict[str, Any]:
+    """Say what child processes are closed with, and what they are not closed against."""
+    found = {"Landlock": landlock_version() or "none", "seccomp": "yes" if has_seccomp() else "no"}
+    return {**_row(found), "fix": " ".join(weaknesses())}
+
+
 def _folder() -> dict[str, Any]:
     folder = tempfile.gettempdir()
     try:
@@ -144,6 +152,7 @@ CHECKS: dict[str, Callable[[], dict[str, Any]]] = {
     "threads": _threads,
     "memory": _memory,
     "child processes": _child,
+    "closed children": _closed,
     "temporary files": _folder,
     "frontends": _frontends,
     "extensions": _orphans,

@@ -32,7 +32,8 @@ class BackendInfo:
     """The identity of a backend. Plain data: creating it imports no engine.
 
     If nothing else decides, the higher ``priority`` comes first. A ``trusted`` backend runs in the
-    caller's process from the start. ``environment`` names variables that its engine reads. An
+    caller's process from the start. ``environment`` names variables that its engine reads, and
+    ``programs`` names programs, or folders of them, that ``compile`` starts; nothing else may. An
     engine that ``checks_indices`` raises for every index and length that an op does not allow; for
     any other, plans check those that are computed before the engine sees them.
     """
@@ -48,6 +49,7 @@ class BackendInfo:
     metadata: Mapping[str, str] = field(default_factory=dict)
     environment: tuple[str, ...] = ()
     checks_indices: bool = False
+    programs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import resource
 import select
 import shutil
 import signal
@@ -33,7 +34,7 @@ from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import Phase, failure
 from fusewire.process.limits import ChildLimits
 from fusewire.process.output import OutputTail
-from fusewire.process.procfs import descendants, resident
+from fusewire.process.procfs import descendants, processor_seconds, resident
 
 TICK = 0.025
 _TICKS_PER_WALK = 8
@@ -70,7 +71,8 @@ class Child:
                 f"Child processes need Linux and a Python executable, found {sys.platform} and "
                 f"{sys.executable!r}. Pass isolate=False to run engines in this process."
             )
-        self.name = reference
+        self.name = self._reference = reference
+        self._confinement = confinement.of(reference)
         self.jobs = 0
         # Resident bytes when it began its last job.
         self.held_before = 0
@@ -84,7 +86,7 @@ class Child:
         self._started = time.monotonic()
         self._ours = contextlib.ExitStack()
         try:
-            self._start(reference, module, shared, confinement)
+            self._start(reference, module, shared, self._confinement)
         except OSError as error:
             self._ours.close()
             raise IsolationError(f"Cannot start a child process: {error}.") from error
@@ -160,6 +162,13 @@ class Child:
             raise self.post_mortem(EngineGarbage, "an answer to another job", what)
         return found
 
+    def limit_processor(self, seconds: float) -> None:
+        """Have the kernel end a trial that uses all cores for longer, should nobody watch."""
+        used = processor_seconds(self.pid) + seconds * (os.cpu_count() or 1)
+        with contextlib.suppress(OSError, ValueError):
+            _, hard = resource.prlimit(self.pid, resource.RLIMIT_CPU)
+            resource.prlimit(self.pid, resource.RLIMIT_CPU, (math.ceil(used) + 1, hard))
+
     def _heard(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
         try:
             return self._listen(asked, limits)
@@ -217,6 +226,8 @@ class Child:
         if phase not in get_args(Phase) or type(name) is not str or len(name) > _LONGEST_NAME:
             raise EngineGarbage(f"it reported an unknown phase {repr(phase)[:40]}")
         self._phase, self.name = phase, name
+        if phase == "import" and "environment" in frame.header:
+            self._confinement.note(self._reference, frame.header["environment"])
         return None
 
     def memory(self, ticks: int) -> int:

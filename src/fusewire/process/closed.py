@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import resource
+import shutil
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ from fusewire.process.sandbox import (
     DEVICE,
     EXECUTE,
     READ,
+    READ_ANY_OWNERS,
     READ_DIR,
     READ_FILE,
     WRITE,
@@ -83,13 +85,14 @@ _MODULES = (".py", ".pyc", ".so")
 _MANY, _DEEPEST = 1000, 1
 
 _closing: Closing = "open"
+_programs: tuple[str, ...] = ()
 # Held so that the kernel's object for this folder, on which a rule stands, is not replaced.
 _own_facts = -1
 
 
 def begin(closing: Closing, scratch: str, programs: Sequence[str] = ()) -> None:
     """Restrict files, capabilities and limits; to be called while there is one thread."""
-    global _closing, _own_facts
+    global _closing, _own_facts, _programs
     _limit(resource.RLIMIT_CORE, 0)
     if closing == "open":
         return
@@ -97,15 +100,34 @@ def begin(closing: Closing, scratch: str, programs: Sequence[str] = ()) -> None:
     sys.dont_write_bytecode = True
     if machine() is None:
         return
-    _closing = closing
+    _closing, _programs = closing, tuple(programs)
     _own_facts = os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
     # Found first: the rules name what this process can see now.
     rules = [*readable(), PathRule(scratch, READ | WRITE)]
     if closing == "compile":
-        rules += [PathRule(path, EXECUTE) for path in (*programs, *loaders())]
-    give_up_privileges()
+        found = (shutil.which(program) or program for program in programs)
+        rules += [PathRule(path, EXECUTE) for path in (*found, *loaders())]
+    give_up_privileges(READ_ANY_OWNERS if _are_hidden(sys.path) else 0)
     # Before ``finish``, a child that runs may execute: its backend may start helpers of its own.
     confine_files(rules, ~0 if closing == "compile" else ~EXECUTE)
+
+
+def _are_hidden(folders: Sequence[str]) -> bool:
+    """Tell whether root reads modules only by its privileges: with sudo, from a user's home."""
+    if os.geteuid():
+        return False
+    for folder in folders:
+        for place in (Path(folder).absolute(), *Path(folder).absolute().parents):
+            with suppress(OSError):
+                about = place.stat()
+                if about.st_uid and not about.st_mode & 0o001:
+                    return True
+    return False
+
+
+def missing_programs(declared: Sequence[str]) -> bool:
+    """Tell whether this process is closed to programs that a backend declares."""
+    return _closing != "open" and not set(declared) <= set(_programs)
 
 
 def finish() -> None:
@@ -198,11 +220,13 @@ def weaknesses() -> list[str]:
         return ["FUSEWIRE_CHILDREN=open: engines in child processes may do all that you may."]
     if sys.platform != "linux":
         return [
-            f"Fusewire closes child processes on Linux only, and this is {sys.platform}: engines "
-            "may do all that you may."
+            f"Child processes are closed on Linux only, and this is {sys.platform}: engines may "
+            "do all that you may."
         ]
     if machine() is None:
-        return ["Fusewire closes child processes on x86_64 and aarch64 only."]
+        return [
+            "Child processes are closed on x86_64 and aarch64 only: engines may do all you may."
+        ]
     found = []
     version = landlock_version()
     if not version:

@@ -289,6 +289,8 @@ RECORDS: dict[type, dict[str, Written]] = {
         "priority": WHOLE,
         "metadata": _table(TEXT),
         "environment": _many(TEXT),
+        "checks_indices": FLAG,
+        "programs": _many(TEXT),
     },
     Device: {"id": TEXT, "name": TEXT, "is_software": FLAG, "facts": FACTS},
     Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT},

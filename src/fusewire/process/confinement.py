@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,14 @@ _PREFIXES = (
     *("LC_", "PYTHON", "MALLOC_", "FUSEWIRE_"),
     *("OMP_", "OPENBLAS_", "MKL_", "KMP_", "GOMP_", "BLIS_", "NPY_"),
 )
+# Variables that backends asked for, by reference: children that come later have them at once.
+_asked_for: dict[str, tuple[str, ...]] = {}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_MOST_NAMES = 256
+
+
+class MissingVariables(Exception):
+    """A child lacks variables that its backend reads and that this process has."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,21 @@ class Confinement:
     closing: Closing = "run"
     programs: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
+
+    def of(self, reference: str) -> Confinement:
+        """Add the variables that this backend asked for."""
+        return replace(self, variables=(*self.variables, *_asked_for.get(reference, ())))
+
+    def note(self, reference: str, names: object) -> None:
+        """Note what a child says that its backend reads; MissingVariables if it must start anew."""
+        listed = names if isinstance(names, list) else []
+        asked = tuple(x for x in listed[:_MOST_NAMES] if type(x) is str and _NAME.fullmatch(x))
+        _asked_for[reference] = tuple(
+            {**dict.fromkeys(_asked_for.get(reference, ())), **dict.fromkeys(asked)}
+        )
+        given = self.environment("")
+        if any(name in os.environ and name not in given for name in asked):
+            raise MissingVariables(reference)
 
     @property
     def is_open(self) -> bool:

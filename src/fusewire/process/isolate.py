@@ -38,6 +38,7 @@ from fusewire.process.codec import (
     LIST,
     NUMBERS,
     OBJECT,
+    TEXT,
     TIMES,
     read_record,
     read_value,
@@ -251,7 +252,8 @@ def _in_some_child(
     for is_last in (False, True):
         with pool.seated(source.reference) as (seat, start):
             try:
-                contact = _in_child(seat, source, inputs, bound, limits, uuid.uuid4().hex)
+                held = uuid.uuid4().hex
+                contact = _in_child(seat, source, inputs, bound, limits, held, pool=pool)
             except (BackendCrashed, EngineOutOfMemory) as error:
                 was_small = seat.held_before < limits.most_bytes // _FULL
                 if start or is_last or (isinstance(error, EngineOutOfMemory) and was_small):
@@ -269,19 +271,45 @@ def _in_child(
     limits: ChildLimits,
     held: str,
     known: Artifact | None = None,
+    pool: ChildPool | None = None,
 ) -> Contact:
     """Make contact in this child, or load what an earlier child compiled."""
     region = source.region
 
-    def read(result: Any, blobs: Iterator[Array]) -> Contact:
+    def read(result: Any, blobs: Iterator[Array]) -> Contact | tuple[str, ...]:
         row = OBJECT.read(result, blobs)
+        if known is None and "programs" in row:
+            return tuple(TEXT.read(x, blobs) for x in LIST.read(row["programs"], blobs))
         artifact = known or read_record(row.get("artifact"), blobs, Artifact)
         outputs = [read_value(x, blobs) for x in LIST.read(row.get("outputs"), blobs)]
         _check(region, bound, artifact, outputs)
         return Contact(artifact, outputs, NUMBERS.read(row.get("metrics"), blobs), source, held)
 
     blobs: Blobs = []
-    job = {"kind": "contact", "held": held, "device": write_record(source.device, blobs)}
+    job = _contact_job(seat, source, inputs, held, known, blobs)
+    contact = seat.ask(job, blobs, limits, described(region), read)
+    if isinstance(contact, Contact):
+        seat.executables.append(held)
+        return contact
+    made, metrics = _compiled(pool or shared_pool(), source, contact, limits)
+    contact = _in_child(seat, source, inputs, bound, limits, held, made)
+    return replace(contact, metrics={**contact.metrics, **metrics})
+
+
+def _contact_job(
+    seat: Seat,
+    source: ContactSource,
+    inputs: Sequence[HostValue],
+    held: str,
+    known: Artifact | None,
+    blobs: Blobs,
+) -> dict[str, Any]:
+    """Write a job in the order in which the child reads it."""
+    job: dict[str, Any] = {
+        "kind": "contact",
+        "held": held,
+        "device": write_record(source.device, blobs),
+    }
     try:
         job["config"] = write_record(source.config, blobs)
     except EngineGarbage as error:
@@ -292,10 +320,25 @@ def _in_child(
     job["artifact"] = known and write_record(known, blobs)
     job["drop"] = seat.executables[: 1 - _KEPT_EXECUTABLES]
     del seat.executables[: 1 - _KEPT_EXECUTABLES]
-    job |= seat.written(region, blobs)
-    contact = seat.ask(job, blobs, limits, described(region), read)
-    seat.executables.append(held)
-    return contact
+    return job | seat.written(source.region, blobs)
+
+
+def _compiled(
+    pool: ChildPool, source: ContactSource, programs: tuple[str, ...], limits: ChildLimits
+) -> tuple[Artifact, dict[str, float]]:
+    """Compile in a child that may start these programs."""
+
+    def read(result: Any, blobs: Iterator[Array]) -> tuple[Artifact, dict[str, float]]:
+        row = OBJECT.read(result, blobs)
+        artifact = read_record(row.get("artifact"), blobs, Artifact)
+        return artifact, NUMBERS.read(row.get("metrics"), blobs)
+
+    with pool.seated(source.reference, programs) as (seat, _):
+        blobs: Blobs = []
+        job = {"kind": "compile", "device": write_record(source.device, blobs)}
+        job["config"] = write_record(source.config, blobs)
+        job |= seat.written(source.region, blobs)
+        return seat.ask(job, blobs, limits, described(source.region), read)
 
 
 def _check(

@@ -20,7 +20,7 @@ from fusewire.ir.graph import Array, Graph
 from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
 from fusewire.process.child import Child
 from fusewire.process.codec import TEXT, write_value
-from fusewire.process.confinement import Closing, Confinement
+from fusewire.process.confinement import Closing, Confinement, MissingVariables
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import BY_CODE, CALLERS
 from fusewire.process.limits import ChildLimits
@@ -33,8 +33,9 @@ _KEPT_BYTES = 1 << 30
 class Seat:
     """The child of a backend, and what that child holds."""
 
-    def __init__(self, closing: Closing = "run") -> None:
-        self.closing = closing
+    def __init__(self, confinement: Confinement = Confinement()) -> None:
+        self.confinement = confinement
+        self._reference = ""
         self.lock = threading.Lock()
         self.child: Child | None = None
         self.constants: dict[str, int] = {}
@@ -47,7 +48,8 @@ class Seat:
         child = self.child
         if child is None or not child.is_usable or child.jobs >= jobs:
             self.empty()
-            child = self.child = Child(reference, confinement=Confinement(self.closing))
+            self._reference = reference
+            child = self.child = Child(reference, confinement=self.confinement)
         return child
 
     @property
@@ -90,7 +92,14 @@ class Seat:
         """Run a job and read the answer; raises EngineError if there is none."""
         child = self.child
         assert child is not None, "the seat was filled"
+        child.limit_processor(limits.seconds)
         try:
+            frame = child.ask(header, blobs, limits, what)
+        except MissingVariables:
+            # It said so at its first job, so this one has all that a new child needs.
+            child = self.child = Child(self._reference, confinement=self.confinement)
+            child.greet(limits.seconds)
+            child.limit_processor(limits.seconds)
             frame = child.ask(header, blobs, limits, what)
         except EngineGarbage:
             # What could not be sent was already noted as held.
@@ -151,9 +160,11 @@ class ChildPool:
             if seat.child is not None:
                 seat.child.forget()
 
-    def _seat(self, reference: str) -> Seat:
+    def _seat(self, reference: str, programs: tuple[str, ...] = ()) -> Seat:
+        confinement = Confinement("compile" if programs else self._closing, programs)
+        key = f"{reference} with {', '.join(programs)}" if programs else reference
         with self._lock:
-            return self._seats.setdefault(reference, Seat(self._closing))
+            return self._seats.setdefault(key, Seat(confinement))
 
     def _fill(self, seat: Seat, reference: str) -> Child:
         if self._is_closed:
@@ -167,9 +178,14 @@ class ChildPool:
             self._fill(seat, reference)
 
     @contextlib.contextmanager
-    def seated(self, reference: str) -> Iterator[tuple[Seat, float]]:
-        """Take a backend's child for a job, with the seconds it took to start, 0 if running."""
-        seat = self._seat(reference)
+    def seated(
+        self, reference: str, programs: tuple[str, ...] = ()
+    ) -> Iterator[tuple[Seat, float]]:
+        """Take a backend's child for a job, with the seconds it took to start, 0 if running.
+
+        With ``programs`` it is a child that compiles, and may start these.
+        """
+        seat = self._seat(reference, programs)
         with seat.lock:
             child = self._fill(seat, reference)
             yield seat, child.greet(self._start_seconds)
@@ -183,8 +199,9 @@ class ChildPool:
     def release(self, reference: str) -> None:
         """End a backend's child that is no longer needed."""
         with self._lock:
-            seat = self._seats.get(reference)
-        if seat is not None:
+            keys = [x for x in self._seats if x == reference or x.startswith(f"{reference} with ")]
+            seats = [self._seats[key] for key in keys]
+        for seat in seats:
             with seat.lock:
                 seat.empty()
 

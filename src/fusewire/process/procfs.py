@@ -21,6 +21,16 @@ def resident(pid: int) -> int:
         return 0
 
 
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that a process has used, all threads together; 0 if gone."""
+    try:
+        # The name of the program, in parentheses, may hold anything.
+        words = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 def descendants(pid: int) -> list[int]:
     """List all descendants of a process, including those that left its group."""
     found: list[int] = []

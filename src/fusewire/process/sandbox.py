@@ -45,6 +45,8 @@ _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 _NO_NEW_PRIVS, _CAPBSET_DROP, _CAP_AMBIENT, _CLEAR_ALL = 38, 24, 47, 4
 _CAPABILITIES = 64
+# Landlock still says what may be read.
+READ_ANY_OWNERS = 1 << 2
 _CAPABILITY_VERSION = 0x20080522
 
 _CLONE_THREAD = 0x00010000
@@ -88,8 +90,8 @@ def has_seccomp() -> bool:
     return name is not None and _call(_SECCOMP[name], 2, 0, action) == 0
 
 
-def give_up_privileges() -> None:
-    """Drop all capabilities for good, those of root too, and gain none from a set-uid program."""
+def give_up_privileges(kept: int = 0) -> None:
+    """Drop all capabilities but ``kept`` for good, and gain none from a set-uid program."""
     libc = _libc()
     _checked(libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     for capability in range(_CAPABILITIES):
@@ -99,7 +101,7 @@ def give_up_privileges() -> None:
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     name = machine()
     if name is not None:
-        _checked(_call(_CAPSET[name], header, bytes(24)), "capset")
+        _checked(_call(_CAPSET[name], header, struct.pack("=6I", kept, kept, *[0] * 4)), "capset")
 
 
 def confine_files(rules: Iterable[PathRule], handled: int = ~0) -> int:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import resource
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -22,7 +23,7 @@ from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph
 from fusewire.ops.limits import RunLimits, limited
 from fusewire.ops.sample import HostValue
-from fusewire.process import closed
+from fusewire.process.closed import finish, missing_programs
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import CALLERS, Phase, blaming, described, guarded
@@ -96,10 +97,10 @@ class Worker:
     def _say(self, header: dict[str, Any], blobs: Blobs | None = None) -> None:
         Outgoing(self._replies, Frame(header, blobs or [])).write()
 
-    def _report(self, phase: Phase) -> None:
+    def _report(self, phase: Phase, **more: Any) -> None:
         """Report the phase to the parent, in case of a crash."""
         name = self._reference.split("+")[0] if self._backend is None else self._backend.info.name
-        self._say({"phase": phase, "name": name})
+        self._say({"phase": phase, "name": name, **more})
 
     def _job(self, header: Any, given: Iterator[Array]) -> Job:
         """Read a job in the order in which the parent writes it, and keep what it sends."""
@@ -138,11 +139,17 @@ class Worker:
         if self._backend is None:
             self._report("import")
             self._backend = backend_of(self._reference)
+            self._report("import", environment=list(self._backend.info.environment))
         backend, name = self._backend, self._backend.info.name
         if job.kind == "probe":
             self._report("probe")
             return _records(name, "probe", "", guarded(name, "probe", "", backend.probe), blobs)
         self.close_process(backend, job.config)
+        if job.kind == "compile":
+            return self._compile(backend, job, blobs)
+        if job.kind == "contact" and not job.artifact and missing_programs(backend.info.programs):
+            # Another child compiles; this one then loads what it made.
+            return {"programs": list(backend.info.programs)}
         if job.kind == "contact":
             return self._contact(backend, job, blobs)
         if job.kind in ("run", "time"):
@@ -157,8 +164,23 @@ class Worker:
         if not self._is_closed:
             self._report("import")
             guarded(backend.info.name, "import", "", backend.prepare, config or Config())
-            closed.finish()
+            self._report("import", environment=list(backend.info.environment))
+            finish()
             self._is_closed = True
+
+    def _compile(self, backend: Backend, job: Job, blobs: Blobs) -> Any:
+        """Compile with the programs that the backend declares, and run nothing."""
+        name, what = backend.info.name, described(job.region)
+        if missing_programs(backend.info.programs):
+            raise EngineGarbage(f"{name} declares other programs than before")
+        self._report("compile")
+        start = time.perf_counter()
+        given = job.region, job.device, job.config
+        artifact = guarded(name, "compile", what, backend.compile, *given)
+        seconds = time.perf_counter() - start
+        with blaming(name, "compile", what):
+            made = write_record(artifact, blobs)
+        return {"artifact": made, "metrics": {"compile_seconds": seconds}}
 
     def _contact(self, backend: Backend, job: Job, blobs: Blobs) -> Any:
         given = job.region, job.device, job.config, job.inputs, job.artifact

@@ -55,8 +55,11 @@ class PlanBackend(Backend):
 
     @property
     def info(self) -> BackendInfo:
-        """A backend for trials of plans."""
-        return BackendInfo("rehearsal", "1", "A plan in a child.", "fusewire")
+        """A backend for trials of plans; its engines read their variables."""
+        names = (name for x in self._backends.values() for name in x.info.environment)
+        return BackendInfo(
+            "rehearsal", "1", "A plan in a child.", "fusewire", environment=tuple(names)
+        )
 
     @property
     def gaps(self) -> Sequence[Gap]:
