@@ -538,7 +538,7 @@ def attempts(closing: Closing) -> dict[str, int | str]:
     region = Graph([x], [add(x, x)])
     device, given = Device("cpu", "escapes"), [np.zeros(len(ATTEMPTS), np.int64)]
     # What stops a child that allocates is its limit, which the control does not have.
-    limits = ChildLimits(60.0, None if closing == "open" else _MOST_MEMORY)
+    limits = ChildLimits(240.0, None if closing == "open" else _MOST_MEMORY)
     answers: dict[str, int | str] = {}
     with outside() as targets, ChildPool(closing=closing) as pool:
         found = first_contact(
