@@ -11,9 +11,10 @@ candidate takes its place.
 
 The tests that mirror a folder are run once with a trace of the functions that each of them calls. A
 mutant then meets the tests that call its function, the quickest first, up to the first failure,
-and of ops those that derive from the declarations of its module; a survivor meets those test
-folders as a whole. ``--scratch`` keeps copy, trace and results, so that a
-run that was stopped goes on where it was. Exit 1 if fewer than --wanted percent were noticed.
+and of ops those that derive from the declarations of its module. Where no test calls it in its own
+process, or code runs in children too, a survivor meets those test folders as a whole.
+``--scratch`` keeps copy, trace and results, so that a run that was stopped goes on where it was.
+Exit 1 if fewer than --wanted percent were noticed.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ STRATA: Mapping[str, tuple[int, tuple[str, ...]]] = {
     "trials": (3, ("choosing", "records")),
     "fusion": (3, ("fusion",)),
 }
+# Their code also runs in children, where no trace sees it: survivors meet the whole folder.
+CHILDREN = ("process", "store", "records", "trials")
 CANDIDATES = 6
 SELECTED = 400
 # Keywords that are no behaviour: tables of samples, texts, and guards against our own mistakes.
@@ -471,9 +474,11 @@ def meet(mutant: Mutant, scratch: Scratch, tests: Sequence[str], seconds: float)
     listed.write_text("\n".join(tests))
     folder = [f"tests/{name}" for name in STRATA[mutant.folder][1]]
     rounds = [("callers", [f"@{listed}"])] if tests else []
+    if not tests or mutant.folder in CHILDREN or len(tests) >= SELECTED:
+        rounds.append(("folder", folder))
     flags = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow"]
     try:
-        for by, arguments in (*rounds, ("folder", folder)):
+        for by, arguments in rounds:
             code, said = scratch.run([*flags, *arguments], seconds)
             if code != 0:
                 shown = [x for x in said.splitlines() if x.startswith(("FAILED", "ERROR", "E  "))]
@@ -492,6 +497,9 @@ def campaign(mutants: Sequence[Mutant], scratch: Scratch, seconds: float) -> lis
     if scratch.results.exists():
         rows = map(json.loads, scratch.results.read_text().splitlines())
         done = {row["key"]: row for row in rows}
+    for file in {mutant.file for mutant in mutants}:
+        # An earlier run may have been stopped with a change in place.
+        scratch.write(file, (ROOT / file).read_bytes())
     for place, mutant in enumerate(mutants, 1):
         if mutant.key in done:
             continue

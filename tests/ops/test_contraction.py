@@ -75,3 +75,14 @@ def test_kron_and_tensordot_are_those_of_numpy() -> None:
     np.testing.assert_allclose(ops.kron(a, b), np.kron(a, b))
     found = ops.tensordot(a, b, axes=((2,), (0,)))
     np.testing.assert_allclose(found, np.tensordot(a, b, ((2,), (0,))))
+
+
+@pytest.mark.parametrize("big", [2**25 + 1, 2**31 + 1, -(2**40) - 1, 2**53 + 1, 2**62 + 1])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_of_large_integers_are_exact(big: int, turned: bool) -> None:
+    left, right = np.array([[big, 1]]), np.array([[1], [2]])
+    if turned:
+        left, right = right.T, left.T
+    wanted = big * 1 + 2 if not turned else big + 2
+    assert ops.matmul(left, right).tolist() == [[wanted]]
+    assert ops.dot_general(left, right, contract=((1,), (0,))).tolist() == [[wanted]]
