@@ -377,16 +377,16 @@ class Scratch:
             output.seek(0)
             return code, output.read()[-6000:]
 
-    def trace(self, name: str, seconds: float) -> Callers:
-        """Tell which tests of a folder call each function, with the seconds that they take."""
+    def trace(self, name: str, seconds: float) -> tuple[Callers, list[str]]:
+        """Tell which tests of a folder call each function, and which fail as it is."""
         target = self._folder / f"trace-{name}.json"
         if not target.exists():
             script = str(self.tree / "benchmarks" / "mutants.py")
             paths = [f"tests/{path}" for path in STRATA[name][1]]
             _, said = self.run([script, "--trace-into", str(target), *paths], seconds)
             assert target.exists(), said
-        found: Callers = json.loads(target.read_text())
-        return found
+        found = json.loads(target.read_text())
+        return found["callers"], found["failing"]
 
 
 def _end(group: int) -> None:
@@ -400,7 +400,8 @@ class Tracer:
     """A pytest plugin that notes the functions of the tree that each passing test calls."""
 
     def __init__(self, source: Path) -> None:
-        self.callers: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        self.callers: Callers = defaultdict(list)
+        self.failing: list[str] = []
         self._source = str(source)
         self._called: set[Any] = set()
 
@@ -412,6 +413,8 @@ class Tracer:
         self._called.add(frame.f_code)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed:
+            self.failing.append(report.nodeid)
         if report.when != "call":
             return
         sys.settrace(None)
@@ -429,8 +432,8 @@ def trace_into(target: Path, paths: Sequence[str]) -> None:
 
     tracer = Tracer(ROOT)
     pytest.main(["-q", "-p", "no:cacheprovider", "-m", "not slow", *paths], plugins=[tracer])
-    quickest = {place: sorted(set(tests)) for place, tests in tracer.callers.items()}
-    target.write_text(json.dumps(quickest))
+    callers = {place: sorted(set(tests)) for place, tests in tracer.callers.items()}
+    target.write_text(json.dumps({"callers": callers, "failing": tracer.failing}))
 
 
 def selected(mutant: Mutant, callers: Callers) -> list[str]:
@@ -459,7 +462,13 @@ def _derived(mutant: Mutant) -> list[str]:
     ]
 
 
-def meet(mutant: Mutant, scratch: Scratch, tests: Sequence[str], seconds: float) -> dict[str, Any]:
+def meet(
+    mutant: Mutant,
+    scratch: Scratch,
+    tests: Sequence[str],
+    failing: Sequence[str],
+    seconds: float,
+) -> dict[str, Any]:
     """Run a mutant against its tests, and then against its folder."""
     source = (ROOT / mutant.file).read_bytes()
     row = {
@@ -472,7 +481,9 @@ def meet(mutant: Mutant, scratch: Scratch, tests: Sequence[str], seconds: float)
     scratch.write(mutant.file, mutant.apply(source))
     listed = scratch.tree / "selected.txt"
     listed.write_text("\n".join(tests))
-    folder = [f"tests/{name}" for name in STRATA[mutant.folder][1]]
+    # What fails without the change says nothing about it.
+    left_out = [f"--deselect={test}" for test in failing]
+    folder = [*left_out, *(f"tests/{name}" for name in STRATA[mutant.folder][1])]
     rounds = [("callers", [f"@{listed}"])] if tests else []
     if not tests or mutant.folder in CHILDREN or len(tests) >= SELECTED:
         rounds.append(("folder", folder))
@@ -503,8 +514,8 @@ def campaign(mutants: Sequence[Mutant], scratch: Scratch, seconds: float) -> lis
     for place, mutant in enumerate(mutants, 1):
         if mutant.key in done:
             continue
-        callers = scratch.trace(mutant.folder, 3600.0)
-        row = meet(mutant, scratch, selected(mutant, callers), seconds)
+        callers, failing = scratch.trace(mutant.folder, 3600.0)
+        row = meet(mutant, scratch, selected(mutant, callers), failing, seconds)
         done[mutant.key] = row
         with scratch.results.open("a") as target:
             print(json.dumps(row), file=target)

@@ -426,6 +426,14 @@ def test_exact_nodes_are_those_that_compute_no_rounding() -> None:
         "add of integers": (ops.add(n, n), True),
         "add of floats": (ops.add(x, x), False),
         "compare": (ops.less(x, x), True),
+        # Composites: those that say so, and those of exact parts.
+        "relu": (ops.relu(x), True),
+        "clip": (ops.clip(x, x, x), True),
+        "silu": (ops.silu(x), False),
+        "scatter of a cache": (
+            ops.tensor_scatter(*(Value(TensorType(float32, (2, n, 3))) for n in (4, 1))),
+            True,
+        ),
     }
     for name, (value, wanted) in exact.items():
         assert value.node is not None
