@@ -66,11 +66,15 @@ class Options:
     ``max_crossings`` tensors would cross between backends: then all of it runs there. An engine
     compiles and runs each region first in a child process, unless ``isolate`` is off; a region that
     crashes there, takes longer than ``deadline`` seconds, or needs more than ``memory_limit`` bytes
-    counts as refused. Artifacts, plans and measurements are recorded, unless ``cache`` is off. One
-    call in ``canary`` is checked again while the program runs; 0 checks none. With
-    ``cast="same_kind"``, arrays of another dtype of the same kind are cast to that of the input.
-    ``seed`` is the seed for generated inputs. ``backend_config`` holds the backend's own options.
-    ``progress`` is called with the current step and the share of the budget that is used.
+    (None: a quarter of the machine's memory) counts as refused. The same limits hold for what the
+    host runs of each call: sizes and rounds that values decide, the fallback, and the checks of
+    answers; beyond them, a call raises BudgetError. An engine in this process is not asked for
+    sizes beyond ``memory_limit`` that an earlier step found, but it is not timed. Artifacts, plans
+    and measurements are recorded, unless ``cache`` is off. One call in ``canary`` is checked again
+    while the program runs; 0 checks none. With ``cast="same_kind"``, arrays of another dtype of the
+    same kind are cast to that of the input. ``seed`` is the seed for generated inputs.
+    ``backend_config`` holds the backend's own options. ``progress`` is called with the current step
+    and the share of the budget that is used.
     """
 
     backend: Policy = "auto"

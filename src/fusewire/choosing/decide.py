@@ -15,6 +15,7 @@ from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config
 from fusewire.errors import RegistryError, StoreError
 from fusewire.ir.graph import Graph
+from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit, candidates, plan_choice
 from fusewire.planning.policy import TargetFinder
@@ -121,6 +122,7 @@ def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceR
     # The given inputs are judged in any case, other sets as far as time allows.
     deadline = start + _JUDGING * budget
     limits = finder.limits.run_limits
+    Meter(limits).need(returned_bytes(question.graph), where=" for what it returns")
     judge = Judge(question.graph, inputs, seed=seed, runs=_RUNS, deadline=deadline, limits=limits)
     racing = budget * (_WHOLE if question.tunes else 1.0)
     least = min(LEAST_SECONDS, racing)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from fusewire.errors import BudgetError
-from fusewire.ir.graph import Array, Node
+from fusewire.ir.graph import Array, Graph, Node
+from fusewire.ir.types import TensorType
 
 # What a string takes besides its characters.
 _STRING_BYTES = 64
@@ -144,6 +145,13 @@ def array_bytes(shapes: Sequence[Sequence[int]], itemsizes: Sequence[int]) -> in
     """Count what arrays of these shapes take; a negative size, which is refused, counts as 0."""
     pairs = zip(shapes, itemsizes, strict=True)
     return sum(math.prod(max(int(n), 0) for n in shape) * size for shape, size in pairs)
+
+
+def returned_bytes(graph: Graph) -> int:
+    """Count what a graph returns, as far as its types tell."""
+    types = [v.type for v in graph.outputs if isinstance(v.type, TensorType)]
+    sizes = [type_.size * type_.dtype.itemsize for type_ in types]
+    return sum(size for size in sizes if isinstance(size, int))
 
 
 def _at(node: Node | None) -> str:

@@ -32,8 +32,7 @@ from fusewire.errors import (
     RefusedError,
 )
 from fusewire.ir.graph import Array, Graph
-from fusewire.ir.types import TensorType
-from fusewire.ops.limits import Meter, RunLimits
+from fusewire.ops.limits import Meter, RunLimits, returned_bytes
 from fusewire.ops.limits import meter as current_meter
 from fusewire.options import Fallback
 from fusewire.process.guard import guarded
@@ -188,10 +187,8 @@ class PlanBuilder:
 
     def _check_outputs(self, region: Region, graph: Graph) -> None:
         """Raise if what a region returns is known to exceed the limit: no engine is asked."""
-        types = [v.type for v in graph.outputs if isinstance(v.type, TensorType)]
-        sizes = [t.size * t.dtype.itemsize for t in types]
-        count = sum(size for size in sizes if isinstance(size, int))
-        Meter(self.limits).need(count, where=f" for what a region on {region.backend} returns")
+        where = f" for what a region on {region.backend} returns"
+        Meter(self.limits).need(returned_bytes(graph), where=where)
 
     def _check_fallback(self, region: Region, error: EngineError) -> None:
         if self.policy == "error" or region.backend == self.fallback.name:

@@ -1,0 +1,57 @@
+"""What has no bound stays on the host, and what ranges prove does not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fusewire import ops
+from fusewire.dtypes import float32, int64
+from fusewire.ir.dims import symbol, unbacked
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.subgraph import FLAG, INDEX, subgraph
+from fusewire.planning.bounds import peaks, unbounded
+
+
+def kept(graph: Graph) -> set[str]:
+    return {node.op for node in unbounded(graph)}
+
+
+def test_a_size_from_a_value_stays_and_a_clipped_one_does_not() -> None:
+    n = Value(TensorType(int64, (1,)), "n")
+    wide = ops.dynamic_full(np.float32(1), n, dims=(unbacked("u"),))
+    assert kept(Graph([n], [wide], output_names=["y"])) == {"dynamic_full"}
+    few = ops.minimum(ops.maximum(n, np.array([0])), np.array([1000]))
+    wide = ops.dynamic_full(np.float32(1), few, dims=(unbacked("u"),))
+    assert kept(Graph([n], [wide], output_names=["y"])) == set()
+
+
+def looped(trips: Value) -> Value:
+    row = TensorType(float32, (4,))
+    body = subgraph(lambda i, go, x: [go, ops.exp(x)], INDEX, FLAG, row)
+    (y,) = ops.loop(trips, None, np.ones(4, np.float32), body=body, carries=1, types=(row,))
+    return y
+
+
+def test_rounds_from_a_value_stay_and_a_few_do_not() -> None:
+    trips = Value(INDEX, "trips")
+    assert kept(Graph([trips], [looped(trips)], output_names=["y"])) == {"loop"}
+    few = ops.minimum(trips, np.array(1000))
+    assert kept(Graph([trips], [looped(few)], output_names=["y"])) == set()
+
+
+def test_a_product_of_counts_stays() -> None:
+    x = Value(TensorType(float32, (symbol("n"),)), "x")
+    places = ops.nonzero(x, count=unbacked("u"))
+    assert kept(Graph([x], [places], output_names=["y"])) == set()
+    row = ops.reshape(places, shape=(unbacked("u"),))
+    table = ops.add(ops.reshape(row, shape=(unbacked("u"), 1)), row)
+    assert kept(Graph([x], [table], output_names=["y"])) == {"nonzero"}
+
+
+def test_peaks_follow_the_sizes_of_the_inputs() -> None:
+    n = symbol("n")
+    x = Value(TensorType(float32, (n,)), "x")
+    square = ops.multiply(ops.reshape(x, shape=(n, 1)), x)
+    region = Graph([x], [ops.reduce_sum(square, axes=(1,))], output_names=["y"])
+    assert max(map(str, peaks(region)), key=len).startswith("4*n*n")
