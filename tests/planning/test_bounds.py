@@ -29,8 +29,10 @@ def test_a_size_from_a_value_stays_and_a_clipped_one_does_not() -> None:
 def looped(trips: Value) -> Value:
     row = TensorType(float32, (4,))
     body = subgraph(lambda i, go, x: [go, ops.exp(x)], INDEX, FLAG, row)
-    (y,) = ops.loop(trips, None, np.ones(4, np.float32), body=body, carries=1, types=(row,))
-    return y
+    outputs: tuple[Value, ...] = ops.loop(
+        trips, None, np.ones(4, np.float32), body=body, carries=1, types=(row,)
+    )
+    return outputs[0]
 
 
 def test_rounds_from_a_value_stay_and_a_few_do_not() -> None:
