@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fusewire.ir.dims import Apply, Dim, Sym, Symbol, evaluate, symbols
+from fusewire.ir.dims import Dim, Sym, Symbol, evaluate
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ops.declare import Trait
@@ -131,18 +131,25 @@ def _multiplied(graph: Graph) -> set[Node]:
     found: set[Node] = set()
     for node in graph.nodes:
         for type_ in node.types:
-            if isinstance(type_, TensorType) and isinstance(type_.size, Sym):
-                for monomial, _ in type_.size.terms:
-                    counts = [s for a, power in monomial for s in _symbols(a, power) if s in makers]
-                    if len(counts) > 1:
-                        found |= {makers[s] for s in counts}
+            if isinstance(type_, TensorType) and _degree(type_.size, makers) > 1:
+                found |= {makers[s] for s in type_symbols(type_) if s in makers}
     return found
 
 
-def _symbols(atom: Symbol | Apply, power: int) -> list[Symbol]:
-    if isinstance(atom, Symbol):
-        return [atom] * power
-    return [*symbols(atom.left), *symbols(atom.right)] * power
+def _degree(dim: Dim, makers: Mapping[Symbol, Node]) -> int:
+    """Tell how many counts a size is a product of; the larger of two counts is one."""
+    if not isinstance(dim, Sym):
+        return 0
+    degrees = []
+    for monomial, _ in dim.terms:
+        degree = 0
+        for atom, power in monomial:
+            if isinstance(atom, Symbol):
+                degree += power * (atom in makers)
+            else:
+                degree += power * max(_degree(atom.left, makers), _degree(atom.right, makers))
+        degrees.append(degree)
+    return max(degrees)
 
 
 def peaks(region: Graph) -> tuple[Dim, ...]:

@@ -64,8 +64,7 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
     """Assign each node to the first target that takes it; the first target decides expansions.
 
     Of the rest, the host drives control flow, whose bodies have plans of their own, and the
-    ``fallback`` target computes sizes. Both also run, under the limits of a call, what asks for
-    sizes or rounds without a bound. Raises RefusedError if a node remains.
+    ``fallback`` target computes sizes; both run what has no bound. RefusedError if a node is left.
     """
     first = targets[0]
     given, claims = graph, {first.name: ask_safely(first, graph)}
