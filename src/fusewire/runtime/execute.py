@@ -125,7 +125,9 @@ class _BoundedRunner:
             count = self._known.get(shapes)
             if count is None:
                 count = self._asked(shapes)
-            meter.need(count, where=f" in a region on {self._region.backend}")
+            # An engine may keep copies of its inputs, and of what it returns.
+            copies = count + sum(map(limits.value_bytes, inputs))
+            meter.need(count + copies, where=f" in a region on {self._region.backend}")
         return self._runner.run(inputs)
 
     def _asked(self, shapes: tuple[tuple[int, ...], ...]) -> int:
