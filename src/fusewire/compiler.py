@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from fusewire.planning.planner import Planned
     from fusewire.planning.policy import TargetFinder
     from fusewire.planning.target import Target
+    from fusewire.process.isolated import Services
 
 
 @overload
@@ -245,7 +246,16 @@ class Session:
         from fusewire.planning.policy import TargetFinder
         from fusewire.registry import REGISTRY
 
-        return TargetFinder(REGISTRY, self.options.isolate, self.options.limits)
+        return TargetFinder(REGISTRY, self.options.has_children, self.options.limits)
+
+    @cached_property
+    def services(self) -> Services | None:
+        """The children in which engines stay; None if engines run in this process."""
+        if self.options.isolate != "always":
+            return None
+        from fusewire.process.isolated import Services
+
+        return Services(self.options.limits)
 
     @property
     def level(self) -> int:
@@ -511,6 +521,7 @@ class Session:
             self.records,
             _BodyPlanner(self, candidate.target, key).plan,
             options.run_limits,
+            services=self.services,
         )
 
     def _may_save(self, candidate: Candidate) -> bool:
@@ -635,6 +646,7 @@ class Session:
                 partial(self.load_target, saved.targets[name]),
                 config,
                 known_fields=saved.targets[name].fields,
+                reference=saved.targets[name].reference,
             )
             for name, config in configs.items()
         }
@@ -646,6 +658,7 @@ class Session:
             self.records,
             recalled.plan_body,
             options.run_limits,
+            services=self.services,
         )
 
     def load_target(self, saved: SavedTarget) -> Target:
@@ -656,7 +669,7 @@ class Session:
         if place not in self._loaded_targets:
             module, _, name = saved.reference.partition(":")
             backend: Backend = getattr(import_module(module), name)()
-            is_isolated = self.options.isolate and not backend.info.trusted
+            is_isolated = self.options.has_children and not backend.info.trusted
             reference = saved.reference if is_isolated else None
             target = Target(backend, saved.device, reference, self.options.limits)
             self._loaded_targets[place] = target

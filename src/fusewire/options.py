@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from fusewire.contract.backend import Config, Fact
 from fusewire.errors import OptionsError
@@ -13,6 +13,8 @@ from fusewire.process.limits import ChildLimits
 
 # What to do with nodes that a backend refuses.
 Fallback = Literal["error", "warn", "allow"]
+# When engines run in a child process; True is "first", False is "never".
+Isolation = Literal["first", "always", "never"]
 # The backend that runs every graph and is always installed.
 FALLBACK = "reference"
 
@@ -64,10 +66,11 @@ class Options:
     also tunes kernels, on backends that allow it. ``fallback`` decides what happens to nodes that a
     backend refuses: "error" raises, "warn" and "allow" run them on the reference, unless more than
     ``max_crossings`` tensors would cross between backends: then all of it runs there. An engine
-    compiles and runs each region first in a child process, unless ``isolate`` is off; a region that
-    crashes there, takes longer than ``deadline`` seconds, or needs more than ``memory_limit`` bytes
-    (None: a quarter of the machine's memory) counts as refused. The same limits hold for what the
-    host runs of each call: sizes and rounds that values decide, the fallback, and the checks of
+    compiles and runs each region first in a child process, unless ``isolate`` is "never"; a region
+    that crashes there, takes longer than ``deadline`` seconds, or needs more than ``memory_limit``
+    bytes (None: a quarter of the machine's memory) counts as refused. With "always" it stays in a
+    child, so that every call has these limits. The same limits hold for what
+    the host runs of each call: sizes and rounds that values decide, the fallback, and the checks of
     answers; beyond them, a call raises BudgetError. An engine in this process is not asked for
     sizes beyond ``memory_limit`` that an earlier step found, but it is not timed. Artifacts, plans
     and measurements are recorded, unless ``cache`` is off. One call in ``canary`` is checked again
@@ -86,7 +89,7 @@ class Options:
     threads: int | None = None
     memory_limit: int | None = None
     deadline: float = 60.0
-    isolate: bool = True
+    isolate: bool | Isolation = "first"
     cache: bool = True
     deterministic: bool = False
     canary: int = 0
@@ -104,6 +107,13 @@ class Options:
             )
         if self.fallback not in ("error", "warn", "allow"):
             raise OptionsError(f"fallback={self.fallback!r}: give 'error', 'warn' or 'allow'.")
+        if self.isolate not in (True, False, *get_args(Isolation)):
+            raise OptionsError(
+                f"isolate={self.isolate!r}: give 'first', 'always' or 'never'; True is 'first', "
+                "False is 'never'."
+            )
+        if isinstance(self.isolate, bool):
+            object.__setattr__(self, "isolate", "first" if self.isolate else "never")
         if not (isinstance(self.backend, str | ForDevice | FirstWith) or callable(self.backend)):
             raise OptionsError(f"backend={self.backend!r}: give a name, 'auto' or a policy.")
         if self.cast not in (None, "same_kind"):
@@ -124,8 +134,13 @@ class Options:
         return replace(options or Options(), **given)
 
     @property
+    def has_children(self) -> bool:
+        """Whether engines are met in child processes."""
+        return self.isolate != "never"
+
+    @property
     def limits(self) -> ChildLimits:
-        """The limits of first contact."""
+        """The limits of child processes."""
         return ChildLimits(self.deadline, self.memory_limit)
 
     @property

@@ -55,6 +55,10 @@ class _Builder:
     def note_fallback(self, region: Region, error: EngineError) -> None:
         raise AssertionError("no engine fails here")
 
+    @property
+    def is_served(self) -> bool:
+        return False
+
     def plan_body(self, body: Graph) -> Plan:
         return make_plan(body, self.targets).plan
 

@@ -126,11 +126,11 @@ def _targets(
 ) -> Iterator[Target]:
     """Yield targets, the most preferred first, and note backends that have none."""
     options.report("probing the engines", 0.0)
-    if options.isolate:
+    if options.has_children:
         # Side by side, each in its child: importing an engine takes seconds.
         with ThreadPoolExecutor() as threads:
             list(threads.map(partial(REGISTRY.meet, limits=options.limits), names))
-    ranked = REGISTRY.ranked(isolate=options.isolate, limits=options.limits)
+    ranked = REGISTRY.ranked(isolate=options.has_children, limits=options.limits)
     for name in sorted(names, key=lambda name: ranked.index(name) if name in ranked else -1):
         try:
             targets = finder.targets(name)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import numpy as np
@@ -21,7 +21,7 @@ from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.ops.sample import Draw
-from fusewire.options import Options
+from fusewire.options import Isolation, Options
 
 # Assumed sizes of open dims: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16
@@ -67,7 +67,11 @@ _COMPILING = (
     ),
     click.option("--threads", type=int, help="Number of threads an engine may use."),
     click.option(
-        "--no-isolate", is_flag=True, help="Run first contact in this process, not in a child."
+        "--isolate",
+        type=click.Choice(get_args(Isolation)),
+        default="first",
+        show_default=True,
+        help="Which calls of an engine run in a child process, with limits.",
     ),
 )
 
@@ -111,7 +115,7 @@ def _taken(given: dict[str, Any]) -> Options:
         given.pop("fallback"),
         budget_seconds=given.pop("budget"),
         threads=given.pop("threads"),
-        isolate=not given.pop("no_isolate"),
+        isolate=given.pop("isolate"),
         seed=given.pop("seed"),
     )
 

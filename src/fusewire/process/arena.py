@@ -37,44 +37,48 @@ def aligned(size: int) -> int:
 
 
 @final
-class Block:
-    """A range of an arena; its pages are freed with it."""
+class Lease:
+    """A range of an arena that is in use; when it is gone, the range is used again."""
 
-    __slots__ = ("arena", "offset", "size")
+    __slots__ = ("arena", "epoch", "offset", "size")
 
     def __init__(self, arena: Arena, offset: int, size: int) -> None:
         self.arena = arena
         self.offset = offset
         self.size = size
+        self.epoch = arena.epoch
 
     def __del__(self) -> None:
-        self.arena.free(self)
+        # If a fork came between, another process may look at it still: it is not used again.
+        if self.arena.is_open and self.epoch == self.arena.epoch:
+            idle = _Idle(self.arena, self.offset, self.size)
+            self.arena.pool.give(self.size, self.size, idle)
 
 
 @final
-class Lease:
-    """Keeps a block in use; when it is gone, the block is used again."""
+class _Idle:
+    """A range that waits in a pool; its pages are freed if nobody takes it.
 
-    __slots__ = ("block", "epoch")
+    Apart from leases, and made anew each time: the garbage collector finalizes all of a cycle, so a
+    lease that put an object of the same cycle into the pool would leave it there finalized.
+    """
 
-    def __init__(self, block: Block) -> None:
-        self.block = block
-        self.epoch = block.arena.epoch
+    __slots__ = ("arena", "is_taken", "offset", "size")
+
+    def __init__(self, arena: Arena, offset: int, size: int) -> None:
+        self.arena = arena
+        self.offset = offset
+        self.size = size
+        self.is_taken = False
 
     def __del__(self) -> None:
-        block, arena = self.block, self.block.arena
-        if not arena.is_open:
-            return
-        if self.epoch == arena.epoch:
-            arena.pool.give(block.size, block.size, block)
-        else:
-            # A forked process may look at it still.
-            arena.abandoned.append(block)
+        if not self.is_taken:
+            self.arena.free(self.offset, self.size)
 
 
 @final
 class Arena:
-    """The parent's side; the first ``reserved`` bytes are the caller's, the rest is in blocks."""
+    """The parent's side; the first ``reserved`` bytes are the caller's, the rest is leased."""
 
     def __init__(self, reserved: int) -> None:
         self.descriptor, self.size, self.map = _mapped()
@@ -83,10 +87,9 @@ class Arena:
         self.pool = Pool(idle_limit())
         # How often this process forked: what was lent before a fork is not used again.
         self.epoch = 0
-        self.abandoned: list[Block] = []
         # Where addresses begin that nobody has used yet.
         self.top = -(-reserved // mmap.PAGESIZE) * mmap.PAGESIZE
-        # Ranges without pages, by size. Changed only by atomic operations, as blocks are freed
+        # Ranges without pages, by size. Changed only by atomic operations, as ranges are freed
         # anywhere, even while this thread holds the lock.
         self._ranges: dict[int, list[int]] = {}
         self._lock = threading.Lock()
@@ -94,14 +97,15 @@ class Arena:
         _ARENAS.add(self)
 
     def lease(self, size: int) -> Lease:
-        """Take a block of at least this many bytes."""
-        # Sizes within an eighth share a block.
+        """Take a range of at least this many bytes."""
+        # Sizes within an eighth share a range.
         step = 1 << (max(size, _LEAST_BLOCK).bit_length() - 4)
         rounded = -(-max(size, _LEAST_BLOCK) // step) * step
-        block = self.pool.take(rounded)
-        if block is None:
-            block = Block(self, self._range(rounded), rounded)
-        return Lease(block)
+        idle = self.pool.take(rounded)
+        if idle is None:
+            return Lease(self, self._range(rounded), rounded)
+        idle.is_taken = True
+        return Lease(self, idle.offset, rounded)
 
     def _range(self, size: int) -> int:
         with contextlib.suppress(KeyError, IndexError):
@@ -116,25 +120,24 @@ class Arena:
             self.top += size
         return offset
 
-    def free(self, block: Block) -> None:
-        """Give the pages of a block back to the machine."""
+    def free(self, offset: int, size: int) -> None:
+        """Give the pages of a range back to the machine."""
         if self.is_open:
-            self.map.madvise(mmap.MADV_REMOVE, block.offset, block.size)
-            self._ranges.setdefault(block.size, []).append(block.offset)
+            self.map.madvise(mmap.MADV_REMOVE, offset, size)
+            self._ranges.setdefault(size, []).append(offset)
 
     def view(self, shape: tuple[int, ...], of: np.dtype[Any], offset: int) -> Array:
         """Look at a tensor at an offset."""
         return np.ndarray(shape, of, self.map, offset)
 
     def lent(self, shape: tuple[int, ...], of: np.dtype[Any], lease: Lease, offset: int) -> Array:
-        """Make an array that keeps its block in use."""
+        """Make an array that keeps its range in use."""
         return lender(shape, of)(lease, self.address + offset)
 
     def close(self) -> None:
         """Free what is idle; what is lent is freed with its last array."""
         self.pool.clear()
         self.is_open = False
-        self.abandoned.clear()
 
     def before_fork(self) -> None:
         """Use nothing again that the forked process is about to see."""

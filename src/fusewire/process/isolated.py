@@ -7,11 +7,14 @@ ones are copied. Its shape and dtype are the parent's own; only its elements are
 from __future__ import annotations
 
 import json
+import threading
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
 import numpy as np
+from numpy import ndarray
 
 from fusewire.contract.backend import Artifact, Device, Done, Event, Executable, Held, Slot
 from fusewire.dtypes import bool_, string
@@ -22,6 +25,7 @@ from fusewire.ir.types import OptionalType, SequenceType, Type
 from fusewire.ops.sample import HostValue
 from fusewire.process.arena import Arena, Lease, aligned
 from fusewire.process.lanes import Fault, ServedChild
+from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import reported_error
 from fusewire.process.service import Service
 from fusewire.process.serving import (
@@ -103,9 +107,13 @@ class IsolatedExecutable(Executable):
         self, signature: _Signature, inputs: Sequence[HostValue], served: ServedChild, lane: int
     ) -> list[HostValue]:
         arena = self._service.arena
-        lease, start = _room(arena, signature.size, lane * LANE_BYTES + 2 * HEADER)
+        lease, start = None, lane * LANE_BYTES + 2 * HEADER
+        if signature.size > SMALL:
+            lease = arena.lease(signature.size)
+            start = lease.offset
+        memory = arena.map
         for array, (numpy, offset) in zip(inputs, signature.places, strict=True):
-            np.copyto(np.ndarray(array.shape, numpy, arena.map, start + offset), array)
+            ndarray(array.shape, numpy, memory, start + offset)[...] = array
         outputs = self._call(signature, start, inputs, served, lane)
         # Until now, the child read from it.
         del lease
@@ -133,7 +141,7 @@ class IsolatedExecutable(Executable):
         number, header, room = self._loadable.number, signature.header, signature.room
         while True:
             lease, place = _room(arena, room, small)
-            size = SMALL if lease is None else lease.block.size
+            size = SMALL if lease is None else lease.size
             answer = served.call(lane, REQUEST.pack(number, start, place, size) + header)
             known = signature.answers.get(answer)
             if known is not None and known.size <= size:
@@ -243,7 +251,7 @@ def _room(arena: Arena, size: int, small: int) -> tuple[Lease | None, int]:
     if size <= SMALL:
         return None, small
     lease = arena.lease(size)
-    return lease, lease.block.offset
+    return lease, lease.offset
 
 
 def _needed(answer: bytes) -> int:
@@ -279,3 +287,28 @@ def _value(arena: Arena, layout: Layout, lease: Lease | None, place: int) -> Hos
     if of is bool_ and size and copy.view(np.uint8).max() > 1:
         raise EngineGarbage("a bool that is neither 0 nor 1")
     return copy
+
+
+@final
+class Services:
+    """The services of one program, one per backend; each ends with its last executable."""
+
+    def __init__(self, limits: ChildLimits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._running: weakref.WeakValueDictionary[str, Service] = weakref.WeakValueDictionary()
+
+    def load(
+        self,
+        reference: str,
+        artifact: Artifact,
+        device: Device,
+        weights: Mapping[str, Array],
+        types: Callable[[], Sequence[Type]],
+    ) -> IsolatedExecutable:
+        """Load an artifact in the child of a backend, "module:Class"."""
+        with self._lock:
+            service = self._running.get(reference)
+            if service is None:
+                service = self._running[reference] = Service(reference, self._limits)
+        return IsolatedExecutable(service, artifact, device, weights, types)

@@ -34,7 +34,6 @@ from fusewire.process.serving import HEADER, LANE_BYTES, SIGNAL
 
 LANES = 8
 _START_SECONDS = 60.0
-_PING = ChildLimits(0.2)
 _MODULE = "fusewire.process.serving"
 
 
@@ -72,6 +71,8 @@ class _Lane:
         self.requests = requests
         self.replies = replies
         self.number = 0
+        # When the call in progress began; 0 if there is none.
+        self.since = 0.0
         self.poller = select.poll()
         self.poller.register(replies, select.POLLIN)
 
@@ -83,7 +84,8 @@ class ServedChild:
         self.error: EngineError | None = None
         self._limits = limits
         self._memory = arena.map
-        self._loaded: dict[int, bool] = {}
+        # The executables it holds, and whether several threads may run them.
+        self.loaded: dict[int, bool] = {}
         self._blaming = threading.Lock()
         self._control = threading.Lock()
         self._ours = contextlib.ExitStack()
@@ -120,18 +122,13 @@ class ServedChild:
     def pid(self) -> int:
         return self._child.pid
 
-    @property
-    def loaded(self) -> int:
-        """How many executables it holds."""
-        return len(self._loaded)
-
     def load(self, loadable: Loadable, dropped: Sequence[int] = ()) -> bool:
         """Load an artifact unless it is loaded; returns whether several threads may run it."""
-        known = self._loaded.get(loadable.number)
+        known = self.loaded.get(loadable.number)
         if known is not None and not dropped:
             return known
         with self._control:
-            known = self._loaded.get(loadable.number)
+            known = self.loaded.get(loadable.number)
             job: dict[str, Any] = {"kind": "ping"}
             blobs: Blobs = []
             if known is None:
@@ -139,10 +136,10 @@ class ServedChild:
                 job = {"kind": "load", "held": str(loadable.number), "device": device}
                 job["artifact"] = write_record(loadable.artifact, blobs)
                 job["weights"] = {name: write_value(x, blobs) for name, x in weights.items()}
-            job["drop"] = [str(x) for x in dropped if self._loaded.pop(x, None) is not None]
+            job["drop"] = [str(x) for x in dropped if self.loaded.pop(x, None) is not None]
             result = self._asked(job, blobs, self._limits)
             if known is None:
-                known = self._loaded[loadable.number] = self._flag(result)
+                known = self.loaded[loadable.number] = self._flag(result)
         return known
 
     def _flag(self, result: Any) -> bool:
@@ -161,15 +158,24 @@ class ServedChild:
             raise reported_error(frame.header["error"])
         return frame.header.get("result")
 
+    def begin(self, index: int) -> None:
+        """Note that a call begins on a lane."""
+        self._lanes[index].since = time.monotonic()
+
+    def finish(self, index: int) -> None:
+        """Note that no call uses a lane."""
+        self._lanes[index].since = 0.0
+
     def call(self, index: int, request: bytes) -> bytes:
         """Send a request over a lane and return the answer; raises Fault if there is none."""
         lane = self._lanes[index]
         lane.number += 1
-        if len(request) > HEADER:
-            raise EngineGarbage(f"a header of {len(request)} bytes; the limit is {HEADER}")
-        self._memory[lane.start : lane.start + len(request)] = request
+        size, start = len(request), lane.start
+        if size > HEADER:
+            raise EngineGarbage(f"a header of {size} bytes; the limit is {HEADER}")
+        self._memory[start : start + size] = request
         try:
-            os.write(lane.requests, SIGNAL.pack(lane.number, len(request)))
+            os.write(lane.requests, SIGNAL.pack(lane.number, size))
             return self._waited(lane)
         except BrokenPipeError:
             raise Fault(BackendCrashed) from None
@@ -182,13 +188,14 @@ class ServedChild:
 
     def _waited(self, lane: _Lane) -> bytes:
         seconds, poll, replies = self._limits.seconds, lane.poller.poll, lane.replies
-        now = time.monotonic()
+        now = lane.since
         deadline = now + seconds
         while now < deadline:
             for descriptor, _ in poll(math.ceil(min(TICK, deadline - now) * 1000)):
                 if descriptor == replies:
                     answer = self._answer(lane)
-                    self._look(time.monotonic())
+                    if time.monotonic() - self._looked > TICK:
+                        self._look()
                     return answer
                 if descriptor == self._child.noise.descriptor:
                     if not self._child.noise.drain():
@@ -196,7 +203,8 @@ class ServedChild:
                 elif not is_ready(0.0, replies):
                     raise Fault(BackendCrashed)
             now = time.monotonic()
-            self._look(now)
+            if now - self._looked > TICK:
+                self._look()
         raise Fault(BackendHung, f"the limit is {seconds:g} seconds")
 
     def _answer(self, lane: _Lane) -> bytes:
@@ -210,45 +218,38 @@ class ServedChild:
         start = lane.start + HEADER
         return self._memory[start : start + length]
 
-    def _look(self, now: float) -> None:
-        """Measure the memory of the child, now and then."""
-        if now - self._looked < TICK:
-            return
-        self._looked = now
+    def _look(self) -> None:
+        """Measure the memory of the child."""
+        self._looked = time.monotonic()
         self._looks += 1
         used = self._child.memory(self._looks)
         if used > self._most:
             found = f"it used {used >> 20} MiB; the limit is {self._most >> 20}"
             raise Fault(EngineOutOfMemory, found)
 
-    def blame(self, fault: Fault, calls: int, is_alone: bool) -> EngineError | Replay:
-        """Kill the child, and say what the call that found a fault gets.
+    def blame(self, fault: Fault, index: int, is_alone: bool) -> EngineError | Replay:
+        """Kill the child, and say what a call that found a fault gets.
 
-        ``calls`` are in progress, this one included; ``is_alone`` if it is repeated already.
+        ``is_alone`` if it is repeated already.
         """
         kind = fault.kind
         with self._blaming:
             if self.error is not None:
                 return _copy(self.error) if is_alone else Replay()
-            # If an engine holds the interpreter lock, any call may be the one that hangs.
-            is_known = kind is not BackendHung or calls == 1 or self._is_responsive()
+            now, own = time.monotonic(), self._lanes[index]
+            others = [now - x.since for x in self._lanes if x.since and x is not own]
             self.error = fault.error or self._child.post_mortem(
                 kind, fault.found, "a region", "run"
             )
-        is_own = issubclass(kind, BackendHung | EngineGarbage) and is_known
-        is_own = is_own or (kind is EngineOutOfMemory and calls == 1)
+        if kind is EngineOutOfMemory:
+            is_own = not others
+        else:
+            # A call that runs nearly as long may be the one that hangs, and keep this one from
+            # running: engines can hold the interpreter lock.
+            is_slowed = any(seconds > self._limits.seconds / 2 for seconds in others)
+            is_hung = issubclass(kind, BackendHung) and not is_slowed
+            is_own = is_hung or kind is EngineGarbage
         return _copy(self.error) if is_alone or is_own else Replay()
-
-    def _is_responsive(self) -> bool:
-        if not self._control.acquire(timeout=_PING.seconds):
-            return False
-        try:
-            self._asked({"kind": "ping"}, [], _PING)
-        except (Fault, EngineError):
-            return False
-        finally:
-            self._control.release()
-        return True
 
     def end(self) -> None:
         """Kill the child and close all descriptors; nobody else may use it."""

@@ -3,8 +3,8 @@
 A ``Service`` has one child at a time, and starts another when it dies. Several threads call at
 once, each over a lane of its own. A call during which the child died is repeated once, while no
 other call runs: so the call that is to blame dies alone, and those that ran beside it get their
-answers. A call that reaches its deadline is not repeated, nor is one that used too much memory
-while no other ran.
+answers. A call that reaches its deadline is not repeated, unless another ran nearly as long beside
+it, nor is one that used too much memory while no other ran.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class Service:
     def _start(self) -> None:
         self._state = _State()
         self._end = weakref.finalize(self, self._state.end)
-        self._gate = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._gate = threading.Condition(self._lock)
+        self._waiting = 0
         self._idle = list(range(LANES))
         self._is_exclusive = False
         self._waiting_alone = 0
@@ -77,7 +79,7 @@ class Service:
     def loaded(self) -> int:
         """How many executables the child holds."""
         served = self._state.served
-        return 0 if served is None else served.loaded
+        return 0 if served is None else len(served.loaded)
 
     def loadable(
         self, artifact: Artifact, device: Device, weights: Mapping[str, Array]
@@ -106,25 +108,34 @@ class Service:
     ) -> Answer:
         served, lane = self._enter(is_alone)
         try:
-            dropped = []
-            while self._dropped:
-                dropped.append(self._dropped.pop())
-            served.load(loadable, dropped)
+            if self._dropped or loadable.number not in served.loaded:
+                served.begin(lane)
+                served.load(loadable, self._taken_drops())
+            served.begin(lane)
             return work(served, lane)
         except Fault as fault:
-            raise served.blame(fault, LANES - len(self._idle), is_alone) from None
+            # The traceback keeps the memory of the call until the child is dead.
+            outcome = served.blame(fault, lane, is_alone)
         finally:
+            served.finish(lane)
             self._leave(lane, is_alone)
+        try:
+            raise outcome
+        finally:
+            # Otherwise it refers to itself, by its traceback.
+            del outcome
+
+    def _taken_drops(self) -> list[int]:
+        dropped = []
+        while self._dropped:
+            dropped.append(self._dropped.pop())
+        return dropped
 
     def _enter(self, is_alone: bool) -> tuple[ServedChild, int]:
         """Take a lane of a child that is alive; alone, wait until no other call runs."""
-        with self._gate:
-            self._waiting_alone += is_alone
-            try:
-                while not self._may_enter(is_alone):
-                    self._gate.wait()
-            finally:
-                self._waiting_alone -= is_alone
+        with self._lock:
+            if not self._may_enter(is_alone):
+                self._wait_to_enter(is_alone)
             lane = self._idle.pop()
             served = self._state.served
             if served is not None and served.error is None:
@@ -139,6 +150,16 @@ class Service:
         finally:
             if not is_alone:
                 self._open()
+
+    def _wait_to_enter(self, is_alone: bool) -> None:
+        self._waiting += 1
+        self._waiting_alone += is_alone
+        try:
+            while not self._may_enter(is_alone):
+                self._gate.wait()
+        finally:
+            self._waiting -= 1
+            self._waiting_alone -= is_alone
 
     def _may_enter(self, is_alone: bool) -> bool:
         if self._is_exclusive:
@@ -159,22 +180,25 @@ class Service:
         return state.served
 
     def _leave(self, lane: int, is_alone: bool) -> None:
-        with self._gate:
+        with self._lock:
             self._idle.append(lane)
             if is_alone:
                 self._is_exclusive = False
-            self._gate.notify_all()
+            if self._waiting:
+                self._gate.notify_all()
 
     def _open(self) -> None:
-        with self._gate:
+        with self._lock:
             self._is_exclusive = False
             self._gate.notify_all()
 
     def close(self) -> None:
         """End the child; a later call starts another."""
-        with self._gate:
+        with self._lock:
+            self._waiting += 1
             while self._is_exclusive or len(self._idle) < LANES:
                 self._gate.wait()
+            self._waiting -= 1
             if self._state.served is not None:
                 self._state.served.end()
                 self._state.served = None

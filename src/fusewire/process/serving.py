@@ -20,6 +20,7 @@ import numpy as np
 from fusewire.contract.backend import Executable
 from fusewire.errors import EngineError, EngineGarbage
 from fusewire.ir.graph import Array
+from fusewire.ops.limits import RunLimits, limited
 from fusewire.ops.sample import HostValue
 from fusewire.process.codec import read_value
 from fusewire.process.frames import Blobs
@@ -130,6 +131,7 @@ class Server(Worker):
         super().__init__(reference, requests, replies)
         self.memory = memory
         self._weights: dict[str, Array] = {}
+        self._limits = RunLimits()
         pairs = zip(lanes[::2], lanes[1::2], strict=True)
         for index, (asked, told) in enumerate(pairs):
             lane = _Lane(self, index, asked, told)
@@ -137,6 +139,8 @@ class Server(Worker):
 
     def _job(self, header: Any, given: Iterator[Array]) -> Job:
         job = super()._job(header, given)
+        own = header["limits"]
+        self._limits = RunLimits(own["seconds"], own["memory"])
         rows = header.get("weights", {}).items()
         self._weights = {digest: read_value(value, given) for digest, value in rows}
         return job
@@ -165,7 +169,9 @@ class Server(Worker):
     def run(self, held: str, inputs: list[HostValue]) -> PackedValues:
         """Run an executable, and describe its outputs."""
         name, executable = self._held[held]
-        outputs = guarded(name, "run", "a region", run, executable, inputs)
+        # What is interpreted ends by itself, and the child lives on.
+        with limited(self._limits):
+            outputs = guarded(name, "run", "a region", run, executable, inputs)
         with blaming(name, "run", "a region"):
             return PackedValues(outputs)
 

@@ -148,7 +148,7 @@ class _BoundedRunner:
 
 
 def _step_runner(step: Step, builder: RegionBuilder, is_last: bool) -> StepRunner:
-    if step.region.backend == HOST:
+    if step.region.backend == HOST and not builder.is_served:
         # Imports the interpreter with all ops, which most programs do not need.
         from fusewire.runtime.control import HostRunner
 

@@ -26,7 +26,7 @@ from fusewire.runtime.transfer import fetched
 LOG = logging.getLogger("fusewire")
 LOG.addHandler(logging.NullHandler())
 # Other errors are of an engine that died or met a limit, and so might the fallback.
-_DECIDABLE = (EngineRaised, EngineGarbage)
+DECIDABLE = (EngineRaised, EngineGarbage)
 # An engine rests after this many failures, if they are nearly all of its calls: to run the fallback
 # alone saves what the engine takes to fail, and costs much more in each call that would succeed.
 _FAILURES = 3
@@ -80,7 +80,7 @@ class Recovery:
 
     def decide(self, inputs: Sequence[Held], error: EngineError) -> list[Held]:
         """Answer a call that the engine failed, or raise: what the values or the engine did."""
-        if not isinstance(error, _DECIDABLE) or self.engine == self.fallback:
+        if not isinstance(error, DECIDABLE) or self.engine == self.fallback:
             raise error
         try:
             outputs = self.run(inputs)

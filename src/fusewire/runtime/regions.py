@@ -49,6 +49,10 @@ class RegionBuilder(Protocol):
         """Note that a region could not be built, so that the fallback runs it for now."""
 
     @property
+    def is_served(self) -> bool:
+        """Whether nothing of a plan runs in this process."""
+
+    @property
     def plan_body(self) -> Callable[[Graph], Plan] | None:
         """Plans a body of control flow once the sizes of the graph around it are known."""
 
@@ -147,6 +151,10 @@ class RegionRunner:
         A region whose violation output is set comes here too, with ``recovery.violated``: the
         fallback knows whether the values are allowed.
         """
+        from fusewire.runtime.recovery import DECIDABLE
+
+        if not isinstance(error, DECIDABLE):
+            raise error
         key = tuple(map(shape_of, inputs)) if self._per_size else ()
         recovery = self._recovering()
         outputs = recovery.decide(inputs, error)

@@ -18,6 +18,7 @@ from fusewire.contract.backend import (
     Artifact,
     Backend,
     Config,
+    Device,
     Exchange,
     Executable,
     Held,
@@ -48,7 +49,9 @@ from fusewire.store.ahead import Ahead
 from fusewire.store.key import Key
 
 if TYPE_CHECKING:
+    from fusewire.ir.types import Type
     from fusewire.planning.target import Target
+    from fusewire.process.isolated import Services
     from fusewire.runtime.recovery import Recovery
 
 Fields = tuple[tuple[str, str], ...]
@@ -58,7 +61,8 @@ Fields = tuple[tuple[str, str], ...]
 class BuildTarget:
     """A target as one plan uses it; its backend is loaded when a region is built on it.
 
-    ``known_fields`` are what its artifacts depend on, where a saved plan says so.
+    ``known_fields`` are what its artifacts depend on, and ``reference`` names its class, where a
+    saved plan says so.
     """
 
     def __init__(
@@ -68,12 +72,14 @@ class BuildTarget:
         config: Config,
         *,
         known_fields: Fields | None = None,
+        reference: str | None = None,
     ) -> None:
         self.name = name
         self.config = config
         self.is_saved = known_fields is not None
         self._load = load
         self._known_fields = known_fields
+        self._reference = reference
 
     @staticmethod
     def of(target: Target, config: Config) -> BuildTarget:
@@ -96,6 +102,13 @@ class BuildTarget:
         return backend_fields(self.backend, self.target.device, self.config)
 
     @property
+    def reference(self) -> str:
+        """The "module:Class" of its backend, with extensions, for a child to load."""
+        kind = None if self._reference or self.target.reference else type(self.backend)
+        named = "" if kind is None else f"{kind.__module__}:{kind.__qualname__}"
+        return self._reference or self.target.reference or named
+
+    @property
     def is_isolated(self) -> bool:
         """Whether regions are compiled and run in a child process first."""
         return self.target.reference is not None
@@ -108,6 +121,7 @@ class PlanBuilder:
     ``contacts`` collects the outcome for each region. An artifact in ``records`` ran before and is
     loaded without a trial. ``plan_body`` plans a body of control flow once its sizes are known.
     ``limits`` are those of a call, for what the interpreter runs of it.
+    With ``services``, everything is loaded in children, and stays there.
     """
 
     first: BuildTarget
@@ -117,6 +131,7 @@ class PlanBuilder:
     records: Records | None = None
     plan_body: Callable[[Graph], Plan] | None = None
     limits: RunLimits = field(default_factory=RunLimits)
+    services: Services | None = None
     contacts: list[BuiltRegion] = field(default_factory=list)
     recoveries: list[tuple[Region, Recovery]] = field(default_factory=list)
     ahead: dict[Key, Ahead[StoredArtifact | None]] = field(default_factory=dict)
@@ -151,14 +166,19 @@ class PlanBuilder:
         """Build a region on the fallback, or raise if that is not allowed."""
         self._check_fallback(region, error)
         self._tell_fallback(region, graph, error)
-        return self._on_fallback(graph), self.fallback.backend.exchange
+        return self._on_fallback(graph)
 
-    def _on_fallback(self, graph: Graph) -> Executable:
+    def _on_fallback(self, graph: Graph) -> tuple[Executable, Exchange]:
         from fusewire.contract.region import build
         from fusewire.runtime.recovery import LimitedExecutable
 
         fallback = self.fallback.target
-        return LimitedExecutable(build(fallback.backend, graph, fallback.device), self.limits)
+        backend, device = fallback.backend, fallback.device
+        if self.services is None:
+            return LimitedExecutable(build(backend, graph, device), self.limits), backend.exchange
+        artifact = backend.compile(graph, device, Config())
+        weights = _weights(artifact, graph)
+        return self._load(self.fallback, device, artifact, weights, lambda: graph)
 
     def _confine(
         self,
@@ -201,6 +221,29 @@ class PlanBuilder:
             message = f"{error} {len(graph.nodes)} nodes run on {self.fallback.name} instead."
             warnings.warn(message, FallbackWarning, stacklevel=3)
 
+    def _load(
+        self,
+        target: BuildTarget,
+        device: Device,
+        artifact: Artifact,
+        weights: Mapping[str, Array],
+        graph: Callable[[], Graph],
+    ) -> tuple[Executable, Exchange]:
+        """Load an artifact in this process, or in the child that serves the target."""
+        if self.services is None:
+            return load(target.name, device, target.backend, artifact, weights)
+
+        def types() -> list[Type]:
+            return [value.type for value in graph().outputs]
+
+        executable = self.services.load(target.reference, artifact, device, weights, types)
+        return executable, Exchange(needs_contiguous=False)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether nothing of a plan runs in this process."""
+        return self.services is not None
+
     def recovery(self, region: Region) -> Recovery:
         """Make what decides the calls that the engine of a region fails."""
         from fusewire.runtime.recovery import Recovery
@@ -208,8 +251,7 @@ class PlanBuilder:
         recovery = Recovery(
             region.backend,
             self.fallback.name,
-            self._on_fallback(region.graph),
-            self.fallback.backend.exchange,
+            *self._on_fallback(region.graph),
             may_answer=self.policy != "error",
             warns=self.policy == "warn",
         )
@@ -258,7 +300,7 @@ class PlanBuilder:
         if any(slot.digest not in weights for slot in artifact.slots if slot.digest is not None):
             weights = _weights(artifact, graph())
         try:
-            loaded = load(region, self._target(region).backend, artifact, weights)
+            loaded = self._load(self._target(region), region.device, artifact, weights, graph)
         except EngineError:
             # It loaded before, so something has changed since: compile it again.
             self.records.drop(key)
@@ -275,7 +317,9 @@ class PlanBuilder:
         try:
             artifact, metrics = self._compile(region, graph, inputs)
             weights = _weights(artifact, graph)
-            loaded = load(region, self._target(region).backend, artifact, weights)
+            loaded = self._load(
+                self._target(region), region.device, artifact, weights, lambda: graph
+            )
         except EngineRaised:
             # The inputs may be at fault, so whoever has them decides.
             raise
@@ -322,7 +366,8 @@ class PlanBuilder:
         target = self._target(region)
         # A region of a saved plan that is loaded needs no child, and no target to ask.
         is_loaded = target.is_saved and cache == "hit"
-        is_isolated = target is self.first and not is_loaded and target.is_isolated
+        is_tried = target is self.first and not is_loaded and target.is_isolated
+        is_isolated = self.is_served or is_tried
         reason = ("", "") if error is None else (error.reason, error.advice)
         cache = cache or ("off" if key is None else "miss")
         contacted = Contacted(
@@ -352,11 +397,10 @@ def _weights(artifact: Artifact, graph: Graph) -> dict[str, Array]:
 
 
 def load(
-    region: Region, backend: Backend, artifact: Artifact, weights: Mapping[str, Array]
+    name: str, device: Device, backend: Backend, artifact: Artifact, weights: Mapping[str, Array]
 ) -> tuple[Executable, Exchange]:
     """Have a backend load an artifact, and check that the result follows the contract."""
-    name = region.backend
-    executable = guarded(name, "load", name, backend.load, artifact, region.device, weights)
+    executable = guarded(name, "load", name, backend.load, artifact, device, weights)
     return executable, guarded(name, "load", name, _exchange, backend, executable)
 
 
