@@ -43,6 +43,43 @@ def test_programs_answer_as_they_do_in_this_process(engine: str) -> None:
     assert all(contact.is_isolated for contact in program.why().contacts)
 
 
+def test_sizes_that_values_decide_are_found_again() -> None:
+    spec = fw.Spec(("n",), "float32")
+    program = fw.compile(ops.nonzero, spec, backend="reference", isolate="always", cache=False)
+    for count in (10, 100_000, 10, 300_000):
+        given = (np.arange(count) % 3).astype(np.float32)
+        np.testing.assert_array_equal(program(given)[0], np.nonzero(given)[0])
+
+
+def test_strings_and_sequences_come_back(tmp_path: Path) -> None:
+    float_, text = TensorProto.FLOAT, TensorProto.STRING
+    sequence = helper.make_tensor_sequence_value_info("y", float_, [2])
+    joined = helper.make_tensor_value_info("y", text, [2])
+    cases: list[tuple[str, int, Any, list[Any]]] = [
+        ("SequenceConstruct", float_, sequence, [np.ones(2, np.float32), np.zeros(2, np.float32)]),
+        (
+            "StringConcat",
+            text,
+            joined,
+            [np.array(["a", "b"], object), np.array(["c", "ü"], object)],
+        ),
+    ]
+    for op, of, output, given in cases:
+        edges = [helper.make_tensor_value_info(name, of, [2]) for name in "ab"]
+        node = helper.make_node(op, ["a", "b"], ["y"])
+        model = helper.make_model(
+            helper.make_graph([node], "g", edges, [output]),
+            opset_imports=[helper.make_opsetid("", 20)],
+        )
+        path = tmp_path / f"{op}.onnx"
+        path.write_bytes(model.SerializeToString())
+        here, there = (
+            fw.compile(path, backend="reference", isolate=mode, cache=False)(*given)
+            for mode in ("never", "always")
+        )
+        assert str(here) == str(there)
+
+
 def test_control_flow_that_the_host_drives_runs_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     program = fw.compile(_choice, X, backend="webgpu", fallback="allow", isolate="always")
     assert "host" in {step.region.backend for step in program.plan.steps}
