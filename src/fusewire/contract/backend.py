@@ -34,8 +34,9 @@ class BackendInfo:
     If nothing else decides, the higher ``priority`` comes first. A ``trusted`` backend runs in the
     caller's process from the start. ``environment`` names variables that its engine reads, and
     ``programs`` names programs, or folders of them, that ``compile`` starts; nothing else may. An
-    engine that ``checks_indices`` raises for every index and length that an op does not allow; for
-    any other, plans check those that are computed before the engine sees them.
+    engine that ``checks_indices`` raises for every index and length that an op does not allow, but
+    for the ``unchecked_ops``; for any other, plans check those that are computed before the engine
+    sees them.
     """
 
     name: str
@@ -50,6 +51,11 @@ class BackendInfo:
     environment: tuple[str, ...] = ()
     checks_indices: bool = False
     programs: tuple[str, ...] = ()
+    unchecked_ops: tuple[str, ...] = ()
+
+    def checks(self, op: str) -> bool:
+        """Tell whether the engine finds what an op does not allow."""
+        return self.checks_indices and op not in self.unchecked_ops
 
 
 @dataclass(frozen=True)

@@ -97,12 +97,12 @@ def graph_needs(
     return needs
 
 
-def has_needs(node: Node) -> bool:
-    """Tell whether a body of a control node requires anything that it does not prove alone."""
-    return any(
-        graph_needs(body) or any(has_needs(inner) for inner in body.nodes)
-        for _, body in node.graphs()
-    )
+def needy_nodes(node: Node) -> Iterator[Node]:
+    """List the nodes in the bodies of a control node that require what is not proven there."""
+    for _, body in node.graphs():
+        yield from (need.node for need in graph_needs(body) if need.node is not None)
+        for inner in body.nodes:
+            yield from needy_nodes(inner)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from fusewire.ops.table import get_op
 from fusewire.options import FALLBACK
 from fusewire.planning.bounds import peaks, unbounded
 from fusewire.planning.claims import Claimed, ask_safely
-from fusewire.planning.guards import Guarding, Viewed, guard_of, guarding, has_needs, sizes_in
+from fusewire.planning.guards import Guarding, Viewed, guard_of, guarding, needy_nodes, sizes_in
 from fusewire.planning.partition import Cutter, partition
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
@@ -87,7 +87,7 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
     order = [x for x in targets if x.name not in claims or claims[x.name].fault is None]
     known = {target.name: target for target in (*targets, *([fallback] if fallback else ()))}
     guards = guarding(
-        given, claims[first.name], lambda node: _checks(known.get(chosen[node] or ""))
+        given, claims[first.name], lambda node: _checks(known.get(chosen[node] or ""), node)
     )
     if fallback is not None:
         chosen |= dict.fromkeys(guards.declined, fallback.name)
@@ -140,12 +140,12 @@ def _may_take(target: Target, node: Node, *, is_first: bool) -> bool:
     """
     if not get_op(node.op).is_(Trait.CONTROL):
         return True
-    return is_first and (_checks(target) or not has_needs(node))
+    return is_first and all(_checks(target, inner) for inner in needy_nodes(node))
 
 
-def _checks(target: Target | None) -> bool:
-    """Tell whether an engine finds what an op does not allow; None is the host."""
-    return target is None or target.backend.info.checks_indices
+def _checks(target: Target | None, node: Node) -> bool:
+    """Tell whether an engine finds what a node does not allow; None is the host."""
+    return target is None or target.backend.info.checks(node.op)
 
 
 def _check_complete(

@@ -17,7 +17,7 @@ from numpy import ndarray
 from fusewire.contract.backend import Held
 from fusewire.ir.dims import Dim, Symbol, evaluate
 from fusewire.ir.graph import Array
-from fusewire.ops.intervals import are_within, check_elements
+from fusewire.ops.intervals import check_elements
 from fusewire.runtime.transfer import to_host
 
 # One step from an array to the part of it that a node uses: its name and what it is given.
@@ -62,8 +62,10 @@ class Guard:
             )
 
 
-# A place, the view of the value there, and the ends of the only interval or all intervals.
-_Test: TypeAlias = "tuple[int, tuple[ViewStep, ...], int, int, list[tuple[int, int]] | None]"
+# A place, and the ends of the only interval there.
+_Whole: TypeAlias = tuple[int, int, int]
+# Tests of whole arrays, and the guards that these do not cover.
+_Tests: TypeAlias = tuple[list[_Whole], list[Guard]]
 
 
 @final
@@ -77,63 +79,66 @@ class Checks:
         found = {symbol: (place, axis) for guard in guards for symbol, place, axis in guard.sizes}
         self._symbols = tuple(found)
         self._sources = tuple(found.values())
-        self._tests: dict[tuple[int, ...], list[_Test]] = {}
+        self._tests: dict[tuple[int, ...], _Tests] = {}
 
     def check(self, values: Sequence[Held]) -> None:
         """Raise CheckError if a value is outside of what a guard allows."""
         key: tuple[int, ...] = ()
         if self._sources:
             key = tuple([_shape(values[place])[axis] for place, axis in self._sources])
-        tests = self._tests.get(key)
-        if tests is None:
-            tests = self._prepare(values, key)
-        for place, view, low, high, columns in tests:
+        tests = self._tests.get(key) or self._prepare(values, key)
+        for place, low, high in tests[0]:
             array = values[place]
             if type(array) is not ndarray:
                 array = to_host(array)
-            if view:
-                array = seen(array, view, self._bound(key))
-            if columns is not None:
-                holds = array.size == 0 or are_within(array, columns)
-            else:
-                holds = array.size == 0 or (
-                    _smallest(array, None) >= low and _largest(array, None) <= high
-                )
-            if not holds:
+            if array.size and not (_smallest(array, None) >= low and _largest(array, None) <= high):
                 self._check_each(values, key)
+                break
+        if tests[1]:
+            sizes = self._bound(key)
+            for guard in tests[1]:
+                guard.check(values[guard.place], sizes)
 
     def _bound(self, key: tuple[int, ...]) -> Sizes:
         return dict(zip(self._symbols, key, strict=True))
 
-    def _prepare(self, values: Sequence[Held], key: tuple[int, ...]) -> list[_Test]:
-        """Merge the guards on each array for these sizes; those on constants are checked here."""
+    def _prepare(self, values: Sequence[Held], key: tuple[int, ...]) -> _Tests:
+        """Merge the guards on each array for these sizes; those on constants are checked here.
+
+        If the whole array lies within, so does what any guard sees of it: casts to fewer bits too,
+        as the interval fits these.
+        """
         sizes, count = self._bound(key), len(values)
-        merged: dict[tuple[int, tuple[ViewStep, ...]], tuple[int, int]] = {}
-        tests: list[_Test] = []
+        merged: dict[int, tuple[int, int]] = {}
+        others: list[Guard] = []
         for guard in self._guards:
             if guard.place >= count:
                 guard.check(self._constants[guard.place - count], sizes)
+            elif len(guard.intervals) > 1:
+                others.append(guard)
             elif guard.is_asked(sizes):
-                ends = guard.ends(sizes)
-                if len(ends) > 1:
-                    tests.append((guard.place, guard.view, 0, 0, ends))
-                    continue
-                ((low, high),) = ends
-                place = guard.place, guard.view
-                least, most = merged.get(place, (low, high))
-                merged[place] = max(least, low), min(most, high)
-        tests += [(place, view, low, high, None) for (place, view), (low, high) in merged.items()]
+                ((low, high),) = guard.ends(sizes)
+                least, most = merged.get(guard.place, (low, high))
+                merged[guard.place] = max(least, low), min(most, high)
+        tests = [(place, low, high) for place, (low, high) in merged.items()], others
+        return self._keep(key, tests)
+
+    def _check_each(self, values: Sequence[Held], key: tuple[int, ...]) -> None:
+        """Ask the guards one by one, in the order of their nodes.
+
+        If all hold, the array has more than the nodes use, and will have it again.
+        """
+        sizes, count = self._bound(key), len(values)
+        asked = [guard for guard in self._guards if guard.place < count]
+        for guard in asked:
+            guard.check(values[guard.place], sizes)
+        self._keep(key, ([], asked))
+
+    def _keep(self, key: tuple[int, ...], tests: _Tests) -> _Tests:
         while len(self._tests) >= _KEPT:
             self._tests.pop(next(iter(self._tests)))
         self._tests[key] = tests
         return tests
-
-    def _check_each(self, values: Sequence[Held], key: tuple[int, ...]) -> None:
-        """Ask the guards one by one, in the order of their nodes."""
-        sizes, count = self._bound(key), len(values)
-        for guard in self._guards:
-            if guard.place < count:
-                guard.check(values[guard.place], sizes)
 
 
 # The most sizes for which merged guards are kept.

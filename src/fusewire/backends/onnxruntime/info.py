@@ -16,4 +16,6 @@ INFO = BackendInfo(
     vendor="Microsoft",
     extra="onnxruntime",
     checks_indices=True,
+    # 1.31.1 narrows the k of TopK to 32 bits before it looks at it.
+    unchecked_ops=("dynamic_top_k",),
 )

@@ -1,0 +1,155 @@
+"""What do the guards on indices and lengths cost?
+
+    python benchmarks/guard_cost.py [--models minimol,lac] [--engines xla] [--rounds 300] [--json]
+
+Models of the zoo that have a guard (benchmarks/zoo/zoo.py fetches them). Own time: the checks of a
+plan alone, 10,000 times on the arguments of a call, divided by the median call. End to end: calls
+with and without guards in turns, with a second program without guards beside it (A/A), as the
+median of ratios with a 95% interval. The bars: own time at most 1% of a call, 3% of one under 1 ms;
+and end to end inside what A/A shows, or below the same bar. Exit 1 if one is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import warnings
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fusewire as fw
+
+ROOT = Path(__file__).parents[1]
+MODELS = ("minimol", "lac", "minilm-l3", "tashkeel")
+ENGINES = ("onnxruntime", "openvino")
+CALLS = 10_000
+
+
+def programs(path: Path, engine: str) -> list[Any]:
+    """Make a program, and two of the same plan without its guards."""
+    return [fw.compile(path, backend=engine, fallback="allow") for _ in range(3)]
+
+
+def without_guards(program: Any, inputs: list[Any]) -> None:
+    """Call the engine of a program without the checks of its plan."""
+    program(*inputs)
+    entry = program.entry(tuple(inputs))
+    runner = entry.runner
+    runner._checks = [None] * len(runner._checks)
+    bare = replace(entry, runner=_Bare(runner._run, runner))
+    for key, held in list(program._entries.items()):
+        if held is entry:
+            program._entries[key] = bare
+            program._calls[key] = bare.run, bare.restore
+
+
+class _Bare:
+    """A runner that skips the checks at the start of a run."""
+
+    def __init__(self, call: Any, runner: Any) -> None:
+        self.call = call
+        self._runner = runner
+
+    def close(self) -> None:
+        self._runner.close()
+
+
+def own_seconds(plan: Any, inputs: list[Any]) -> float:
+    """Time the checks of the start of a run, on average."""
+    from fusewire.runtime.guards import Checks
+
+    checks = Checks(plan.guards, plan.constants)
+    checks.check(inputs)
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        checks.check(inputs)
+    return (time.perf_counter() - start) / CALLS
+
+
+def in_turns(calls: list[Any], inputs: list[Any], rounds: int) -> np.ndarray[Any, Any]:
+    """Time every program once a round, in changing order."""
+    rng, times = np.random.default_rng(0), np.zeros((rounds, len(calls)))
+    for number in range(rounds):
+        for place in rng.permutation(len(calls)):
+            start = time.perf_counter()
+            calls[place](*inputs)
+            times[number, place] = time.perf_counter() - start
+    return times
+
+
+def interval(ratios: Any) -> dict[str, float]:
+    """Give the median with a 95% interval, from resampled medians."""
+    rng = np.random.default_rng(0)
+    drawn = np.median(rng.choice(ratios, (2000, len(ratios))), axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return {"median": float(np.median(ratios)), "low": float(low), "high": float(high)}
+
+
+def measure(name: str, engine: str, rounds: int) -> dict[str, Any]:
+    """Measure one model on one engine."""
+    sys.path.insert(0, str(ROOT / "benchmarks" / "zoo"))
+    zoo: Any = import_module("zoo")
+
+    inputs = list(zoo.inputs(name).values())
+    guarded, bare, again = programs(zoo.path(name), engine)
+    guarded(*inputs)
+    for program in (bare, again):
+        without_guards(program, inputs)
+    in_turns([guarded, bare, again], inputs, 20)
+    times = in_turns([guarded, bare, again], inputs, rounds)
+    plan, call = guarded.plan, float(np.median(times[:, 1]))
+    own, bar = own_seconds(plan, inputs), 0.03 if call < 1e-3 else 0.01
+    ratio, noise = interval(times[:, 0] / times[:, 1]), interval(times[:, 2] / times[:, 1])
+    is_inside = ratio["median"] <= max(noise["high"], 1 + bar)
+    return {
+        "model": name,
+        "engine": engine,
+        "guards": len(plan.guards) + sum(len(step.guards) for step in plan.steps),
+        "regions": len(plan.steps),
+        "own_us": own * 1e6,
+        "call_us": call * 1e6,
+        "share": own / call,
+        "bar": bar,
+        "end_to_end": ratio,
+        "a_a": noise,
+        "meets": bool(own / call <= bar and is_inside),
+    }
+
+
+def shown(row: dict[str, Any]) -> str:
+    both = [
+        f"{x['median']:.4f} [{x['low']:.4f}, {x['high']:.4f}]"
+        for x in (row["end_to_end"], row["a_a"])
+    ]
+    return (
+        f"{row['model']:10} {row['engine']:12} {row['guards']} guards, {row['regions']} regions: "
+        f"{row['own_us']:.1f} us of {row['call_us']:.0f} us = {row['share']:.2%} "
+        f"(bar {row['bar']:.0%}); with/without {both[0]}, A/A {both[1]}"
+        f"{'' if row['meets'] else '  MISSED'}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--engines", default=",".join(ENGINES))
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    rows = []
+    for engine in options.engines.split(","):
+        for name in options.models.split(","):
+            rows.append(measure(name, engine, options.rounds))
+            print(json.dumps(rows[-1]) if options.json else shown(rows[-1]), flush=True)
+    sys.exit(not all(row["meets"] for row in rows))
+
+
+if __name__ == "__main__":
+    main()
