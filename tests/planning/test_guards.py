@@ -29,6 +29,7 @@ from fusewire.runtime.plan import Plan
 
 ENGINES = ("reference", "onnxruntime", "openvino", "xla")
 TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)
+X7 = np.zeros((7, 2), np.float32)
 N = symbol("n")
 
 
@@ -222,3 +223,13 @@ def test_merged_guards_name_the_first_node() -> None:
         checks.check([np.array([3, 0])])
     with pytest.raises(CheckError, match=r"^wide"):
         checks.check([np.array([0, 10])])
+
+
+def test_why_lists_what_a_plan_checks() -> None:
+    ids = ints(2)
+    graph = Graph([ids], [ops.gather(TABLE, ids, axis=0), ops.gather(X7, computed(ids), axis=0)])
+    program = fw.compile(graph, backend="xla", isolate=False, cache=False)
+    assert program.why().guards == (
+        "gather: indices (from the input ids) must be from -4 to 3.",
+        "gather: indices (computed) must be from -7 to 6.",
+    )

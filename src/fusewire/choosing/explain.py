@@ -10,6 +10,7 @@ from fusewire.ir.graph import Graph, Node
 from fusewire.planning.planner import Planned
 from fusewire.planning.work import works
 from fusewire.records.entries import BuiltRegion
+from fusewire.runtime.guards import Guard
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import (
     Contacted,
@@ -54,6 +55,7 @@ class Explanation:
             self.notes,
             self.tried,
             tuple(self._failures(names)),
+            tuple(guard.sentence() for guard in _guards(self.planned.plan)),
         )
 
     def _failures(self, names: Mapping[Graph, str]) -> Iterator[FailedCalls]:
@@ -74,6 +76,15 @@ class Explanation:
         if cache == "miss" and built.key is not None and records is not None:
             cache = records.why_missed(built.key)
         return replace(built.contacted, region=names.get(graph, graph.name), cache=cache)
+
+
+def _guards(plan: Plan) -> Iterator[Guard]:
+    """Yield the guards of a plan and of its bodies, in the order in which they are checked."""
+    yield from plan.guards
+    for step in plan.steps:
+        yield from step.guards
+        for body in step.bodies.values():
+            yield from _guards(body)
 
 
 def _bodies(planned: Planned) -> Iterator[tuple[int, int, str, Planned]]:

@@ -45,6 +45,12 @@ class Guard:
     operand: str
     source: str | None = None
 
+    def sentence(self) -> str:
+        """Say what is checked, for explanations."""
+        ends = ", ".join(f"{low} to {high}" for low, high in self.intervals)
+        source = "computed" if self.source is None else f"from the input {self.source}"
+        return f"{self.label}: {self.operand} ({source}) must be from {ends}."
+
     def is_asked(self, sizes: Sizes) -> bool:
         """Tell whether the operand has elements."""
         return all(evaluate(dim, sizes) for dim in self.shape)

@@ -169,6 +169,8 @@ class Why:
     tried: tuple[Tried, ...] = ()
     # The calls that engines failed, by region; empty if they failed none.
     failures: tuple[FailedCalls, ...] = ()
+    # What is checked of indices and lengths before engines see them.
+    guards: tuple[str, ...] = ()
 
     def node(self, place: int | str) -> NodeWhy:
         """Find a node by its place; raises GraphError if there is none."""
