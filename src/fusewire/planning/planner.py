@@ -89,9 +89,8 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
     guards = guarding(
         given, claims[first.name], lambda node: _checks(known.get(chosen[node] or ""), node)
     )
-    if fallback is not None:
-        chosen |= dict.fromkeys(guards.declined, fallback.name)
-        shapes |= dict.fromkeys(guards.declined, "dynamic")
+    for node in guards.declined if fallback is not None else ():
+        chosen[node], shapes[node] = FALLBACK, "dynamic"
     assembly = _Assembly(graph, known, chosen, shapes, guards)
     bodies = {
         step: {key: make_plan(body, order or targets, fallback) for key, body in node.graphs()}
