@@ -28,7 +28,7 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.errors import EngineRaised
+from fusewire.errors import EngineError, EngineRaised
 from fusewire.ir.graph import Array, Graph
 from fusewire.ops.interpret import interpret
 from fusewire.ops.sample import HostValue
@@ -154,6 +154,7 @@ class StagedRunner:
     compile_seconds: Mapping[str, float] = field(default_factory=dict)
     run_seconds: Mapping[str, float] = field(default_factory=dict)
     failing: Sequence[str] = ()
+    error: type[EngineError] = EngineRaised
     tried: list[str] = field(default_factory=list)
     trials: dict[str, StagedTrial] = field(default_factory=dict)
 
@@ -163,7 +164,7 @@ class StagedRunner:
         compiling, run = self.compile_seconds.get(name, 0.0), self.run_seconds.get(name, 1e-3)
         self.clock.sleep(compiling)
         if name in self.failing:
-            raise EngineRaised(f"{name} fails.")
+            raise self.error(f"{name} fails.")
         metrics = {"compile_seconds": compiling, "load_seconds": 0.5, "run_seconds": run}
         self.trials[name] = StagedTrial(candidate, Contacted(metrics), self.clock, run)
         return self.trials[name]

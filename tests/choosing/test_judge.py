@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -180,3 +181,22 @@ def test_verdict_goes_through_json() -> None:
 def test_verdict_that_is_not_one_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(StoreError):
         Judgement.from_data({**Judgement("right").to_data(), **change})
+
+
+def test_oracle_of_a_set_is_made_once_for_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = fw.trace(np.sin, fw.Spec((3,), "float32"))
+    judge = Judge(graph, [np.ones(3, np.float32)])
+    made: list[object] = []
+
+    def slow(inputs: object) -> str:
+        made.append(inputs)
+        time.sleep(0.05)
+        return "left out"
+
+    monkeypatch.setattr(judge, "_make_oracle", slow)
+    threads = [threading.Thread(target=judge.oracle, args=(judge.sets[0],)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1

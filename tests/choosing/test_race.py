@@ -11,7 +11,7 @@ from fusewire.choosing import decide as deciding
 from fusewire.choosing.measure import AGAIN, Comparison, Contender, Timing, compare
 from fusewire.choosing.race import LEAST_SECONDS, Race, RaceResult
 from fusewire.contract.backend import Config, Device
-from fusewire.errors import NoneRightError
+from fusewire.errors import BackendCrashed, NoneRightError
 from fusewire.ir.graph import Graph
 from fusewire.planning.policy import TargetFinder
 from fusewire.planning.target import Target
@@ -218,6 +218,17 @@ def test_one_that_fails_is_refused_and_never_wins(clock: Clock) -> None:
     assert result.chosen.name == SLOW
     assert rows(result)[FAST].status == "refused"
     assert rows(result)[FAST].reason == "fast fails."
+
+
+def test_one_that_crashed_is_in_quarantine_with_its_fault(clock: Clock) -> None:
+    first = stage(clock, failing=[FAST], error=BackendCrashed)
+    run(first)
+    second = stage(clock)
+    second.records = first.records
+    row = rows(run(second))[FAST]
+    assert row.status == "quarantined"
+    assert row.reason.endswith(": crashed: fast fails.")
+    assert second.runner.tried == [SLOW, TRUSTED]
 
 
 def test_passed_over_ones_are_the_last_resort(clock: Clock) -> None:

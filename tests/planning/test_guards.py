@@ -233,3 +233,14 @@ def test_why_lists_what_a_plan_checks() -> None:
         "gather: indices (from the input ids) must be from -4 to 3.",
         "gather: indices (computed) must be from -7 to 6.",
     )
+
+
+@pytest.mark.parametrize("backend", ["openvino", "xla"])
+def test_parts_of_an_index_have_each_their_own_bounds(backend: str) -> None:
+    ids = ints(2, 2)
+    graph = Graph([ids], [ops.gather_nd(TABLE, ids)])
+    program = fw.compile(graph, backend=backend, isolate=False, cache=False, fallback="error")
+    np.testing.assert_array_equal(program(np.array([[3, 2], [-4, -3]])), TABLE[[3, 0], [2, 0]])
+    for wrong in ([[0, 3], [0, 0]], [[0, 0], [4, 0]], [[0, -4], [0, 0]], [[-5, 0], [0, 0]]):
+        with pytest.raises(CheckError):
+            program(np.array(wrong))

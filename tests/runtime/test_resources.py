@@ -157,3 +157,8 @@ def test_scalars_become_arrays() -> None:
     scalar = to_host(np.float32(3))
     assert isinstance(scalar, np.ndarray)
     assert scalar.shape == ()
+
+
+def test_plan_may_be_run_by_several_threads_at_once() -> None:
+    graph = fw.trace(_chain, fw.Spec((12,), "float32"))
+    assert PlanRunner(make_plan(graph, _targets()).plan, _Builder(_targets())).is_reentrant
