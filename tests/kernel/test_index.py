@@ -13,6 +13,7 @@ from fusewire.kernel.index import (
     Held,
     Index,
     Quotient,
+    _scales,
     at,
     flatten,
     has_division,
@@ -116,3 +117,9 @@ def test_axes_are_replaced_inside_divisions() -> None:
     whole = Axis("w", 20)
     found = substituted(index, {X: at(whole) // 5, K: at(whole) % 5})
     assert str(found) == "w // 3"
+
+
+def test_divisions_try_the_largest_step_first() -> None:
+    index = at(X) * 12 + at(J) * 4 + at(K) * 6
+    steps = [step for step, _, _ in _scales(index, 12)]
+    assert steps == [12, 6, 4]

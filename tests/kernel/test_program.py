@@ -3,6 +3,7 @@
 import json
 import math
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import fusewire as fw
@@ -85,3 +86,18 @@ def test_loops_of_the_host_keep_what_a_turn_hands_to_the_next() -> None:
 def test_a_schedule_goes_to_json_and_back() -> None:
     schedule = check(random_region(7).lowered)
     assert Schedule.from_data(json.loads(json.dumps(schedule.to_data()))) == schedule
+
+
+def test_kernel_that_runs_over_nothing_or_stores_nothing_is_not_launched() -> None:
+    region = random_region(0).lowered
+
+    def over_nothing(kernel: Kernel) -> PrintedKernel[str]:
+        return replace(printed(kernel), grid=(4, 0))
+
+    def storing_nothing(kernel: Kernel) -> PrintedKernel[str]:
+        found = printed(kernel)
+        return replace(found, buffers=tuple(b for b in found.buffers if b not in kernel.writes))
+
+    assert ProgramWriter(region, printed, size_of).write()[1].launches
+    for printer in (over_nothing, storing_nothing):
+        assert not ProgramWriter(region, printer, size_of).write()[1].launches

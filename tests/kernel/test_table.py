@@ -7,13 +7,20 @@ import numpy as np
 import pytest
 
 from fusewire.dtypes import float32
+from fusewire.errors import RefusedError
 from fusewire.fusion.grouping import fuse
 from fusewire.fusion.kinds import kind_of
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.kernel.interpret import interpret
 from fusewire.kernel.lower.region import lower, lower_fusion
-from fusewire.kernel.lower.table import elements, expansion_refusal, refusal, wholes
+from fusewire.kernel.lower.table import (
+    element_of,
+    elements,
+    expansion_refusal,
+    refusal,
+    wholes,
+)
 from fusewire.kernel.verify import verify_lowered
 from fusewire.ops.activation import gelu
 from fusewire.ops.control import scan
@@ -144,3 +151,9 @@ def test_scans_may_share_a_body() -> None:
     made = lower_fusion(fuse(graph, refusal))
     verify_lowered(made)
     assert not value_problems(graph, inputs, interpret(made, inputs))
+
+
+def test_op_without_kernels_is_refused_by_name() -> None:
+    assert element_of("exp") is elements()["exp"]
+    with pytest.raises(RefusedError, match="No kernel computes an element of sequence_at"):
+        element_of("sequence_at")
