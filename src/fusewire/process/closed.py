@@ -167,10 +167,21 @@ def _modules(known: set[str]) -> Iterator[PathRule]:
         path = Path(entry or ".").absolute()
         # The path may name folders that do not exist, or that this user may not see.
         with suppress(OSError):
-            if path.name in _PACKAGES or path.is_file():
+            if path.name in _PACKAGES:
+                yield PathRule(str(path), READ)
+                yield from _linked(path)
+            elif path.is_file():
                 yield PathRule(str(path), READ)
             elif path not in (*home.parents, Path("/")) and not _is_in(path, known):
                 yield from _code(path, 0 if path == home else _DEEPEST)
+
+
+def _linked(packages: Path) -> Iterator[PathRule]:
+    """List packages that are links to elsewhere: a rule is about files, not about their names."""
+    with os.scandir(packages) as items:
+        for item in items:
+            if item.is_symlink():
+                yield PathRule(os.path.realpath(item.path), READ)
 
 
 def _is_in(path: Path, folders: Iterable[str]) -> bool:
