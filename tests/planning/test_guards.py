@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import fusewire as fw
 from fusewire import ops
 from fusewire.compiler import Session
-from fusewire.dtypes import float32, int32, int64
+from fusewire.dtypes import bool_, float32, int32, int64, uint8
 from fusewire.errors import CheckError
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, symbol
@@ -22,7 +23,7 @@ from fusewire.ops.control import scan
 from fusewire.ops.movement import broadcast_to, reshape, transpose
 from fusewire.ops.slicing import slice_
 from fusewire.ops.subgraph import subgraph
-from fusewire.planning.guards import check_inputs, graph_needs
+from fusewire.planning.guards import Need, check_inputs, graph_needs, guarding
 from fusewire.records.plans import read_plan, write_plan
 from fusewire.runtime.guards import Checks, Guard
 from fusewire.runtime.plan import Plan
@@ -79,8 +80,16 @@ def test_regions_are_cut_only_for_engines_that_do_not_check() -> None:
     assert [len(steps[name][-1].guards) for name in ENGINES] == [0, 0, 1, 1]
 
 
+def _windows(ids: Value) -> Any:
+    """List elements from 5 to 9, with zeros around them."""
+    return ops.unfold(reshape(ops.clip(ids, 5, 9), shape=(1, 1, N)), window=(2,), padding=((1, 1),))
+
+
 PROVEN: dict[str, Callable[[Value, Value], Value]] = {
-    "argmax": lambda x, ids: ops.gather(x, ops.argmax(x, axis=0), axis=0),
+    "argmax": lambda x, ids: ops.gather(np.zeros(5), ops.argmax(x, axis=1), axis=0),
+    "listed along one axis": lambda x, ids: ops.gather_nd(
+        x, transpose(ops.nonzero(ids), perm=(1, 0))
+    ),
     "places on a circle": lambda x, ids: ops.gather(TABLE, ops.remainder(ids, 4), axis=0),
     "clip": lambda x, ids: ops.gather(TABLE, ops.clip(ids, 0, 3), axis=0),
     "counted": lambda x, ids: ops.gather(x, ops.iota.new(shape=(N,), axis=0), axis=0),
@@ -102,6 +111,8 @@ def test_what_the_graph_proves_is_not_checked(name: str) -> None:
 
 UNPROVEN: dict[str, Callable[[Value, Value], Value]] = {
     "another axis": lambda x, ids: ops.gather(x, ops.argmax(x, axis=1), axis=0),
+    "place of the largest of none": lambda x, ids: ops.gather(x, ops.argmax(x, axis=0), axis=0),
+    "zeros around": lambda x, ids: ops.gather(TABLE, ops.subtract(_windows(ids), 8), axis=0),
     "one more": lambda x, ids: ops.gather(x, ops.add(ops.argmax(x, axis=0), 1), axis=0),
     "two below": lambda x, ids: ops.gather(TABLE, ops.subtract(ops.clip(ids, -4, 3), 1), axis=0),
     "first of none": lambda x, ids: ops.gather(x, np.array(0), axis=0),
@@ -143,6 +154,70 @@ def test_index_is_checked_in_the_dtype_that_the_graph_gives_it() -> None:
     check_inputs(graph, [np.array([2**32 + 1])])
     with pytest.raises(CheckError, match="is 5;"):
         check_inputs(graph, [np.array([2**32 + 5])])
+
+
+def test_cast_may_take_an_index_out_of_the_range_it_is_in() -> None:
+    ids = ints(1)
+    used = ops.cast(ops.cast(ids, dtype=uint8), dtype=int64)
+    graph = Graph([ids], [ops.gather(TABLE, used, axis=0)])
+    check_inputs(graph, [np.array([256 + 3])])
+    with pytest.raises(CheckError, match="is 255;"):
+        check_inputs(graph, [np.array([-1])])
+
+
+def test_place_in_an_empty_axis_is_refused_by_every_engine() -> None:
+    x, table = floats(3, N), floats(N, 2, name="table")
+    graph = Graph([x, table], [ops.gather(table, ops.argmax(x, axis=1), axis=0)])
+    for backend in ENGINES:
+        program = fw.compile(graph, backend=backend, isolate=False, cache=False)
+        assert program(np.ones((3, 4), np.float32), np.ones((4, 2), np.float32)).shape == (3, 2)
+        with pytest.raises(CheckError, match=r"indices\[0\] is 0; no number is allowed"):
+            program(np.ones((3, 0), np.float32), np.ones((0, 2), np.float32))
+
+
+def test_first_step_that_takes_an_index_checks_it() -> None:
+    """Nodes run in another order than the graph lists them, where regions are cut."""
+    ids, more, x = ints(2), ints(4, name="more"), floats(3)
+    used = computed(ids)
+    found = ops.gather(x, ops.cast(ops.gather(x, computed(more), axis=0), dtype=int64), axis=0)
+    late, early = ops.gather(found, used, axis=0), ops.gather(TABLE, used, axis=0)
+    plan = planned(Graph([ids, more, x], [late, early]), "openvino")
+    (place,) = [g.place for step in plan.steps for g in step.guards if g.intervals == ((-4, 3),)]
+    users = [step for step in plan.steps if place in step.inputs]
+    assert len(users) == 2
+    assert [place in [guard.place for guard in step.guards] for step in users] == [True, False]
+
+
+def test_engine_that_checks_does_not_vouch_for_one_that_runs_before_it() -> None:
+    ids = ints(2)
+    used = computed(ids)
+    first, second = ops.gather(TABLE, used, axis=0), ops.gather(TABLE, used, axis=0)
+    graph = Graph([ids], [first, second])
+    checking = guarding(graph, _AsGiven(graph), lambda node: node is first.node)
+    assert [need.node for need in checking.computed] == [second.node]
+
+
+@dataclass(frozen=True)
+class _AsGiven:
+    graph: Graph
+    needs: tuple[Need, ...] = ()
+
+    def value(self, given: Value) -> Value:
+        return given
+
+
+@pytest.mark.parametrize("index", [ints(2), constant(np.array([0, 5]))])
+def test_composite_in_simpler_ops_is_checked_where_its_sizes_are_known(index: Value) -> None:
+    x, mask = floats(N, 3), Value(TensorType(bool_, (N,)), "mask")
+    table = ops.boolean_mask(x, mask)
+    given = [] if index.constant is not None else [index]
+    graph = Graph([x, mask, *given], [ops.embedding(table, index)])
+    program = fw.compile(graph, backend="xla", isolate=False, cache=False, fallback="allow")
+    indices = [np.array([0, 5])] if given else []
+    for count in (7, 6):
+        program(np.ones((7, 3), np.float32), np.arange(7) < count, *indices)
+    with pytest.raises(CheckError, match=r"indices\[1\] is 5; it must be from -5 to 4"):
+        program(np.ones((7, 3), np.float32), np.arange(7) < 5, *indices)
 
 
 def test_index_that_is_repeated_no_times_may_be_anything() -> None:

@@ -13,6 +13,7 @@ from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, Shape, floordiv, size
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
+from fusewire.ops import ranges
 from fusewire.ops.contraction import dot_general
 from fusewire.ops.conversion import cast
 from fusewire.ops.convolution import NEEDS_SPATIAL, conv
@@ -77,6 +78,7 @@ unfold = FAMILY.declare(
     expand=_unfold,
     dtypes=NUMERIC,
     traits=(Trait.MOVEMENT,),
+    value_range=ranges.padded,
     tolerance=EXACT,
     lacks={"scalar": NEEDS_SPATIAL},
     not_folded=NEEDS_ROOM,

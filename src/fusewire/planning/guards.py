@@ -8,6 +8,7 @@ of one, is checked at the start of a run; one that is computed is checked by an 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -40,19 +41,16 @@ class Need:
         return replace(self, value=rebuild.value(self.value))
 
 
-def needs_of(node: Node, prover: Prover) -> Iterator[Need]:
-    """List what a node requires and the graph does not prove; from then on it counts as proven."""
+def needs_of(node: Node) -> Iterator[Need]:
+    """List what a node requires."""
     op = get_op(node.op)
     if not op.requires:
         return
     operands = Operands(node, op.parameters[0])
     for requirement in op.requires:
         need = _need(node, requirement, operands)
-        if need is None or prover.proves(need.value, need.intervals):
-            continue
-        if need.ignored is None:
-            prover.assume(need.value, need.intervals)
-        yield need
+        if need is not None:
+            yield need
 
 
 def _need(node: Node, requirement: Requirement, operands: Operands) -> Need | None:
@@ -65,42 +63,40 @@ def _need(node: Node, requirement: Requirement, operands: Operands) -> Need | No
 
 def expanded_needs(nodes: Sequence[Node]) -> list[Need]:
     """List what composites require that are about to be expanded."""
-    needs = []
-    for node in nodes:
-        op = get_op(node.op)
-        for requirement in op.requires if op.is_composite else ():
-            need = _need(node, requirement, Operands(node, op.parameters[0]))
-            if need is not None:
-                needs.append(replace(need, node=None))
-    return needs
+    composites = (node for node in nodes if get_op(node.op).is_composite)
+    return [replace(need, node=None) for node in composites for need in needs_of(node)]
 
 
 def graph_needs(
-    graph: Graph, expanded: Sequence[Need] = (), checked: Sequence[Need] = ()
+    graph: Graph,
+    expanded: Sequence[Need] = (),
+    checked: Sequence[Need] = (),
+    settles: Callable[[Need], bool] = lambda need: True,
 ) -> list[Need]:
     """List all that is required and not proven; first what expanded composites required.
 
-    What was ``checked`` before counts as proven.
+    What was ``checked`` before counts as proven, and so does from then on what ``settles`` tells to
+    be checked before any node uses the value, in whatever order the nodes run.
     """
     prover = Prover(graph)
     for need in checked:
         if need.ignored is None:
             prover.assume(need.value, need.intervals)
     needs = []
-    for need in expanded:
-        if not prover.proves(need.value, need.intervals):
-            if need.ignored is None:
-                prover.assume(need.value, need.intervals)
-            needs.append(need)
-    for node in graph.nodes:
-        needs += needs_of(node, prover)
+    for need in itertools.chain(expanded, *map(needs_of, graph.nodes)):
+        if prover.proves(need.value, need.intervals):
+            continue
+        needs.append(need)
+        if settles(need) and need.ignored is None:
+            prover.assume(need.value, need.intervals)
     return needs
 
 
 def needy_nodes(node: Node) -> Iterator[Node]:
     """List the nodes in the bodies of a control node that require what is not proven there."""
     for _, body in node.graphs():
-        yield from (need.node for need in graph_needs(body) if need.node is not None)
+        needs = graph_needs(body, settles=lambda need: False)
+        yield from (need.node for need in needs if need.node is not None)
         for inner in body.nodes:
             yield from needy_nodes(inner)
 
@@ -249,26 +245,32 @@ def guarding(given: Graph, claimed: Claims, checks: Callable[[Node], bool]) -> G
     ``checks`` tells whether the engine of a node raises by itself.
     """
     entry = _Entry(given)
-    needs = graph_needs(given)
-    left = [need for need in needs if not entry.takes(need)]
+    checked: list[Need] = []
     if claimed.graph is not given:
-        checked = [need for need in needs if need not in left]
-        moved = [replace(need, value=claimed.value(need.value)) for need in checked]
-        again = graph_needs(claimed.graph, claimed.needs, moved)
-        left = [need for need in again if not entry.takes(need)]
+        needs = graph_needs(given, settles=entry.takes)
+        moved = [replace(need, value=claimed.value(need.value)) for need in needs]
+        checked = [at for at, need in zip(moved, needs, strict=True) if entry.takes(need)]
     computed: list[Need] = []
     boundaries: set[Value] = set()
     declined: set[Node] = set()
-    for need in left:
+
+    def settles(need: Need) -> bool:
+        if entry.takes(need):
+            return True
         if need.node is not None and checks(need.node):
-            continue
+            # It checks when it runs, which may be after others have used the value.
+            return False
         carriers = _carriers(need, entry.sizes)
         if carriers is None:
-            declined |= {need.node} if need.node is not None else set()
-        else:
-            computed.append(need)
-            boundaries |= {need.value, *carriers}
-            entry.keep(need.value)
+            declined.update([need.node] if need.node is not None else [])
+            return False
+        computed.append(need)
+        boundaries.update([need.value, *carriers])
+        entry.keep(need.value)
+        # Otherwise it is checked only where those values exist.
+        return all(value is need.value for value in carriers)
+
+    graph_needs(claimed.graph, claimed.needs, checked, settles)
     return Guarding(
         tuple(entry.guards),
         tuple(entry.constants),

@@ -218,19 +218,28 @@ class _Assembly:
         return Plan(count, tuple(steps), constants, outputs, places, lambda: self._graph, entry)
 
     def _step_guards(self, edges: Sequence[RegionEdges]) -> list[list[Guard]]:
-        """List for each step what is checked of the values that it takes."""
+        """List for each step what is checked of the values that it takes.
+
+        The first step that takes a value checks it, for all that follow, if the sizes are known.
+        """
         guards: list[list[Guard]] = [[] for _ in edges]
         inputs = {value: self._places[value] for value in self._graph.inputs}
+        known = [
+            sizes_in({**inputs, **{value: self._places[value] for value in takes}})
+            for _, takes, _ in edges
+        ]
         for need in self._guards.computed:
-            users = (i for i, (_, takes, _) in enumerate(edges) if need.value in takes)
-            index = self.steps[need.node] if need.node is not None else next(users, None)
-            if index is None:
-                continue
-            takes = {value: self._places[value] for value in edges[index][1]}
-            place = self._places[need.value]
-            guard = guard_of(need, Viewed(need.value), place, sizes_in({**inputs, **takes}))
-            assert guard is not None, "regions are cut where the sizes are known"
-            guards[index].append(guard)
+            users = [i for i, (_, takes, _) in enumerate(edges) if need.value in takes]
+            # No step takes a constant.
+            own = [] if need.node is None else [self.steps[need.node]]
+            for index in (*users, *own):
+                place = self._places[need.value]
+                guard = guard_of(need, Viewed(need.value), place, known[index])
+                if guard is not None:
+                    guards[index].append(guard)
+                    break
+            else:
+                assert not users, "regions are cut where the sizes are known"
         return guards
 
     def _frees(self, edges: Sequence[RegionEdges]) -> list[list[Value]]:

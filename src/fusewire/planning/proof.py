@@ -7,6 +7,7 @@ exist is in no interval's way: of a tensor that has elements, no axis is empty.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -33,6 +34,8 @@ from fusewire.rewrite.ranges import ranges, whole_range
 
 # Deep enough for what programs do to an index; a hostile graph must not cost more.
 _DEPTH = 24
+# Ops that move elements, and put others around or between them.
+_PADDING = ("pad", "dynamic_pad", "max_unpool", "unfold")
 # One end of an interval, and whether it is the upper one.
 _End: TypeAlias = "tuple[Dim, bool]"
 
@@ -141,7 +144,7 @@ class Prover:
             return [node.operands[0], node.operands[2]]
         if node.op in ("sort", "top_k", "dynamic_top_k") and value.index == 0:
             return [node.operands[0]]
-        if not op.is_(Trait.MOVEMENT) or node.op in ("pad", "dynamic_pad", "max_unpool"):
+        if not op.is_(Trait.MOVEMENT) or node.op in _PADDING:
             return None
         names = itertools.chain(op.parameters[0], itertools.repeat(""))
         hidden = (*op.index_operands, "mask", "condition")
@@ -212,17 +215,20 @@ def _along_axis(node: Node, value: Value) -> Dim | None:
     return node.operands[0].tensor.shape[axis] - 1 if isinstance(axis, int) else None
 
 
+def _first_along_axis(node: Node, value: Value) -> Dim | None:
+    """Return the last place, or 0: that is the place of the largest of no elements."""
+    last = _along_axis(node, value)
+    return None if last is None else dim_max(last, 0)
+
+
 def _counted(node: Node, value: Value) -> Dim | None:
     axis = node.attrs["axis"]
     return value.tensor.shape[axis] - 1 if isinstance(axis, int) else None
 
 
 def _nonzero(node: Node, value: Value) -> Dim | None:
-    dims = node.operands[0].tensor.shape
-    most: Dim = 0
-    for dim in dims:
-        most = dim_max(most, dim - 1)
-    return most
+    lasts = [dim - 1 for dim in node.operands[0].tensor.shape]
+    return functools.reduce(dim_max, lasts) if lasts else 0
 
 
 def _second_output(node: Node, value: Value) -> Dim | None:
@@ -231,8 +237,8 @@ def _second_output(node: Node, value: Value) -> Dim | None:
 
 # The largest place that an op can give, by op.
 _PLACES: Mapping[str, Callable[[Node, Value], Dim | None]] = {
-    "argmax": _along_axis,
-    "argmin": _along_axis,
+    "argmax": _first_along_axis,
+    "argmin": _first_along_axis,
     "argsort": _along_axis,
     "top_k": _second_output,
     "dynamic_top_k": _second_output,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy import ndarray
 
 from fusewire.contract.backend import Held
+from fusewire.dtypes import dtype
 from fusewire.ir.dims import Dim, Symbol, evaluate
 from fusewire.ir.graph import Array
 from fusewire.ops.intervals import check_elements
@@ -58,6 +59,12 @@ class Guard:
     def ends(self, sizes: Sizes) -> list[tuple[int, int]]:
         """Compute the intervals."""
         return [(evaluate(low, sizes), evaluate(high, sizes)) for low, high in self.intervals]
+
+    def is_changed(self, sizes: Sizes) -> bool:
+        """Tell whether a cast in the view may change a number that lies in the intervals."""
+        rooms = [dtype(step[1]).range for step in self.view if step[0] == "cast"]
+        ends = self.ends(sizes) if rooms else ()
+        return any(low < room[0] or high > room[1] for room in rooms for low, high in ends)
 
     def check(self, value: Held, sizes: Sizes) -> None:
         """Raise CheckError if an element is outside."""
@@ -111,8 +118,7 @@ class Checks:
     def _prepare(self, values: Sequence[Held], key: tuple[int, ...]) -> _Tests:
         """Merge the guards on each array for these sizes; those on constants are checked here.
 
-        If the whole array lies within, so does what any guard sees of it: casts to fewer bits too,
-        as the interval fits these.
+        If the whole array lies within, so does what any guard sees of it, unless a cast changes it.
         """
         sizes, count = self._bound(key), len(values)
         merged: dict[int, tuple[int, int]] = {}
@@ -120,7 +126,7 @@ class Checks:
         for guard in self._guards:
             if guard.place >= count:
                 guard.check(self._constants[guard.place - count], sizes)
-            elif len(guard.intervals) > 1:
+            elif len(guard.intervals) > 1 or guard.is_changed(sizes):
                 others.append(guard)
             elif guard.is_asked(sizes):
                 ((low, high),) = guard.ends(sizes)
@@ -141,8 +147,9 @@ class Checks:
         self._keep(key, ([], asked))
 
     def _keep(self, key: tuple[int, ...], tests: _Tests) -> _Tests:
-        while len(self._tests) >= _KEPT:
-            self._tests.pop(next(iter(self._tests)))
+        if len(self._tests) >= _KEPT:
+            # Not one by one: another thread may be doing the same.
+            self._tests.clear()
         self._tests[key] = tests
         return tests
 
@@ -167,7 +174,7 @@ def seen(array: Array, view: Sequence[ViewStep], sizes: Sizes) -> Array:
             array = array.transpose(arguments[0])
         else:
             assert name == "cast", name
-            array = array.astype(arguments[0])
+            array = array.astype(dtype(arguments[0]).numpy)
     return array
 
 
