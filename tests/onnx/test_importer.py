@@ -214,7 +214,7 @@ def test_index_that_is_out_of_range_is_left_to_the_run() -> None:
     nodes = [_make("Gather", "list place", "y")]
     source = model(graph(nodes, {}, ["y"], {"list": [1, 2], "place": 5}), 13)
     assert [node.op for node in OnnxFrontend().read(source).nodes] == ["gather"]
-    with pytest.raises(FusewireError, match="out of bounds"):
+    with pytest.raises(CheckError, match="indices is 5; it must be from -2 to 1"):
         run(source)
 
 

@@ -291,6 +291,7 @@ RECORDS: dict[type, dict[str, Written]] = {
         "environment": _many(TEXT),
         "checks_indices": FLAG,
         "programs": _many(TEXT),
+        "unchecked_ops": _many(TEXT),
     },
     Device: {"id": TEXT, "name": TEXT, "is_software": FLAG, "facts": FACTS},
     Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT},
