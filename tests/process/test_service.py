@@ -141,11 +141,13 @@ def test_a_hang_ends_at_the_deadline_and_is_not_repeated(brief: Service, fault: 
     assert brief.deaths == before + 1
 
 
-def test_memory_is_limited_on_every_call() -> None:
+@pytest.mark.parametrize("fault", ["oom", "oom_shared"])
+def test_memory_is_limited_on_every_call(fault: str) -> None:
     service = Service(ASKED, ChildLimits(60.0, 1 << 29))
     served = executable(service)
     with pytest.raises(EngineOutOfMemory, match="limit is 512"):
-        run(served, rows(2, asking_for("oom")))
+        run(served, rows(2, asking_for(fault)))
+    assert service.arena.strayed() == 0
     np.testing.assert_allclose(run(served, INPUT), right(INPUT), rtol=1e-5)
     assert service.deaths == 1
 

@@ -29,6 +29,8 @@ _LEAST_SIZE = 1 << 30
 _LEAST_BLOCK = 1 << 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 _MAP_FIXED = 0x10
+# The unit in which the kernel counts what a file takes.
+_BLOCK = 512
 
 
 def aligned(size: int) -> int:
@@ -125,6 +127,18 @@ class Arena:
         if self.is_open:
             self.map.madvise(mmap.MADV_REMOVE, offset, size)
             self._ranges.setdefault(size, []).append(offset)
+
+    def strayed(self) -> int:
+        """Count bytes beyond all that was ever leased, which only a child can have written.
+
+        A child can write them and then look as if it held no memory: pages stay in the file.
+        """
+        return max(0, os.fstat(self.descriptor).st_blocks * _BLOCK - self.top)
+
+    def trim(self) -> None:
+        """Free what a child wrote where nothing was leased; to be called when it is dead."""
+        if self.is_open and self.strayed():
+            self.map.madvise(mmap.MADV_REMOVE, self.top, self.size - self.top)
 
     def view(self, shape: tuple[int, ...], of: np.dtype[Any], offset: int) -> Array:
         """Look at a tensor at an offset."""

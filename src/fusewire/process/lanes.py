@@ -83,6 +83,7 @@ class ServedChild:
     def __init__(self, reference: str, arena: Arena, limits: ChildLimits) -> None:
         self.error: EngineError | None = None
         self._limits = limits
+        self._arena = arena
         self._memory = arena.map
         # The executables it holds, and whether several threads may run them.
         self.loaded: dict[int, bool] = {}
@@ -222,7 +223,7 @@ class ServedChild:
         """Measure the memory of the child."""
         self._looked = time.monotonic()
         self._looks += 1
-        used = self._child.memory(self._looks)
+        used = self._child.memory(self._looks) + self._arena.strayed()
         if used > self._most:
             found = f"it used {used >> 20} MiB; the limit is {self._most >> 20}"
             raise Fault(EngineOutOfMemory, found)
@@ -241,6 +242,7 @@ class ServedChild:
             self.error = fault.error or self._child.post_mortem(
                 kind, fault.found, "a region", "run"
             )
+            self._arena.trim()
         if kind is EngineOutOfMemory:
             is_own = not others
         else:

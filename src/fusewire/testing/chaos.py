@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import mmap
 import os
 import signal
 import subprocess
@@ -53,6 +54,7 @@ from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, swapped
 PHASES = ("import", "probe", "claim", "compile", "recompile", "load", "run", "rerun", "value")
 # Where memory faults stop by themselves: a test must not take the machine down.
 _MOST_MEMORY = 4 << 30
+_PAGE = mmap.PAGESIZE
 
 
 def _spin() -> NoReturn:
@@ -69,6 +71,19 @@ def _eat() -> NoReturn:
     eaten = []
     for _ in range(_MOST_MEMORY >> 24):
         eaten.append(np.ones(1 << 24, np.uint8))
+    raise MemoryError("ate all that a test may")
+
+
+def _eat_shared() -> NoReturn:
+    """Fill the memory that is shared with the parent, and look as if nothing were held."""
+    listed = Path("/proc/self/maps").read_text().splitlines()
+    ends = next(line.split()[0] for line in listed if "memfd:fusewire" in line).split("-")
+    start, step = (int(ends[0], 16) + int(ends[1], 16)) // 2 & -_PAGE, 1 << 24
+    libc = ctypes.CDLL(None)
+    libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for place in range(start, start + _MOST_MEMORY, step):
+        ctypes.memset(place, 1, step)
+        libc.madvise(place, step, mmap.MADV_DONTNEED)
     raise MemoryError("ate all that a test may")
 
 
@@ -119,6 +134,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     "grandchild": lambda: _hang_with_a_child("import time; time.sleep(600)"),
     "runaway": lambda: _hang_with_a_child("import os, time; os.setsid(); time.sleep(600)"),
     "oom": _eat,
+    "oom_shared": _eat_shared,
     "slow": lambda: time.sleep(0.2),
     "scribble": _scribble,
     "mutter": lambda: threading.Timer(0.5, _scribble).start(),
