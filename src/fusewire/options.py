@@ -68,8 +68,8 @@ class Options:
     ``max_crossings`` tensors would cross between backends: then all of it runs there. An engine
     compiles and runs each region first in a child process, unless ``isolate`` is "never"; a region
     that crashes there, takes longer than ``deadline`` seconds, or needs more than ``memory_limit``
-    bytes (None: a quarter of the machine's memory) counts as refused. With "always" it stays in a
-    child, so that every call has these limits. The same limits hold for what
+    bytes (None: a quarter of the machine's memory, besides weights) counts as refused. With
+    "always" it stays in a child, so that every call has these limits. The same limits hold for what
     the host runs of each call: sizes and rounds that values decide, the fallback, and the checks of
     answers; beyond them, a call raises BudgetError. An engine in this process is not asked for
     sizes beyond ``memory_limit`` that an earlier step found, but it is not timed. Artifacts, plans

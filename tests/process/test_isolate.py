@@ -191,6 +191,20 @@ def test_memory_beyond_the_limit_is_a_refusal(pool: ChildPool) -> None:
     assert "the limit is 400" in found.reason
 
 
+def test_weights_do_not_count_against_a_limit_that_nobody_chose(
+    pool: ChildPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusewire.process.limits.quarter_of_machine", lambda: 150 << 20)
+    graph = region(np.ones((32, 1 << 20), np.float32))
+    asked = chaos("slow_at_run"), graph, DEVICE, Config(), [INPUT]
+    found = made(first_contact(*asked, ChildLimits(60.0), pool=pool))
+    assert found.outputs[0].shape == (2, 1 << 20)
+    eaten = refused(contact(pool, "oom_at_compile", ChildLimits(60.0)))
+    assert eaten.code == "out-of-memory"
+    chosen = refused(first_contact(*asked, ChildLimits(60.0, 150 << 20), pool=pool))
+    assert "the limit is 150" in chosen.reason
+
+
 def test_what_an_engine_prints_is_not_in_the_way(pool: ChildPool) -> None:
     found = made(contact(pool, "chatter_at_run"))
     np.testing.assert_allclose(found.outputs[0], expected(), rtol=1e-6)

@@ -79,6 +79,8 @@ class Child:
         self._is_ready = False
         self._phase: Phase = "import"
         self._is_ended = False
+        # Bytes that it was given in earlier jobs and keeps, as its owner counts them.
+        self.kept = 0
         self._is_killed = False
         self._is_watched = is_watched
         self._is_interrupted = False
@@ -181,7 +183,8 @@ class Child:
 
     def _listen(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
         """Write and read until there is an answer, a limit is reached, or the child is gone."""
-        memory = limits.most_bytes
+        sent = 0 if asked is None else sum(blob.nbytes for blob in asked.blobs)
+        memory = limits.resident_bytes(self.kept + sent)
         self.held_before = resident(self.pid)
         incoming = Incoming(self._replies, memory)
         poller = select.poll()

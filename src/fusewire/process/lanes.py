@@ -95,7 +95,7 @@ class ServedChild:
         except BaseException:
             self.end()
             raise
-        self._most = limits.most_bytes
+        self._most = limits.resident_bytes(0)
         self._looked = time.monotonic()
         self._looks = 0
 
@@ -138,7 +138,11 @@ class ServedChild:
                 job["artifact"] = write_record(loadable.artifact, blobs)
                 job["weights"] = {name: write_value(x, blobs) for name, x in weights.items()}
             job["drop"] = [str(x) for x in dropped if self.loaded.pop(x, None) is not None]
+            sent = sum(blob.nbytes for blob in blobs)
+            # Calls on other lanes look at its memory meanwhile.
+            self._most = self._limits.resident_bytes(self._child.kept + sent)
             result = self._asked(job, blobs, self._limits)
+            self._child.kept += sent
             if known is None:
                 known = self.loaded[loadable.number] = self._flag(result)
         return known
