@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,40 @@ def test_root_reads_modules_that_belong_to_others(
     monkeypatch.syspath_prepend(folder)
     with ChildPool() as pool:
         assert isinstance(probe("their_backend:none_at_run", PATIENT, pool=pool)[0], Device)
+
+
+_LEASE = """
+import fcntl, os, sys
+from pathlib import Path
+from fusewire.process.closed import begin, finish
+closing, scratch, home = sys.argv[1:]
+begin(closing, scratch)
+finish()
+own = os.open(f"{scratch}/own", os.O_CREAT | os.O_RDWR)
+for attempt in (
+    lambda: fcntl.fcntl(own, fcntl.F_SETLEASE, fcntl.F_WRLCK),
+    lambda: Path(home, "token").read_text(),
+):
+    try:
+        attempt()
+        print("done")
+    except PermissionError:
+        print("refused")
+"""
+
+
+@pytest.mark.parametrize(("closing", "said"), [("open", "done"), ("run", "refused")])
+def test_no_file_is_leased_and_a_home_on_the_path_of_libraries_stays_closed(
+    tmp_path: Path, closing: str, said: str
+) -> None:
+    scratch, home = tmp_path / "scratch", tmp_path / "home"
+    scratch.mkdir()
+    home.mkdir()
+    (home / "token").write_text("secret")
+    variables = {**os.environ, "HOME": str(home), "LD_LIBRARY_PATH": f"{home}:{tmp_path}"}
+    command = [sys.executable, "-c", _LEASE, closing, str(scratch), str(home)]
+    found = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == [said, said]
 
 
 def test_its_folder_is_removed() -> None:

@@ -149,7 +149,9 @@ def readable() -> Iterator[PathRule]:
     }
     whole |= {f"/proc/{name}" for name in ("self", *_FACTS)}
     whole |= {f"/sys/{name}" for name in _HARDWARE}
-    whole |= set(filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")))
+    private = _private_folders()
+    listed = filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":"))
+    whole |= {entry for entry in listed if Path(entry).absolute() not in private}
     for path in sorted(whole):
         yield PathRule(path, READ)
     yield from _modules(whole)
@@ -160,9 +162,15 @@ def readable() -> Iterator[PathRule]:
             yield PathRule(str(found), DEVICE)
 
 
+def _private_folders() -> list[Path]:
+    """List the user's home, and the folders above it."""
+    home = Path(os.environ.get("HOME", "/")).absolute()
+    return [home, *home.parents, Path("/")]
+
+
 def _modules(known: set[str]) -> Iterator[PathRule]:
     """List the folders of modules; of those that users keep files in, only what is code."""
-    home = Path(os.environ.get("HOME", "/")).absolute()
+    home, *above = _private_folders()
     for entry in dict.fromkeys((*sys.path, *_editable())):
         path = Path(entry or ".").absolute()
         # The path may name folders that do not exist, or that this user may not see.
@@ -172,7 +180,7 @@ def _modules(known: set[str]) -> Iterator[PathRule]:
                 yield from _linked(path)
             elif path.is_file():
                 yield PathRule(str(path), READ)
-            elif path not in (*home.parents, Path("/")) and not _is_in(path, known):
+            elif path not in above and not _is_in(path, known):
                 yield from _code(path, 0 if path == home else _DEEPEST)
 
 
