@@ -1,15 +1,20 @@
 """What holds for all tests."""
 
+from __future__ import annotations
+
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from fusewire.store.disk import Store
-from tests.counting import Counts, counting
+
+if TYPE_CHECKING:
+    from tests.counting import Counts
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -34,4 +39,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     """Count descriptors, buffers, closes, copies and listings."""
+    # Imports backends, which most tests do not need.
+    from tests.counting import counting
+
     return counting(monkeypatch)
