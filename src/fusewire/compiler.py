@@ -457,13 +457,15 @@ class Session:
         from fusewire.planning.planner import make_plan
         from fusewire.process.guard import guarded_run
 
-        if self.options.fallback == "error" or any(x.backend == FALLBACK for x in error.tried):
+        if any(x.backend == FALLBACK for x in error.tried):
             raise error
         reference = reference_target()
         run = build(reference.backend, graph, reference.device).run
         # Raises if the values are at fault, and not the engines: the next call compares again.
         with limited(self.options.run_limits):
             guarded_run(FALLBACK, run, inputs, True)
+        if self.options.fallback == "error":
+            raise error
         notes: list[str] = []
         self._warn(notes, f"{error} All of it runs on {FALLBACK}.")
         fallback = reference_target()
