@@ -40,15 +40,33 @@ A message says what was asked, what was found, and what can be done.
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+# C0 without tab and line feed, DEL and C1, and marks that order or break lines.
+_STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+
+
+def visible(text: str) -> str:
+    """Escape what a terminal would obey instead of showing it.
+
+    >>> visible("\\x1b[2J")
+    '\\\\x1b[2J'
+    """
+    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
 
 class FusewireError(Exception):
-    """Root of all errors raised on purpose."""
+    """Root of all errors raised on purpose; names of a model in it cannot steer a terminal."""
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class DTypeError(FusewireError, TypeError):

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from onnx import helper
 
 from fusewire.cli import main
-from fusewire.cli.terminal import visible
+from fusewire.errors import visible
 
 NAMES = {
     "window title": "\x1b]0;owned\x07",

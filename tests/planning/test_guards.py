@@ -319,3 +319,26 @@ def test_parts_of_an_index_have_each_their_own_bounds(backend: str) -> None:
     for wrong in ([[0, 3], [0, 0]], [[0, 0], [4, 0]], [[0, -4], [0, 0]], [[-5, 0], [0, 0]]):
         with pytest.raises(CheckError):
             program(np.array(wrong))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_product_of_sizes_that_leaves_its_dtype_is_no_size(engine: str, dtype: str) -> None:
+    big = np.array(2**31 - 1 if dtype == "int32" else 2**62 - 1, dtype)
+
+    def pick(x: Any, table: Any) -> Any:
+        product = np.array(x.shape, dtype)[:1] * big * np.array(2, dtype)
+        return np.take(table, np.minimum(product, np.array(4, dtype)), axis=0)
+
+    graph = fw.trace(pick, fw.Spec(("n",), "float32"), fw.Spec((5,), "float32"))
+    program = fw.compile(graph, backend=engine, fallback="allow", cache=False)
+    table = np.arange(5, dtype=np.float32)
+    for count in (1, 2, 12, 1000):
+        x = np.zeros(count, np.float32)
+        with np.errstate(over="ignore"):
+            at = np.minimum(np.array([count], dtype) * big * np.array(2, dtype), 4)
+        if -5 <= at[0] <= 4:
+            assert program(x, table) == table[at]
+        else:
+            with pytest.raises(CheckError, match=f"is {at[0]}"):
+                program(x, table)

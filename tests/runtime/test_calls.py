@@ -137,3 +137,15 @@ def test_the_module_is_the_command() -> None:
         [sys.executable, "-m", "fusewire", "--help"], capture_output=True, text=True, check=True
     )
     assert done.stdout.startswith("Usage: fusewire ")
+
+
+@pytest.mark.parametrize("engine", ["reference", "onnxruntime", "openvino", "xla"])
+def test_booleans_of_odd_bytes_are_true(engine: str) -> None:
+    odd = np.array([0, 255, 1, 2], np.uint8).view(np.bool_)
+    program = fw.compile(lambda mask, x: np.where(mask, x, 0) + mask * x, backend=engine)
+    for mask in (np.array([False, True, True, True]), odd):
+        assert np.array_equal(program(mask, A), 2 * A * [0, 1, 1, 1])
+
+
+def test_names_in_errors_cannot_steer_a_terminal() -> None:
+    assert str(ShapeMismatchError("a\x1b[2Jb")) == "a\\x1b[2Jb"

@@ -40,8 +40,7 @@ class _Lazy(click.Group):
 
         Errors name things of the model, so they are escaped.
         """
-        from fusewire.cli.terminal import visible
-        from fusewire.errors import FusewireError, OptionsError, RegistryError
+        from fusewire.errors import FusewireError, OptionsError, RegistryError, visible
 
         try:
             return super().invoke(ctx)

@@ -26,10 +26,10 @@ from fusewire.cli.model import (
     read_open,
 )
 from fusewire.cli.plot import plot
-from fusewire.cli.terminal import Terminal, visible
+from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.contract.region import answers_to
-from fusewire.errors import NoneRightError, OptionsError, RegistryError
+from fusewire.errors import NoneRightError, OptionsError, RegistryError, visible
 from fusewire.ir.graph import Graph
 from fusewire.options import Options
 from fusewire.planning.policy import TargetFinder, interprets

@@ -15,8 +15,8 @@ import click
 from rich.markup import escape
 from rich.table import Table
 
-from fusewire.cli.terminal import Terminal, visible
-from fusewire.errors import StoreError, StoreWarning
+from fusewire.cli.terminal import Terminal
+from fusewire.errors import StoreError, StoreWarning, visible
 from fusewire.store.disk import Store, StoreEntry
 from fusewire.store.exchange import Moved, export, take
 from fusewire.store.key import CODE, DATA, KINDS, apart, nearest, shorten

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from fusewire.cli.terminal import visible
+from fusewire.errors import visible
 
 # By verdict; a candidate with any other status did not run.
 COLOURS = {"right": "green", "wrong": "red", "cannot say": "yellow", "not judged": "yellow"}

@@ -14,9 +14,9 @@ import click
 import numpy as np
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fusewire.cli.terminal import Terminal, visible
+from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource
-from fusewire.errors import SizesNeededError
+from fusewire.errors import SizesNeededError, visible
 from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type

@@ -6,25 +6,12 @@ sequences that clear a screen, or marks that reverse what is read. JSON escapes 
 
 from __future__ import annotations
 
-import re
 from typing import Any, final
 
 from rich.console import Console
 from rich.text import Text
 
-# C0 without tab and line feed, DEL and C1, and marks that order or break lines.
-_STEERING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
-)
-
-
-def visible(text: str) -> str:
-    """Escape what a terminal would obey instead of showing it.
-
-    >>> visible("\\x1b[2J")
-    '\\\\x1b[2J'
-    """
-    return _STEERING.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+from fusewire.errors import visible
 
 
 @final

@@ -155,10 +155,11 @@ def _degree(dim: Dim, makers: Mapping[Symbol, Node]) -> int:
 def peaks(region: Graph) -> tuple[Dim, ...]:
     """Give what a region holds at once, in bytes, as a function of the sizes of its inputs.
 
-    One expression for each of a few sizes, the largest there; none if all sizes are known.
+    One expression for each of a few sizes, the largest there; none if no size comes from a value:
+    a caller who gives large arrays asks for what they lead to.
     """
     given = {s for v in region.inputs for s in type_symbols(v.type)}
-    if not given:
+    if not any(s.unbacked for s in given):
         return ()
     found: dict[Dim, None] = {}
     for size in _PROBES:

@@ -36,6 +36,8 @@ from fusewire.rewrite.ranges import ranges, whole_range
 _DEPTH = 24
 # Ops that move elements, and put others around or between them.
 _PADDING = ("pad", "dynamic_pad", "max_unpool", "unfold")
+# Ops whose elements follow from the type of their operand.
+_OF_TYPES = ("shape_of", "size_of")
 # One end of an interval, and whether it is the upper one.
 _End: TypeAlias = "tuple[Dim, bool]"
 
@@ -47,6 +49,7 @@ class Prover:
         self._graph = graph
         self._assumed: dict[Value, list[Interval]] = {}
         self._filled: dict[Symbol, Dim] = {}
+        self._exact: dict[Value, bool] = {}
 
     def proves(self, value: Value, intervals: Sequence[Interval]) -> bool:
         """Tell whether all elements lie within; several intervals are for the last axis."""
@@ -84,7 +87,23 @@ class Prover:
 
     @cached_property
     def _ranges(self) -> Mapping[Value, Range]:
-        return ranges(self._graph)
+        return ranges(self._graph, is_exact=True)
+
+    def _is_exact(self, value: Value, depth: int = 0) -> bool:
+        """Tell whether no number on the way to a value can leave its dtype; facts ignore that."""
+        if value.constant is not None:
+            return True
+        known, whole = self._ranges.get(value), whole_range(value)
+        if known is None or whole is None or value.node is None or depth == _DEPTH:
+            return False
+        if value.node.op in _OF_TYPES:
+            return True
+        if value not in self._exact:
+            is_told = known.low > whole.low or known.high < whole.high
+            self._exact[value] = is_told and all(
+                self._is_exact(part, depth + 1) for part in value.node.operands
+            )
+        return self._exact[value]
 
     def _reaches(self, number: Dim, end: _End) -> bool:
         """Tell whether a number is on the inner side of an end."""
@@ -104,7 +123,7 @@ class Prover:
         if any(self._reaches(ends[end[1]], end) for ends in self._assumed.get(value, ())):
             return True
         elements = self._facts.elements(value) if column is None else None
-        if elements is not None and elements.size:
+        if elements is not None and elements.size and self._is_exact(value):
             return all(self._reaches(dim, end) for dim in elements.flat)
         node = value.node
         if node is None or depth == _DEPTH:

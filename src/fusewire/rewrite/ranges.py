@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 from fusewire.dtypes import DType
 from fusewire.ir.graph import Constant, Graph, Node, Value
@@ -17,10 +18,13 @@ from fusewire.ops.ranges import MOST, Known, Range
 from fusewire.ops.table import get_op
 
 
-def ranges(graph: Graph, entering: Range | None = None) -> Mapping[Value, Range]:
+def ranges(
+    graph: Graph, entering: Range | None = None, *, is_exact: bool = False
+) -> Mapping[Value, Range]:
     """Find the range of every integer tensor of a graph; of bodies, nothing.
 
-    ``entering`` is what the graph's inputs are taken to lie within, besides their dtypes.
+    ``entering`` is what the graph's inputs are taken to lie within, besides their dtypes. With
+    ``is_exact``, sums and products of sizes are not taken to be sizes: they may leave their dtype.
     """
     known: dict[Value, Range] = {}
     for value in graph.inputs:
@@ -30,13 +34,15 @@ def ranges(graph: Graph, entering: Range | None = None) -> Mapping[Value, Range]
             known[value] = entering if limited and entering is not None else whole
     for value in graph.constants:
         if whole_range(value) is not None and value.constant is not None:
-            known[value] = constant_range(value.constant)
+            found = constant_range(value.constant)
+            known[value] = replace(found, is_size=False) if is_exact else found
     for node in graph.nodes:
         operands = [None if v is None else known.get(v) for v in node.inputs]
         for value in node.outputs:
             whole = whole_range(value)
             if whole is not None:
                 told = _told(node, value, operands)
+                told = replace(told, is_size=False) if told and is_exact else told
                 known[value] = told if told and told.within(whole.low, whole.high) else whole
     return known
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fusewire.contract.backend import Held
 from fusewire.contract.frontend import Structure
-from fusewire.dtypes import dtype
+from fusewire.dtypes import bool_, dtype
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.dims import lone_symbol
 from fusewire.ir.graph import Graph, Value
@@ -87,7 +87,7 @@ class Entry:
     def run(self) -> Run:
         """Run on arguments of a signature that fits; returns a flat list of outputs."""
         call, flatten = self.runner.call, self.arguments.flatten
-        if not self.is_plain:
+        if not self.is_plain or any(map(_is_truth, self.inputs)):
             inputs = self.inputs
             return lambda arguments: call(list(map(plain, inputs, flatten(arguments))))
         return call if _is_flat(self.arguments) else lambda arguments: call(flatten(arguments))
@@ -112,11 +112,21 @@ def plain(value: Value, argument: Any) -> Any:
         return argument
     wanted = value.type.dtype.numpy
     if isinstance(argument, np.ndarray | np.generic) and argument.dtype == wanted:
-        return argument
+        return _as_truth(argument) if wanted == np.bool_ else argument
     array = np.asarray(argument)
     if array.dtype.kind in "OUST":
         return array
     return array.astype(wanted, casting="same_kind")
+
+
+def _is_truth(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype is bool_
+
+
+def _as_truth(argument: Any) -> Any:
+    """Copy booleans with bytes other than 0 and 1: engines compute with the bytes."""
+    codes = argument.view(np.uint8)
+    return codes != 0 if codes.size and codes.max() > 1 else argument
 
 
 def misfit(entry: Entry, arguments: tuple[Any, ...], casts: bool = False) -> str | None:
