@@ -11,7 +11,6 @@ import math
 import os
 import resource
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +34,7 @@ from fusewire.process.guard import Phase, failure
 from fusewire.process.limits import ChildLimits
 from fusewire.process.output import OutputTail
 from fusewire.process.procfs import descendants, processor_seconds, resident
+from fusewire.process.removal import remove_tree
 
 TICK = 0.025
 _TICKS_PER_WALK = 8
@@ -309,7 +309,7 @@ class Child:
 def _remove(scratch: str, owner: int) -> None:
     # A forked process forgets a child that its parent still uses.
     if os.getpid() == owner:
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_tree(scratch)
 
 
 def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
