@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,44 @@ def test_a_size_from_a_value_is_refused_before_it_is_allocated() -> None:
     graph, inputs = _grown(2**10)
     with limited(RunLimits(None, 2**20)):
         assert interpret(graph, inputs)[0].shape == (2**10,)
+
+
+def _peak(graph: Graph, inputs: list[Any]) -> int:
+    """Measure what the values of a run take at most."""
+    tracemalloc.start()
+    try:
+        interpret(graph, inputs)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("sides", [(2**24, -(2**24)), (-(2**24), 2**24)])
+def test_padding_that_is_cut_off_is_not_allocated(sides: tuple[int, int]) -> None:
+    x, n = Value(TensorType(float32, (4,)), "x"), Value(TensorType(int64, (2,)), "n")
+    graph = Graph([x, n], [ops.dynamic_pad(x, n, dims=(unbacked("u"),))], output_names=["y"])
+    assert _peak(graph, [np.ones(4, np.float32), np.array(sides)]) < 2**20
+
+
+@pytest.mark.parametrize("repeats", [(2**22, 0), (0, 2**22)])
+def test_a_tile_of_nothing_allocates_nothing(repeats: tuple[int, int]) -> None:
+    x, n = Value(TensorType(float32, (2, 2)), "x"), Value(TensorType(int64, (2,)), "n")
+    dims = (unbacked("u"), unbacked("v"))
+    graph = Graph([x, n], [ops.dynamic_tile(x, n, dims=dims)], output_names=["y"])
+    assert _peak(graph, [np.ones((2, 2), np.float32), np.array(repeats)]) < 2**20
+
+
+def test_samples_of_a_wide_box_are_counted_before_they_are_allocated() -> None:
+    x = Value(TensorType(float32, (1, 2, 4, 4)), "x")
+    rois, batch = Value(TensorType(float32, (1, 4)), "rois"), Value(TensorType(int64, (1,)), "b")
+    graph = Graph([x, rois, batch], [ops.roi_align(x, rois, batch, sizes=(2, 2))])
+    image, first = np.ones((1, 2, 4, 4), np.float32), np.array([0])
+    with limited(RunLimits(None, 2**20)):
+        for box in ((0, 0, 2000, 2000), (0, 0, 1e7, 0), (0, 0, 0, 1e9), (0, 0, 1e9, 1e9)):
+            with pytest.raises(BudgetError, match="memory_limit"):
+                interpret(graph, [image, np.array([box], np.float32), first])
+        near = np.array([[0, 0, 3, 3]], np.float32)
+        assert interpret(graph, [image, near, first])[0].shape == (1, 2, 2, 2)
 
 
 def test_what_nobody_needs_any_more_is_not_counted() -> None:

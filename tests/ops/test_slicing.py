@@ -14,7 +14,7 @@ from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.interpret import interpret
 from fusewire.ops.movement import resolve_shape
-from fusewire.ops.slicing import PAD_MODES, flip, normalize_slice, roll, slice_axis
+from fusewire.ops.slicing import PAD_MODES, flip, normalize_slice, pad_array, roll, slice_axis
 from fusewire.ops.table import verify
 
 BOUNDS = [None, -9, -3, -1, 0, 1, 3, 9]
@@ -85,6 +85,30 @@ def test_negative_side_is_cut_before_the_rest_is_repeated() -> None:
     x = np.arange(5.0)
     found = ops.pad(x, padding=((2, -2),), mode="reflect")
     assert found.tolist() == np.pad(x[:3], (2, 0), mode="reflect").tolist()
+
+
+@pytest.mark.parametrize("sides", list(itertools.product((-9, -5, -4, -1, 0, 2, 9), repeat=2)))
+def test_sides_that_cut_more_than_there_is_cut_what_the_other_side_adds(
+    sides: tuple[int, int],
+) -> None:
+    x = np.arange(1.0, 5.0)
+    low, high = sides
+    if len(x) + low + high < 0:
+        with pytest.raises(TypeRuleError, match="leaves less than nothing"):
+            ops.pad(x, padding=(sides,))
+        return
+    wide = np.pad(x, (max(low, 0), max(high, 0)))
+    expected = wide[max(-low, 0) : len(wide) - max(-high, 0)]
+    np.testing.assert_array_equal(ops.pad(x, padding=(sides,)), expected)
+
+
+@pytest.mark.parametrize("mode", PAD_MODES[1:])
+def test_nothing_is_left_to_repeat_if_all_is_cut(mode: str) -> None:
+    for sides in ((-4, 6), (5, -4), (2, -5), (-9, 9)):
+        with pytest.raises(TypeRuleError, match="needs elements to repeat"):
+            ops.pad(np.arange(4.0), padding=(sides,), mode=mode)
+        with pytest.raises(ValueError, match="needs elements to repeat"):
+            pad_array(np.arange(4.0), None, (sides,), mode)
 
 
 def test_minus_one_becomes_what_is_left() -> None:

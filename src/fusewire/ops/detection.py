@@ -10,7 +10,7 @@ from fusewire.dtypes import FLOATS, INTEGERS, int64
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
-from fusewire.ops import ranges
+from fusewire.ops import limits, ranges
 from fusewire.ops.declare import FRESH, NEEDS_ROOM, Family, Trait
 from fusewire.ops.inference import fits, require, require_dims, same_dtype
 from fusewire.ops.requires import between
@@ -45,6 +45,22 @@ def _roi_align_type(
     return x.with_shape((rois.shape[0], x.shape[1], *sizes))
 
 
+def _roi_grid(length: float, bins: int, sampling: int) -> int:
+    return sampling or int(np.ceil(length / bins))
+
+
+def _need_samples(lengths: list[float], sizes: tuple[int, int], sampling: int, x: Array) -> None:
+    """Ask for the bytes of the samples of a box: how wide it is decides how many there are."""
+    if (meter := limits.meter()) is None:
+        return
+    pairs = zip(lengths, sizes, strict=True)
+    rows, columns = (max(bins * _roi_grid(length, bins, sampling), 0) for length, bins in pairs)
+    # On each axis eight arrays of a place or a weight; of each sample its weight, three times in
+    # float64, and of each channel four terms, their stack or sum, and two that are being made.
+    sample_bytes = 3 * 8 + x.shape[1] * 10 * x.itemsize
+    meter.need(8 * 8 * (rows + columns) + rows * columns * sample_bytes, where=" in roi_align")
+
+
 def _roi_taps(
     start: float, length: float, bins: int, sampling: int, dim: int
 ) -> tuple[Array, Array, Array]:
@@ -52,7 +68,7 @@ def _roi_taps(
 
     The weight is NaN where a sample is too far outside to count.
     """
-    grid = sampling or int(np.ceil(length / bins))
+    grid = _roi_grid(length, bins, sampling)
     step = np.arange(bins * grid)
     at = start + (step // max(grid, 1) + (step % max(grid, 1) + 0.5) / max(grid, 1)) * length / bins
     far = (at < -1) | (at > dim)
@@ -77,6 +93,7 @@ def _roi_align(
         lengths = [y1 - y0, x1 - x0]
         if not half_pixel:
             lengths = [max(length, 1.0) for length in lengths]
+        _need_samples(lengths, sizes, sampling, x)
         rows, columns = (
             _roi_taps(start, length, bins, sampling, dim)
             for start, length, bins, dim in zip((y0, x0), lengths, sizes, x.shape[2:], strict=True)

@@ -129,15 +129,25 @@ def _tile_type(x: TensorType, repeats: TensorType, *, dims: Shape) -> TensorType
     return _with_shape(x, repeats, dims=dims)
 
 
+def _tiled_shape(x: Array, repeats: Array) -> list[int]:
+    return [n * times for n, times in zip(x.shape, repeats.tolist(), strict=True)]
+
+
+def _tile(x: Array, repeats: Array, dims: Shape) -> Array:
+    shape = _tiled_shape(x, repeats)
+    if 0 in shape:
+        # NumPy repeats one axis after the other, also if another one becomes empty.
+        return np.empty(shape, x.dtype)
+    return np.tile(x, repeats.tolist())
+
+
 dynamic_tile = _declare(
     "dynamic_tile",
     _tile_type,
     "repeats",
     doc="Repeat the whole tensor along each axis, with counts given by an operand.",
-    reference=lambda x, repeats, dims: np.tile(x, repeats.tolist()),
-    output_shapes=lambda x, repeats, dims: [
-        [n * times for n, times in zip(x.shape, repeats.tolist(), strict=True)]
-    ],
+    reference=_tile,
+    output_shapes=lambda x, repeats, dims: [_tiled_shape(x, repeats)],
     samples=lambda: [
         sample(draw(2, 3), given([2, 1], "int64"), dims=(ROWS, 3)),
         sample(draw(), draw(0, dtype_="int64"), dims=()),

@@ -135,8 +135,10 @@ def _pad_type(
     for dim, (low, high) in zip(x.shape, padding, strict=True):
         total = dim + low + high
         require(within(0, total), f"padding ({low}, {high}) leaves less than nothing of {dim}.")
-        grows = mode != "constant" and dim == 0 and within(1, total)
-        require(not grows, f"mode {mode} needs elements to repeat, found an axis of size 0.")
+        left = dim + dim_min(low, 0) + dim_min(high, 0)
+        grows = mode != "constant" and within(left, 0) and within(1, total)
+        found = "an axis of size 0" if dim == 0 else f"that ({low}, {high}) cuts all {dim} off"
+        require(not grows, f"mode {mode} needs elements to repeat, found {found}.")
         shape.append(total)
     return x.with_shape(tuple(shape))
 
@@ -153,22 +155,38 @@ def pad_positions(count: int, low: int, high: int, mode: str) -> Array:
     return np.minimum(at, period - at - (mode == "symmetric"))
 
 
+def _kept(count: int, low: int, high: int) -> tuple[slice, int, int]:
+    """Find what padding keeps of an axis, and what it adds before and after that.
+
+    A side that cuts more than there is cuts off what the other side adds.
+    """
+    total = count + low + high
+    if total < 0:
+        raise ValueError(f"padding ({low}, {high}) leaves less than nothing of {count}")
+    first = min(max(-low, 0), count)
+    last = min(max(count + high, first), count)
+    before = min(max(first + low, 0), total)
+    return np.s_[first:last], before, total - before - (last - first)
+
+
 def pad_array(x: Array, value: Array | None, padding: Any, mode: str) -> Array:
-    """Pad in NumPy."""
+    """Pad in NumPy, without allocating what is cut off."""
     # A negative side is cut off first; what is left is what modes repeat.
-    sides = zip(x.shape, padding, strict=True)
-    kept: list[Any] = [np.s_[max(-low, 0) : n + min(high, 0)] for n, (low, high) in sides]
-    x = x[(*kept, ...)]
-    grown = [(max(low, 0), max(high, 0)) for low, high in padding]
+    sides = [_kept(n, low, high) for n, (low, high) in zip(x.shape, padding, strict=True)]
+    parts: list[Any] = [kept for kept, _, _ in sides]
+    x = x[(*parts, ...)]
+    grown = [(before, after) for _, before, after in sides]
     if mode != "constant":
-        for axis, (low, high) in enumerate(grown):
-            x = np.take(x, pad_positions(x.shape[axis], low, high, mode), axis)
+        for axis, (before, after) in enumerate(grown):
+            if not x.shape[axis] and before + after:
+                raise ValueError(f"mode {mode} needs elements to repeat, but all are cut off")
+            x = np.take(x, pad_positions(x.shape[axis], before, after, mode), axis)
         return x
     if value is None:
         value = np.array("" if x.dtype == object else 0, x.dtype)
-    shape = [low + n + high for n, (low, high) in zip(x.shape, grown, strict=True)]
+    shape = [before + n + after for n, (before, after) in zip(x.shape, grown, strict=True)]
     out = np.full(shape, value, x.dtype)
-    out[tuple(np.s_[low : low + n] for n, (low, _) in zip(x.shape, grown, strict=True))] = x
+    out[tuple(np.s_[start : start + n] for n, (start, _) in zip(x.shape, grown, strict=True))] = x
     return out
 
 
