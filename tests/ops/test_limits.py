@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fusewire import ops
-from fusewire.dtypes import float32, int64, string
+from fusewire.dtypes import float32, int64, string, uint8
 from fusewire.errors import BudgetError
 from fusewire.ir.dims import symbol, unbacked
 from fusewire.ir.graph import Graph, Value
@@ -92,6 +92,17 @@ def test_padding_that_is_cut_off_is_not_allocated(sides: tuple[int, int]) -> Non
     x, n = Value(TensorType(float32, (4,)), "x"), Value(TensorType(int64, (2,)), "n")
     graph = Graph([x, n], [ops.dynamic_pad(x, n, dims=(unbacked("u"),))], output_names=["y"])
     assert _peak(graph, [np.ones(4, np.float32), np.array(sides)]) < 2**20
+
+
+def test_places_that_padding_repeats_are_counted() -> None:
+    x, n = Value(TensorType(uint8, (4, symbol("n"))), "x"), Value(TensorType(int64, (4,)), "n")
+    dims = (unbacked("u"), unbacked("v"))
+    padded = ops.dynamic_pad(x, n, dims=dims, mode="edge")
+    graph = Graph([x, n], [padded], output_names=["y"])
+    sides = np.array([2**20, 0, 0, 0])
+    assert _peak(graph, [np.ones((4, 0), np.uint8), sides]) < 2**20
+    with limited(RunLimits(None, 2**22)), pytest.raises(BudgetError, match="memory_limit"):
+        interpret(graph, [np.ones((4, 1), np.uint8), sides])
 
 
 @pytest.mark.parametrize("repeats", [(2**22, 0), (0, 2**22)])

@@ -11,7 +11,7 @@ import numpy as np
 from fusewire.ir.dims import Dim, Shape, apply, ceildiv, dim_max, dim_min
 from fusewire.ir.graph import Array, Value
 from fusewire.ir.types import TensorType
-from fusewire.ops import ranges
+from fusewire.ops import limits, ranges
 from fusewire.ops.declare import EXACT, CostClass, Family, Kind, Trait
 from fusewire.ops.inference import axes_of, axis_of, require, require_dims, same_dtype, within
 from fusewire.ops.movement import ANY, concat, movement
@@ -169,6 +169,20 @@ def _kept(count: int, low: int, high: int) -> tuple[slice, int, int]:
     return np.s_[first:last], before, total - before - (last - first)
 
 
+def _repeated(x: Array, grown: list[tuple[int, int]], shape: list[int], mode: str) -> Array:
+    """Pad by elements of the array itself."""
+    if any(wanted and not n for n, wanted in zip(x.shape, shape, strict=True)):
+        raise ValueError(f"mode {mode} needs elements to repeat, but all are cut off")
+    if 0 in shape:
+        return np.empty(shape, x.dtype)
+    if (meter := limits.meter()) is not None:
+        # Places, and what is computed on the way to them; they may outweigh a row of bytes.
+        meter.need(4 * 8 * max(shape, default=0), where=" for the places that pad repeats")
+    for axis, (before, after) in enumerate(grown):
+        x = np.take(x, pad_positions(x.shape[axis], before, after, mode), axis)
+    return x
+
+
 def pad_array(x: Array, value: Array | None, padding: Any, mode: str) -> Array:
     """Pad in NumPy, without allocating what is cut off."""
     # A negative side is cut off first; what is left is what modes repeat.
@@ -176,15 +190,11 @@ def pad_array(x: Array, value: Array | None, padding: Any, mode: str) -> Array:
     parts: list[Any] = [kept for kept, _, _ in sides]
     x = x[(*parts, ...)]
     grown = [(before, after) for _, before, after in sides]
+    shape = [before + n + after for n, (before, after) in zip(x.shape, grown, strict=True)]
     if mode != "constant":
-        for axis, (before, after) in enumerate(grown):
-            if not x.shape[axis] and before + after:
-                raise ValueError(f"mode {mode} needs elements to repeat, but all are cut off")
-            x = np.take(x, pad_positions(x.shape[axis], before, after, mode), axis)
-        return x
+        return _repeated(x, grown, shape, mode)
     if value is None:
         value = np.array("" if x.dtype == object else 0, x.dtype)
-    shape = [before + n + after for n, (before, after) in zip(x.shape, grown, strict=True)]
     out = np.full(shape, value, x.dtype)
     out[tuple(np.s_[start : start + n] for n, (start, _) in zip(x.shape, grown, strict=True))] = x
     return out
