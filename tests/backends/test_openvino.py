@@ -1,8 +1,10 @@
 """OpenVINO behind the contract: what it claims is right, and float32 means float32."""
 
+import itertools
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.contract.backend import Refusal
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import float32
+from fusewire.ir.dims import unbacked
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import tanh
@@ -131,6 +135,93 @@ def test_places_on_a_known_axis_are_not_worked_out_by_each_run(mode: str) -> Non
     np.testing.assert_array_equal(found, np.pad(x, ((0, 0), (3, 2)), mode=mode))  # type: ignore[call-overload] # any of four
     # The input, places and an axis, one gather, the output.
     assert len(made._compiled.get_runtime_model().get_ops()) == 5
+
+
+def _recurrent(op: str, direction: str) -> Callable[..., Any]:
+    rng, gates = np.random.default_rng(0), {"rnn": 1, "gru": 3, "lstm": 4}[op]
+    directions = 2 if direction == "bidirectional" else 1
+    w, r = (rng.standard_normal((directions, gates * 2, 2), np.float32) for _ in range(2))
+
+    def run(x: Value, lengths: Value | None = None) -> object:
+        return getattr(fw.ops, op)(x, w, r, None, lengths, direction=direction)
+
+    return run
+
+
+def _assert_close(found: Any, wanted: Any) -> None:
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
+SEQUENCES = [("rnn", "forward"), ("gru", "reverse"), ("lstm", "forward"), ("lstm", "bidirectional")]
+OPEN = [("s", 3, 2), (4, "b", 2), ("s", "b", 2)]
+
+
+@pytest.mark.parametrize("shape", OPEN, ids=str)
+@pytest.mark.parametrize(("op", "direction"), SEQUENCES)
+def test_lengths_count_where_the_sizes_are_open(
+    op: str, direction: str, shape: tuple[int | str, ...]
+) -> None:
+    run, x = _recurrent(op, direction), np.ones((4, 3, 2), np.float32)
+    specs = (fw.Spec(shape, "float32"), fw.Spec((shape[1],), "int32"))
+    program = fw.compile(run, *specs, backend=NAME, fallback="error", cache=False)
+    reference = fw.compile(run, *specs, backend="reference", cache=False)
+    for lengths in ([4, 4, 4], [0, 2, 4], [1, 2, 3]):
+        given = np.array(lengths, np.int32)
+        _assert_close(program(x, given), reference(x, given))
+    assert {region.shapes for region in program.plan.regions()} == {"static"}
+
+
+@pytest.mark.parametrize("shape", OPEN, ids=str)
+@pytest.mark.parametrize(("op", "direction"), SEQUENCES)
+def test_empty_sequences_end_in_no_earlier_state(
+    op: str, direction: str, shape: tuple[int | str, ...]
+) -> None:
+    run, spec = _recurrent(op, direction), fw.Spec(shape, "float32")
+    program = fw.compile(run, spec, backend=NAME, fallback="allow", cache=False)
+    reference = fw.compile(run, spec, backend="reference", cache=False)
+    whole = np.ones((4, 3, 2), np.float32)
+    empty = [x for x, axis in ((whole[:0], 0), (whole[:, :0], 1)) if isinstance(shape[axis], str)]
+    for x in (whole, *empty, whole):
+        _assert_close(program(x), reference(x))
+
+
+def test_layers_over_nothing_are_refused_with_a_reason() -> None:
+    backend = REGISTRY.backends.get(NAME)
+    graph = fw.trace(_recurrent("lstm", "forward"), fw.Spec((0, "b", 2), "float32"))
+    (answer,) = backend.claim(graph, CPU)
+    assert isinstance(answer, Refusal)
+    assert "at least one step" in answer.reason
+
+
+@pytest.mark.parametrize("of", ["int32", "int64"])
+def test_slice_takes_the_most_extreme_numbers(of: str) -> None:
+    rows = unbacked()
+
+    def cut(x: Value, start: Value, limit: Value, stride: Value) -> object:
+        return fw.ops.dynamic_slice(x, start, limit, stride, axes=(0,), dims=(rows, 4))
+
+    specs = [fw.Spec(("n", 4), "float32"), *[fw.Spec((1,), of)] * 3]
+    program = fw.compile(cut, *specs, backend=NAME, fallback="error", cache=False)
+    reference = fw.compile(cut, *specs, backend="reference", cache=False)
+    x, limits = np.arange(16, dtype=np.float32).reshape(4, 4), np.iinfo(of)
+    far = {int(limits.min), -(2**31), 1 - 2**31, 2**31 - 1, int(limits.max)}
+    far |= {-(2**32) - 1, 2**32 + 1} if of == "int64" else set()
+    for start, limit in itertools.product((*far, 0, 3), repeat=2):
+        # Backwards from before the first element, the engine begins at it, as ONNX says.
+        for stride in (v for v in (*far, -1, 1) if v > 0 or start >= -4):
+            given = [np.array([v], of) for v in (start, limit, stride)]
+            np.testing.assert_array_equal(program(x, *given), reference(x, *given))
+
+
+@pytest.mark.parametrize("stride", [-(2**31), 1 - 2**31, -3])
+def test_slice_of_known_places_may_step_far(stride: int) -> None:
+    def cut(x: Value) -> object:
+        return fw.ops.slice(x, starts=(3,), limits=(-1,), strides=(stride,))
+
+    x = np.arange(4, dtype=np.float32)
+    program = fw.compile(cut, x, backend=NAME, fallback="error", cache=False)
+    np.testing.assert_array_equal(program(x), x[3::stride])
 
 
 def test_import_sends_no_telemetry_and_forks_nothing() -> None:

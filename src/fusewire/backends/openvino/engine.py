@@ -86,13 +86,9 @@ class OpenvinoBackend(Backend, Scripted):
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what the lowering table has, in the dtypes that it takes."""
-        from fusewire.backends.openvino.holding import Holding
-        from fusewire.backends.openvino.refusal import refusal, with_plain_bodies
-        from fusewire.contract.region import claim_by_table
+        from fusewire.backends.openvino.refusal import claimed, with_plain_bodies
 
-        graph = with_plain_bodies(graph)
-        holding = Holding(graph)
-        return claim_by_table(graph, lambda node: refusal(holding, node), shapes="dynamic")
+        return claimed(with_plain_bodies(graph))
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the region, or compile it where a reload gains by it."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from fusewire.backends.openvino.holding import Holding
+from fusewire.contract.backend import Offer, Refusal
+from fusewire.contract.region import claim_by_table
 from fusewire.errors import EngineRaised
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.graph import Attr, Graph, Node
+from fusewire.ir.types import type_symbols
 from fusewire.rewrite.expand import expand
 
 
@@ -41,8 +44,39 @@ def with_plain_bodies(graph: Graph) -> Graph:
     return Graph(graph.inputs, outputs, nodes, name=graph.name, output_names=graph.output_names)
 
 
-def refusal(holding: Holding, node: Node) -> str | None:
-    """Say why a node is refused, or None."""
+def claimed(graph: Graph) -> list[Offer | Refusal]:
+    """Offer what the table has: for any size, or apart for each where a node needs to know it."""
+    holding = Holding(graph)
+    answers: list[Offer | Refusal] = []
+    for answer in claim_by_table(graph, lambda node: refusal(holding, node, bound=True)):
+        if isinstance(answer, Refusal):
+            answers.append(answer)
+            continue
+        static = tuple(place for place in answer.nodes if _waits(graph.nodes[place]))
+        rest = tuple(place for place in answer.nodes if place not in static)
+        offers = (Offer(rest, "dynamic"), Offer(static, "static"))
+        answers += [offer for offer in offers if offer.nodes]
+    return answers
+
+
+def _waits(node: Node) -> bool:
+    """Tell whether a node can be compiled only once the sizes that it takes are known."""
+    from fusewire.backends.openvino.lowering import LOWERINGS
+
+    is_open = any(not value.tensor.is_static for value in node.operands)
+    return is_open and LOWERINGS[node.op].is_sized
+
+
+def _refuses_open(node: Node, bound: bool) -> str | None:
+    """Refuse open sizes; with ``bound``, only those that no input of a region need tell."""
+    found = {symbol for value in node.operands for symbol in type_symbols(value.type)}
+    if not _waits(node) or (bound and not any(symbol.unbacked for symbol in found)):
+        return None
+    return f"OpenVINO's {node.op} needs sizes that are known before the run."
+
+
+def refusal(holding: Holding, node: Node, bound: bool = False) -> str | None:
+    """Say why a node is refused, or None; with ``bound``, sizes of inputs are yet to be known."""
     from fusewire.backends.openvino.lowering import LOWERINGS
 
     row = LOWERINGS.get(node.op)
@@ -51,6 +85,8 @@ def refusal(holding: Holding, node: Node) -> str | None:
     found = holding.refuses(node, row)
     if found is None and row.refuses is not None:
         found = row.refuses(node)
+    if found is None:
+        found = _refuses_open(node, bound)
     if found is not None:
         return found
     for _, body in node.graphs():

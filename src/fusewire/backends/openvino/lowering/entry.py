@@ -38,7 +38,8 @@ class Entry:
     bits), u(int32, in the bits of int32), b(ool). ``complex`` and ``wide`` are for complex64 and
     for 64-bit integers that need all their bits; they are given and give pairs for such operands.
     ``refuses`` gives a sentence for what the op cannot do here. ``own`` is for floats, and right
-    where all of them are finite: what the engine has, without what mends it.
+    where all of them are finite: what the engine has, without what mends it. ``is_sized`` is for
+    what is right only where all sizes are known when it is compiled.
     """
 
     lower: Lower
@@ -47,6 +48,7 @@ class Entry:
     wide: Lower | None = None
     refuses: Callable[[Node], str | None] | None = None
     own: Lower | None = None
+    is_sized: bool = False
 
     def may_lose(self, node: Node) -> bool:
         """Tell whether the engine has a node of its own for this, that may lose NaN."""

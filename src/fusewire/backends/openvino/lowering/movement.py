@@ -22,7 +22,8 @@ from fusewire.backends.openvino.lowering.entry import (
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Node
 
-LOWEST = -(2**31)
+# Not -(2**31): a slice that steps by that is never written, or ends the process (2026.4.1).
+LOWEST = 1 - 2**31
 
 
 def attr(node: Node, name: str) -> Any:
@@ -158,7 +159,8 @@ def _slice(s: Any, node: Node, x: Ov) -> Ov:
         return x
     axes, starts, _, strides = zip(*cut, strict=True)
     ends = [_limit(s, limit, by, shape[axis]) for axis, _, limit, by in cut]
-    return ops.slice(x, s.shape(starts), _listed(ends), const(list(strides)), const(list(axes)))
+    steps = [max(LOWEST, min(by, 2**31 - 1)) for by in strides]
+    return ops.slice(x, s.shape(starts), _listed(ends), const(steps), const(list(axes)))
 
 
 def _listed(items: Sequence[Ov]) -> Ov:
@@ -205,7 +207,9 @@ def _dynamic_slice(s: Any, node: Node, x: Ov, starts: Ov, limits: Ov, strides: O
     if not len(chosen):
         return x
     steps = const([1] * len(chosen)) if strides is None else strides
-    return ops.slice(x, starts, limits, steps, const(list(chosen)))
+    # What needs more bits arrives as the nearest int32.
+    first, last, by = (ops.maximum(part, const([LOWEST])) for part in (starts, limits, steps))
+    return ops.slice(x, first, last, by, const(list(chosen)))
 
 
 def _dynamic_broadcast(s: Any, node: Node, x: Ov, shape: Ov) -> Ov:

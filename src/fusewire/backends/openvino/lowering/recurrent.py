@@ -101,9 +101,11 @@ def _refuses(node: Node) -> str | None:
         return "OpenVINO's LSTM has no peepholes; it goes step by step."
     if not isinstance(node.operands[2].tensor.shape[2], int):
         return "OpenVINO's layers need a hidden size that is known."
-    if any(v.tensor.is_static and v.tensor.size == 0 for v in node.operands[:3]):
+    if any(0 in v.tensor.shape for v in node.operands[:3]):
         return "OpenVINO's layers need at least one step of at least one sequence."
     return None
 
 
-TABLE: Table = {name: Entry(_lowered, refuses=_refuses) for name in _ORDERS}
+# With open sizes the engine ignores the lengths, and leaves the last states of an empty sequence as
+# an earlier run wrote them (2026.4.1).
+TABLE: Table = {name: Entry(_lowered, refuses=_refuses, is_sized=True) for name in _ORDERS}
