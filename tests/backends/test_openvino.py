@@ -186,6 +186,22 @@ def test_empty_sequences_end_in_no_earlier_state(
         _assert_close(program(x), reference(x))
 
 
+def test_sequences_of_a_size_that_the_run_tells() -> None:
+    layer, steps = _recurrent("lstm", "forward"), unbacked()
+
+    def run(x: Value, start: Value, limit: Value, lengths: Value) -> object:
+        dims = (steps, 3, 2)
+        return layer(fw.ops.dynamic_slice(x, start, limit, axes=(0,), dims=dims), lengths)
+
+    specs = [fw.Spec(("n", 3, 2), "float32"), *(fw.Spec((n,), "int32") for n in (1, 1, 3))]
+    program = fw.compile(run, *specs, backend=NAME, fallback="allow", cache=False)
+    reference = fw.compile(run, *specs, backend="reference", cache=False)
+    x = np.ones((4, 3, 2), np.float32)
+    for limit, lengths in ((4, [4, 4, 4]), (3, [0, 1, 3]), (0, [0, 0, 0])):
+        given = [np.array(v, np.int32) for v in ([0], [limit], lengths)]
+        _assert_close(program(x, *given), reference(x, *given))
+
+
 def test_layers_over_nothing_are_refused_with_a_reason() -> None:
     backend = REGISTRY.backends.get(NAME)
     graph = fw.trace(_recurrent("lstm", "forward"), fw.Spec((0, "b", 2), "float32"))

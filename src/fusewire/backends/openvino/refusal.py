@@ -8,7 +8,6 @@ from fusewire.contract.region import claim_by_table
 from fusewire.errors import EngineRaised
 from fusewire.ir.builder import Rebuild
 from fusewire.ir.graph import Attr, Graph, Node
-from fusewire.ir.types import type_symbols
 from fusewire.rewrite.expand import expand
 
 
@@ -67,16 +66,8 @@ def _waits(node: Node) -> bool:
     return is_open and LOWERINGS[node.op].is_sized
 
 
-def _refuses_open(node: Node, bound: bool) -> str | None:
-    """Refuse open sizes; with ``bound``, only those that no input of a region need tell."""
-    found = {symbol for value in node.operands for symbol in type_symbols(value.type)}
-    if not _waits(node) or (bound and not any(symbol.unbacked for symbol in found)):
-        return None
-    return f"OpenVINO's {node.op} needs sizes that are known before the run."
-
-
 def refusal(holding: Holding, node: Node, bound: bool = False) -> str | None:
-    """Say why a node is refused, or None; with ``bound``, sizes of inputs are yet to be known."""
+    """Say why a node is refused, or None; with ``bound``, open sizes will be known in time."""
     from fusewire.backends.openvino.lowering import LOWERINGS
 
     row = LOWERINGS.get(node.op)
@@ -85,8 +76,8 @@ def refusal(holding: Holding, node: Node, bound: bool = False) -> str | None:
     found = holding.refuses(node, row)
     if found is None and row.refuses is not None:
         found = row.refuses(node)
-    if found is None:
-        found = _refuses_open(node, bound)
+    if found is None and not bound and _waits(node):
+        found = f"OpenVINO's {node.op} needs sizes that are known before the run."
     if found is not None:
         return found
     for _, body in node.graphs():
