@@ -71,6 +71,9 @@ class Recovery:
         self._warns = warns
         self._lock = threading.Lock()
         self._is_said = False
+        self._deciding = 0
+        # The most calls that were decided at once: so many failures may be counted late.
+        self.most_deciding = 1
         self.by_caller = 0
         self.by_engine = 0
         self.rests = 0
@@ -82,12 +85,18 @@ class Recovery:
         """Answer a call that the engine failed, or raise: what the values or the engine did."""
         if not isinstance(error, DECIDABLE) or self.engine == self.fallback:
             raise error
+        with self._lock:
+            self._deciding += 1
+            self.most_deciding = max(self.most_deciding, self._deciding)
         try:
             outputs = self.run(inputs)
         except CALLERS:
             with self._lock:
                 self.by_caller += 1
             raise
+        finally:
+            with self._lock:
+                self._deciding -= 1
         self._blame(error)
         if not self._may_answer:
             raise RefusedError(f"{error} Fallback is not allowed, so the program stops.") from error
@@ -154,7 +163,8 @@ class CircuitBreaker:
             self._is_back = self._is_back and not is_recovery
             is_well = self._calls >= _COUNTED
             if is_well:
-                self._calls = self._failures = self._rests = 0
+                self._failures = self._rests = 0
+                self._calls = self._running
         if is_recovery:
             self._recovery.recovered()
         return is_well
@@ -164,13 +174,20 @@ class CircuitBreaker:
         with self._lock:
             self._running -= 1
 
-    def fail(self) -> bool:
-        """Count a failure; True if the engine is to rest."""
+    def fail(self, is_first: bool) -> bool:
+        """Count a failure; True if the engine is to rest.
+
+        With ``is_first`` the counting begins: of calls before, nobody knows how many went well.
+        """
         with self._lock:
+            if is_first:
+                self._calls, self._failures = self._running, 0
             self._failures += 1
-            # The failure that began the counting was not counted as a call.
-            calls = max(self._calls, self._failures) - self._running
-            is_often = self._failures >= (1 if self._rests else _FAILURES)
+            # The failure that began the counting was not counted as a call. Calls that run still
+            # count: beside other threads, what has ended so far tells too little.
+            calls = max(self._calls, self._failures)
+            least = _FAILURES * self._recovery.most_deciding
+            is_often = self._failures >= (1 if self._rests else least)
             return is_often and self._failures >= _SHARE * calls
 
     def rest(self, seconds: float = 0.0) -> None:

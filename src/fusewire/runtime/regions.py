@@ -167,9 +167,10 @@ class RegionRunner:
 
     def _count_failure(self, key: Key, loaded: Loaded, breaker: CircuitBreaker) -> None:
         """Count the calls of an engine from its first failure on; it rests if it keeps failing."""
-        if breaker.fail():
+        is_first = loaded.parts is loaded.plain_parts
+        if breaker.fail(is_first):
             self._rest(key, breaker, lambda: self._made.__setitem__(key, loaded))
-        elif loaded.parts is loaded.plain_parts:
+        elif is_first:
             loaded.count(breaker)
 
     def _rest(
