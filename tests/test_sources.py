@@ -45,6 +45,7 @@ def test_modules_of_pytorch_are_to_be_exported() -> None:
         (b"model", "path of its file"),
         (dict, "is a class"),
         (3, "Give a Python function"),
+        (None, "Give a Python function"),
     ],
     ids=str,
 )

@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from fusewire.process.isolated import Services
 
 
+# None would hide the mistake of who gives it.
+_NO_SOURCE: Any = object()
+
+
 @overload
 def compile(*, options: Options | None = None, **fields_: Any) -> Callable[[Any], Program]: ...
 
@@ -59,7 +63,7 @@ def compile(
 
 
 def compile(
-    source: Any = None, *example: Any, options: Options | None = None, **fields_: Any
+    source: Any = _NO_SOURCE, *example: Any, options: Options | None = None, **fields_: Any
 ) -> Any:
     """Compile a function, a graph or a model file into a program.
 
@@ -74,7 +78,7 @@ def compile(
     array([2., 2., 2.], dtype=float32)
     """
     session = Session(Options.of(options, fields_))
-    if source is None:
+    if source is _NO_SOURCE:
         return lambda function: session.program(ModelSource(function), example)
     return session.program(ModelSource(source), example)
 
@@ -178,7 +182,8 @@ class ModelSource:
 
     def parameters(self, entries: Sequence[Entry]) -> Parameters:
         """Return what calls by name need; a model's entry names its inputs without reading it."""
-        if not (self.is_file or isinstance(self.source, Graph)) and self.needs_example:
+        # A file declares its inputs, and finding its frontend takes time.
+        if not self.is_file and self.needs_example:
             return FunctionParameters(self.source)
         if entries:
             return InputNames(self.name, lambda: [value.name or "" for value in entries[0].inputs])
@@ -452,23 +457,22 @@ class Session:
     ) -> Entry:
         """Run everything on the fallback, which was not in the race: no engine is right."""
         from fusewire.contract.region import build
-        from fusewire.ops.limits import limited
         from fusewire.planning.candidates import Candidate
         from fusewire.planning.planner import make_plan
         from fusewire.process.guard import guarded_run
+        from fusewire.runtime.recovery import LimitedExecutable
 
         if any(x.backend == FALLBACK for x in error.tried):
             raise error
-        reference = reference_target()
-        run = build(reference.backend, graph, reference.device).run
+        fallback = reference_target()
+        built = build(fallback.backend, graph, fallback.device)
+        run = LimitedExecutable(built, self.options.run_limits).run
         # Raises if the values are at fault, and not the engines: the next call compares again.
-        with limited(self.options.run_limits):
-            guarded_run(FALLBACK, run, inputs, True)
+        guarded_run(FALLBACK, run, inputs, True)
         if self.options.fallback == "error":
             raise error
         notes: list[str] = []
         self._warn(notes, f"{error} All of it runs on {FALLBACK}.")
-        fallback = reference_target()
         candidate = Candidate(fallback, make_plan(graph, [fallback]))
         return self._ready_entry(reading, candidate, None, notes, tuple(error.tried))
 
@@ -498,7 +502,12 @@ class Session:
         key = key if self._may_save(candidate) else None
         if key is not None:
             self._save(key, reading, candidate, tried, cut_at, warnings)
-        builder = self._builder(candidate, key)
+        config = candidate.config(options.config)
+        builder = self._builder(
+            BuildTarget.of(candidate.target, config),
+            BuildTarget.of(reference_target(), Config()),
+            _BodyPlanner(self, candidate.target, key).plan,
+        )
         runner: Runner = PlanRunner(plan, builder)
         if options.canary and candidate.target.name != FALLBACK:
             runner = self._watched(runner, reading, candidate)
@@ -512,16 +521,18 @@ class Session:
             Explanation(candidate.planned, builder, tuple(notes), tried),
         )
 
-    def _builder(self, candidate: Candidate, key: Key | None) -> PlanBuilder:
-        """Make the builder of a candidate's regions; plans of bodies are saved under the key."""
+    def _builder(
+        self, first: BuildTarget, fallback: BuildTarget, plan_body: Callable[[Graph], Plan]
+    ) -> PlanBuilder:
+        """Make the builder of the regions of a plan, new or recalled."""
         options = self.options
         return PlanBuilder(
-            BuildTarget.of(candidate.target, candidate.config(options.config)),
-            BuildTarget.of(reference_target(), Config()),
+            first,
+            fallback,
             options.fallback,
             options.deadline,
             self.records,
-            _BodyPlanner(self, candidate.target, key).plan,
+            plan_body,
             options.run_limits,
             services=self.services,
         )
@@ -652,16 +663,7 @@ class Session:
             )
             for name, config in configs.items()
         }
-        return PlanBuilder(
-            targets[saved.choice.backend],
-            targets[FALLBACK],
-            options.fallback,
-            options.deadline,
-            self.records,
-            recalled.plan_body,
-            options.run_limits,
-            services=self.services,
-        )
+        return self._builder(targets[saved.choice.backend], targets[FALLBACK], recalled.plan_body)
 
     def load_target(self, saved: SavedTarget) -> Target:
         """Load a target of saved plans once; the store has authenticated the name of its class."""

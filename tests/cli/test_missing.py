@@ -27,10 +27,13 @@ def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return execute(python, "from fusewire.cli import main; main()", *words)
+
+
+def execute(python: Path, code: str, *words: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
     kept |= {"FUSEWIRE_CACHE": str(python.parents[1] / "cache"), "COLUMNS": "200"}
-    start = "from fusewire.cli import main; main()"
-    return subprocess.run([python, "-c", start, *words], env=kept, capture_output=True, text=True)
+    return subprocess.run([python, "-c", code, *words], env=kept, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -81,9 +84,7 @@ def test_a_function_answers(python: Path) -> None:
         "import numpy as np, fusewire as fw\n"
         "print(fw.compile(lambda x: np.exp(x) * 2)(np.zeros(3, np.float32)).tolist())"
     )
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
-    kept["FUSEWIRE_CACHE"] = str(python.parents[1] / "cache")
-    done = subprocess.run([python, "-c", code], env=kept, capture_output=True, text=True)
+    done = execute(python, code)
     assert done.stdout == "[2.0, 2.0, 2.0]\n", done.stderr
 
 

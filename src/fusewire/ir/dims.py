@@ -369,6 +369,13 @@ def lone_symbol(dim: Dim) -> Symbol | None:
     return atom if isinstance(atom, Symbol) else None
 
 
+def bind_alone(dims: Sequence[Dim], sizes: Sequence[int], bound: dict[Symbol, int]) -> None:
+    """Read the symbols that stand alone in a shape off its sizes; the first place counts."""
+    for dim, actual in zip(dims, sizes, strict=True):
+        if (alone := lone_symbol(dim)) is not None:
+            bound.setdefault(alone, actual)
+
+
 def symbols(dim: Dim) -> Iterator[Symbol]:
     """Yield the symbols of a size, in order of appearance, repeats included."""
     for monomial, _ in dim.terms if isinstance(dim, Sym) else ():

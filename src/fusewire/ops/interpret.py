@@ -23,7 +23,7 @@ from fusewire.errors import (
     GraphError,
     ShapeMismatchError,
 )
-from fusewire.ir.dims import Sym, Symbol, evaluate, lone_symbol, symbols
+from fusewire.ir.dims import Sym, Symbol, bind_alone, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Array, Attr, Graph, Node, Value
 from fusewire.ir.types import SequenceType, TensorType, Type, tensor_of
 from fusewire.ops import limits
@@ -361,10 +361,7 @@ def bind(type_: TensorType, shape: tuple[int, ...], bound: Bindings, who: str) -
         return
     if len(shape) != type_.rank:
         raise ShapeMismatchError(f"{who} is {type_}, found shape {list(shape)}.")
-    for dim, actual in zip(type_.shape, shape, strict=True):
-        item = lone_symbol(dim)
-        if item is not None:
-            bound.setdefault(item, actual)
+    bind_alone(type_.shape, shape, bound)
     for dim, actual in zip(type_.shape, shape, strict=True):
         known = isinstance(dim, int) or all(s in bound for s in symbols(dim))
         if known and evaluate(dim, bound) != actual:

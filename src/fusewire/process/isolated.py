@@ -19,7 +19,7 @@ from numpy import ndarray
 from fusewire.contract.backend import Artifact, Device, Done, Event, Executable, Held, Slot
 from fusewire.dtypes import bool_, string
 from fusewire.errors import EngineGarbage
-from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
+from fusewire.ir.dims import Dim, Symbol, bind_alone, evaluate, symbols
 from fusewire.ir.graph import Array
 from fusewire.ir.types import OptionalType, SequenceType, Type
 from fusewire.ops.sample import HostValue
@@ -190,9 +190,7 @@ class _Edges:
         bound: dict[Symbol, int] = {}
         for slot, value in zip(self._inputs, inputs, strict=True):
             if isinstance(value, np.ndarray) and value.ndim == len(slot.dims):
-                for dim, size in zip(slot.dims, value.shape, strict=True):
-                    if (symbol := lone_symbol(dim)) is not None:
-                        bound.setdefault(symbol, size)
+                bind_alone(slot.dims, value.shape, bound)
         return bound
 
     def room(self, inputs: Sequence[HostValue]) -> int:
@@ -220,9 +218,7 @@ class _Edges:
 def _check_tensor(slot: Slot, found: Tensor, bound: dict[Symbol, int]) -> None:
     is_same = found.dtype is slot.dtype and len(found.shape) == len(slot.dims)
     if is_same:
-        for dim, size in zip(slot.dims, found.shape, strict=True):
-            if (symbol := lone_symbol(dim)) is not None:
-                bound.setdefault(symbol, size)
+        bind_alone(slot.dims, found.shape, bound)
         dims = zip(slot.dims, found.shape, strict=True)
         is_same = all(evaluate(dim, bound) == size for dim, size in dims if _is_known(dim, bound))
     if not is_same:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, final
 
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.host_memory import POOL
-from fusewire.ir.dims import Symbol, evaluate, lone_symbol, symbols
+from fusewire.ir.dims import Symbol, bind_alone, evaluate, symbols
 from fusewire.ir.types import TensorType
 from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
@@ -42,6 +42,7 @@ class PlanRunner(Executable):
             Checks(step.guards, plan.constants) if step.guards else None for step in plan.steps
         ]
         self._limits = builder.limits
+        self._is_whole = whole
         is_engine = whole and plan.steps[0].region.backend not in INTERPRETED
         run = self._runners[0].run if is_engine else self._within_limits
         # Runs to the end and returns values on the host, as the caller gets them.
@@ -68,7 +69,7 @@ class PlanRunner(Executable):
     def _within_limits(self, inputs: Sequence[Held]) -> list[Any]:
         """Run what is interpreted under limits, those of the call that this is part of."""
         with limited(self._limits) as meter:
-            if self._plan.is_whole:
+            if self._is_whole:
                 return self._runners[0].run(inputs)
             return self._stepwise(inputs, meter)
 
@@ -134,8 +135,7 @@ class _BoundedRunner:
         sizes: dict[Symbol, int] = {}
         for value, shape in zip(self._region.inputs, shapes, strict=True):
             if isinstance(value.type, TensorType):
-                pairs = zip(value.type.shape, shape, strict=True)
-                sizes |= {s: n for dim, n in pairs if (s := lone_symbol(dim)) is not None}
+                bind_alone(value.type.shape, shape, sizes)
         known = [p for p in self._peaks if all(s in sizes for s in symbols(p))]
         if len(self._known) >= _KEPT_SHAPES:
             self._known.clear()

@@ -20,7 +20,7 @@ from weakref import WeakMethod
 from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
 from fusewire.errors import EngineError, EngineGarbage, EngineRaised, RefusedError, warn_outside
 from fusewire.ops.limits import RunLimits, limited
-from fusewire.process.guard import CALLERS, failure, guarded_run
+from fusewire.process.guard import CALLERS, guarded_run
 from fusewire.runtime.transfer import fetched
 
 LOG = logging.getLogger("fusewire")
@@ -38,12 +38,6 @@ _COUNTED = 100
 _REST_SECONDS = 1.0
 _REST_ATTEMPTS = 100
 _MOST_DOUBLINGS = 10
-
-
-def violated(backend: str) -> EngineRaised:
-    """Make the error of a region whose violation output is set; the fallback then decides."""
-    found = "a value is outside of the range that the program allows"
-    return EngineRaised(failure(EngineRaised, backend, "run", "a region", found).reason)
 
 
 @final

@@ -146,11 +146,7 @@ class RegionRunner:
             return self.recover(inputs, error)
 
     def recover(self, inputs: Sequence[Held], error: EngineError) -> list[Held]:
-        """Answer a call that the engine failed, as the fallback does, or raise.
-
-        A region whose violation output is set comes here too, with ``recovery.violated``: the
-        fallback knows whether the values are allowed.
-        """
+        """Answer a call that the engine failed, as the fallback does, or raise."""
         from fusewire.runtime.recovery import DECIDABLE
 
         if not isinstance(error, DECIDABLE):

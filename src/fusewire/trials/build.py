@@ -195,12 +195,10 @@ class PlanBuilder:
         if engine.reference is None:
             return self.rescue(region, graph, error)
         self._check_fallback(region, error)
-        _remaining(engine.limits)
+        _check_clock()
         fallback = self.fallback.target
-        kind = type(fallback.backend)
-        reference = f"{kind.__module__}:{kind.__qualname__}"
         executable = confined(
-            reference, graph, fallback.device, engine.limits, inputs, error, start
+            self.fallback.reference, graph, fallback.device, engine.limits, inputs, error, start
         )
         self._tell_fallback(region, graph, error)
         return executable, fallback.backend.exchange
@@ -376,12 +374,20 @@ class PlanBuilder:
         self.contacts.append(BuiltRegion(region, contacted, key))
 
 
-def _remaining(limits: ChildLimits) -> ChildLimits:
-    """Return the limits of a child; inside of a loop, its seconds are those that are left."""
+def _check_clock() -> Meter | None:
+    """Raise if the time of the loop around is over; returns its meter, None outside of loops."""
     meter = current_meter()
     if meter is None or not meter.bodies:
-        return limits
+        return None
     meter.tick()
+    return meter
+
+
+def _remaining(limits: ChildLimits) -> ChildLimits:
+    """Return the limits of a child; inside of a loop, its seconds are those that are left."""
+    meter = _check_clock()
+    if meter is None:
+        return limits
     return replace(limits, seconds=min(limits.seconds, meter.deadline - time.monotonic() + 0.1))
 
 

@@ -17,7 +17,7 @@ from fusewire.backends.openvino.storage import Storage
 from fusewire.contract.backend import Done, Event, Executable, Fact, Held, Role, Slot
 from fusewire.errors import ShapeMismatchError
 from fusewire.host_memory import aligned_empty, maker
-from fusewire.ir.dims import Symbol, evaluate, lone_symbol, symbols
+from fusewire.ir.dims import Symbol, bind_alone, evaluate, symbols
 from fusewire.ir.graph import Array
 
 # Up to this many bytes a copy is cheaper than binding a tensor, which takes about 4 us.
@@ -213,10 +213,7 @@ class _Request:
     def _bound_symbols(self, inputs: Sequence[Array]) -> dict[Symbol, int]:
         bound: dict[Symbol, int] = {}
         for edge, x in zip(self._inputs, inputs, strict=True):
-            for dim, size in zip(edge.dims, x.shape, strict=True):
-                alone = lone_symbol(dim)
-                if alone is not None:
-                    bound[alone] = size
+            bind_alone(edge.dims, x.shape, bound)
         return bound
 
 
