@@ -196,8 +196,8 @@ def write_metadata(root: Path, folder: Path) -> None:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     about = folder / "fusewire-0.dist-info"
     about.mkdir()
-    lines = [f"Metadata-Version: 2.1\nName: fusewire\nVersion: {project['version']}\n"]
-    (about / "METADATA").write_text("".join(lines), encoding="utf-8")
+    lines = "Metadata-Version: 2.1\nName: fusewire\nVersion: 0\n"
+    (about / "METADATA").write_text(lines, encoding="utf-8")
     points = [
         f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
         for group, entries in project["entry-points"].items()

@@ -35,6 +35,7 @@ ONNX_SUITE = ROOT / "benchmarks" / "results" / "onnx_suite.json"
 # Backends of this repository; whatever else is installed does not belong in its pages.
 OURS = "fusewire.backends."
 # What an extra brings that is not a backend's.
+FOR_DEVELOPERS = ("dev", "docs")
 FOR_SOURCES = {"onnx": "ONNX files as sources, and `fw.save_onnx`"}
 BARE = {
     "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",
@@ -79,7 +80,7 @@ def extras() -> Iterator[str]:
         [
             (f"`{extra}`", brings[extra], ", ".join(f"`{_package(text)}`" for text in packages))
             for extra, packages in project["optional-dependencies"].items()
-            if extra != "dev"
+            if extra not in FOR_DEVELOPERS
         ],
     )
 

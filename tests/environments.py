@@ -11,10 +11,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def environment(folder: Path, *packages: str) -> Path:
+def environment(folder: Path, *packages: str, wheel: Path | None = None) -> Path:
     """Make one with Fusewire, what it needs, and these packages; gives its Python.
 
-    Nothing is downloaded. Fusewire is not installed as a wheel: its files are those of the tree.
+    Nothing is downloaded. Without a wheel, Fusewire's files are those of the tree.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -23,10 +23,19 @@ def environment(folder: Path, *packages: str) -> Path:
     for name in _needed(["fusewire", *packages]):
         if name != "fusewire":
             _link(distribution(name), site)
-    metadata = Path(str(ours.locate_file(""))) / f"fusewire-{ours.version}.dist-info"
-    (site / metadata.name).symlink_to(metadata)
-    (site / "fusewire.pth").write_text(f"{ROOT / 'src'}\n")
-    return folder / "bin" / "python"
+    python = folder / "bin" / "python"
+    if wheel is None:
+        metadata = Path(str(ours.locate_file(""))) / f"fusewire-{ours.version}.dist-info"
+        (site / metadata.name).symlink_to(metadata)
+        (site / "fusewire.pth").write_text(f"{ROOT / 'src'}\n")
+    else:
+        _install(python, wheel)
+    return python
+
+
+def _install(python: Path, wheel: Path) -> None:
+    words = ["--python", str(python), "install", "--quiet", "--no-index", "--no-deps", str(wheel)]
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True)
 
 
 def _needed(names: list[str]) -> list[str]:
