@@ -407,8 +407,15 @@ class Session:
         except NoneRightError as error:
             return self._fallback_entry(reading, graph, inputs, error)
         self.options.report("ready", 1.0)
+        notes = list(decision.notes)
+        if decision.is_last_resort:
+            self._warn(
+                notes, f"No engine here is right beyond doubt: all of it runs on {FALLBACK}."
+            )
+        # A saved plan is used for any inputs: one that is in doubt is decided again.
+        key = key if decision.is_settled else None
         return self._ready_entry(
-            reading, decision.candidate, key, decision.notes, decision.tried, decision.cut_at
+            reading, decision.candidate, key, notes, decision.tried, decision.cut_at
         )
 
     def _fitting_targets(self, graph: Graph) -> Iterator[Target]:

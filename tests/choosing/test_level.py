@@ -113,7 +113,9 @@ def test_wrong_engine_is_not_taken_and_not_tried_again(
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
         monkeypatch.setattr("fusewire.choosing.race.compare", prefers("chaos"))
         made, _ = choosing()
-        np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
+        with pytest.warns(FallbackWarning, match="all of it runs on reference") as caught:
+            np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
+        assert len(caught) == 1
         rows = {way.backend: way for way in made.why().tried}
         assert rows["chaos"].status == "wrong"
         assert made.why().backend == "reference"

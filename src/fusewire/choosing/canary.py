@@ -22,6 +22,8 @@ from fusewire.ops.sample import HostValue
 from fusewire.runtime.entry import Runner
 from fusewire.runtime.transfer import to_host
 
+# After so many doubtful answers in a row the program says so.
+_DOUBTS = 3
 # What the reference raises if it has no answer for some inputs.
 _UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
 
@@ -33,7 +35,7 @@ class Canary:
     ``graph`` defines the right answers, and ``name`` is the candidate that gives them. A wrong
     answer calls ``replan`` with the inputs, which quarantines the engine and plans again. It tells
     whether to raise the alarm: of several calls that find out at the same time, one raises it.
-    ``limits`` are those of a check.
+    After a doubtful answer the next call is checked as well. ``limits`` are those of a check.
     """
 
     graph: Graph
@@ -43,21 +45,37 @@ class Canary:
     limits: RunLimits = field(default_factory=RunLimits)
     runs: int = 4
     calls: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    # The reasons of doubtful answers since the last one that was not, up to a few.
+    doubts: list[str] = field(default_factory=list)
 
     def watch(self, inputs: Sequence[HostValue], outputs: Sequence[HostValue]) -> Verdict | None:
         """Watch a call with its inputs and outputs; return the verdict if it was checked."""
         call = next(self.calls)
-        if not self.every or call % self.every:
+        is_in_doubt = 0 < len(self.doubts) < _DOUBTS
+        if not self.every or (call % self.every and not is_in_doubt):
             return None
         try:
             with limited(self.limits):
                 oracle = Oracle(self.graph, inputs, runs=self.runs, seed=call)
-                verdict = oracle.judge(outputs)
+                verdict = oracle.verdict(outputs)
         except _UNFIT as error:
             return Verdict("cannot say", 0.0, 1.0, f"The reference has no answer: {error}")
         if verdict.status == "wrong":
             self._handle_wrong(call, inputs, verdict)
+        elif verdict.status == "doubtful":
+            self._note_doubt(verdict)
+        else:
+            self.doubts.clear()
         return verdict
+
+    def _note_doubt(self, verdict: Verdict) -> None:
+        self.doubts.append(verdict.reason)
+        if len(self.doubts) == _DOUBTS:
+            warn_outside(
+                f"The last {_DOUBTS} checked answers of {self.name} for {self.graph.name} are "
+                f"doubtful: {verdict.reason} The program uses it all the same.",
+                MiscompileWarning,
+            )
 
     def _handle_wrong(self, call: int, inputs: Sequence[HostValue], verdict: Verdict) -> None:
         # Before the warning, which the user may have turned into an error.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,16 +11,19 @@ from typing import Any
 
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
-from fusewire.choosing.race import LEAST_SECONDS, Progress, Race, RaceResult
+from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config
 from fusewire.errors import RegistryError, StoreError
 from fusewire.ir.graph import Graph
 from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.ops.sample import HostValue
+from fusewire.options import FALLBACK
 from fusewire.planning.candidates import Candidate, Unfit, candidates, plan_choice
 from fusewire.planning.policy import TargetFinder
 from fusewire.planning.target import Target
+from fusewire.process.codec import write_value
+from fusewire.process.frames import Blobs
 from fusewire.records.entries import Records
 from fusewire.records.plans import Choice
 from fusewire.runtime.why import Tried
@@ -33,6 +37,8 @@ _RUNS = 8
 _JUDGING = 0.8
 # The share of the budget for racing whole candidates, if their kernels are tuned afterwards.
 _WHOLE = 0.5
+# A candidate that is doubtful on so many different inputs is not judged on more of them.
+_DOUBTS = 3
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,8 @@ class Decision:
     """The chosen candidate, all that were tried, and the noise of the race.
 
     The noise of a recalled decision is unknown. ``cut_at`` is the budget in seconds that ended the
-    race early, or None.
+    race early, or None. ``is_settled`` unless a candidate was doubtful on these inputs: on others
+    the candidates race again, a few times.
     """
 
     candidate: Candidate
@@ -48,6 +55,14 @@ class Decision:
     notes: tuple[str, ...]
     noise: float | None = None
     cut_at: float | None = None
+    is_settled: bool = True
+
+    @property
+    def is_last_resort(self) -> bool:
+        """Whether the reference was chosen because no engine gives an answer that is right."""
+        others = {row.status for row in self.tried if row.backend != FALLBACK}
+        is_bad = not others & ORDER.keys() and bool(others & {"doubtful", "wrong"})
+        return self.candidate.target.name == FALLBACK and is_bad
 
 
 @dataclass(frozen=True)
@@ -103,15 +118,39 @@ def decide(question: Question, records: Records, finder: TargetFinder) -> Decisi
         recalled = _recall(question, key, records, finder, findings)
         if recalled is not None:
             return recalled
+        doubts = _doubts(records.get(key))
         result = _race(question, findings, finder)
-        decision = _decision(question, result)
-        records.put(key, json.dumps({**_to_data(result), "cut_at": decision.cut_at}).encode())
+        is_doubtful = any(row.status == "doubtful" for row in result.tried)
+        doubts = [*doubts, _digest(question.inputs)] if is_doubtful else []
+        decision = _decision(question, result, is_settled=_is_settled(doubts))
+        data = {**_to_data(result), "cut_at": decision.cut_at, "doubts": doubts}
+        records.put(key, json.dumps(data).encode())
         return decision
 
 
-def _decision(question: Question, result: RaceResult) -> Decision:
+def _decision(question: Question, result: RaceResult, is_settled: bool = True) -> Decision:
     cut_at = question.budget if result.is_cut else None
-    return Decision(result.chosen, result.tried, result.notes, result.noise, cut_at)
+    return Decision(result.chosen, result.tried, result.notes, result.noise, cut_at, is_settled)
+
+
+def _is_settled(doubts: Sequence[str]) -> bool:
+    return not doubts or len(doubts) >= _DOUBTS
+
+
+def _doubts(payload: bytes | None) -> list[str]:
+    """Read the digests of inputs on which a candidate was doubtful."""
+    try:
+        return [] if payload is None else list(map(str, json.loads(payload)["doubts"]))
+    except (ValueError, KeyError, TypeError):
+        return []
+
+
+def _digest(inputs: Sequence[HostValue]) -> str:
+    blobs: Blobs = []
+    digest = hashlib.sha256(json.dumps([write_value(x, blobs) for x in inputs]).encode())
+    for blob in blobs:
+        digest.update(blob.tobytes())
+    return digest.hexdigest()
 
 
 def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceResult:
@@ -186,6 +225,9 @@ def _recall(
     except (StoreError, ValueError, KeyError, TypeError):
         records.drop(key)
         return None
+    doubts = _doubts(payload)
+    if not _is_settled(doubts) and _digest(question.inputs) not in doubts:
+        return None
     if cut_at is not None and question.budget > cut_at:
         return None
     try:
@@ -200,7 +242,7 @@ def _recall(
     if findings.reconsider(candidate) or findings.fault(candidate) is not None:
         records.drop(key)
         return None
-    return Decision(candidate, tried, notes, cut_at=cut_at)
+    return Decision(candidate, tried, notes, cut_at=cut_at, is_settled=_is_settled(doubts))
 
 
 def read_tried(row: Any) -> Tried:

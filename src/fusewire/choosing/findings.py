@@ -141,10 +141,10 @@ class Findings:
             return None
 
     def keep_verdict(self, candidate: Candidate, judged: Judgement) -> None:
-        """Record the verdict on a candidate, unless it was not judged."""
+        """Record the verdict on a candidate if it is certain; others depend on the inputs."""
         if judged.status == "wrong":
             self.blame(candidate, "wrong", judged.reason)
-        elif judged.status != "not judged":
+        elif judged.status == "right":
             payload = json.dumps(judged.to_data()).encode()
             self.records.put(self._verdict_key(candidate), payload)
 

@@ -29,7 +29,7 @@ from fusewire.ops.sample import HostValue
 from fusewire.rewrite.roles import Role, roles
 
 Run = Callable[[Sequence[HostValue]], list[HostValue]]
-Status = Literal["right", "wrong", "cannot say", "not judged"]
+Status = Literal["right", "doubtful", "wrong", "cannot say", "not judged"]
 # A run that takes longer is not repeated on the same inputs.
 REPEATED_SECONDS = 2.0
 # Further random inputs are judged if the oracle takes no longer than this.
@@ -43,9 +43,9 @@ class Judgement:
     """The verdict on a candidate's answers, as plain data.
 
     ``error`` is the worst ratio of error to tolerance, ``sets`` are the input sets it was judged
-    on, ``kind`` is the one it was wrong on, and ``left_out`` says why other sets were not judged.
-    ``repeats``: the same inputs gave the same bits. The status is that on the given inputs, unless
-    other inputs show that the candidate is wrong.
+    on, ``kind`` is the one it was wrong or doubtful on, and ``left_out`` says why other sets were
+    not judged. ``repeats``: the same inputs gave the same bits. The status is that on the given
+    inputs, unless the candidate is wrong or doubtful on others.
     """
 
     status: Status
@@ -209,8 +209,7 @@ class Judge:
             first, *later = answers(run, inputs.values, other)
             differing = [answer for answer in later if not _same(first, answer)]
             repeats &= not differing
-            verdicts = [oracle.judge(first), *map(oracle.judge, differing)]
-            verdict = summary(verdicts)
+            verdict = self._verdict(oracle, [first, *differing])
             if verdict.status == "cannot say" and judged:
                 left_out.append(f"{inputs.kind}: {verdict.reason}")
             else:
@@ -218,6 +217,12 @@ class Judge:
             if verdict.status == "wrong":
                 break
         return _summary(judged, tuple(left_out), repeats)
+
+    def _verdict(self, oracle: Oracle | Alone, found: Sequence[list[HostValue]]) -> Verdict:
+        if isinstance(oracle, Alone):
+            return summary(list(map(oracle.judge, found)))
+        with limited(self.limits, self._check):
+            return summary(list(map(oracle.verdict, found)))
 
     def other(self) -> tuple[HostValue, ...] | None:
         """Return inputs to run in between, if there are any that the graph takes."""
@@ -246,16 +251,15 @@ def _summary(
 ) -> Judgement:
     if not judged:
         return Judgement("not judged", reason="; ".join(left_out), left_out=left_out)
-    kind, last = judged[-1]
-    is_wrong = last.status == "wrong"
-    deciding = last if is_wrong else judged[0][1]
+    ranks = {"wrong": 0, "doubtful": 1}
+    kind, deciding = min(judged, key=lambda pair: ranks.get(pair[1].status, 2))
     return Judgement(
         deciding.status,
         max(verdict.error for _, verdict in judged),
         deciding.unjudged,
         deciding.reason,
         tuple(kind for kind, _ in judged),
-        kind if is_wrong else "",
+        kind if deciding.status in ranks else "",
         left_out,
         repeats,
     )

@@ -1,7 +1,8 @@
 """Level 1: try the candidates in children, time them, judge the best, choose the fastest right one.
 
 Recorded verdicts and times are not measured again. Candidates that the budget did not reach are
-reported as such. A wrong candidate is never chosen, and its fault is recorded.
+reported as such. A wrong candidate is never chosen, and its fault is recorded. A doubtful one is
+not chosen either, but nothing is recorded: it is judged again on other inputs.
 """
 
 from __future__ import annotations
@@ -314,6 +315,9 @@ class Race:
             yield f"{names} cannot be told apart: the noise is {comparison.noise:.0%}."
         if (status := self._rows[fastest].status) != "right":
             yield f"Nobody knows whether {fastest} is right ({status})."
+        for name, row in self._rows.items():
+            if row.status == "doubtful":
+                yield f"{name} is doubtful, and is not used this time: {row.reason}"
         for name, judged in self._wrong.items():
             self._progress(f"looking for what {name} gets wrong")
             inputs = next(x.values for x in self._judge.sets if x.kind == judged.kind)

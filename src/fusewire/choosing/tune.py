@@ -107,7 +107,7 @@ class Tuning:
         """Keep the result of the first race, since its candidates failed in the rematch."""
         rows = {row.name: row for row in error.tried}
         name = result.chosen.name
-        if rows[name].status == "wrong":
+        if rows[name].status in ("doubtful", "wrong"):
             raise error
         note = f"{name} failed in the race against tuned kernels, and stays as it was: "
         notes = (*result.notes, *self.notes, note + rows[name].reason)

@@ -14,7 +14,13 @@ from rich.text import Text
 from fusewire.errors import visible
 
 # By verdict; a candidate with any other status did not run.
-COLOURS = {"right": "green", "wrong": "red", "cannot say": "yellow", "not judged": "yellow"}
+COLOURS = {
+    "right": "green",
+    "wrong": "red",
+    "doubtful": "yellow",
+    "cannot say": "yellow",
+    "not judged": "yellow",
+}
 _COLUMNS = (
     "engine", "median", "95% interval", "x best", "compile", "memory", "error", "verdict"
 )  # fmt: skip
@@ -120,8 +126,8 @@ def remarks(report: Row) -> Iterator[tuple[str, str]]:
     rows = report["rows"]
     yield "chosen", _chosen(report)
     for note in report["notes"]:
-        # Reasons of wrong rows follow below, with the others.
-        if not any(note.startswith(f"{row['name']} is wrong") for row in rows):
+        # Reasons of these rows follow below, with the others.
+        if not any(note.startswith(f"{row['name']} is {row['status']}") for row in rows):
             yield "note", note
     for row in rows:
         if why := reason(row):

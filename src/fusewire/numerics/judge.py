@@ -1,4 +1,4 @@
-"""Judge what an engine computed: right, wrong, or cannot say.
+"""Judge what an engine computed: right, doubtful, wrong, or cannot say.
 
 Answers are compared with the oracle's, never with another engine's. Classes (NaN, +Inf, -Inf,
 finite) must agree; integers and booleans exactly, codes within the steps that noise takes.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
+# From the best to the worst.
+Status = Literal["right", "cannot say", "doubtful", "wrong"]
 UNJUDGED = 0.05
 # How much more often codes may differ than in runs of the reference.
 RATE = 3.0
@@ -29,14 +31,19 @@ UNSEEN = 0.25
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of an answer; ``error`` is the worst ratio of error to tolerance."""
+    """The judgement of an answer; ``error`` is the worst ratio of error to tolerance.
 
-    status: Literal["right", "wrong", "cannot say"]
+    ``off`` counts the elements beyond their tolerance: 0 if only a norm over many is. A verdict is
+    "doubtful" only if the oracle of a whole graph says so: see ``Oracle.verdict``.
+    """
+
+    status: Status
     error: float = 0.0
     unjudged: float = 0.0
     reason: str = ""
     jumps: int = 0
     codes_differ: int = 0
+    off: int = 0
 
 
 class Alone:
@@ -83,7 +90,7 @@ def summary(verdicts: Sequence[Verdict]) -> Verdict:
     """Combine the verdicts on several values: the worst counts."""
     if not verdicts:
         return Verdict("right")
-    order = ["right", "cannot say", "wrong"]
+    order = get_args(Status)
     worst = max(verdicts, key=lambda v: (order.index(v.status), v.error))
     return Verdict(
         worst.status,
@@ -92,6 +99,7 @@ def summary(verdicts: Sequence[Verdict]) -> Verdict:
         worst.reason,
         sum(v.jumps for v in verdicts),
         sum(v.codes_differ for v in verdicts),
+        sum(v.off for v in verdicts),
     )
 
 
@@ -121,7 +129,8 @@ def judge_tensor(expected: Expected, got: Array, name: str) -> Verdict:
                 reason = f"{name}: {differ} of {wide.size} codes differ, expected {most:.0f}."
             error = max(error, differ / most)
     if error > 1.0:
-        return Verdict("wrong", error, unjudged, reason, jumps, differ)
+        off = int(np.sum(ratio > 1))
+        return Verdict("wrong", error, unjudged, reason, jumps, differ, off)
     if unjudged > UNJUDGED:
         reason = f"{name}: {unjudged:.0%} of its elements lie near a jump or have no digits."
         return Verdict("cannot say", error, unjudged, reason, jumps, differ)
@@ -155,7 +164,7 @@ def _forgiven(expected: Expected, ratio: Array) -> tuple[Array, int]:
 def _worst(expected: Expected, got: Array, ratio: Array, name: str) -> tuple[float, str]:
     """Find the worst ratio, of an element or of a slice, and say what is wrong with it."""
     error = float(ratio.max(initial=0.0))
-    sentence = _sentence(expected, got, ratio, name) if ratio.size else ""
+    element = sentence = _sentence(expected, got, ratio, name) if ratio.size else ""
     if error > 1.0 or not expected.slices:
         return error, sentence
     for axis, (limit, found) in enumerate(zip(expected.slices, slice_rms(ratio), strict=True)):
@@ -163,9 +172,10 @@ def _worst(expected: Expected, got: Array, ratio: Array, name: str) -> tuple[flo
         excess = float(found[place]) / limit if limit else 0.0
         if excess > error:
             error = excess
-            where = f"slice {place} of axis {axis - 1} of {name}" if axis else name
+            where = f"slice {place} of axis {axis - 1}" if axis else "all elements"
             sentence = (
-                f"the error of {where} is {excess:.1f} times what rounding explains; {sentence}"
+                f"the root-mean-square error over {where} of {name} is {excess:.2f} times what "
+                f"rounding explains; the worst element, {element}"
             )
     return error, sentence
 

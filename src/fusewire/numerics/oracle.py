@@ -6,7 +6,9 @@ precision, with inputs and every rounding moved in the last place, does not. No 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,6 +27,10 @@ SCOUTS = 2
 _COMPARING = 4
 # A right engine's largest error is about 5 spreads, that of a fast convolution several times more.
 MULTIPLE = 45.0
+# An error of fewer tolerances may be rounding that the runs did not show: a doubt, not a fault.
+CERTAIN = 10.0
+# Where the reference itself is off, an engine may be off by so many times as much.
+ALIKE = 2.0
 # An input with at most this many distinct numbers, among those looked at, is blank.
 _FEW, _LOOKED_AT = 4, 2**16
 
@@ -59,6 +65,7 @@ class Oracle:
         self._seed = seed
         self._bindings = bindings_of(graph, inputs)
         self._expected: dict[Value, list[Expected]] = {}
+        self._reference: list[Verdict] | None = None
 
     @property
     def outputs(self) -> list[Array]:
@@ -71,21 +78,37 @@ class Oracle:
         return [e.tolerance for e in self._expect_outputs()]
 
     def judge(self, got: Sequence[HostValue]) -> Verdict:
-        """Judge the outputs of a run from end to end."""
+        """Judge the outputs of a run from end to end, strictly by the tolerance."""
+        return summary(self._judge_outputs(got))
+
+    def verdict(self, got: Sequence[HostValue]) -> Verdict:
+        """Judge the outputs of a run as ``judge`` does, but call wrong only what is certain.
+
+        Noise that is drawn for each element does not show every rounding error. What the reference
+        does in the model's own dtypes is right by definition: where it is off, the tolerance is too
+        narrow for these inputs. Another error is certain from ten tolerances on, if an element is
+        off. A dtype, a shape, a NaN or an infinity that the oracle does not have is always wrong.
+        """
+        verdicts = self._judge_outputs(got)
+        if all(verdict.status != "wrong" for verdict in verdicts):
+            return summary(verdicts)
+        if self._reference is None:
+            self._reference = self._judge_outputs(Interpreter(self.graph)(self._inputs))
+        return summary(list(map(_weighed, verdicts, self._reference)))
+
+    def _judge_outputs(self, got: Sequence[HostValue]) -> list[Verdict]:
         if len(got) != len(self.graph.outputs):
             raise ShapeMismatchError(
                 f"The graph {self.graph.name} has {len(self.graph.outputs)} outputs, "
                 f"found {len(got)}."
             )
         self.values(self.graph.outputs)
-        return summary(
-            [
-                self.judge_value(value, found, name)
-                for name, value, found in zip(
-                    self.graph.output_names, self.graph.outputs, got, strict=True
-                )
-            ]
-        )
+        return [
+            self.judge_value(value, found, name)
+            for name, value, found in zip(
+                self.graph.output_names, self.graph.outputs, got, strict=True
+            )
+        ]
 
     def judge_value(self, value: Value, got: HostValue, name: str | None = None) -> Verdict:
         """Judge any value of the graph, as a run from end to end computed it."""
@@ -164,6 +187,25 @@ class Oracle:
         """Gather one tensor from all runs; a sequence that is shorter in one has jumped."""
         found = [r[value][index][2] if index < len(r[value]) else np.zeros(0) for r in runs]
         return Runs(found[: self._runs], found[self._runs :])
+
+
+def _weighed(verdict: Verdict, reference: Verdict) -> Verdict:
+    """Weigh the verdict on an output, knowing that on the reference."""
+    own = max(reference.error, 1.0)
+    if verdict.status != "wrong":
+        return verdict
+    if own > 1.0 and verdict.error <= ALIKE * own:
+        reason = (
+            f"The tolerance is too narrow for these inputs: the NumPy reference is off by "
+            f"{own:.2f} times as much, this answer by {verdict.error:.2f} times; {verdict.reason}"
+        )
+        return replace(verdict, status="cannot say", reason=reason)
+    if math.isinf(verdict.error) or (verdict.off and verdict.error >= CERTAIN * own):
+        return verdict
+    about = f"less than {CERTAIN:g} times the tolerance" if verdict.off else "no element is off"
+    return replace(
+        verdict, status="doubtful", reason=f"{verdict.reason} It may be rounding: {about}."
+    )
 
 
 def _are_varied(inputs: Sequence[HostValue]) -> bool:
