@@ -78,7 +78,7 @@ def test_doubtful_one_is_not_used_and_not_banned(store: Store, model: Path) -> N
 
 
 def test_after_three_different_inputs_the_choice_is_settled(store: Store, model: Path) -> None:
-    doubtful = [np.concatenate([X[:1], X[1:] * scale]) for scale in np.float32([1, 0.9, 0.8, 0.7])]
+    doubtful = [np.concatenate([X[:1], X[1:] * np.float32(scale)]) for scale in (1, 0.9, 0.8, 0.7)]
     assert [chosen(model, x)[1] for x in doubtful] == [True, True, True, False]
     assert not list(store.entries("quarantine"))
 
