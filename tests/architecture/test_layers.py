@@ -36,6 +36,7 @@ LAYERS = (
     "ir",
     "host_memory",
     "dtypes",
+    "tables",
     "errors",
 )
 # A leaf imports from here down, and the leaves named beside it. Nobody else imports a leaf: it is

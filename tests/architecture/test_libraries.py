@@ -31,7 +31,7 @@ FOLDERS = {
     "wgpu": ("backends.webgpu",),
     "fsspec": ("store",),
     "click": ("cli",),
-    "rich": ("cli",),
+    "rich": ("cli", "tables"),
     # The conformance kit is run by pytest.
     "pytest": ("testing",),
 }

@@ -12,9 +12,10 @@ from click.testing import CliRunner, Result
 
 import fusewire as fw
 from fusewire.cli import main
-from fusewire.cli.comparison import digits, markdown
+from fusewire.cli.comparison import markdown
 from fusewire.cli.plot import plot
 from fusewire.registry import REGISTRY
+from fusewire.runtime.report import digits
 
 QUICK = ("--budget", "2")
 
@@ -68,7 +69,8 @@ def test_every_engine_is_timed_and_judged_and_one_is_chosen(found: Any) -> None:
         assert "given" in row["judged_on"]
         assert row["version"]
     (chosen,) = [row for row in found["rows"] if row["is_chosen"]]
-    assert found["rows"][0] == chosen
+    times = [row["seconds"] for row in found["rows"]]
+    assert times == sorted(times)
     assert found["chosen"] == chosen["name"]
     assert min(row["ratio"] for row in found["rows"]) == 1.0
     assert found["noise"] >= 0
@@ -84,7 +86,7 @@ def test_report_says_where_it_comes_from(found: Any) -> None:
     for word in (
         "**fusewire bench model.onnx**",
         "x float32[8, 64], generated",
-        "the noise is",
+        "during on",
         found["date"],
         "judged on inputs: given",
     ):
@@ -92,7 +94,7 @@ def test_report_says_where_it_comes_from(found: Any) -> None:
     header, rule, *rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in (header, rule, *rows)}) == 1
     assert len(rows) == len(found["rows"])
-    assert rows[0].startswith(f"| **{found['chosen']}**")
+    assert [line for line in rows if line.startswith(f"| **{found['chosen']}**")]
 
 
 def parts(svg: str, kind: str) -> list[ET.Element]:

@@ -41,7 +41,12 @@ def test_command_prints_a_table_and_json(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FUSEWIRE_CACHE", str(tmp_path / "cache"))
     words = (name, *ARGUMENTS.get(name, ()))
-    assert "━" in _run(*words)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = _run(*words)
+    assert "───" in text
+    # Names are whole, and no vertical rules take the room that they need.
+    assert "…" not in text
+    assert "│" not in text
     assert json.loads(_run(*words, "--json"))
 
 

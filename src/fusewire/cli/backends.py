@@ -9,54 +9,64 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
-from fusewire.cli.terminal import Terminal
+from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.contract.backend import Device
 from fusewire.errors import ExtensionWarning, RegistryError
 from fusewire.registry import REGISTRY
 from fusewire.registry.capability import FLAGS
+from fusewire.tables import Column, Sheet, styled
 
 COLOURS = {"ready": "green", "unavailable": "yellow", "broken": "red"}
 
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def command(as_json: bool) -> None:
+@wide_option
+def command(as_json: bool, is_wide: bool) -> None:
     """List every backend with its version and state, and what is missing."""
     rows = describe_all()
     if as_json:
         click.echo(json.dumps(rows, indent=1))
-    else:
-        Terminal().print(table(rows), flags(rows))
+        return
+    console = Terminal()
+    console.show(table(rows, is_wide=is_wide))
+    console.print()
+    console.show(flags(rows))
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
+def table(rows: list[dict[str, Any]], *, is_wide: bool = False) -> Sheet:
     """Lay out backends as a table."""
-    shown = Table(title="Backends", header_style="bold")
-    for column in ("backend", "state", "engine", "devices", "from", "description, or what to do"):
-        shown.add_column(column)
+    sheet = Sheet(
+        "backend",
+        "state",
+        "engine",
+        Column("devices, or what to do", "prose"),
+        Column("description", "extra"),
+        Column("from", "extra"),
+        title="Backends",
+        is_wide=is_wide,
+    )
     for row in rows:
-        state = f"[{COLOURS[row['state']]}]{row['state']}[/]"
         devices = ", ".join(device["id"] for device in row["devices"])
-        about = escape(row["reason"] or row["description"])
-        said = " ".join([about, *map(_said, row["extensions"])])
+        said = " ".join([row["reason"] or devices, *map(_said, row["extensions"])])
         origin = f"{row['distribution']} {row['distribution_version']}".strip()
-        shown.add_row(row["name"], state, row["version"], devices, origin, said)
-    return shown
+        state = styled(row["state"], COLOURS[row["state"]])
+        sheet.add(row["name"], state, row["version"], said, row["description"], origin)
+    return sheet
 
 
-def flags(rows: list[dict[str, Any]]) -> Table:
+def flags(rows: list[dict[str, Any]]) -> Sheet:
     """Lay out the proven capabilities of each backend; `--json` has the reasons."""
-    shown = Table(title="Proven by `fusewire conform BACKEND --record`", header_style="bold")
-    shown.add_column("capability")
     held = {row["name"]: _held(row) for row in rows if row["capabilities"]}
-    for name in held:
-        shown.add_column(name, justify="center")
+    sheet = Sheet(
+        "capability",
+        *(Column(name, align="center") for name in held),
+        title="Proven by `fusewire conform BACKEND --record`",
+    )
     for flag in FLAGS:
-        shown.add_row(flag, *("[green]yes[/]" if flag in own else "-" for own in held.values()))
-    return shown
+        sheet.add(flag, *(styled("✓", "green") if flag in own else "-" for own in held.values()))
+    return sheet
 
 
 def _held(row: dict[str, Any]) -> set[str]:
@@ -65,8 +75,8 @@ def _held(row: dict[str, Any]) -> set[str]:
 
 def _said(extension: dict[str, Any]) -> str:
     if extension["problem"] is not None:
-        return f"[red]{escape(extension['name'] + ' did not start: ' + extension['problem'])}[/]"
-    return escape(f"{extension['name']} adds {', '.join(extension['ops'])}.")
+        return f"{extension['name']} did not start: {extension['problem']}"
+    return f"{extension['name']} adds {', '.join(extension['ops'])}."
 
 
 def describe_all() -> list[dict[str, Any]]:

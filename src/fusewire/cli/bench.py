@@ -18,6 +18,7 @@ import click
 
 from fusewire.choosing.decide import Decision
 from fusewire.cli.comparison import markdown, sheet
+from fusewire.cli.load import Load
 from fusewire.cli.model import (
     Inputs,
     compile_options,
@@ -26,7 +27,7 @@ from fusewire.cli.model import (
     read_open,
 )
 from fusewire.cli.plot import plot
-from fusewire.cli.terminal import Terminal
+from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import ModelSource, Session
 from fusewire.contract.region import answers_to
 from fusewire.errors import NoneRightError, OptionsError, RegistryError, visible
@@ -37,6 +38,7 @@ from fusewire.planning.target import Target
 from fusewire.process.machine import machine
 from fusewire.records.entries import Records
 from fusewire.registry import REGISTRY
+from fusewire.runtime.report import with_ratios
 from fusewire.runtime.why import Tried
 
 
@@ -50,6 +52,7 @@ from fusewire.runtime.why import Tried
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a plot of the times to this SVG file.",
 )
+@wide_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown instead of a table.")
 def command(
     model: Path,
@@ -59,6 +62,7 @@ def command(
     options: Options,
     backends: str | None,
     picture: Path | None,
+    is_wide: bool,
     as_markdown: bool,
 ) -> None:
     """Time a model on every installed engine, check the answers, and pick the best.
@@ -81,7 +85,7 @@ def command(
     elif as_markdown:
         click.echo(visible(markdown(report)))
     else:
-        Terminal().print(sheet(report))
+        Terminal().show(sheet(report, is_wide=is_wide))
     sys.exit(0 if report["chosen"] is not None else 1)
 
 
@@ -97,8 +101,8 @@ def measure(
     model: ModelSource, inputs: Inputs, options: Options, names: list[str]
 ) -> dict[str, Any]:
     """Compare engines on a model, and report the result as plain data."""
-    start = time.monotonic()
-    session = Session(options)
+    start, load = time.monotonic(), Load()
+    session = Session(replace(options, progress=load.watched(options.report)))
     graph, values = read_open(model, inputs)
     model.release()
     graph = session.rewrite(graph)
@@ -118,6 +122,7 @@ def measure(
         **_request(model, graph, inputs, options),
         **_outcome(decision, missing),
         "seconds": round(time.monotonic() - start, 1),
+        "load": load.to_data(),
     }
 
 
@@ -171,10 +176,7 @@ def _outcome(decision: Decision | NoneRightError, missing: dict[str, str]) -> di
     noise, notes = None, list[str]()
     if isinstance(decision, Decision):
         noise, notes = decision.noise, list(decision.notes)
-    rows = [_row(candidate) for candidate in decision.tried]
-    times = [row["seconds"] for row in rows if row["seconds"] is not None]
-    for row in rows:
-        row["ratio"] = None if row["seconds"] is None else row["seconds"] / min(times)
+    rows = with_ratios([_row(candidate) for candidate in decision.tried])
     return {
         "chosen": next((row["name"] for row in rows if row["is_chosen"]), None),
         "noise": noise,

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
 from fusewire.cli.terminal import Terminal
 from fusewire.errors import StoreError, StoreWarning, visible
 from fusewire.store.disk import Store, StoreEntry
 from fusewire.store.exchange import Moved, export, take
 from fusewire.store.key import CODE, DATA, KINDS, apart, nearest, shorten
+from fusewire.tables import Column, Sheet
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 _AGES = {"s": 1, "min": 60, "h": 3600, "d": 86400}
+# What wraps in a table.
+_PROSE = ("fields", "this", "nearest")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 _kind = click.Choice(sorted(KINDS))
 
@@ -208,17 +209,16 @@ def _kinds(entries: list[StoreEntry]) -> list[dict[str, Any]]:
 
 
 def _print(console: Terminal, rows: list[dict[str, Any]], **forms: Callable[[Any], str]) -> None:
-    table = Table(header_style="bold")
-    for name in rows[0] if rows else ("empty",):
-        table.add_column(name, overflow="fold")
+    names = list(rows[0] if rows else ("empty",))
+    sheet = Sheet(*(Column(name, "prose" if name in _PROSE else "key") for name in names))
     for row in rows:
-        table.add_row(*(_plain(forms.get(name, str)(value)) for name, value in row.items()))
-    console.print(table)
+        sheet.add(*(_plain(forms.get(name, str)(value)) for name, value in row.items()))
+    console.show(sheet)
 
 
 def _plain(text: str) -> str:
-    """Escape a text of unknown origin, so that it cannot move the cursor or set colours."""
-    return escape("".join(c if c.isprintable() else ascii(c)[1:-1] for c in text))
+    """Escape a text of unknown origin, so that it cannot move the cursor."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _fields(fields: dict[str, str]) -> str:

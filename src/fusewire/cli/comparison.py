@@ -2,97 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from fusewire.cli.ranking import summary
 from fusewire.errors import visible
+from fusewire.runtime.report import COLUMNS, Row, candidates, cells, heads, unit_of
 
-# By verdict; a candidate with any other status did not run.
-COLOURS = {
-    "right": "green",
-    "wrong": "red",
-    "doubtful": "yellow",
-    "cannot say": "yellow",
-    "not judged": "yellow",
-}
-_COLUMNS = (
-    "engine", "median", "95% interval", "x best", "compile", "memory", "error", "verdict"
-)  # fmt: skip
-_LEFT = ("engine", "verdict")
-_UNITS = ((1.0, "s", 1.0), (1e-4, "ms", 1e3), (0.0, "us", 1e6))
 # Longer reasons are truncated; --json has all of them.
 _LONGEST = 240
-
-Row = Mapping[str, Any]
-
-
-def digits(number: float) -> str:
-    """Format a number with three digits, or with all digits before the point."""
-    if number >= 100:
-        return f"{number:,.0f}"
-    return f"{number:.1f}" if number >= 10 else f"{number:.2f}" if number >= 1 else f"{number:.2g}"
-
-
-def unit_of(rows: Sequence[Row]) -> tuple[str, float]:
-    """Return the unit that suits the shortest time, and how many of it make a second."""
-    least = min((row["seconds"] for row in rows if row["seconds"] is not None), default=1e-3)
-    return next((name, factor) for bound, name, factor in _UNITS if least >= bound)
-
-
-def seconds(time: float) -> str:
-    """Format a time in the unit that suits it."""
-    name, factor = unit_of([{"seconds": time}])
-    return f"{digits(time * factor)} {name}"
-
-
-def cells(row: Row, factor: float) -> list[str]:
-    """Return the cells of one candidate."""
-    timed = row["seconds"] is not None
-    memory, compiling, error = row["memory_bytes"], row["compile_seconds"], row["error"]
-    return [
-        named(row),
-        digits(row["seconds"] * factor) if timed else "-",
-        f"{digits(row['low'] * factor)} - {digits(row['high'] * factor)}" if timed else "-",
-        digits(row["ratio"]) if timed else "-",
-        "-" if compiling is None else f"{digits(compiling)} s",
-        "-" if memory is None else f"{memory / 1e6:,.0f} MB",
-        "-" if error is None else digits(error),
-        verdict(row),
-    ]
-
-
-def verdict(row: Row) -> str:
-    """Say in a few words what came of a candidate."""
-    is_split = row["elsewhere"] and row["compile_seconds"] is not None
-    return f"{row['status']}, split" if is_split else str(row["status"])
-
-
-def named(row: Row) -> str:
-    """Name a candidate, and mark it if its device is emulated in software."""
-    return f"{row['name']}, software" if row["is_software"] else str(row["name"])
-
-
-def table(rows: Sequence[Row], title: str) -> Table:
-    """Lay out candidates as a table, with the chosen one marked."""
-    unit, factor = unit_of(rows)
-    shown = Table(title=title, header_style="bold", title_style="bold")
-    shown.add_column("")
-    for column in _COLUMNS:
-        name = f"median, {unit}" if column == "median" else column
-        shown.add_column(name, justify="left" if column in _LEFT else "right")
-    for row in rows:
-        colour = COLOURS.get(row["status"], "bright_black")
-        *texts, last = map(escape, cells(row, factor))
-        style = "bold" if row["is_chosen"] else None if row["status"] == "right" else "bright_black"
-        mark = "[green]>[/]" if row["is_chosen"] else ""
-        shown.add_row(mark, *texts, f"[{colour}]{last}[/]", style=style)
-    return shown
 
 
 def title(report: Row) -> str:
@@ -100,34 +22,43 @@ def title(report: Row) -> str:
     return f"fusewire bench {Path(report['model']).name}"
 
 
-def sheet(report: Row) -> RenderableType:
+def sheet(report: Row, *, is_wide: bool = False) -> RenderableType:
     """Lay out a whole report."""
     lines = Table.grid(padding=(0, 2))
     for name, line in remarks(report):
         lines.add_row(Text(name, "bold"), Text(visible(line)))
-    return Group(table(report["rows"], title(report)), lines)
+    return Group(
+        Text(title(report), "bold"),
+        *(Text(visible(line)) for line in summary(report)),
+        Text(""),
+        candidates(report["rows"], is_wide=is_wide),
+        Text(""),
+        lines,
+    )
 
 
 def markdown(report: Row) -> str:
     """Write a whole report as Markdown."""
-    rows, (unit, factor) = report["rows"], unit_of(report["rows"])
-    heads = [f"median, {unit}" if name == "median" else name for name in _COLUMNS]
-    lines = [heads, ["---" if name in _LEFT else "---:" for name in _COLUMNS]]
+    rows, (_, factor) = report["rows"], unit_of(report["rows"])
+    lines = [heads(rows), ["---" if x.align == "left" else "---:" for x in COLUMNS]]
     for row in rows:
         first, *rest = (text.replace("|", "\\|") for text in cells(row, factor))
         lines.append([f"**{first}**" if row["is_chosen"] else first, *rest])
     shown = [f"| {' | '.join(line)} |" for line in lines]
     notes = [f"- {name}: {line}" for name, line in remarks(report)]
-    return "\n".join([f"**{title(report)}**", "", *shown, "", *notes])
+    said = " ".join(summary(report))
+    return "\n".join([f"**{title(report)}**", "", said, "", *shown, "", *notes])
 
 
 def remarks(report: Row) -> Iterator[tuple[str, str]]:
     """Yield the lines below the table."""
     rows = report["rows"]
-    yield "chosen", _chosen(report)
     for note in report["notes"]:
-        # Reasons of these rows follow below, with the others.
-        if not any(note.startswith(f"{row['name']} is {row['status']}") for row in rows):
+        # Reasons of these rows follow below, and ties are in the summary.
+        is_said = note.endswith(f"the noise is {report['noise'] or 0.0:.0%}.")
+        if not is_said and not any(
+            note.startswith(f"{row['name']} is {row['status']}") for row in rows
+        ):
             yield "note", note
     for row in rows:
         if why := reason(row):
@@ -167,23 +98,22 @@ def configuration(kernel: Row) -> str:
     return " ".join(f"{name}={','.join(map(str, numbers))}" for name, numbers in pairs)
 
 
-def _chosen(report: Row) -> str:
-    chosen = report["chosen"]
-    if chosen is None:
-        return "none: no engine gives a right answer"
-    noise = f"the noise is {report['noise']:.1%}; differences within it do not count"
-    others = [row["ratio"] for row in report["rows"] if row["ratio"] and not row["is_chosen"]]
-    lead = min(others, default=1.0)
-    margin = f", {lead:.2f} times as fast as the next" if lead > 1 + report["noise"] else ""
-    return f"{chosen}{margin}; {noise}"
-
-
 def reason(row: Row) -> str:
     """Say why a candidate was not taken, or was taken only in part."""
     if row["elsewhere"]:
         split = f"{row['elsewhere']} nodes run on the reference, in {row['regions']} regions"
         return _truncated(f"{split}. The first is {row['elsewhere_why']}")
     return _truncated(row["reason"])
+
+
+def reasons(rows: Sequence[Row]) -> Iterator[str]:
+    """Yield why candidates were not taken; those with the same reason share a line."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row["reason"]:
+            names.setdefault((row["status"], row["reason"]), []).append(row["name"])
+    for (status, why), alike in names.items():
+        yield f"{status}: {', '.join(alike)}. {why}"
 
 
 def _judged(rows: Sequence[Row]) -> str:

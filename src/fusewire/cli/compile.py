@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.table import Table
 
 from fusewire.cli.model import model_options, progress, read_sized
 from fusewire.cli.terminal import Terminal
@@ -28,6 +27,7 @@ from fusewire.planning.planner import Planned
 from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY
 from fusewire.runtime.plan import Region
+from fusewire.tables import Column, Sheet
 
 # More kernels are not worth printing; kernels.json has all of them.
 _MOST = 12
@@ -207,13 +207,17 @@ def _refused(planned: Planned) -> list[dict[str, Any]]:
 
 def _print(report: dict[str, Any], folder: Path) -> None:
     console = Terminal()
-    table = Table(title=f"{report['model']} for {report['target']}", header_style="bold")
-    for column in ("region", "runs on", "nodes", "kernels", "launches", "compile s", "files"):
-        table.add_column(column, justify="left" if column in ("runs on", "files") else "right")
+    sheet = Sheet(
+        Column("region", align="right"),
+        "runs on",
+        *(Column(name, align="right") for name in ("nodes", "kernels", "launches", "compile s")),
+        Column("files", "prose"),
+        title=f"{Path(report['model']).name} for {report['target']}",
+    )
     for row in report["regions"]:
         launch, metrics = row.get("launch", {}), row.get("metrics", {})
         took = f"{metrics['compile_seconds']:.1f}" if metrics else ""
-        table.add_row(
+        sheet.add(
             str(row["region"]),
             row["backend"],
             str(row["nodes"]),
@@ -222,7 +226,7 @@ def _print(report: dict[str, Any], folder: Path) -> None:
             took,
             str(folder / row["folder"]) if "folder" in row else "",
         )
-    console.print(table)
+    console.show(sheet)
     for row in report["regions"]:
         for line in _tuning(row.get("tuning", {})):
             console.print(line, markup=False, highlight=False, soft_wrap=True)

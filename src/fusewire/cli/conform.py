@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.markup import escape
 from rich.progress import track
-from rich.table import Table
 
 from fusewire.cli.terminal import Terminal
 from fusewire.contract.backend import Backend, Device
@@ -23,6 +21,7 @@ from fusewire.ops.declare import Op
 from fusewire.ops.table import all_ops
 from fusewire.registry import REGISTRY
 from fusewire.registry.capability import ConformanceRecord, Shown, path_of
+from fusewire.tables import Column, Sheet, styled
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.demonstration import demonstrate
 from fusewire.testing.fallback import reports_with_fallback
@@ -36,6 +35,8 @@ COLOURS = {
     "failed": "red",
 }
 FORMS = ("native", "expanded", "helped")
+# Ops that are named for each reason of a refusal.
+_FEW = 4
 
 
 @click.command()
@@ -46,6 +47,7 @@ FORMS = ("native", "expanded", "helped")
     "--fallback", is_flag=True, help="Run refused ops on the reference; all must be right."
 )
 @click.option("--record", is_flag=True, help="Write the result beside the backend's code.")
+@click.option("--all", "is_all", is_flag=True, help="List every op, proven and refused ones too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="Also write the JSON to this file."
@@ -56,6 +58,7 @@ def command(
     names: tuple[str, ...],
     fallback: bool,
     record: bool,
+    is_all: bool,
     as_json: bool,
     output: Path | None,
 ) -> None:
@@ -83,7 +86,7 @@ def command(
     if as_json:
         click.echo(text)
     else:
-        _print(report)
+        _print(report, is_all)
     sys.exit(1 if problems else 0)
 
 
@@ -154,27 +157,59 @@ def _record(runs: Backend, device: Device, rows: list[OpReport], shown: dict[str
     Terminal(stderr=True).print(f"Recorded in {path}.")
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], is_all: bool) -> None:
     console = Terminal()
-    title = f"{report['backend']} {report['version']} on {report['device']}"
-    table = Table(title=escape(title), header_style="bold")
-    for column in ("op", "status", "declared", "proven", "of", "cases", "first reason"):
-        table.add_column(column)
-    for row in report["ops"]:
-        if row["status"] == "proven":
-            continue
-        status = f"[{COLOURS[row['status']]}]{row['status']}[/]"
-        counted = ", ".join(f"{count} {name}" for name, count in row["cases"].items())
-        sizes = (str(len(row["declared"])), str(len(row["proven"])), str(row["dtypes"]))
-        table.add_row(row["op"], status, *sizes, counted, escape(row["reason"]))
-    console.print(table)
+    console.show(_counts(report))
+    for sheet in (_ops(report, is_all), None if is_all else _refused(report)):
+        if sheet is not None:
+            console.print()
+            console.show(sheet)
+    for problem in report["problems"]:
+        console.show(styled(problem, "red"))
+
+
+def _counts(report: dict[str, Any]) -> Sheet:
+    """Count the ops by status."""
+    device = f"{report['backend']} {report['version']} on {report['device']}"
+    title = f"{device}: {report['of']} ops in {report['seconds']} s"
+    number = Column("ops", align="right")
+    sheet = Sheet("status", number, Column("share", align="right"), "form", title=title)
     for status, count in report["counts"].items():
         forms = ", ".join(f"{n} {form}" for form, n in report["proven"].items() if n)
         share = f"{count / max(1, report['of']):.1%}"
-        said = f"  ({forms})" if status == "proven" and forms else ""
-        console.print(
-            f"[{COLOURS[status]}]{status:8}[/] {count:4} of {report['of']}  {share}{said}"
-        )
-    console.print(f"{report['seconds']} s")
-    for problem in report["problems"]:
-        console.print(f"[red]{escape(problem)}[/]")
+        said = forms if status == "proven" else ""
+        sheet.add(styled(status, COLOURS[status]), str(count), share, said)
+    return sheet
+
+
+def _ops(report: dict[str, Any], is_all: bool) -> Sheet | None:
+    """List the ops that are neither proven nor refused, or all of them."""
+    quiet = () if is_all else ("proven", "refused")
+    rows = [row for row in report["ops"] if row["status"] not in quiet]
+    sheet = Sheet("op", "status", "dtypes", Column("cases", "prose"), Column("reason", "prose"))
+    for row in rows:
+        counted = ", ".join(f"{count} {name}" for name, count in row["cases"].items())
+        dtypes = f"{len(row['proven'])} of {row['dtypes']}"
+        status = styled(row["status"], COLOURS[row["status"]])
+        sheet.add(row["op"], status, dtypes, counted, row["reason"])
+    return sheet if rows else None
+
+
+def _refused(report: dict[str, Any]) -> Sheet | None:
+    """Group the refused ops by reason: one sentence often stands for hundreds."""
+    refused = [row for row in report["ops"] if row["status"] == "refused"]
+    grouped: dict[str, list[str]] = {}
+    for row in refused:
+        # Reasons name the op; without it they are the same sentence.
+        grouped.setdefault(row["reason"].replace(row["op"], "OP"), []).append(row["op"])
+    sheet = Sheet(
+        Column("ops", align="right"),
+        Column("refused because", "prose"),
+        Column("such as", "prose"),
+        title=f"{len(refused)} refused ops, by reason",
+        caption="--all lists every op",
+    )
+    for reason, names in sorted(grouped.items(), key=lambda item: -len(item[1])):
+        said = reason if len(names) > 1 else reason.replace("OP", names[0])
+        sheet.add(str(len(names)), said, ", ".join(names[:_FEW]))
+    return sheet if refused else None

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.table import Table
+from rich.markup import escape
 
 from fusewire.cli.backends import describe_all
 from fusewire.cli.terminal import Terminal
@@ -18,6 +18,7 @@ from fusewire.planning.target import Target
 from fusewire.process.child import CAN_ISOLATE
 from fusewire.process.machine import machine
 from fusewire.registry import REGISTRY
+from fusewire.tables import Column, Sheet
 
 # These get columns of their own once they are measured.
 FIGURES = {"bandwidth_gb_s": "GB/s", "gflops": "GFLOP/s", "call_us": "us/call"}
@@ -63,25 +64,29 @@ def _row(item: Measured) -> dict[str, Any]:
 
 def _print(rows: list[dict[str, Any]], is_measured: bool) -> None:
     console = Terminal()
-    table = Table(title="Devices", header_style="bold")
     figures = FIGURES if is_measured else {}
-    for column in ("device", "backend", "name"):
-        table.add_column(column)
-    for shown in figures.values():
-        table.add_column(shown, justify="right")
+    sheet = Sheet(
+        "device",
+        "backend",
+        Column("name", "prose"),
+        *(Column(shown, align="right") for shown in figures.values()),
+        title="Devices",
+    )
     rows = sorted(rows, key=lambda row: (row["id"], row["backend"]))
     for row in rows:
         name = f"{row['name']} (software)" if row["is_software"] else row["name"]
-        mark = " [green](best)[/]" if row["is_best"] else ""
+        mark = " (best)" if row["is_best"] else ""
         numbers = [str(row["facts"].get(key, "-")) for key in figures]
-        table.add_row(row["id"] + mark, row["backend"], name, *numbers)
-    console.print(table)
+        sheet.add(row["id"] + mark, row["backend"], name, *numbers)
+    console.show(sheet)
     host = machine()
-    console.print(f"[bold]This machine:[/] {_said(host)}")
+    console.print()
+    console.print(f"[bold]This machine:[/] {escape(_said(host))}", highlight=False)
     for row in rows:
         facts = {k: v for k, v in row["facts"].items() if k not in figures and k not in host}
-        hints = f" [bold]Hints:[/] {_said(row['hints'])}" if row["hints"] else ""
-        console.print(f"[bold]{row['backend']} on {row['id']}:[/] {_said(facts)}{hints}")
+        hints = f" [bold]Hints:[/] {escape(_said(row['hints']))}" if row["hints"] else ""
+        about = f"[bold]{row['backend']} on {row['id']}:[/] {escape(_said(facts))}{hints}"
+        console.print(about, highlight=False)
 
 
 def _said(facts: Mapping[str, Any]) -> str:

@@ -13,17 +13,16 @@ from importlib.metadata import version
 from typing import Any
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
 from fusewire.cli.backends import COLOURS, describe_all, table
-from fusewire.cli.terminal import Terminal
+from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.errors import IsolationError, RegistryError
 from fusewire.process.child import Child
 from fusewire.process.closed import weaknesses
 from fusewire.process.machine import machine
 from fusewire.process.sandbox import has_seccomp, landlock_version
 from fusewire.registry import REGISTRY
+from fusewire.tables import Column, Sheet, styled
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")
 _START_SECONDS = 60.0
@@ -31,7 +30,8 @@ _START_SECONDS = 60.0
 
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-def command(as_json: bool) -> None:
+@wide_option
+def command(as_json: bool, is_wide: bool) -> None:
     """Check the machine, the packages and every backend.
 
     Exits with 1 if something that is installed is broken.
@@ -44,32 +44,27 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, indent=1))
     else:
-        _print(report)
+        _print(report, is_wide)
     sys.exit(0 if report["ok"] else 1)
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(report: dict[str, Any], is_wide: bool) -> None:
     console = Terminal()
-    shown = Table(title="Checks", header_style="bold")
-    for column in ("check", "state", "found", "what to do"):
-        shown.add_column(column)
+    sheet = Sheet("check", "state", Column("found, or what to do", "prose"), title="Checks")
     for row in report["checks"]:
-        state = f"[{COLOURS[row['state']]}]{row['state']}[/]"
         found = ", ".join(f"{key} {value}" for key, value in row["found"].items())
-        shown.add_row(row["check"], state, escape(found), escape(row["fix"]))
-    console.print(shown)
-    console.print(table(report["backends"]))
-    broken = [
-        row
-        for rows in (report["checks"], report["backends"])
-        for row in rows
-        if row["state"] == "broken"
-    ]
-    names = ", ".join(row.get("check") or row["name"] for row in broken)
-    said = (
-        f"[red]Broken: {names}.[/]" if broken else "[green]Everything that is installed works.[/]"
-    )
-    console.print(said)
+        state = styled(row["state"], COLOURS[row["state"]])
+        sheet.add(row["check"], state, "\n".join(filter(None, (found, row["fix"]))))
+    console.show(sheet)
+    console.print()
+    console.show(table(report["backends"], is_wide=is_wide))
+    console.print()
+    rows = [row for rows in (report["checks"], report["backends"]) for row in rows]
+    broken = [row.get("check") or row["name"] for row in rows if row["state"] == "broken"]
+    if broken:
+        console.show(styled(f"Broken: {', '.join(broken)}.", "red"))
+    else:
+        console.show(styled("Everything that is installed works.", "green"))
 
 
 def _row(found: Mapping[str, Any], problem: str = "") -> dict[str, Any]:

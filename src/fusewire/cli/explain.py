@@ -8,22 +8,23 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
-from rich.markup import escape
-from rich.table import Table
 
-from fusewire.cli.comparison import configuration, seconds, table
+from fusewire.cli.comparison import configuration, reasons
 from fusewire.cli.model import Inputs, compile_options, model_options, progress
-from fusewire.cli.terminal import Terminal
+from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
 from fusewire.options import Options
-from fusewire.runtime.why import Contacted, NodeVerdict, NodeWhy, Tried, Why
+from fusewire.runtime.report import candidates, regions, seconds, summary, with_ratios
+from fusewire.runtime.why import NodeVerdict, NodeWhy, Tried, Why
+from fusewire.tables import Column, Sheet
 
 # More regions, and longer sources, are not worth printing; --all and --json have all of them.
 _MOST, _LONGEST = 20, 160
+# What stands for a backend that takes a node.
+_TAKES = "✓"
 
 
 @click.command()
@@ -35,6 +36,7 @@ _MOST, _LONGEST = 20, 160
 @click.option(
     "--all", "is_all", is_flag=True, help="List every node instead of grouping them by op."
 )
+@wide_option
 def command(
     model: Path,
     shapes: tuple[str, ...],
@@ -43,6 +45,7 @@ def command(
     options: Options,
     node: str | None,
     is_all: bool,
+    is_wide: bool,
 ) -> None:
     """Show how a model runs and why: what each engine says about each node."""
     source = ModelSource(str(model))
@@ -57,116 +60,92 @@ def command(
     if as_json:
         click.echo(json.dumps(why.to_data() if explained is None else asdict(explained), indent=1))
     elif explained is not None:
-        _print_node(explained)
+        _print_node(explained, is_wide)
     else:
-        _print(model, why, is_all)
+        _print(model, why, is_all, is_wide)
 
 
-def _print(model: Path, why: Why, is_all: bool) -> None:
+def _print(model: Path, why: Why, is_all: bool, is_wide: bool) -> None:
     console = Terminal()
-    title = f"{model.name} on {why.backend} ({why.device}): {len(why.nodes)} nodes"
-    if why.tried:
-        console.print(table(_candidates(why), f"Candidates for {model.name}"))
-    for candidate in why.tried:
-        if candidate.tuned:
-            console.print(_kernels(candidate))
-    console.print(_regions(why, title, len(why.regions) if is_all else _MOST))
-    console.print(_listed(why) if is_all else _grouped(why))
+    console.print(f"{model.name} on {summary(why)}", style="bold", markup=False, highlight=False)
+    for sheet in _sheets(why, is_all, is_wide):
+        console.print()
+        console.show(sheet)
+    console.print()
     for line in _remarks(why, is_all):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _kernels(candidate: Tried) -> Table:
-    shown = Table(title=f"Kernels of {candidate.name}", header_style="bold")
-    for column in ("kernel", "runs", "configuration", "speedup", "cache"):
-        shown.add_column(column, justify="right" if column in ("runs", "speedup") else "left")
+def _sheets(why: Why, is_all: bool, is_wide: bool) -> Iterator[Sheet]:
+    if why.tried:
+        rows = with_ratios([asdict(candidate) for candidate in why.tried])
+        yield candidates(rows, "Candidates", is_wide=is_wide)
+    for candidate in why.tried:
+        if candidate.tuned:
+            yield _kernels(candidate)
+    yield regions(why, "Regions", most=len(why.regions) if is_all else _MOST, is_wide=is_wide)
+    yield _listed(why, is_wide) if is_all else _grouped(why, is_wide)
+
+
+def _kernels(candidate: Tried) -> Sheet:
+    sheet = Sheet(
+        "kernel",
+        Column("runs", align="right"),
+        Column("configuration", "prose"),
+        Column("speedup", align="right"),
+        "cache",
+        title=f"Kernels of {candidate.name}",
+    )
     for kernel in candidate.tuned:
         chosen = configuration(kernel) if kernel["is_other"] else "default"
         speedup = f"{kernel['gain']:.2f}"
-        texts = kernel["name"], str(kernel["count"]), chosen, speedup, kernel["cache"]
-        shown.add_row(*map(escape, texts))
-    return shown
+        sheet.add(kernel["name"], str(kernel["count"]), chosen, speedup, kernel["cache"])
+    return sheet
 
 
-def _candidates(why: Why) -> list[dict[str, Any]]:
-    """List the candidates, each with the ratio of its time to the fastest."""
-    rows = [asdict(candidate) for candidate in why.tried]
-    least = min((row["seconds"] for row in rows if row["seconds"]), default=1.0)
-    return [{**row, "ratio": row["seconds"] and row["seconds"] / least} for row in rows]
-
-
-def _regions(why: Why, title: str, most: int) -> Table:
-    left = len(why.regions) - most
-    caption = f"and {left} more; --all lists them" if left > 0 else None
-    shown = Table(title=title, header_style="bold", caption=caption)
-    for column in (
-        "region",
-        "backend",
-        "device",
-        "nodes",
-        "shapes",
-        "outcome",
-        "compile",
-        "first run",
-        "memory",
-        "cache",
-    ):
-        shown.add_column(column, justify="right" if column == "nodes" else "left")
-    contacts = {contact.region: contact for contact in why.contacts}
-    for region in why.regions[:most]:
-        about = region.name, region.backend, region.device, str(region.nodes), region.shapes
-        shown.add_row(*map(escape, (*about, *_contact(contacts.get(region.name)))))
-    return shown
-
-
-def _contact(contact: Contacted | None) -> Iterator[str]:
-    if contact is None:
-        yield from ["not run", "", "", "", ""]
-        return
-    metrics, outcome = contact.metrics, contact.outcome
-    yield outcome if outcome == "ready" else f"{outcome}: on {contact.runs_on}"
-    for name in ("compile_seconds", "run_seconds"):
-        yield seconds(metrics[name]) if name in metrics else ""
-    yield f"{metrics['peak_bytes'] / 1e6:,.0f} MB" if "peak_bytes" in metrics else ""
-    yield contact.cache if contact.cache in ("", "hit", "off") else "miss"
-
-
-def _backends(why: Why) -> list[str]:
-    return list(dict.fromkeys(x.backend for node in why.nodes for x in node.verdicts))
-
-
-def _marks(node: NodeWhy, backends: list[str]) -> tuple[str, ...]:
-    """Say in one word what each backend answers about a node."""
-    verdicts = {verdict.backend: verdict for verdict in node.verdicts}
-    return tuple(_word(verdicts[name]) if name in verdicts else "" for name in backends)
+def _refusals(node: NodeWhy) -> str:
+    """Say which backends do not run a node, and why in a word."""
+    words = ((verdict.backend, _word(verdict)) for verdict in node.verdicts)
+    return ", ".join(f"{backend} ({word})" for backend, word in words if word != _TAKES)
 
 
 def _word(verdict: NodeVerdict) -> str:
     if not verdict.is_offered:
-        return f"[yellow]{verdict.code}[/]"
-    return "[red]wrong[/]" if verdict.status == "wrong" else "[green]takes[/]"
+        return verdict.code
+    return "wrong" if verdict.status == "wrong" else _TAKES
 
 
-def _grouped(why: Why) -> Table:
-    backends = _backends(why)
-    shown = Table(title="Nodes, by op", header_style="bold")
-    for column in ("op", "count", "work", "runs on", *backends):
-        shown.add_column(column, justify="right" if column == "count" else "left")
-    groups = Counter((n.op, n.work, n.backend, _marks(n, backends)) for n in why.nodes)
-    for (op, work, backend, marks), count in groups.most_common():
-        shown.add_row(op, str(count), work, backend, *marks)
-    return shown
+def _grouped(why: Why, is_wide: bool) -> Sheet:
+    sheet = Sheet(
+        "op",
+        Column("count", align="right"),
+        "runs on",
+        Column("not on", "prose"),
+        Column("works on", "extra"),
+        title="Nodes, by op",
+        is_wide=is_wide,
+    )
+    groups = Counter((n.op, n.work, n.backend, _refusals(n)) for n in why.nodes)
+    for (op, work, backend, refusals), count in groups.most_common():
+        sheet.add(op, str(count), backend, refusals, work)
+    return sheet
 
 
-def _listed(why: Why) -> Table:
-    backends = _backends(why)
-    shown = Table(title="Nodes", header_style="bold")
-    for column in ("node", "op", "types", "region", "runs on", *backends):
-        shown.add_column(column)
+def _listed(why: Why, is_wide: bool) -> Sheet:
+    sheet = Sheet(
+        "node",
+        "op",
+        "runs on",
+        Column("types", "prose"),
+        Column("not on", "prose"),
+        Column("region", "extra"),
+        title="Nodes",
+        is_wide=is_wide,
+    )
     for node in why.nodes:
-        about = node.place, node.op, ", ".join(node.types), node.region, node.backend
-        shown.add_row(*map(escape, about), *_marks(node, backends))
-    return shown
+        types = ", ".join(node.types)
+        sheet.add(node.place, node.op, node.backend, types, _refusals(node), node.region)
+    return sheet
 
 
 def _remarks(why: Why, is_all: bool) -> Iterator[str]:
@@ -187,9 +166,7 @@ def _remarks(why: Why, is_all: bool) -> Iterator[str]:
     missed = [c for c in why.contacts if c.cache not in ("", "hit", "off")]
     for contact in missed if is_all else missed[:1]:
         yield f"{contact.region} is not in the cache. {contact.cache}"
-    for candidate in why.tried:
-        if candidate.reason:
-            yield f"{candidate.name}: {candidate.status}. {candidate.reason}"
+    yield from reasons([asdict(candidate) for candidate in why.tried])
     yield from why.notes
     for work, counts in why.counts().items():
         if counts:
@@ -197,18 +174,26 @@ def _remarks(why: Why, is_all: bool) -> Iterator[str]:
             yield f"nodes on {work}: {each}"
 
 
-def _print_node(node: NodeWhy) -> None:
+def _print_node(node: NodeWhy, is_wide: bool) -> None:
     console = Terminal()
-    shown = Table(title=f"node {node.place}: {node.op}", header_style="bold")
-    for column in ("backend", "claim", "verdict", "whole model", "error", "cache", "reason"):
-        shown.add_column(column)
+    sheet = Sheet(
+        "backend",
+        "claim",
+        "verdict",
+        Column("whole model", align="right"),
+        Column("error", align="right"),
+        Column("reason", "prose"),
+        Column("cache", "extra"),
+        title=f"node {node.place}: {node.op}",
+        is_wide=is_wide,
+    )
     for verdict in node.verdicts:
         took = "" if verdict.seconds is None else seconds(verdict.seconds)
         error = "" if verdict.error is None else f"{verdict.error:.2g}"
         reason = f"{verdict.reason} {verdict.suggestion}".strip()
-        texts = map(escape, (verdict.status, took, error, verdict.cache, reason))
-        shown.add_row(verdict.backend, _word(verdict), *texts)
-    console.print(shown)
+        claim, cache = _word(verdict), verdict.cache
+        sheet.add(verdict.backend, claim, verdict.status, took, error, reason, cache)
+    console.show(sheet)
     lines = {
         "types": ", ".join(node.types),
         "from": node.source[:_LONGEST],

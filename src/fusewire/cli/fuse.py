@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from fusewire.cli.model import model_options, read_sized
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.fusing import fuse
 from fusewire.fusion.grouping import Fusion, Group
+from fusewire.tables import Column, Sheet
 
 # Longer lists of ops are truncated in tables; --json has all of them.
 _MOST_OPS = 6
@@ -74,43 +75,44 @@ def _group(group: Group) -> dict[str, Any]:
 
 def _print(report: dict[str, Any], all_groups: bool) -> None:
     console = Terminal()
-    title = f"{report['model']}: {report['nodes']['given']} nodes"
-    table = Table(title=title, header_style="bold")
-    for column in ("", "before", "after", "least"):
-        table.add_column(column, justify="left" if not column else "right")
-    table.add_row("kernels", *(str(report["kernels"][key]) for key in ("before", "after")), "1")
-    table.add_row(
+    for sheet in _sheets(report, all_groups):
+        console.show(sheet)
+        console.print()
+
+
+def _sheets(report: dict[str, Any], all_groups: bool) -> Iterator[Sheet]:
+    counts = [Column(name, align="right") for name in ("before", "after", "least")]
+    title = f"{Path(report['model']).name}: {report['nodes']['given']} nodes"
+    sheet = Sheet("", *counts, title=title)
+    sheet.add("kernels", *(str(report["kernels"][key]) for key in ("before", "after")), "1")
+    sheet.add(
         "MB moved", *(f"{report['bytes'][key] / 1e6:,.2f}" for key in ("before", "after", "least"))
     )
-    console.print(table, markup=False)
-    console.print(_patterns(report), markup=False)
+    yield sheet
+    yield _patterns(report)
     if all_groups:
-        console.print(_groups(report), markup=False)
+        yield _groups(report)
     reasons = Counter(found["reason"] for found in report["refused"])
-    refused = Table(title=f"{reasons.total()} fusions refused", header_style="bold")
-    refused.add_column("", justify="right")
-    refused.add_column("because")
+    title = f"{reasons.total()} fusions refused"
+    refused = Sheet(Column("", align="right"), Column("because", "prose"), title=title)
     for reason, count in reasons.most_common():
-        refused.add_row(str(count), reason)
-    console.print(refused, markup=False)
+        refused.add(str(count), reason)
+    yield refused
 
 
-def _patterns(report: dict[str, Any]) -> Table:
-    table = Table(header_style="bold")
-    for column in ("pattern", "kernels", "nodes", "MB moved"):
-        table.add_column(column, justify="left" if column == "pattern" else "right")
+def _patterns(report: dict[str, Any]) -> Sheet:
+    counts = [Column(name, align="right") for name in ("kernels", "nodes", "MB moved")]
+    sheet = Sheet("pattern", *counts)
     for name, count in report["patterns"].items():
         mine = [group for group in report["groups"] if group["pattern"] == name]
         moved = sum(group["bytes"] for group in mine) / 1e6
-        table.add_row(name, str(count), str(sum(g["nodes"] for g in mine)), f"{moved:,.2f}")
-    return table
+        sheet.add(name, str(count), str(sum(g["nodes"] for g in mine)), f"{moved:,.2f}")
+    return sheet
 
 
-def _groups(report: dict[str, Any]) -> Table:
-    table = Table(header_style="bold")
-    for column in ("pattern", "ops", "outputs"):
-        table.add_column(column)
+def _groups(report: dict[str, Any]) -> Sheet:
+    sheet = Sheet("pattern", Column("ops", "prose"), Column("outputs", "prose"))
     for group in report["groups"]:
         ops = group["ops"][:_MOST_OPS] + ["..."] * (len(group["ops"]) > _MOST_OPS)
-        table.add_row(group["pattern"], " ".join(ops), ", ".join(group["outputs"]))
-    return table
+        sheet.add(group["pattern"], " ".join(ops), ", ".join(group["outputs"]))
+    return sheet

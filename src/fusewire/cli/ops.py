@@ -6,13 +6,13 @@ import json
 from typing import Any
 
 import click
-from rich.table import Table
 
 from fusewire import dtypes
-from fusewire.cli.terminal import Terminal
+from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.dtypes import DType
 from fusewire.ops.declare import ONE_OPERAND, Op
 from fusewire.ops.table import all_ops, families
+from fusewire.tables import Column, Sheet
 
 # Sets of dtypes that have a name of their own, the widest first.
 _SETS = {
@@ -26,7 +26,8 @@ _SETS = {
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--family", help="List only this family.")
 @click.option("--lacks", is_flag=True, help="List only the required cases that ops lack, and why.")
-def command(as_json: bool, family: str | None, lacks: bool) -> None:
+@wide_option
+def command(as_json: bool, family: str | None, lacks: bool, is_wide: bool) -> None:
     """List every op by family, with its dtypes and cases."""
     if family is not None and family not in families():
         raise click.UsageError(f"Unknown family {family!r}. Families: {', '.join(families())}.")
@@ -36,11 +37,12 @@ def command(as_json: bool, family: str | None, lacks: bool) -> None:
         return
     console = Terminal()
     if lacks:
-        console.print(_lacks(rows))
+        console.show(_lacks(rows))
         return
-    console.print(_table(rows))
-    console.print(f"{len(rows)} ops in {len({op.family for op in rows})} families.")
-    console.print(_lacks(rows))
+    console.show(_table(rows, is_wide))
+    console.print(f"\n{len(rows)} ops in {len({op.family for op in rows})} families.\n")
+    console.show(_lacks(rows))
+    console.print()
     console.print(
         f"Names for sets of dtypes: {', '.join(_SETS)} (`fusewire ops --json` lists their members)."
     )
@@ -77,31 +79,37 @@ def dtype_names(found: tuple[DType, ...]) -> str:
     return ", ".join(words + [d.name for d in left])
 
 
-def _table(rows: list[Op[Any]]) -> Table:
-    table = Table(title="Ops", header_style="bold")
-    for column in ("family", "op", "kind", "samples", "dtypes", "description"):
-        table.add_column(column, justify="right" if column == "samples" else "left")
+def _table(rows: list[Op[Any]], is_wide: bool) -> Sheet:
+    sheet = Sheet(
+        "op",
+        "kind",
+        Column("description", "prose"),
+        Column("dtypes", "extra"),
+        Column("samples", "extra", "right"),
+        "family",
+        title="Ops",
+        is_wide=is_wide,
+    )
     before = ""
     for op in rows:
         kind = "composite" if op.is_composite else "primitive"
         if before and op.family != before:
-            table.add_section()
+            sheet.section()
         shown = op.family if op.family != before else ""
-        table.add_row(shown, op.name, kind, str(len(op.samples())), dtype_names(op.dtypes), op.doc)
+        sheet.add(op.name, kind, op.doc, dtype_names(op.dtypes), str(len(op.samples())), shown)
         before = op.family
-    return table
+    return sheet
 
 
-def _lacks(rows: list[Op[Any]]) -> Table:
+def _lacks(rows: list[Op[Any]]) -> Sheet:
     """Group missing required cases by reason."""
     grouped: dict[tuple[str, str], list[str]] = {}
     for op in rows:
         for case, reason in op.lacks.items():
             grouped.setdefault((case, reason), []).append(op.name)
-    table = Table(title="Required cases that do not apply to an op", header_style="bold")
-    for column in ("case", "why", "ops"):
-        table.add_column(column)
+    columns = "case", Column("why", "prose"), Column("ops", "prose")
+    sheet = Sheet(*columns, title="Required cases that do not apply to an op")
     for (case, reason), names in sorted(grouped.items()):
         shown = f"{len(names)} ops" if reason == ONE_OPERAND else ", ".join(names)
-        table.add_row(case, reason, shown)
-    return table
+        sheet.add(case, reason, shown)
+    return sheet

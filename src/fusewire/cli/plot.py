@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from fusewire.cli.comparison import digits, named, title, unit_of
+from fusewire.cli.comparison import title
+from fusewire.runtime.report import digits, named, unit_of
 
 Row = Mapping[str, Any]
 _WIDTH, _LEFT, _RIGHT, _TOP, _PITCH, _BAR = 860, 210, 200, 66, 36, 20

@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.table import Table
 
 from fusewire.cli.model import (
     Inputs,
@@ -25,6 +24,8 @@ from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
 from fusewire.options import Options
+from fusewire.runtime.report import seconds
+from fusewire.tables import Column, Sheet
 
 _FIGURES = ("min", "mean", "max")
 
@@ -118,18 +119,24 @@ def _storable(array: Any) -> Any:
 
 
 def _print(report: dict[str, Any]) -> None:
-    took = f"{report['seconds'] * 1e3:.3g} ms per call, first call {report['first_seconds']:.2g} s"
-    title = f"{report['model']} on {report['backend']}: {took}"
-    table = Table(title=title, header_style="bold")
-    for column in ("", "name", "dtype", "shape", *_FIGURES):
-        table.add_column(column, justify="right" if column in _FIGURES else "left")
+    first, later = seconds(report["first_seconds"]), seconds(report["seconds"])
+    console = Terminal()
+    sheet = Sheet(
+        "",
+        "name",
+        "dtype",
+        "shape",
+        *(Column(name, align="right") for name in _FIGURES),
+        title=f"{Path(report['model']).name} on {report['backend']}: "
+        f"first call {first}, then {later} per call",
+    )
     for side in ("inputs", "outputs"):
         for row in report[side]:
             figures = [_shown(row[name]) for name in _FIGURES]
             shape = ", ".join(map(str, row["shape"]))
-            table.add_row(side[:-1], row["name"], row["dtype"], f"[{shape}]", *figures)
-        table.add_section()
-    Terminal().print(table, markup=False)
+            sheet.add(side[:-1], row["name"], row["dtype"], f"[{shape}]", *figures)
+        sheet.section()
+    console.show(sheet)
 
 
 def _shown(figure: float | str | None) -> str:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from fusewire.cli.model import assume, model_options, read_graph
 from fusewire.cli.terminal import Terminal
@@ -19,6 +18,7 @@ from fusewire.ir.dims import Dim, Symbol, evaluate, symbols
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.rewrite.fold import flops_of
+from fusewire.tables import Column, Sheet
 
 # Longer dim expressions are not worth printing.
 _LONGEST = 120
@@ -98,20 +98,22 @@ def _dynamic(graph: Graph) -> list[dict[str, Any]]:
 
 def _print(report: dict[str, Any]) -> None:
     console = Terminal()
-    ports = Table(title=report["model"], header_style="bold")
-    for column in ("", "name", "type"):
-        ports.add_column(column)
+    ports = Sheet("", "name", Column("type", "prose"), title=Path(report["model"]).name)
     for side in ("inputs", "outputs"):
         for row in report[side]:
-            ports.add_row(side[:-1], row["name"], _short(row["type"]))
-        ports.add_section()
-    ops = Table(title=f"{report['nodes']} nodes", header_style="bold")
-    for column in ("op", "count", "flops"):
-        ops.add_column(column, justify="left" if column == "op" else "right")
+            ports.add(side[:-1], row["name"], _short(row["type"]))
+        ports.section()
+    ops = Sheet(
+        "op",
+        Column("count", align="right"),
+        Column("flops", align="right"),
+        title=f"{report['nodes']} nodes",
+    )
     for row in report["ops"]:
-        ops.add_row(row["op"], str(row["count"]), _engineering(row["flops"]))
-    console.print(ports, markup=False)
-    console.print(ops, markup=False)
+        ops.add(row["op"], str(row["count"]), _engineering(row["flops"]))
+    for sheet in (ports, ops):
+        console.show(sheet)
+        console.print()
     size = f"{report['parameters']:,} in {report['constants']} constants"
     at = ", ".join(f"{dim} = {n}" for dim, n in report["flops_at"].items())
     lines = {

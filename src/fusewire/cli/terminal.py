@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from rich.console import Console
+import click
+from rich.console import Console, RenderableType
 from rich.text import Text
 
 from fusewire.errors import visible
@@ -21,3 +22,12 @@ class Terminal(Console):
     def render_str(self, text: str, **how: Any) -> Text:
         """Render a string; it is here that strings become what is measured and printed."""
         return super().render_str(visible(text), **how)
+
+    def show(self, shown: RenderableType) -> None:
+        """Print tables; lines of a table that is to be wide may exceed the screen."""
+        self.print(shown, crop=False, markup=False, highlight=False)
+
+
+wide_option = click.option(
+    "--wide", "is_wide", is_flag=True, help="Show every column, however wide the screen is."
+)

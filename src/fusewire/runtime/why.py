@@ -153,7 +153,7 @@ class Expanded:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Why:
     """The explanation of one graph; ``notes`` are about the graph as a whole."""
 
@@ -182,6 +182,23 @@ class Why:
             f"There is no node {place!r}. Give a place of the plan's graph, 0 to {most}, or one in "
             "a body, such as '4.then.0'."
         )
+
+    def __repr__(self) -> str:
+        from fusewire.runtime.report import summary
+
+        compared = f", {len(self.tried)} candidates" if self.tried else ""
+        return f"<Why {summary(self)}{compared}>"
+
+    def __str__(self) -> str:
+        from fusewire.runtime.report import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        """Show tables in a notebook."""
+        from fusewire.runtime.report import html
+
+        return html(self)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Count nodes by what they work on and by the backend that runs them.

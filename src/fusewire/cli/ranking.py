@@ -1,0 +1,115 @@
+"""Say in two lines who won a comparison and by how much, in the manner of hyperfine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from fusewire.runtime.report import Row, named, seconds
+
+# Above this noise, an order would be chance.
+BUSY = 0.25
+# Budgets that people type, in seconds.
+_BUDGETS = (5, 10, 20, 30, 60, 90, 120, 180, 300, 600, 1200, 1800, 3600)
+# What the budget ended before it was known.
+_OPEN = ("not tried", "not judged")
+
+
+def summary(report: Row) -> Iterator[str]:
+    """Yield who won and by how much; then how much was compared, and how busy the machine was."""
+    rows = [row for row in report["rows"] if row["seconds"] is not None]
+    chosen = next((row for row in rows if row["is_chosen"]), None)
+    if report.get("is_interrupted"):
+        yield "Interrupted: this is what was found so far."
+    elif chosen is None:
+        yield "No engine gives a right answer."
+    elif len(rows) == 1:
+        yield f"{named(chosen)} is the only one that ran: {seconds(chosen['seconds'])} per call."
+    elif (report["noise"] or 0.0) > BUSY:
+        noise = f"{report['noise']:.0%}" if report["noise"] <= 1 else "above 100%"
+        yield (
+            f"The machine is too busy to rank them (noise {noise}): {named(chosen)} is used, "
+            "and others may be as fast."
+        )
+    else:
+        yield _ranked(chosen, _rivals(chosen, rows), report["noise"] or 0.0)
+    yield f"{covered(report)} {_conditions(report)}".strip()
+
+
+def _rivals(chosen: Row, rows: Sequence[Row]) -> list[Row]:
+    """Return the best candidate of each other engine; of the same engine, if there is no other."""
+    best: dict[str, Row] = {}
+    for row in sorted(rows, key=lambda row: float(row["seconds"])):
+        if row is not chosen and row["status"] in ("right", "cannot say", "not judged"):
+            best.setdefault(row["backend"], row)
+    others = [row for backend, row in best.items() if backend != chosen["backend"]]
+    return others or [*best.values()]
+
+
+def _ranked(chosen: Row, rivals: Sequence[Row], noise: float) -> str:
+    """Name those that tie with the winner, and say how much slower the next engine is."""
+    if not rivals:
+        return f"{named(chosen)} is the only right one."
+    ties, slower = [], ""
+    for rival in rivals:
+        times, spread = ratio(chosen, rival)
+        if times - spread <= 1 or times <= 1 + noise:
+            ties.append(named(rival))
+        elif not slower:
+            slower = f"{times:.2f} ± {spread:.2f} times faster than {named(rival)}"
+    tied = f"{_listed([named(chosen), *ties])} tie" if ties else ""
+    ran = f"{named(chosen)} ran {slower}" if slower else ""
+    return f"{'; '.join(filter(None, (tied, ran)))}."
+
+
+def ratio(chosen: Row, rival: Row) -> tuple[float, float]:
+    """Return how many times as long the rival takes, and half of its 95% interval."""
+    times = rival["seconds"] / chosen["seconds"]
+    return times, times * math.hypot(_spread(chosen), _spread(rival))
+
+
+def _spread(row: Row) -> float:
+    if row["low"] is None or row["high"] is None or not row["seconds"]:
+        return 0.0
+    return float((row["high"] - row["low"]) / 2 / row["seconds"])
+
+
+def covered(report: Row) -> str:
+    """Say how much of the comparison the budget covered, and which budget covers all of it."""
+    rows = report["rows"]
+    if not rows:
+        return ""
+    left = [row for row in rows if row["status"] in _OPEN]
+    if not left:
+        return f"{_count(len(rows), 'candidate')} in {report['seconds']:.0f} s."
+    engines = {row["backend"] for row in rows}
+    compared = {row["backend"] for row in rows if row["status"] not in _OPEN}
+    all_of, of = (engines, compared) if engines != compared else (rows, rows[len(left) :])
+    what = "engines" if engines != compared else "candidates"
+    need = _budget(report["budget_seconds"], report["seconds"], len(rows), len(rows) - len(left))
+    return f"{len(of)} of {len(all_of)} {what} were compared; --budget {need} compares all."
+
+
+def _budget(asked: float, took: float, total: int, compared: int) -> int:
+    """Return the budget that would cover all candidates, if the rest takes as long on average."""
+    need = max(1.5 * asked, 1.2 * max(asked, took) * total / max(compared, 1))
+    return next((x for x in _BUDGETS if x >= need), math.ceil(need / 3600) * 3600)
+
+
+def _conditions(report: Row) -> str:
+    load, cores = report.get("load"), report["machine"]["cores"]
+    noise = report["noise"]
+    said = [f"noise {noise:.0%}"] if noise is not None and noise <= BUSY else []
+    if load is not None:
+        busy = f"load {load['before']:.1f} before, {load['during']:.1f} during"
+        said.append(f"{busy} on {_count(cores, 'core')}")
+    text = "; ".join(said)
+    return f"{text[0].upper()}{text[1:]}." if said else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))

@@ -1,0 +1,184 @@
+"""Tables of why a program runs as it does: for ``print``, for notebooks and for the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from fusewire.errors import visible
+from fusewire.tables import Column, Sheet, styled
+
+if TYPE_CHECKING:
+    from fusewire.runtime.why import Contacted, Why
+
+# By verdict; a candidate with any other status did not run.
+COLOURS = {
+    "right": "green",
+    "wrong": "red",
+    "doubtful": "yellow",
+    "cannot say": "yellow",
+    "not judged": "yellow",
+}
+COLUMNS = (
+    Column("engine"),
+    Column("median", align="right"),
+    Column("±", align="right"),
+    Column("ratio", align="right"),
+    Column("verdict"),
+    Column("compile", "extra", "right"),
+    Column("memory", "extra", "right"),
+    Column("error", "extra", "right"),
+    Column("95% interval", "extra", "right"),
+)
+_UNITS = ((1.0, "s", 1.0), (1e-4, "ms", 1e3), (0.0, "us", 1e6))
+# More regions are not worth printing; `fusewire explain --all` and `to_json` have all of them.
+_MOST = 20
+
+Row = Mapping[str, Any]
+
+
+def digits(number: float) -> str:
+    """Format a number with three digits, or with all digits before the point."""
+    if number >= 100:
+        return f"{number:,.0f}"
+    return f"{number:.1f}" if number >= 10 else f"{number:.2f}" if number >= 1 else f"{number:.2g}"
+
+
+def unit_of(rows: Sequence[Row]) -> tuple[str, float]:
+    """Return the unit that suits the shortest time, and how many of it make a second."""
+    least = min((row["seconds"] for row in rows if row["seconds"] is not None), default=1e-3)
+    return next((name, factor) for bound, name, factor in _UNITS if least >= bound)
+
+
+def seconds(time: float) -> str:
+    """Format a time in the unit that suits it."""
+    name, factor = unit_of([{"seconds": time}])
+    return f"{digits(time * factor)} {name}"
+
+
+def with_ratios(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Sort candidates by median, and add the ratio of each to the fastest."""
+    timed = sorted((row for row in rows if row["seconds"] is not None), key=_seconds)
+    rest = [row for row in rows if row["seconds"] is None]
+    least = timed[0]["seconds"] if timed else None
+    return [{**row, "ratio": row["seconds"] and row["seconds"] / least} for row in (*timed, *rest)]
+
+
+def _seconds(row: Row) -> float:
+    return float(row["seconds"])
+
+
+def heads(rows: Sequence[Row]) -> list[str]:
+    """Return the names of the columns, with the unit of the median."""
+    unit, _ = unit_of(rows)
+    return [f"median, {unit}" if x.name == "median" else x.name for x in COLUMNS]
+
+
+def cells(row: Row, factor: float) -> list[str]:
+    """Return the cells of one candidate."""
+    memory, compiling, error = row["memory_bytes"], row["compile_seconds"], row["error"]
+    low, high, median = row["low"], row["high"], row["seconds"]
+    has_interval = median is not None and low is not None and high is not None
+    return [
+        named(row),
+        "-" if median is None else digits(median * factor),
+        f"{(high - low) / 2 / median:.0%}" if has_interval and median else "-",
+        "-" if row["ratio"] is None else digits(row["ratio"]),
+        verdict(row),
+        "-" if compiling is None else f"{digits(compiling)} s",
+        "-" if memory is None else f"{memory / 1e6:,.0f} MB",
+        "-" if error is None else digits(error),
+        f"{digits(low * factor)} - {digits(high * factor)}" if has_interval else "-",
+    ]
+
+
+def verdict(row: Row) -> str:
+    """Say in a few words what came of a candidate."""
+    is_split = row["elsewhere"] and row["compile_seconds"] is not None
+    return f"{row['status']}, split" if is_split else str(row["status"])
+
+
+def named(row: Row) -> str:
+    """Name a candidate, and mark it if its device is emulated in software."""
+    return f"{row['name']}, software" if row["is_software"] else str(row["name"])
+
+
+def candidates(rows: Sequence[Row], title: str = "", *, is_wide: bool = False) -> Sheet:
+    """Lay out candidates as a table, with the chosen one marked."""
+    _, factor = unit_of(rows)
+    columns = [Column(name, x.role, x.align) for name, x in zip(heads(rows), COLUMNS, strict=True)]
+    sheet = Sheet("", *columns, title=title, is_wide=is_wide)
+    place = [x.name for x in COLUMNS].index("verdict")
+    for row in rows:
+        texts: list[Any] = cells(row, factor)
+        texts[place] = styled(texts[place], COLOURS.get(row["status"], "bright_black"))
+        style = "bold" if row["is_chosen"] else "" if row["status"] == "right" else "bright_black"
+        sheet.add(styled(">" if row["is_chosen"] else "", "green"), *texts, style=style)
+    return sheet
+
+
+def regions(why: Why, title: str = "", *, most: int = _MOST, is_wide: bool = False) -> Sheet:
+    """Lay out the regions of a plan, with what came of building each."""
+    left = len(why.regions) - most
+    sheet = Sheet(
+        "region",
+        "backend",
+        Column("nodes", align="right"),
+        "outcome",
+        Column("compile", align="right"),
+        Column("first run", align="right"),
+        Column("memory", "extra", "right"),
+        Column("cache", "extra"),
+        Column("device", "extra"),
+        Column("shapes", "extra"),
+        title=title,
+        is_wide=is_wide,
+        caption=f"and {left} more; --all lists them" if left > 0 else "",
+    )
+    contacts = {contact.region: contact for contact in why.contacts}
+    for region in why.regions[:most]:
+        contact = _contact(contacts.get(region.name))
+        about = region.name, region.backend, str(region.nodes)
+        sheet.add(*about, *contact, region.device, region.shapes)
+    return sheet
+
+
+def _contact(contact: Contacted | None) -> Iterator[str]:
+    if contact is None:
+        yield from ["not run", "", "", "", ""]
+        return
+    metrics, outcome = contact.metrics, contact.outcome
+    yield outcome if outcome == "ready" else f"{outcome}: on {contact.runs_on}"
+    for name in ("compile_seconds", "run_seconds"):
+        yield seconds(metrics[name]) if name in metrics else ""
+    yield f"{metrics['peak_bytes'] / 1e6:,.0f} MB" if "peak_bytes" in metrics else ""
+    yield contact.cache if contact.cache in ("", "hit", "off") else "miss"
+
+
+def summary(why: Why) -> str:
+    """Say in one line where a program runs."""
+    nodes, parts = len(why.nodes), len(why.regions)
+    many = "" if nodes == 1 else "s", "" if parts == 1 else "s"
+    return f"{why.backend} ({why.device}): {nodes} node{many[0]} in {parts} region{many[1]}"
+
+
+def sheets(why: Why) -> Iterator[Sheet]:
+    """Yield the candidates, if there was a comparison, and the regions."""
+    if why.tried:
+        yield candidates(with_ratios([asdict(row) for row in why.tried]), "Candidates")
+    yield regions(why, "Regions")
+
+
+def text(why: Why) -> str:
+    """Write tables and notes as plain text."""
+    tables = (sheet.to_text() for sheet in sheets(why))
+    return "\n\n".join([f"Runs on {summary(why)}", *tables, *map(visible, why.notes)])
+
+
+def html(why: Why) -> str:
+    """Write tables and notes as HTML, with every text escaped and nothing loaded from elsewhere."""
+    notes = "".join(f"<p>{escape(visible(note))}</p>" for note in why.notes)
+    tables = "".join(sheet.to_html() for sheet in sheets(why))
+    return f"<div><p>Runs on <b>{escape(visible(summary(why)))}</b></p>{tables}{notes}</div>"
