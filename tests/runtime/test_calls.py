@@ -82,6 +82,15 @@ def test_a_function_by_name() -> None:
         program(A, B, z=B)
 
 
+def test_a_call_by_name_is_the_same_as_one_by_position() -> None:
+    program = fw.compile(weighted, A, B, backend="reference")
+    assert np.array_equal(program(x=A, y=B), A * 2 - B)
+    lazy = fw.compile(weighted, backend="reference")
+    lazy(A, B)
+    lazy(x=A, y=B)
+    assert len(lazy.signatures) == 1
+
+
 def test_a_mapping_is_the_argument_of_a_function() -> None:
     program = fw.compile(lambda pair: pair["a"] - pair["b"], backend="reference")
     assert np.array_equal(program({"a": A, "b": B}), A - B)

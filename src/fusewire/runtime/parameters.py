@@ -80,5 +80,12 @@ class FunctionParameters:
                 f"{name}{signature} takes any number of arguments, so those by name have no "
                 "fixed place. Compile a function with a parameter for each."
             )
+        named_or_placed = set(bound.arguments)
         bound.apply_defaults()
-        return (*bound.args, *bound.kwargs.values())
+        if inspect.Parameter.VAR_POSITIONAL in kinds:
+            return bound.args
+        # Defaults at the end stay left out, so that this is the same call as one by position.
+        names = list(signature.parameters)
+        while names and names[-1] not in named_or_placed:
+            names.pop()
+        return tuple([bound.arguments[name] for name in names])
