@@ -34,8 +34,8 @@ PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").g
 ONNX_SUITE = ROOT / "benchmarks" / "results" / "onnx_suite.json"
 # Backends of this repository; whatever else is installed does not belong in its pages.
 OURS = "fusewire.backends."
-# What an extra brings that is not a backend's.
 FOR_DEVELOPERS = ("dev", "docs")
+# What an extra brings that is not a backend's.
 FOR_SOURCES = {"onnx": "ONNX files as sources, and `fw.save_onnx`"}
 BARE = {
     "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",
