@@ -30,8 +30,15 @@ def test_right_answer_or_typed_error(register: Callable[[str], None], kind: str)
         for _ in range(2):
             np.testing.assert_array_equal(program(X), [0, 2, 4])
     np.testing.assert_array_equal(X, np.arange(3))
+    program = fw.compile(lambda x: x + x, backend="odd", fallback="error")
     with pytest.raises(FusewireError):
-        fw.compile(lambda x: x + x, backend="odd", fallback="error")(X)
+        _call_twice(program)
+
+
+def _call_twice(program: fw.Program) -> None:
+    """Call it until this process runs the engine: a child may give the first answer."""
+    for _ in range(2):
+        program(X)
 
 
 @pytest.mark.parametrize("kind", odd.INFOS)

@@ -285,6 +285,9 @@ class Session:
         if recalled is not None:
             return self._program(model, make, recalled)
         if not self._is_known_to_need_sizes(model):
+            if model.is_file:
+                # A child starts, and imports the engine, while the file is read.
+                self.finder.meet_ahead(self.options.backend)
             if model.needs_example:
                 return self._program(model, make)
             try:

@@ -71,7 +71,7 @@ class Bench:
             raise RefusedError(next(iter(claimed.refusals.values())).reason)
         builder = _builder(target, config)
         region = Region.of(claimed.graph, target.name, target.device, "static")
-        executable, exchange = builder.build(region, lambda: claimed.graph, inputs)
+        executable, exchange = builder.build(region, lambda: claimed.graph, inputs).load()
         self.metrics = builder.contacts[-1].contacted.metrics
         return executable, [self._resident(x, exchange) for x in inputs]
 
@@ -83,7 +83,8 @@ class Bench:
         x = Value(type_of(array), "x")
         graph = Graph([x], [add(x, np.zeros((), array.dtype))], name="resident")
         region = Region.of(graph, self.target.name, self.target.device, "static")
-        executable, _ = _builder(self.target, Config()).build(region, lambda: graph, [array])
+        built = _builder(self.target, Config()).build(region, lambda: graph, [array])
+        executable, _ = built.load()
         return executable.run([value]).wait()[0]
 
     def seconds(self, graph: Graph, inputs: Sequence[Array], config: Config = Config()) -> float:

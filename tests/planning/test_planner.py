@@ -11,7 +11,7 @@ import pytest
 
 import fusewire as fw
 from fusewire import ops
-from fusewire.contract.backend import Device, Exchange, Executable, Held
+from fusewire.contract.backend import Device, Held
 from fusewire.contract.region import build
 from fusewire.dtypes import int64
 from fusewire.errors import EngineError, RefusedError
@@ -26,6 +26,7 @@ from fusewire.planning.planner import Planned, make_plan
 from fusewire.planning.target import Target
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import HOST, Plan, Region
+from fusewire.runtime.regions import Built
 from tests.planning.picky import PickyBackend
 
 CPU = Device("cpu", "test")
@@ -42,12 +43,10 @@ class _Builder:
     targets: Sequence[Target]
     limits: RunLimits = field(default_factory=RunLimits)
 
-    def build(
-        self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
-    ) -> tuple[Executable, Exchange]:
+    def build(self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]) -> Built:
         verify(graph())
         backend = next(x.backend for x in self.targets if x.name == region.backend)
-        return build(backend, graph(), region.device), backend.exchange
+        return Built(lambda: (build(backend, graph(), region.device), backend.exchange))
 
     def recovery(self, region: Region) -> NoReturn:
         raise AssertionError("no engine fails here")

@@ -59,6 +59,18 @@ class TargetFinder:
             with contextlib.suppress(RegistryError):
                 yield from self.targets(name)
 
+    def meet_ahead(self, policy: Policy) -> None:
+        """Start to probe the backend that a policy most likely wants, while the caller is busy."""
+        if not self.isolate:
+            return
+        policy = self.registry.default if policy == "auto" else policy
+        is_named = isinstance(policy, str) and policy != "auto"
+        names = [str(policy)] if is_named else self._first_ranked()
+        threading.Thread(target=self._meet, args=(names,), daemon=True).start()
+
+    def _first_ranked(self) -> list[str]:
+        return self.registry.ranked(isolate=self.isolate, limits=self.limits)[:1]
+
     def _meet(self, names: Sequence[str]) -> None:
         for name in names:
             # The caller who wants this backend gets the same error, and reports it.

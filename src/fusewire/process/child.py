@@ -7,6 +7,7 @@ outside, so it can also kill a child that holds its interpreter lock or is stopp
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import os
 import resource
@@ -41,6 +42,8 @@ _TICKS_PER_WALK = 8
 _GRACE = 0.1
 _PATIENCE = 5.0
 _LONGEST_NAME = 200
+# The most that the kernel gives to those without privileges.
+_PIPE_BYTES = 1 << 20
 # The share of its seconds after which a child ends by itself what it interprets.
 _OWN = 0.9
 
@@ -101,6 +104,7 @@ class Child:
         with contextlib.ExitStack() as theirs:
             requests, self._requests = _pipe(theirs, self._ours)
             self._replies, replies = _pipe(self._ours, theirs)
+            _widen(requests, replies)
             life, _ = _pipe(theirs, self._ours)
             heard, noise = _pipe(self._ours, theirs)
             command = [sys.executable, "-P", "-m", "fusewire.process.start"]
@@ -317,6 +321,13 @@ def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[i
     for stack, end in zip((reader, writer), ends, strict=True):
         stack.callback(os.close, end)
     return ends
+
+
+def _widen(*pipes: int) -> None:
+    """Let pipes hold more: weights go through them, and a full pipe stops both sides."""
+    for end in pipes:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 def is_ready(seconds: float, *descriptors: int) -> bool:

@@ -7,13 +7,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Protocol, final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 from numpy import ndarray
 
-from fusewire.contract.backend import Buffer, Event, Exchange, Executable, Held
-from fusewire.errors import EngineError, EngineRaised
+from fusewire.contract.backend import Buffer, Done, Event, Exchange, Executable, Held
+from fusewire.errors import EngineError, EngineRaised, FusewireError
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
@@ -31,12 +32,23 @@ if TYPE_CHECKING:
 _KEPT = 64
 
 
+@dataclass(frozen=True, eq=False)
+class Built:
+    """A region made ready: ``load`` returns what runs it, and how values enter that.
+
+    If a child tried it, ``outputs`` are what it returned for these inputs; ``keep`` records what
+    it compiled, if that is still to do.
+    """
+
+    load: Callable[[], tuple[Executable, Exchange]]
+    outputs: list[Any] | None = None
+    keep: Callable[[], object] | None = None
+
+
 class RegionBuilder(Protocol):
     """Makes the regions of a plan ready to run."""
 
-    def build(
-        self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
-    ) -> tuple[Executable, Exchange]:
+    def build(self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]) -> Built:
         """Build a region from its graph for these sizes, and try it on these inputs.
 
         Raises EngineRaised if the engine did; then these inputs may be at fault.
@@ -96,6 +108,66 @@ class Loaded:
         self.parts = self.plain_parts
 
 
+@final
+class _Answered(Executable):
+    """The outputs that a child returned, for the one call whose inputs it had."""
+
+    def __init__(self, outputs: list[Any]) -> None:
+        self._outputs = outputs
+
+    @property
+    def is_reentrant(self) -> bool:
+        """It computes nothing."""
+        return True
+
+    def run(self, inputs: Sequence[Held]) -> Event:
+        """Return the outputs."""
+        return Done(self._outputs)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@final
+class _Loading:
+    """An executable that a thread loads while the caller already has the child's answer.
+
+    The thread records what was compiled first: a process that ends after one call waits for that,
+    and not for an executable that nobody will use.
+    """
+
+    def __init__(self, name: str, built: Built) -> None:
+        self._name = name
+        self._built = built
+        self._is_kept = False
+        self._loaded: Loaded | None = None
+        self._thread = threading.Thread(target=self._work, name="fusewire-loading")
+
+    def start(self) -> None:
+        """Start the thread; if there can be none, ``result`` does the work."""
+        with contextlib.suppress(RuntimeError):
+            self._thread.start()
+
+    def _work(self) -> None:
+        # ``result`` tries again, and raises what is wrong.
+        with contextlib.suppress(OSError, MemoryError, ValueError, FusewireError):
+            self._keep()
+            if threading.main_thread().is_alive():
+                self._loaded = Loaded(self._name, *self._built.load())
+
+    def _keep(self) -> None:
+        if self._built.keep is not None and not self._is_kept:
+            self._is_kept = True
+            self._built.keep()
+
+    def result(self) -> Loaded:
+        """Wait for the executable."""
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._keep()
+        return self._loaded or Loaded(self._name, *self._built.load())
+
+
 def _close(executable: Executable) -> None:
     """Close an executable; the caller could do nothing about an error."""
     with contextlib.suppress(EngineError):
@@ -114,6 +186,8 @@ class RegionRunner:
         self._symbols = {s for v in region.inputs for s in type_symbols(v.type)}
         self._per_size = region.shapes != "dynamic" and bool(self._symbols)
         self._made: dict[Key, Loaded] = {}
+        # What threads load, after a child answered the first call.
+        self._loading: dict[Key, _Loading] = {}
         self._lock = threading.RLock()
         # Made at the first failure.
         self._recovery: Recovery | None = None
@@ -202,26 +276,38 @@ class RegionRunner:
         with self._lock:
             loaded = self._made.get(key)
             if loaded is None:
-                while len(self._made) >= _KEPT:
-                    # Drop the oldest; if it is running, it is closed when it is done.
-                    self._made.pop(next(iter(self._made)))
                 start = time.monotonic()
-                loaded = self._made[key] = self._build(key, inputs)
+                loaded = self._load_or_rest(key, inputs)
                 if (meter := limits.meter()) is not None:
                     meter.allow(time.monotonic() - start)
         return loaded
 
-    def _build(self, key: Key, inputs: Sequence[Held]) -> Loaded:
+    def _load_or_rest(self, key: Key, inputs: Sequence[Held]) -> Loaded:
         start = time.monotonic()
         try:
-            built = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
+            return self._load(key, inputs)
         except EngineRaised as error:
             seconds = time.monotonic() - start
             # Raises if the values are at fault; then the next call builds it.
             self._recovering().decide(inputs, error)
             self._builder.note_fallback(self._region, error)
             return self._rest(key, self._breaker(key), lambda: self._made.pop(key, None), seconds)
-        loaded = Loaded(self._region.backend, *built)
+
+    def _load(self, key: Key, inputs: Sequence[Held]) -> Loaded:
+        """Build and load it; at first, return the answer of the child that tried it."""
+        name, loading = self._region.backend, self._loading.pop(key, None)
+        if loading is None:
+            while len(self._made) + len(self._loading) >= _KEPT:
+                # Drop the oldest; if it is running, it is closed when it is done.
+                oldest: dict[Key, Any] = self._made or self._loading
+                oldest.pop(next(iter(oldest)))
+            built = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
+            loading = _Loading(name, built)
+            if built.outputs is not None and key not in self._breakers:
+                loading.start()
+                self._loading[key] = loading
+                return Loaded(name, _Answered(built.outputs), Exchange(needs_contiguous=False))
+        loaded = self._made[key] = loading.result()
         if key in self._breakers:
             loaded.count(self._breakers[key])
         return loaded
@@ -242,6 +328,7 @@ class RegionRunner:
     def close(self) -> None:
         """Drop the executables; one that is running is closed when it is done."""
         self._made.clear()
+        self._loading.clear()
 
 
 def _hand_over(values: Sequence[Held], exchange: Exchange) -> list[Held]:

@@ -7,6 +7,7 @@ modules that only compiling needs are imported where something is compiled.
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from fusewire.errors import (
 from fusewire.ir.graph import Array, Graph
 from fusewire.ops.limits import Meter, RunLimits, returned_bytes
 from fusewire.ops.limits import meter as current_meter
+from fusewire.ops.sample import HostValue
 from fusewire.options import Fallback
 from fusewire.process.guard import guarded
 from fusewire.process.limits import ChildLimits
@@ -42,7 +44,7 @@ from fusewire.records.entries import BuiltRegion, Records, StoredArtifact
 from fusewire.records.keys import artifact_fields, backend_fields
 from fusewire.records.quarantine import Fact, quarantined, reconsider
 from fusewire.runtime.plan import Plan, Region
-from fusewire.runtime.regions import shape_of
+from fusewire.runtime.regions import Built, shape_of
 from fusewire.runtime.transfer import fetched
 from fusewire.runtime.why import Contacted
 from fusewire.store.ahead import Ahead
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
     from fusewire.runtime.recovery import Recovery
 
 Fields = tuple[tuple[str, str], ...]
+# Larger artifacts are recorded after the first answer.
+_LATE_BYTES = 1 << 20
 
 
 @final
@@ -136,9 +140,7 @@ class PlanBuilder:
     recoveries: list[tuple[Region, Recovery]] = field(default_factory=list)
     ahead: dict[Key, Ahead[StoredArtifact | None]] = field(default_factory=dict)
 
-    def build(
-        self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]
-    ) -> tuple[Executable, Exchange]:
+    def build(self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]) -> Built:
         """Make a region ready to run; if its engine fails, on the fallback."""
         key = self._recorded_key(region, inputs)
         if key is not None and self.records is not None:
@@ -147,18 +149,23 @@ class PlanBuilder:
         if fact is not None and fact.code == "wrong":
             # Nothing checks answers here. An engine that crashed gets another trial in a child.
             error = EngineError(f"{region.backend} is {fact.sentence()}")
-            return self.rescue(region, graph(), error)
+            return _ready(self.rescue(region, graph(), error))
         if key is None or self.records is None or fact is not None:
             return self._compile_and_load(region, graph(), inputs, key)
         loaded = self._load_recorded(region, key, graph)
         if loaded is not None:
-            return loaded
-        with self.records.alone(key):
+            return _ready(loaded)
+        with contextlib.ExitStack() as turn:
+            turn.enter_context(self.records.alone(key))
             # Another process may have built it while this one waited.
             loaded = self._load_recorded(region, key, graph)
             if loaded is not None:
-                return loaded
-            return self._compile_and_load(region, graph(), inputs, key)
+                return _ready(loaded)
+            built = self._compile_and_load(region, graph(), inputs, key)
+            if built.keep is None:
+                return built
+            # Others wait until it is recorded.
+            return replace(built, keep=partial(_within, turn.pop_all(), built.keep))
 
     def rescue(
         self, region: Region, graph: Graph, error: EngineError
@@ -309,30 +316,44 @@ class PlanBuilder:
 
     def _compile_and_load(
         self, region: Region, graph: Graph, inputs: Sequence[Held], key: Key | None
-    ) -> tuple[Executable, Exchange]:
+    ) -> Built:
         start = time.monotonic()
         self._check_outputs(region, graph)
         try:
-            artifact, metrics = self._compile(region, graph, inputs)
-            weights = _weights(artifact, graph)
-            loaded = self._load(
-                self._target(region), region.device, artifact, weights, lambda: graph
-            )
+            artifact, outputs, metrics = self._compile(region, graph, inputs)
         except EngineRaised:
             # The inputs may be at fault, so whoever has them decides.
             raise
         except (EngineOutOfMemory, BackendHung) as error:
-            return self._confine(region, graph, inputs, error, start)
+            return _ready(self._confine(region, graph, inputs, error, start))
+        except EngineError as error:
+            return _ready(self.rescue(region, graph, error))
+        self._note(region, "ready", region.backend, metrics=metrics, key=key)
+        weights = _weights(artifact, graph)
+        built = Built(partial(self._load_new, region, graph, artifact, weights), outputs)
+        if key is None or self.records is None:
+            return built
+        keep = partial(self.records.keep_artifact, key, artifact, weights)
+        if len(artifact.payload) + sum(x.nbytes for x in weights.values()) > _LATE_BYTES:
+            return replace(built, keep=keep)
+        keep()
+        return built
+
+    def _load_new(
+        self, region: Region, graph: Graph, artifact: Artifact, weights: Mapping[str, Array]
+    ) -> tuple[Executable, Exchange]:
+        """Load what was just compiled; if that fails, on the fallback."""
+        target = self._target(region)
+        try:
+            return self._load(target, region.device, artifact, weights, lambda: graph)
+        except EngineRaised:
+            raise
         except EngineError as error:
             return self.rescue(region, graph, error)
-        if key is not None and self.records is not None:
-            self.records.keep_artifact(key, artifact, weights)
-        self._note(region, "ready", region.backend, metrics=metrics, key=key)
-        return loaded
 
     def _compile(
         self, region: Region, graph: Graph, inputs: Sequence[Held]
-    ) -> tuple[Artifact, Mapping[str, float]]:
+    ) -> tuple[Artifact, list[HostValue] | None, Mapping[str, float]]:
         """Compile in this process, or with a first run in a child if the engine is not trusted."""
         from fusewire.process.guard import BY_CODE
         from fusewire.process.isolate import first_contact
@@ -342,13 +363,13 @@ class PlanBuilder:
         if target.reference is None:
             compile_ = target.backend.compile
             artifact = guarded(name, "compile", graph.name, compile_, graph, region.device, config)
-            return artifact, {}
+            return artifact, None, {}
         arrays = [fetched(value) for value in inputs]
         limits = _remaining(target.limits)
         contact = first_contact(target.reference, graph, region.device, config, arrays, limits)
         if isinstance(contact, Refusal):
             raise BY_CODE[contact.code](contact.reason, contact.suggestion)
-        return contact.artifact, contact.metrics
+        return contact.artifact, contact.outputs, contact.metrics
 
     def _note(
         self,
@@ -372,6 +393,16 @@ class PlanBuilder:
             "", region.backend, inputs, outcome, runs_on, is_isolated, *reason, metrics, cache
         )
         self.contacts.append(BuiltRegion(region, contacted, key))
+
+
+def _ready(loaded: tuple[Executable, Exchange]) -> Built:
+    return Built(lambda: loaded)
+
+
+def _within(turn: contextlib.ExitStack, work: Callable[[], object]) -> None:
+    """Do the work, then give up the turn."""
+    with turn:
+        work()
 
 
 def _check_clock() -> Meter | None:
