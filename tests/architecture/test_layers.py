@@ -37,6 +37,7 @@ LAYERS = (
     "host_memory",
     "dtypes",
     "tables",
+    "example",
     "errors",
 )
 # A leaf imports from here down, and the leaves named beside it. Nobody else imports a leaf: it is

@@ -8,6 +8,7 @@ not chosen either, but nothing is recorded: it is judged again on other inputs.
 from __future__ import annotations
 
 import math
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from functools import partial
 
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge, Judgement
-from fusewire.choosing.measure import Comparison, Contender, compare
+from fusewire.choosing.measure import Comparison, Contender, compare, interval
 from fusewire.choosing.repro import explain_fault
 from fusewire.errors import (
     BackendHung,
@@ -60,6 +61,14 @@ class RaceResult:
     ties: tuple[str, ...] = ()
 
 
+class RaceInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a race; ``tried`` has what was found so far."""
+
+    def __init__(self, tried: tuple[Tried, ...]) -> None:
+        super().__init__()
+        self.tried = tried
+
+
 class Race:
     """Races the candidates of a graph on one set of inputs.
 
@@ -100,6 +109,8 @@ class Race:
         self._wrong: dict[str, Judgement] = {}
         self._faults: list[str] = []
         self._timing = ""
+        # What an interrupt would lose: the times of a comparison that is under way.
+        self._samples: dict[str, list[float]] = {}
         self._is_cut = False
         self._learning = threading.Thread(target=judge.prepare, daemon=True)
 
@@ -116,10 +127,22 @@ class Race:
         self._learning.start()
         try:
             return self._run(candidates)
+        except KeyboardInterrupt as interrupt:
+            self._judge.stop()
+            raise RaceInterrupted(self._found_so_far()) from interrupt
         except BaseException:
-            # Also an interrupt from the keyboard: the thread would go on for nobody.
+            # The thread would go on for nobody.
             self._judge.stop()
             raise
+
+    def _found_so_far(self) -> tuple[Tried, ...]:
+        """Return the rows of an interrupted race, with the times that were taken."""
+        for name, samples in self._samples.items():
+            if self._rows[name].seconds is None:
+                low, high = interval(samples)
+                median = statistics.median(samples)
+                self._rows[name] = replace(self._rows[name], seconds=median, low=low, high=high)
+        return tuple(sorted(self._rows.values(), key=worth))
 
     def _run(self, candidates: Iterable[Candidate | Unfit]) -> RaceResult:
         for candidate in candidates:
@@ -292,7 +315,9 @@ class Race:
 
     def _timed(self, trial: CandidateTrial, count: int) -> Sequence[float]:
         self._timing = trial.candidate.name
-        return trial.seconds(self._inputs, count)
+        seconds = trial.seconds(self._inputs, count)
+        self._samples.setdefault(self._timing, []).append(statistics.median(seconds))
+        return seconds
 
     def _result(self, comparison: Comparison | None) -> RaceResult:
         if comparison is None:

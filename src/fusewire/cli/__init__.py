@@ -44,6 +44,10 @@ class _Lazy(click.Group):
 
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            # What a shell reports for a program that Ctrl-C ended.
+            raise click.exceptions.Exit(130) from None
         except FusewireError as error:
             # Who asks for what is not there made a mistake on the command line.
             is_usage = isinstance(error, RegistryError | OptionsError)

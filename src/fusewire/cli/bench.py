@@ -17,16 +17,18 @@ from typing import Any
 import click
 
 from fusewire.choosing.decide import Decision
+from fusewire.choosing.race import RaceInterrupted
 from fusewire.cli.comparison import markdown, sheet
 from fusewire.cli.load import Load
 from fusewire.cli.model import (
     Inputs,
     compile_options,
-    model_options,
-    progress,
+    model_or_example,
     read_open,
 )
 from fusewire.cli.plot import plot
+from fusewire.cli.progress import progress
+from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import ModelSource, Session
 from fusewire.contract.region import answers_to
@@ -43,7 +45,7 @@ from fusewire.runtime.why import Tried
 
 
 @click.command()
-@model_options
+@model_or_example
 @compile_options(fallback="allow", has_backend=False)
 @click.option("--backends", metavar="A,B", help="Engines to compare (default: all).")
 @click.option(
@@ -75,9 +77,8 @@ def command(
             sentence = "bench compares engines, which is level 1, or level 3 with tuned kernels."
             raise OptionsError(f"--level {options.level}: {sentence}")
         source = ModelSource(model)
-        inputs = Inputs.of(source, shapes, files, options.seed)
-        options = replace(options, progress=show)
-        report = measure(source, inputs, options, _names(backends))
+        use = partial(measure, source, replace(options, progress=show), _names(backends))
+        report = with_usual_sizes(source, shapes, files, options.seed, use)
     if picture is not None:
         picture.write_text(plot(report), encoding="utf-8")
     if as_json:
@@ -86,7 +87,7 @@ def command(
         click.echo(visible(markdown(report)))
     else:
         Terminal().show(sheet(report, is_wide=is_wide))
-    sys.exit(0 if report["chosen"] is not None else 1)
+    sys.exit(130 if report["is_interrupted"] else 0 if report["chosen"] is not None else 1)
 
 
 def _names(text: str | None) -> list[str]:
@@ -98,7 +99,7 @@ def _names(text: str | None) -> list[str]:
 
 
 def measure(
-    model: ModelSource, inputs: Inputs, options: Options, names: list[str]
+    model: ModelSource, options: Options, names: list[str], inputs: Inputs
 ) -> dict[str, Any]:
     """Compare engines on a model, and report the result as plain data."""
     start, load = time.monotonic(), Load()
@@ -107,7 +108,7 @@ def measure(
     model.release()
     graph = session.rewrite(graph)
     missing: dict[str, str] = {}
-    decision: Decision | NoneRightError
+    decision: Decision | NoneRightError | RaceInterrupted
     try:
         decision = session.choose(
             graph,
@@ -116,13 +117,18 @@ def measure(
             records=Records(session.records.store, ("quarantine",)),
             is_thorough=True,
         )
-    except NoneRightError as error:
+    except (NoneRightError, RaceInterrupted) as error:
+        is_guess = inputs.assumed and not inputs.is_proven
+        is_none = isinstance(error, NoneRightError)
+        if is_none and is_guess and all(row.status == "refused" for row in error.tried):
+            raise
         decision = error
     return {
         **_request(model, graph, inputs, options),
         **_outcome(decision, missing),
         "seconds": round(time.monotonic() - start, 1),
         "load": load.to_data(),
+        "is_interrupted": isinstance(decision, RaceInterrupted),
     }
 
 
@@ -172,7 +178,9 @@ def _request(model: ModelSource, graph: Graph, inputs: Inputs, options: Options)
     }
 
 
-def _outcome(decision: Decision | NoneRightError, missing: dict[str, str]) -> dict[str, Any]:
+def _outcome(
+    decision: Decision | NoneRightError | RaceInterrupted, missing: dict[str, str]
+) -> dict[str, Any]:
     noise, notes = None, list[str]()
     if isinstance(decision, Decision):
         noise, notes = decision.noise, list(decision.notes)

@@ -14,7 +14,8 @@ from typing import Any
 import click
 import numpy as np
 
-from fusewire.cli.model import model_options, progress, read_sized
+from fusewire.cli.model import model_options, read_sized
+from fusewire.cli.progress import progress
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.contract.backend import Backend, Config, Device

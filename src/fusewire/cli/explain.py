@@ -7,12 +7,15 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 
 import click
 
 from fusewire.cli.comparison import configuration, reasons
-from fusewire.cli.model import Inputs, compile_options, model_options, progress
+from fusewire.cli.model import Inputs, compile_options, model_options
+from fusewire.cli.progress import progress
+from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
@@ -49,13 +52,8 @@ def command(
 ) -> None:
     """Show how a model runs and why: what each engine says about each node."""
     source = ModelSource(str(model))
-    inputs = Inputs.of(source, shapes, files, options.seed)
-    with warnings.catch_warnings(), progress() as show:
-        # The report shows everything that is warned about.
-        warnings.simplefilter("ignore", FallbackWarning)
-        program = Session(replace(options, progress=show)).program(source)
-        program.run(*inputs.values.values())
-    why = program.why()
+    use = partial(_why, source, options)
+    why = with_usual_sizes(source, shapes, files, options.seed, use)
     explained = None if node is None else why.node(node)
     if as_json:
         click.echo(json.dumps(why.to_data() if explained is None else asdict(explained), indent=1))
@@ -63,6 +61,16 @@ def command(
         _print_node(explained, is_wide)
     else:
         _print(model, why, is_all, is_wide)
+
+
+def _why(source: ModelSource, options: Options, inputs: Inputs) -> Why:
+    """Run a model once, and return why it runs as it does."""
+    with warnings.catch_warnings(), progress() as show:
+        # The report shows everything that is warned about.
+        warnings.simplefilter("ignore", FallbackWarning)
+        program = Session(replace(options, progress=show)).program(source)
+        program.run(*inputs.values.values())
+    return program.why()
 
 
 def _print(model: Path, why: Why, is_all: bool, is_wide: bool) -> None:

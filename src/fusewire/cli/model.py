@@ -1,10 +1,9 @@
-"""What the commands that take a model share: options, inputs, progress and failures."""
+"""What the commands that take a model share: options, inputs and warnings."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -12,11 +11,11 @@ from typing import Any, get_args
 
 import click
 import numpy as np
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource
-from fusewire.errors import SizesNeededError, visible
+from fusewire.errors import SizesNeededError
+from fusewire.example import MODEL
 from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
@@ -25,15 +24,21 @@ from fusewire.options import Isolation, Options
 
 # Assumed sizes of open dims: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16
-_MOST_SHOWN = 0.97
 
+# Guesses the size of an open dim from the type of an input and the axis.
+Guess = Callable[[Type, int], int]
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS = (
-    click.argument("model", type=click.Path(exists=True, dir_okay=False, path_type=Path)),
     click.option(
         "--shape", "shapes", multiple=True, metavar="NAME=1,3,48,320", help="Shape of an input."
     ),
     click.option(
-        "--input", "files", multiple=True, metavar="NAME=FILE.npy", help="File with an input."
+        "--input",
+        "files",
+        multiple=True,
+        metavar="NAME=FILE.npy",
+        help="An input: a .npy file, a number, or numbers such as 1,2,3.",
     ),
     click.option("--seed", default=0, help="Seed for generated inputs."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
@@ -44,7 +49,22 @@ def model_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the model argument and the input options to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
-    return command
+    return click.argument("model", type=_FILE)(command)
+
+
+def model_or_example(command: Callable[..., None]) -> Callable[..., None]:
+    """Add them, and let ``--example`` stand for the model that the package brings."""
+
+    @wraps(command)
+    def called(*, model: Path | None, is_example: bool, **given: Any) -> None:
+        if (model is None) != is_example:
+            raise click.UsageError("Give either a model file, or --example to try a small one.")
+        command(model=MODEL if model is None else model, **given)
+
+    for option in reversed(_OPTIONS):
+        called = option(called)
+    example = click.option("--example", "is_example", is_flag=True, help="Use a small model.")
+    return click.argument("model", type=_FILE, required=False)(example(called))
 
 
 _BACKEND = click.option(
@@ -120,26 +140,6 @@ def _taken(given: dict[str, Any]) -> Options:
     )
 
 
-@contextmanager
-def progress() -> Iterator[Callable[[str, float], None]]:
-    """Show progress on standard error, if that is a terminal."""
-    console = Terminal(stderr=True)
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description:32}", markup=False),
-        BarColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as shown:
-        task = shown.add_task("reading the model", total=1.0)
-        # A full bar would look finished; using up the budget is not the end.
-        yield lambda what, share: shown.update(
-            task, description=visible(what), completed=min(share, _MOST_SHOWN)
-        )
-
-
 def loudly(sentence: str) -> None:
     """Print a sentence that the user should not overlook."""
     Terminal(stderr=True).print(
@@ -154,6 +154,8 @@ class Inputs:
     values: Mapping[str, Any]
     given: frozenset[str]
     sizes: Mapping[str, Mapping[str, int]]
+    # The reference runs at the assumed sizes; until then they are a guess.
+    is_proven: bool = False
 
     @property
     def assumed(self) -> dict[str, int]:
@@ -174,22 +176,28 @@ class Inputs:
 
     @staticmethod
     def of(
-        model: ModelSource, shapes: tuple[str, ...], files: tuple[str, ...], seed: int
+        model: ModelSource,
+        shapes: tuple[str, ...],
+        files: tuple[str, ...],
+        seed: int,
+        *,
+        guess: Guess | None = None,
+        is_quiet: bool = False,
     ) -> Inputs:
         """Take the inputs that are given, generate the rest, and say which sizes that took."""
         types = model.inputs()
-        arrays = {name: _loaded(text) for name, text in _named(files, types, "--input").items()}
+        given_inputs = _named(files, types, "--input")
+        arrays = {name: _loaded(text, types[name]) for name, text in given_inputs.items()}
         given = {name: _shape(text) for name, text in _named(shapes, types, "--shape").items()}
         given |= {name: array.shape for name, array in arrays.items()}
         known: dict[Symbol, int] = {}
         for name, shape in given.items():
             _bind(name, types[name], shape, known)
-        assumed = assume(types, known)
-        for name, sizes in assumed.items():
-            said = ", ".join(f"{dim} = {size}" for dim, size in sizes.items())
+        assumed = assume(types, known, guess or _size)
+        for name, sizes in {} if is_quiet else assumed.items():
             loudly(
-                f"{name} is {types[name]}, and not every size is given: assuming {said}. "
-                f"Use --shape {name}=... to choose."
+                f"{name} is {types[name]}, and not every size is given: assuming "
+                f"{sizes_text(sizes)}. Use --shape {name}=... to choose."
             )
         rng = np.random.default_rng(seed)
         values = {name: _made(type_, known, rng) for name, type_ in types.items()}
@@ -243,11 +251,32 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, parts))
 
 
-def _loaded(text: str) -> Any:
+def _loaded(text: str, type_: Type) -> Any:
+    """Read an input from a file, or from the numbers themselves."""
+    if isinstance(type_, TensorType) and not Path(text).exists():
+        try:
+            return _numbers(text, type_)
+        except ValueError:
+            if not text.endswith(".npy"):
+                raise click.UsageError(
+                    f"--input {text}: it is neither a file nor {type_}. Give a .npy file, a number "
+                    "such as 16000, or numbers such as 1,2,3."
+                ) from None
     try:
         return np.load(text, allow_pickle=False)
     except (OSError, ValueError) as error:
         raise click.UsageError(f"--input {text}: {error}") from error
+
+
+def _numbers(text: str, type_: TensorType) -> Any:
+    """Parse numbers into the dtype of an input, and into its shape if that is known."""
+    parts = [part.strip() for part in text.split(",")]
+    array = np.array(parts).astype(np.float64 if type_.dtype.is_float else np.int64)
+    array = array.astype(type_.dtype.numpy)
+    if type_.rank == 0 and len(parts) == 1:
+        return array.reshape(())
+    leading = [1 if not isinstance(dim, int) else dim for dim in type_.shape[:-1]]
+    return array.reshape(*leading, -1) if type_.rank else array
 
 
 def _bind(name: str, type_: Type, shape: tuple[int, ...], known: dict[Symbol, int]) -> None:
@@ -262,16 +291,23 @@ def _bind(name: str, type_: Type, shape: tuple[int, ...], known: dict[Symbol, in
             raise click.UsageError(f"{name} is {type_}, found {list(shape)}: {said}.")
 
 
-def assume(types: Mapping[str, Type], known: dict[Symbol, int]) -> dict[str, dict[str, int]]:
+def assume(
+    types: Mapping[str, Type], known: dict[Symbol, int], guess: Guess | None = None
+) -> dict[str, dict[str, int]]:
     """Assume sizes for open dims; returns them by input and dim."""
     assumed: dict[str, dict[str, int]] = {}
     for name, type_ in types.items():
         for axis, dim in enumerate(type_.shape if isinstance(type_, TensorType) else ()):
             for symbol in symbols(dim):
                 if symbol not in known:
-                    known[symbol] = _size(type_, axis)
+                    known[symbol] = (guess or _size)(type_, axis)
                     assumed.setdefault(name, {})[symbol.name] = known[symbol]
     return assumed
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Write the sizes of dims."""
+    return ", ".join(f"{dim} = {size}" for dim, size in sizes.items())
 
 
 def _size(type_: Type, axis: int) -> int:

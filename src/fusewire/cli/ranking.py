@@ -27,10 +27,7 @@ def summary(report: Row) -> Iterator[str]:
         yield f"{named(chosen)} is the only one that ran: {seconds(chosen['seconds'])} per call."
     elif (report["noise"] or 0.0) > BUSY:
         noise = f"{report['noise']:.0%}" if report["noise"] <= 1 else "above 100%"
-        yield (
-            f"The machine is too busy to rank them (noise {noise}): {named(chosen)} is used, "
-            "and others may be as fast."
-        )
+        yield (f"The machine is too busy to rank them (noise {noise}). {named(chosen)} is used.")
     else:
         yield _ranked(chosen, _rivals(chosen, rows), report["noise"] or 0.0)
     yield f"{covered(report)} {_conditions(report)}".strip()
@@ -80,7 +77,7 @@ def covered(report: Row) -> str:
     if not rows:
         return ""
     left = [row for row in rows if row["status"] in _OPEN]
-    if not left:
+    if not left or report.get("is_interrupted"):
         return f"{_count(len(rows), 'candidate')} in {report['seconds']:.0f} s."
     engines = {row["backend"] for row in rows}
     compared = {row["backend"] for row in rows if row["status"] not in _OPEN}

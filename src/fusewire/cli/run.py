@@ -6,6 +6,7 @@ import json
 import time
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from fusewire.cli.model import (
     loudly,
     model_options,
     plain,
-    progress,
 )
+from fusewire.cli.progress import progress
+from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource, Session
 from fusewire.errors import FallbackWarning
@@ -49,7 +51,20 @@ def command(
 ) -> None:
     """Run a model on given or generated inputs."""
     source = ModelSource(str(model))
-    inputs = Inputs.of(source, shapes, files, options.seed)
+    use = partial(_run, model, source, options)
+    report, outputs = with_usual_sizes(source, shapes, files, options.seed, use)
+    if output is not None:
+        _save(output, outputs)
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+    else:
+        _print(report)
+
+
+def _run(
+    model: Path, source: ModelSource, options: Options, inputs: Inputs
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run twice; returns a report and the outputs by name."""
     with warnings.catch_warnings(record=True) as caught, progress() as show:
         warnings.simplefilter("always", FallbackWarning)
         program = Session(replace(options, progress=show)).program(source)
@@ -63,8 +78,6 @@ def command(
     names = program.entry(values).results.names
     arrays = result.outputs if isinstance(result.outputs, tuple) else (result.outputs,)
     outputs = dict(zip(names, arrays, strict=True))
-    if output is not None:
-        _save(output, outputs)
     report = {
         "model": str(model),
         "backend": result.metadata["backend"],
@@ -74,10 +87,7 @@ def command(
         "inputs": [_described(name, x) for name, x in inputs.values.items()],
         "outputs": [_described(name, x) for name, x in outputs.items()],
     }
-    if as_json:
-        click.echo(json.dumps(report, indent=1))
-    else:
-        _print(report)
+    return report, outputs
 
 
 def _described(name: str, value: Any) -> dict[str, Any]:
