@@ -39,6 +39,7 @@ from fusewire.store.stamps import file_digest
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 if TYPE_CHECKING:
+    from fusewire.choosing.baseline import Baseline
     from fusewire.choosing.decide import Decision
     from fusewire.numerics.judge import Verdict
     from fusewire.planning.candidates import Candidate
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from fusewire.planning.policy import TargetFinder
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
+    from fusewire.runtime.function import FunctionRunner
 
 
 # None would hide the mistake of who gives it.
@@ -404,12 +406,15 @@ class Session:
         inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
         check_inputs(graph, inputs)
         targets = partial(self._fitting_targets, graph)
+        engines = _EngineRunners(self)
+        baseline, fields = self._baseline(reading, engines), self._decision_fields(reading)
         try:
-            fields = decision_fields(self.options, self.level)
-            decision = self.choose(graph, inputs, targets, fields=fields)
+            decision = self.choose(graph, inputs, targets, fields=fields, baseline=baseline)
         except NoneRightError as error:
             return self._fallback_entry(reading, graph, inputs, error)
         self.options.report("ready", 1.0)
+        if decision.is_function and baseline is not None and baseline.runner is not None:
+            return self._function_entry(reading, graph, decision, baseline.runner, engines)
         notes = list(decision.notes)
         if decision.is_last_resort:
             self._warn(
@@ -418,7 +423,67 @@ class Session:
         # A saved plan is used for any inputs: one that is in doubt is decided again.
         key = key if decision.is_settled else None
         return self._ready_entry(
-            reading, decision.candidate, key, notes, decision.tried, decision.cut_at
+            reading,
+            decision.candidate,
+            key,
+            notes,
+            decision.tried,
+            decision.cut_at,
+            engines.made.get(decision.candidate),
+        )
+
+    def _decision_fields(self, reading: Reading) -> dict[str, object] | None:
+        """Name what a decision depends on besides the graph: also the code of a function."""
+        fields = decision_fields(self.options, self.level)
+        if fields is None or reading.function is None:
+            return fields
+        from fusewire.records.function_code import function_digest
+
+        return {**fields, "function": function_digest(reading.function.function)}
+
+    def _baseline(self, reading: Reading, engines: _EngineRunners) -> Baseline | None:
+        """Return the user's own function, for a graph that was traced from one."""
+        from fusewire.choosing.baseline import Baseline
+        from fusewire.errors import EngineGarbage
+        from fusewire.registry import REGISTRY
+        from fusewire.runtime.function import FunctionRunner
+
+        if reading.function is None:
+            return None
+        if self.options.isolate == "always":
+            problem = "isolate='always' runs every call in a child, where a function cannot go."
+            return Baseline(None, engines.runner, problem)
+        may_serve = self.options.backend == "auto" and REGISTRY.default == "auto"
+        try:
+            runner = FunctionRunner(reading)
+        except EngineGarbage as error:
+            return Baseline(None, engines.runner, f"{error}.")
+        return Baseline(runner, engines.runner, may_serve=may_serve)
+
+    def _function_entry(
+        self,
+        reading: Reading,
+        graph: Graph,
+        decision: Decision,
+        runner: FunctionRunner,
+        engines: _EngineRunners,
+    ) -> Entry:
+        """Make the entry of the user's own function, which no engine beat."""
+        from fusewire.choosing.explain import Explanation, FunctionExplanation
+        from fusewire.runtime.function import FUNCTION
+
+        candidate = decision.candidate
+        builder = engines.builder(candidate)
+        engines.close()
+        rejected = Explanation(candidate.planned, builder, decision.notes, decision.tried)
+        return Entry(
+            graph.inputs,
+            runner,
+            reading.arguments,
+            reading.results,
+            FUNCTION,
+            len(graph.nodes),
+            FunctionExplanation(rejected),
         )
 
     def _fitting_targets(self, graph: Graph) -> Iterator[Target]:
@@ -440,6 +505,7 @@ class Session:
         fields: Mapping[str, object] | None = None,
         records: Records | None = None,
         is_thorough: bool = False,
+        baseline: Baseline | None = None,
     ) -> Decision:
         """Race the candidates of a graph on these targets, or recall an earlier decision."""
         from fusewire.choosing.decide import Question, decide
@@ -459,6 +525,7 @@ class Session:
             is_thorough=is_thorough,
             max_crossings=options.max_crossings,
             tunes=options.level == 3,
+            baseline=baseline,
         )
         return decide(question, self.records if records is None else records, self.finder)
 
@@ -501,6 +568,7 @@ class Session:
         notes: Sequence[str],
         tried: tuple[Tried, ...] = (),
         cut_at: float | None = None,
+        built: tuple[PlanBuilder, Runner] | None = None,
     ) -> Entry:
         """Make the entry of a candidate, and save its plan under the key."""
         from fusewire.choosing.explain import Explanation
@@ -512,13 +580,7 @@ class Session:
         key = key if self._may_save(candidate) else None
         if key is not None:
             self._save(key, reading, candidate, tried, cut_at, warnings)
-        config = candidate.config(options.config)
-        builder = self._builder(
-            BuildTarget.of(candidate.target, config),
-            BuildTarget.of(reference_target(), Config()),
-            _BodyPlanner(self, candidate.target, key).plan,
-        )
-        runner: Runner = PlanRunner(plan, builder)
+        builder, runner = built or self._built(candidate, key)
         if options.canary and candidate.target.name != FALLBACK:
             runner = self._watched(runner, reading, candidate)
         return Entry(
@@ -530,6 +592,15 @@ class Session:
             len(plan.graph.nodes),
             Explanation(candidate.planned, builder, tuple(notes), tried),
         )
+
+    def _built(self, candidate: Candidate, key: Key | None) -> tuple[PlanBuilder, Runner]:
+        """Make the runner of a candidate; its bodies are planned under the key."""
+        builder = self._builder(
+            BuildTarget.of(candidate.target, candidate.config(self.options.config)),
+            BuildTarget.of(reference_target(), Config()),
+            _BodyPlanner(self, candidate.target, key).plan,
+        )
+        return builder, PlanRunner(candidate.planned.plan, builder)
 
     def _builder(
         self, first: BuildTarget, fallback: BuildTarget, plan_body: Callable[[Graph], Plan]
@@ -727,6 +798,33 @@ class _EntryMaker:
     def make(self, arguments: tuple[Any, ...]) -> Entry:
         """Make the entry for arguments that fit no other entry."""
         return self.session.entry(self.model, arguments, is_open=self.is_open)
+
+
+@dataclass(frozen=True, eq=False)
+class _EngineRunners:
+    """The runners of candidates in this process, each made once."""
+
+    session: Session
+    made: dict[Candidate, tuple[PlanBuilder, Runner]] = field(default_factory=dict)
+
+    def runner(self, candidate: Candidate) -> Runner:
+        """Return the runner of a candidate."""
+        return self._built(candidate)[1]
+
+    def builder(self, candidate: Candidate) -> PlanBuilder:
+        """Return the builder of a candidate's regions."""
+        return self._built(candidate)[0]
+
+    def _built(self, candidate: Candidate) -> tuple[PlanBuilder, Runner]:
+        if candidate not in self.made:
+            # Functions have no key: their plans are not saved.
+            self.made[candidate] = self.session._built(candidate, None)
+        return self.made[candidate]
+
+    def close(self) -> None:
+        """Close the runners."""
+        for _, runner in self.made.values():
+            runner.close()
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,9 +47,10 @@ def prefers(name: str) -> Any:
 
 
 def choosing(*engines: str) -> Any:
-    """Compile among a few engines."""
+    """Compile among a few engines; a graph, so that the function is not among the candidates."""
     said: list[str] = []
-    made = fw.compile(program, budget_seconds=60.0, progress=lambda what, share: said.append(what))
+    graph = fw.trace(program, X)
+    made = fw.compile(graph, budget_seconds=60.0, progress=lambda what, share: said.append(what))
     return made, said
 
 
@@ -95,7 +96,7 @@ def test_same_structure_with_other_weights_is_judged_and_not_timed(store: Store)
         said: list[str] = []
         weights = rng.normal(size=(6, 300)).astype(np.float32)
         made = fw.compile(
-            scaled(weights),
+            fw.trace(scaled(weights), X),
             budget_seconds=60.0,
             progress=lambda what, share, said=said: said.append(what),
         )
@@ -157,7 +158,8 @@ def test_engine_that_crashed_in_this_race_is_refused_and_not_in_quarantine(
     try:
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["chaos"])
         for status in ("refused", "quarantined"):
-            made = fw.compile(program, budget_seconds=60.0, fallback="allow")
+            graph = fw.trace(program, X)
+            made = fw.compile(graph, budget_seconds=60.0, fallback="allow")
             np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
             (row,) = [row for row in made.why().tried if row.backend == "chaos"]
             assert row.status == status
@@ -216,7 +218,7 @@ def test_canary_replaces_a_plan_of_several_regions(
         monkeypatch.setattr("fusewire.choosing.judge.Judge.judge", lambda self, run: RIGHT)
         monkeypatch.setattr("fusewire.choosing.race.compare", prefers("split"))
         options = fw.Options(level=1, canary=1, fallback="allow", budget_seconds=1.0)
-        made = fw.compile(lambda x: np.exp(np.cos(np.exp(x))), X, options=options)
+        made = fw.compile(fw.trace(waves, X), X, options=options)
         assert len(made.plan.steps) == 3
         with pytest.warns(MiscompileWarning, match="gave a wrong answer") as said:
             found = made(X)
@@ -275,20 +277,24 @@ def waves(x: Any) -> Any:
 @pytest.mark.usefixtures("split")
 def test_plan_in_pieces_that_was_chosen_is_warned_of() -> None:
     with pytest.warns(FallbackWarning, match="1 of 3 nodes do not run on split"):
-        made = fw.compile(waves, X, level=1, budget_seconds=1.0)
+        made = fw.compile(fw.trace(waves, X), X, level=1, budget_seconds=1.0)
     assert len(made.plan.steps) == 3
 
 
 @pytest.mark.usefixtures("split")
 def test_plan_that_hands_over_too_much_is_not_chosen() -> None:
-    made = fw.compile(waves, X, level=1, budget_seconds=1.0, max_crossings=2, fallback="allow")
+    made = fw.compile(
+        fw.trace(waves, X), X, level=1, budget_seconds=1.0, max_crossings=2, fallback="allow"
+    )
     assert made.why().backend == "split"
     with pytest.warns(FallbackWarning, match="would hand over 2 tensors, and 1 are allowed"):
-        made = fw.compile(waves, X, level=1, budget_seconds=1.0, max_crossings=1)
+        made = fw.compile(fw.trace(waves, X), X, level=1, budget_seconds=1.0, max_crossings=1)
     np.testing.assert_allclose(made(X), waves(X), rtol=1e-6)
     assert made.why().backend == "reference"
     with pytest.raises(NoneRightError, match="split"):
-        fw.compile(waves, X, level=1, budget_seconds=1.0, max_crossings=1, fallback="error")
+        fw.compile(
+            fw.trace(waves, X), X, level=1, budget_seconds=1.0, max_crossings=1, fallback="error"
+        )
 
 
 @pytest.mark.usefixtures("few")
@@ -296,7 +302,7 @@ def test_function_that_chooses_is_asked_when_engines_are_compared() -> None:
     def policy(homes: Sequence[Any], graph: object) -> Any:
         return next(home for home in homes if home.name == "reference")
 
-    made = fw.compile(program, X, backend=policy, level=1, budget_seconds=1.0)
+    made = fw.compile(fw.trace(program, X), X, backend=policy, level=1, budget_seconds=1.0)
     assert [way.backend for way in made.why().tried] == ["reference"]
 
 

@@ -115,13 +115,15 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 def accused(store: Store, stranger: Store, code: str, **options: Any) -> Any:
     """Run a program, and have a stranger accuse what it runs; gives it compiled anew."""
-    fw.compile(lambda x: np.tanh(x).sum(1), X, backend="onnxruntime", level=0)(X)
+    graph = fw.trace(lambda x: np.tanh(x).sum(1), X)
+    fw.compile(graph, X, backend="onnxruntime", level=0)(X)
     (entry,) = store.entries("artifact")
     quarantine(stranger, entry.key, Fact(code, "\x1b[2Jnot to be trusted"))
     export(stranger, stranger.path / "known.fwx", {"quarantine"})
     assert take(store, stranger.path / "known.fwx").kept == {"quarantine": 1}
     options = {"backend": "onnxruntime", "level": 0, "fallback": "error", **options}
-    return fw.compile(lambda x: np.tanh(x).sum(1), X, **options)
+    # A graph: the user's own function is a candidate, too.
+    return fw.compile(fw.trace(lambda x: np.tanh(x).sum(1), X), X, **options)
 
 
 @pytest.mark.parametrize("level", [0, 1])

@@ -9,23 +9,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fusewire.choosing.baseline import Baseline, is_usable
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
-from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult
+from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult, worth
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config
-from fusewire.errors import RegistryError, StoreError
+from fusewire.errors import NoneRightError, RegistryError, StoreError
 from fusewire.ir.graph import Graph
 from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.ops.sample import HostValue
 from fusewire.options import FALLBACK
 from fusewire.planning.candidates import Candidate, Unfit, candidates, plan_choice
+from fusewire.planning.planner import make_plan
 from fusewire.planning.policy import TargetFinder
 from fusewire.planning.target import Target
 from fusewire.process.codec import write_value
 from fusewire.process.frames import Blobs
 from fusewire.records.entries import Records
 from fusewire.records.plans import Choice
+from fusewire.runtime.function import FUNCTION, YOUR_FUNCTION
 from fusewire.runtime.why import Tried
 from fusewire.store.key import Key
 from fusewire.trials.trial import TrialRunner
@@ -47,7 +50,8 @@ class Decision:
 
     The noise of a recalled decision is unknown. ``cut_at`` is the budget in seconds that ended the
     race early, or None. ``is_settled`` unless a candidate was doubtful on these inputs: on others
-    the candidates race again, a few times.
+    the candidates race again, a few times. ``is_function``: the user's own function serves, and the
+    candidate is the best of the others.
     """
 
     candidate: Candidate
@@ -56,11 +60,12 @@ class Decision:
     noise: float | None = None
     cut_at: float | None = None
     is_settled: bool = True
+    is_function: bool = False
 
     @property
     def is_last_resort(self) -> bool:
         """Whether the reference was chosen because no engine gives an answer that is right."""
-        others = {row.status for row in self.tried if row.backend != FALLBACK}
+        others = {row.status for row in self.tried if row.backend not in (FALLBACK, FUNCTION)}
         is_bad = not others & ORDER.keys() and bool(others & {"doubtful", "wrong"})
         return self.candidate.target.name == FALLBACK and is_bad
 
@@ -72,7 +77,8 @@ class Question:
     ``targets`` lists the targets to choose from, and is called only if nothing is recalled.
     ``fields`` name what the decision depends on besides the graph; None if it is not to be
     recorded. Plans that hand over more tensors than ``max_crossings`` are left out. ``is_thorough``
-    tries every candidate; ``tunes`` also tunes kernels.
+    tries every candidate; ``tunes`` also tunes kernels. ``baseline`` is the user's own function, if
+    the graph was traced from one.
     """
 
     graph: Graph
@@ -88,6 +94,7 @@ class Question:
     is_thorough: bool = False
     max_crossings: int | None = None
     tunes: bool = False
+    baseline: Baseline | None = None
 
     def candidates(self) -> Iterator[Candidate | Unfit]:
         """Yield the candidates of the graph, and targets that cannot run it."""
@@ -120,7 +127,8 @@ def decide(question: Question, records: Records, finder: TargetFinder) -> Decisi
             return recalled
         doubts = _doubts(records.get(key))
         result = _race(question, findings, finder)
-        is_doubtful = any(row.status == "doubtful" for row in result.tried)
+        engines = [row for row in result.tried if row.backend != FUNCTION]
+        is_doubtful = any(row.status == "doubtful" for row in engines)
         doubts = [*doubts, _digest(question.inputs)] if is_doubtful else []
         decision = _decision(question, result, is_settled=_is_settled(doubts))
         data = {**_to_data(result), "cut_at": decision.cut_at, "doubts": doubts}
@@ -130,7 +138,15 @@ def decide(question: Question, records: Records, finder: TargetFinder) -> Decisi
 
 def _decision(question: Question, result: RaceResult, is_settled: bool = True) -> Decision:
     cut_at = question.budget if result.is_cut else None
-    return Decision(result.chosen, result.tried, result.notes, result.noise, cut_at, is_settled)
+    return Decision(
+        result.chosen,
+        result.tried,
+        result.notes,
+        result.noise,
+        cut_at,
+        is_settled,
+        result.is_function,
+    )
 
 
 def _is_settled(doubts: Sequence[str]) -> bool:
@@ -154,15 +170,64 @@ def _digest(inputs: Sequence[HostValue]) -> str:
 
 
 def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceResult:
+    """Race the candidates, and the best of them against the user's own function."""
+    inputs, limits = question.inputs, finder.limits.run_limits
+    Meter(limits).need(returned_bytes(question.graph), where=" for what it returns")
+    # The given inputs are judged in any case, other sets as far as time allows.
+    deadline = time.monotonic() + _JUDGING * question.budget
+    judge = Judge(
+        question.graph, inputs, seed=question.seed, runs=_RUNS, deadline=deadline, limits=limits
+    )
+    baseline = question.baseline
+    if baseline is None:
+        return _race_engines(question, findings, finder, judge)
+    try:
+        result = _race_engines(question, findings, finder, judge)
+    except NoneRightError as error:
+        return _only_function(question, baseline, judge, error)
+    return _against_function(question, baseline, judge, result)
+
+
+def _only_function(
+    question: Question, baseline: Baseline, judge: Judge, error: NoneRightError
+) -> RaceResult:
+    """Choose the function, since no engine gives a right answer."""
+    row = baseline.judged(question.inputs, judge)
+    if not (is_usable(row) and baseline.may_serve and question.may_fall_back):
+        raise NoneRightError(str(error), [*error.tried, row])
+    fallback = question.fallback
+    chosen = Candidate(fallback, make_plan(question.graph, [fallback], fallback))
+    rows = (replace(row, is_chosen=True), *error.tried)
+    notes = (f"{error} Your function runs.",)
+    return RaceResult(rows, chosen, notes=notes, is_function=True)
+
+
+def _against_function(
+    question: Question, baseline: Baseline, judge: Judge, result: RaceResult
+) -> RaceResult:
+    """Time the winner against the function; the rows of both have the times of this process."""
+    question.progress(f"timing {YOUR_FUNCTION}", 1.0)
+    winner = result.chosen
+    row = baseline.judged(question.inputs, judge)
+    comparison = baseline.meet(row, winner, question.inputs)
+    rows = {YOUR_FUNCTION: row, **{other.name: other for other in result.tried}}
+    for name, timing in comparison.timings.items() if comparison is not None else ():
+        low, high = timing.interval
+        rows[name] = replace(rows[name], seconds=timing.median, low=low, high=high)
+    is_function = baseline.serves(comparison, winner)
+    for name in (YOUR_FUNCTION, winner.name):
+        rows[name] = replace(rows[name], is_chosen=is_function == (name == YOUR_FUNCTION))
+    tried = tuple(sorted(rows.values(), key=worth))
+    return replace(result, tried=tried, is_function=is_function)
+
+
+def _race_engines(
+    question: Question, findings: Findings, finder: TargetFinder, judge: Judge
+) -> RaceResult:
     """Race the candidates in children, and tune the kernels of the best if asked to."""
     start, budget, progress = time.monotonic(), question.budget, question.progress
     inputs, seed, is_thorough = question.inputs, question.seed, question.is_thorough
     runner = TrialRunner(question.config, finder.limits, finder.reference_of, finder.isolate)
-    # The given inputs are judged in any case, other sets as far as time allows.
-    deadline = start + _JUDGING * budget
-    limits = finder.limits.run_limits
-    Meter(limits).need(returned_bytes(question.graph), where=" for what it returns")
-    judge = Judge(question.graph, inputs, seed=seed, runs=_RUNS, deadline=deadline, limits=limits)
     racing = budget * (_WHOLE if question.tunes else 1.0)
     least = min(LEAST_SECONDS, racing)
     race = Race(
@@ -207,6 +272,7 @@ def _to_data(result: RaceResult) -> dict[str, Any]:
         "choice": result.chosen.choice().to_data(),
         "tried": [asdict(row) for row in result.tried],
         "notes": list(result.notes),
+        "is_function": result.is_function,
     }
 
 
@@ -221,6 +287,7 @@ def _recall(
         choice = Choice.from_data(row["choice"])
         tried = tuple(read_tried(x) for x in row["tried"])
         notes = tuple(map(str, row["notes"]))
+        is_function = bool(row["is_function"]) and question.baseline is not None
         cut_at = None if row["cut_at"] is None else float(row["cut_at"])
     except (StoreError, ValueError, KeyError, TypeError):
         records.drop(key)
@@ -242,7 +309,14 @@ def _recall(
     if findings.reconsider(candidate) or findings.fault(candidate) is not None:
         records.drop(key)
         return None
-    return Decision(candidate, tried, notes, cut_at=cut_at, is_settled=_is_settled(doubts))
+    return Decision(
+        candidate,
+        tried,
+        notes,
+        cut_at=cut_at,
+        is_settled=_is_settled(doubts),
+        is_function=is_function,
+    )
 
 
 def read_tried(row: Any) -> Tried:

@@ -10,6 +10,7 @@ from fusewire.ir.graph import Graph, Node
 from fusewire.planning.planner import Planned
 from fusewire.planning.work import works
 from fusewire.records.entries import BuiltRegion
+from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.guards import Guard
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import (
@@ -76,6 +77,38 @@ class Explanation:
         if cache == "miss" and built.key is not None and records is not None:
             cache = records.why_missed(built.key)
         return replace(built.contacted, region=names.get(graph, graph.name), cache=cache)
+
+
+@dataclass(frozen=True)
+class FunctionExplanation:
+    """What is known of a program that runs the user's own function.
+
+    ``rejected`` explains the best plan, which is not used.
+    """
+
+    rejected: Explanation
+
+    @property
+    def plan(self) -> Plan:
+        """The best plan, which is not used."""
+        return self.rejected.plan
+
+    def why(self) -> Why:
+        """Explain that every node is part of the function."""
+        why = self.rejected.why()
+        nodes = tuple(replace(node, backend=FUNCTION, region=FUNCTION) for node in why.nodes)
+        region = RegionWhy(FUNCTION, FUNCTION, "cpu", "dynamic", len(self.plan.graph.nodes))
+        return replace(
+            why,
+            backend=FUNCTION,
+            device="cpu",
+            nodes=nodes,
+            regions=(region,),
+            expanded=(),
+            contacts=(),
+            failures=(),
+            guards=(),
+        )
 
 
 def _guards(plan: Plan) -> Iterator[Guard]:

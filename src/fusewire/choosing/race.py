@@ -59,6 +59,8 @@ class RaceResult:
     trials: Mapping[str, CandidateTrial] = field(default_factory=dict)
     is_cut: bool = False
     ties: tuple[str, ...] = ()
+    # The user's own function serves, and not the chosen candidate.
+    is_function: bool = False
 
 
 class RaceInterrupted(KeyboardInterrupt):

@@ -176,16 +176,31 @@ def plain_key(value: Any) -> tuple[type, Any]:
 
 
 @dataclass(frozen=True)
+class TracedFunction:
+    """A Python function that computes on arrays what a graph computes, and its side effects.
+
+    ``written`` are the places of the inputs that it writes to. ``writes_captured``: it writes to
+    arrays that are not its arguments. The graph writes to neither.
+    """
+
+    function: Callable[..., Any]
+    written: frozenset[int] = frozenset()
+    writes_captured: bool = False
+
+
+@dataclass(frozen=True)
 class Reading:
     """A graph with the structure of the source's arguments and results.
 
-    ``digest`` is the SHA-256 of the file, as hex, if only one file was read.
+    ``digest`` is the SHA-256 of the file, as hex, if only one file was read. ``function`` is the
+    Python function that the graph was traced from, if it was.
     """
 
     graph: Graph
     arguments: Structure
     results: Structure
     digest: str | None = None
+    function: TracedFunction | None = None
 
 
 class Document(abc.ABC):

@@ -8,7 +8,16 @@ from typing import Any, final
 
 import numpy as np
 
-from fusewire.contract.frontend import Document, Example, Frontend, Limits, Reading, Spec, Structure
+from fusewire.contract.frontend import (
+    Document,
+    Example,
+    Frontend,
+    Limits,
+    Reading,
+    Spec,
+    Structure,
+    TracedFunction,
+)
 from fusewire.contract.sources import is_of_torch
 from fusewire.dtypes import dtype
 from fusewire.errors import TraceError
@@ -64,15 +73,7 @@ class _Function(Document):
         ]
         values = [x.value for x in inputs]
         filled = recording.rebinder(arguments.restore(inputs))
-        function = recording.rebinder.entry(source)
-        try:
-            positional = [value for name, value in filled.items() if name not in by_name]
-            found = function(*positional, **{name: filled[name] for name in by_name})
-        except ValueError as error:
-            # NumPy says "setting an array element with a sequence" when we refuse an element.
-            if isinstance(error.__cause__, TraceError):
-                raise error.__cause__ from None
-            raise
+        found = _called(recording.rebinder.entry(source), filled, by_name)
         results, outputs = Structure.of(found, _is_result)
         if not outputs:
             raise TraceError(
@@ -83,7 +84,20 @@ class _Function(Document):
         results = Structure(results.tree, names)
         name = getattr(source, "__name__", type(source).__name__)
         graph = _closed(recording, values, outputs, names, "traced" if "<" in name else name)
-        return Reading(graph, arguments, results)
+        written = frozenset(place for place, x in enumerate(inputs) if x.is_written)
+        traced = TracedFunction(source, written, recording.rebinder.has_written)
+        return Reading(graph, arguments, results, function=traced)
+
+
+def _called(function: Callable[..., Any], filled: Mapping[str, Any], by_name: set[str]) -> Any:
+    try:
+        positional = [value for name, value in filled.items() if name not in by_name]
+        return function(*positional, **{name: filled[name] for name in by_name})
+    except ValueError as error:
+        # NumPy says "setting an array element with a sequence" when we refuse an element.
+        if isinstance(error.__cause__, TraceError):
+            raise error.__cause__ from None
+        raise
 
 
 def _closed(

@@ -56,6 +56,12 @@ class Rebinder:
             found = self._made[id(thing)] = (thing, self._stand_in(thing))
         return found[1]
 
+    @property
+    def has_written(self) -> bool:
+        """Whether traced code has written to arrays of the user's, which changed copies."""
+        arrays = [pair for pair in self._made.values() if isinstance(pair[0], np.ndarray)]
+        return any(made is not array and made.is_written for array, made in arrays)
+
     def _stand_in(self, thing: Any) -> Any:
         if isinstance(thing, ModuleType):
             return self._module(thing)

@@ -74,6 +74,11 @@ class Tracer(NDArrayOperatorsMixin, Traced):
         return self.lens.known
 
     @property
+    def is_written(self) -> bool:
+        """Whether traced code has written to its memory, through any view."""
+        return self.lens.cell.version > 0
+
+    @property
     def value(self) -> Value:
         key = (self.recording.scope, self.lens.cell.version)
         if self._read is None or self._read[:2] != key:

@@ -1,0 +1,71 @@
+"""The user's own function as a candidate: judged as all are, timed against their winner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from fusewire.choosing.duel import SECONDS, beats, duel
+from fusewire.choosing.judge import Judge
+from fusewire.choosing.measure import Comparison
+from fusewire.errors import EngineError, FusewireError
+from fusewire.ops.sample import HostValue
+from fusewire.planning.candidates import Candidate
+from fusewire.runtime.entry import Runner
+from fusewire.runtime.function import FUNCTION, YOUR_FUNCTION, FunctionRunner
+from fusewire.runtime.why import Tried
+
+
+@dataclass(frozen=True, eq=False)
+class Baseline:
+    """The function, and what makes a runner of a candidate in this process.
+
+    ``problem`` says why there is no runner of the function. ``may_serve`` is false if the user
+    asked for a backend by name: then the function is timed, and not used.
+    """
+
+    runner: FunctionRunner | None
+    build: Callable[[Candidate], Runner]
+    problem: str = ""
+    may_serve: bool = True
+
+    def judged(self, inputs: Sequence[HostValue], judge: Judge) -> Tried:
+        """Run the function once and judge its answer on the given inputs."""
+        row = Tried(YOUR_FUNCTION, FUNCTION, "cpu", FUNCTION, "not judged")
+        if self.runner is None:
+            return replace(row, status="refused", reason=self.problem)
+        try:
+            answer = self.runner.attempt(inputs)
+        except (EngineError, FusewireError) as error:
+            return replace(row, status="refused", reason=str(error))
+        oracle = judge.oracle(judge.sets[0])
+        if isinstance(oracle, str):
+            return replace(row, reason=oracle)
+        verdict = oracle.judge(answer)
+        reason = verdict.reason
+        if verdict.status == "wrong":
+            reason = f"It does not return what its trace does: {reason}"
+        return replace(row, status=verdict.status, reason=reason, judged_on=("given",))
+
+    def meet(
+        self, row: Tried, winner: Candidate, inputs: Sequence[HostValue], seconds: float = SECONDS
+    ) -> Comparison | None:
+        """Time the function against the winner of the race; None if one of them fails."""
+        if self.runner is None or not is_usable(row):
+            return None
+        runners = {YOUR_FUNCTION: self.runner, winner.name: self.build(winner)}
+        try:
+            return duel(runners, inputs, seconds)
+        except EngineError:
+            return None
+
+    def serves(self, comparison: Comparison | None, winner: Candidate) -> bool:
+        """Tell whether the function is used: it is, unless the winner is faster beyond noise."""
+        if comparison is None or not self.may_serve:
+            return False
+        return not beats(comparison, winner.name, YOUR_FUNCTION)
+
+
+def is_usable(row: Tried) -> bool:
+    """Tell whether a function with such a result can serve: it runs, and is not wrong."""
+    return row.status not in ("refused", "wrong")

@@ -1,0 +1,181 @@
+"""Run the user's own function in place of a plan: a program must not be slower than it.
+
+The meaning of a program is its trace. The function runs as Python would run it, outside of tracing,
+but never changes the caller's arrays: those that it writes to are copied first. What it returns is
+checked against the trace, and no other code holds that memory.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from sys import getrefcount
+from typing import Any, final
+
+import numpy as np
+from numpy import ndarray
+
+from fusewire.contract.backend import Held
+from fusewire.contract.frontend import Reading, Structure
+from fusewire.errors import EngineGarbage, ShapeMismatchError
+from fusewire.ir.graph import Value
+from fusewire.ir.types import TensorType
+from fusewire.process.guard import guarded
+
+# The function among backends, and among the candidates that people see.
+FUNCTION = "function"
+YOUR_FUNCTION = "your function"
+
+_Place = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+@final
+class FunctionRunner:
+    """A Python function that takes the flat inputs of the graph traced from it.
+
+    ``call`` raises what the function raises, and EngineGarbage if its results have another
+    structure, shape or dtype than those of the trace. So does making one of a function that cannot
+    stand for its trace.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        assert reading.function is not None, "the graph was traced"
+        traced = reading.function
+        if traced.writes_captured:
+            raise EngineGarbage(
+                "It writes to arrays that are not its arguments, which a program must not change"
+            )
+        self._function = traced.function
+        self._written = sorted(traced.written)
+        self._arguments = _arranged(reading.arguments)
+        self._keywords = _keywords(traced.function, reading.arguments)
+        self._results = reading.results
+        self._is_alone = reading.results.tree is Structure.LEAF
+        self._checks = [_ResultCheck(value) for value in reading.graph.outputs]
+
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run to the end and return fresh arrays."""
+        if self._written:
+            inputs = [*inputs]
+            for place in self._written:
+                inputs[place] = np.array(inputs[place], order="C")
+        arguments = self._arguments(inputs)
+        if self._keywords:
+            count = len(arguments) - len(self._keywords)
+            named = dict(zip(self._keywords, arguments[count:], strict=True))
+            results = self._function(*arguments[:count], **named)
+        else:
+            results = self._function(*arguments)
+        leaves = [results] if self._is_alone else self._flat(results)
+        # Only the list may hold the results, so that their references can be counted.
+        del results, arguments, inputs
+        for place, check in enumerate(self._checks):
+            leaves[place] = check.array(leaves[place])
+        _own(leaves)
+        return leaves
+
+    def attempt(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run for the first time: whatever goes wrong is an EngineError."""
+        return guarded(YOUR_FUNCTION, "run", "on arrays", self.call, inputs)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _flat(self, results: Any) -> list[Any]:
+        try:
+            return self._results.flatten(results)
+        except ShapeMismatchError:
+            raise EngineGarbage(
+                f"It returned {type(results).__name__}, with another structure than when it was "
+                "traced"
+            ) from None
+
+
+@final
+class _ResultCheck:
+    """Checks that a result has the type of an output of the graph."""
+
+    def __init__(self, value: Value) -> None:
+        if not isinstance(value.type, TensorType):
+            raise EngineGarbage(f"The output is {value.type}, which is not an array")
+        self._type = value.type
+        self._dtype = value.type.dtype.numpy
+        # None where only a run shows the size.
+        self._shape = tuple(dim if isinstance(dim, int) else None for dim in value.type.shape)
+
+    def array(self, result: Any) -> Any:
+        """Return the result as an array of the output's dtype."""
+        array = result if type(result) is ndarray else np.asarray(result)
+        if array.dtype != self._dtype:
+            if not np.can_cast(array.dtype, self._dtype, "same_kind"):
+                raise self._misfit(array)
+            array = array.astype(self._dtype)
+        if array.shape != self._shape and not self._fits(array.shape):
+            raise self._misfit(array)
+        return array
+
+    def _fits(self, shape: tuple[int, ...]) -> bool:
+        return len(shape) == len(self._shape) and all(
+            dim is None or dim == size for dim, size in zip(self._shape, shape, strict=True)
+        )
+
+    def _misfit(self, array: Any) -> EngineGarbage:
+        return EngineGarbage(
+            f"It returned {array.dtype}{list(array.shape)} where its trace has {self._type}"
+        )
+
+
+def _arranged(arguments: Structure) -> _Place:
+    """Return what puts flat inputs into the structure of the arguments."""
+    tree = arguments.tree
+    if all(item is Structure.LEAF for item in tree):
+        return lambda inputs: inputs
+    return arguments.restore
+
+
+def _keywords(function: Callable[..., Any], arguments: Structure) -> tuple[str, ...]:
+    """Name the last arguments if the function takes them by keyword only."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return ()
+    by_name = [x.name for x in parameters if x.kind is x.KEYWORD_ONLY]
+    by_place = [x for x in parameters if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
+    return tuple(by_name[: max(len(arguments.tree) - len(by_place), 0)])
+
+
+# A result may be an argument, a view of one, an array that the function keeps, or the memory of
+# another result. Counting references tells all of these from an array that nobody else holds, and
+# is much cheaper than comparing memory.
+
+
+def _counts(arrays: list[Any]) -> list[int]:
+    return [getrefcount(array) for array in arrays]
+
+
+def _base_count(array: Any) -> int:
+    return getrefcount(array.base)
+
+
+_SOLE = _counts([np.empty(1)])[0]
+_SOLE_BASE = _base_count(np.empty(1)[:])
+
+
+def _own(arrays: list[Any]) -> None:
+    """Copy the arrays that others hold, or whose memory they hold."""
+    for place, count in enumerate(_counts(arrays)):
+        if count > _SOLE or not _is_sole(arrays[place]):
+            arrays[place] = np.array(arrays[place], order="C")
+
+
+def _is_sole(array: Any) -> bool:
+    """Tell whether an array has memory of its own, or all the memory of one that nobody holds."""
+    base = array.base
+    if base is None:
+        return bool(array.flags.owndata)
+    if type(base) is not ndarray or base.base is not None or base.size != array.size:
+        return False
+    del base
+    return array.flags.writeable and _base_count(array) <= _SOLE_BASE

@@ -1,0 +1,144 @@
+"""The user's own function against engines: never slower, and what a tie and a name decide."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.choosing.duel import beats, duel
+from fusewire.choosing.measure import Comparison, Timing
+from fusewire.records.function_code import function_digest
+
+X = np.linspace(0.5, 1.5, 4096).reshape(64, 64)
+
+
+class Sleeper:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.calls = 0
+
+    def call(self, inputs: Sequence[Any]) -> list[Any]:
+        self.calls += 1
+        time.sleep(self.seconds)
+        return []
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.mark.parametrize("seconds", [0.0005, 0.08])
+def test_faster_runner_wins(seconds: float) -> None:
+    slow, fast = Sleeper(4 * seconds), Sleeper(seconds)
+    comparison = duel({"slow": slow, "fast": fast}, [])
+    assert beats(comparison, "fast", "slow")
+    assert not beats(comparison, "slow", "fast")
+    assert comparison.fastest == "fast"
+
+
+def test_duel_of_long_calls_ends_soon() -> None:
+    runners = {"a": Sleeper(0.3), "b": Sleeper(0.3)}
+    start = time.monotonic()
+    duel(runners, [], 0.8)
+    assert time.monotonic() - start < 2.5
+    assert all(runner.calls >= 2 for runner in runners.values())
+
+
+@pytest.mark.parametrize(
+    ("noise", "other", "is_beaten"),
+    [(0.0, 1.01, True), (0.1, 1.05, False), (0.1, 1.2, True), (9.0, 1.2, False), (9.0, 1.3, True)],
+)
+def test_lead_must_exceed_the_noise(noise: float, other: float, is_beaten: bool) -> None:
+    timings = {"engine": Timing((1.0,) * 7), "function": Timing((other,) * 7)}
+    comparison = Comparison(timings, "engine", (), noise, 7)
+    assert beats(comparison, "engine", "function") == is_beaten
+
+
+def slow(x: Any) -> Any:
+    if type(x) is np.ndarray:
+        time.sleep(0.05)
+    return np.tanh(x) @ x
+
+
+def quick(x: Any) -> Any:
+    if type(x) is np.ndarray:
+        return x * 2
+    for _ in range(200):
+        x = np.sqrt(x * x)
+    return x * 2
+
+
+def rows(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
+    with fw.compile(function, fallback="allow", **options) as program:
+        np.testing.assert_allclose(program(X), function(X))
+        why = program.why()
+    chosen = [row.name for row in why.tried if row.is_chosen]
+    assert chosen == [why.tried[0].name]
+    return {"chosen": chosen[0], "backend": why.backend, **{x.name: x for x in why.tried}}
+
+
+def test_quick_function_serves() -> None:
+    found = rows(quick, budget_seconds=4)
+    assert (found["chosen"], found["backend"]) == ("your function", "function")
+    assert found["your function"].status == "right"
+    others = [x.seconds for x in found.values() if hasattr(x, "seconds") and x.seconds]
+    assert found["your function"].seconds == min(others)
+
+
+def test_slow_function_does_not_serve() -> None:
+    found = rows(slow, budget_seconds=4)
+    assert found["chosen"] != "your function"
+    assert found["your function"].seconds > 0.05
+
+
+def test_named_backend_is_not_overridden() -> None:
+    found = rows(quick, backend="reference", level=1, budget_seconds=4)
+    assert (found["chosen"], found["backend"]) == ("reference", "reference")
+    assert found["your function"].seconds < found["reference"].seconds
+
+
+def test_level_zero_calls_no_function() -> None:
+    with fw.compile(quick, level=0, backend="reference") as program:
+        program(X)
+        assert program.why().tried == ()
+
+
+@pytest.mark.usefixtures("store")
+def test_choice_is_recalled_for_the_same_code_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows(quick, budget_seconds=4)
+    monkeypatch.setattr("fusewire.choosing.decide._race", lambda *_: pytest.fail("raced"))
+    found = rows(quick, budget_seconds=4)
+    assert (found["chosen"], found["your function"].cache) == ("your function", "hit")
+
+    def same_graph(x: Any) -> Any:
+        for _ in range(200):
+            x = np.sqrt(x * x)
+        return x * 2
+
+    with pytest.raises(pytest.fail.Exception, match="raced"):
+        rows(same_graph, budget_seconds=4)
+
+
+def helper(x: Any) -> Any:
+    return x + 1
+
+
+def test_digest_follows_the_code() -> None:
+    def first(x: Any) -> Any:
+        return helper(x)
+
+    def second(x: Any) -> Any:
+        return helper(x) * 1
+
+    digests = {function_digest(f) for f in (first, second, helper, lambda x: helper(x))}
+    assert len(digests) == 3
+    assert None not in digests
+    assert function_digest(np.exp) is None
+
+
+def test_function_of_a_child_only_program_is_not_called() -> None:
+    found = rows(slow, isolate="always", budget_seconds=4)
+    assert found["your function"].status == "refused"
+    assert "isolate='always'" in found["your function"].reason
