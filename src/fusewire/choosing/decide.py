@@ -297,11 +297,7 @@ def _recall(
         return None
     if cut_at is not None and question.budget > cut_at:
         return None
-    try:
-        targets = finder.targets(choice.backend)
-    except RegistryError:
-        return None
-    target = next((target for target in targets if target.device.id == choice.device), None)
+    target = _target(choice, finder)
     if target is None:
         return None
     planned = plan_choice(choice, question.graph, target, question.fallback, question.may_fall_back)
@@ -317,6 +313,15 @@ def _recall(
         is_settled=_is_settled(doubts),
         is_function=is_function,
     )
+
+
+def _target(choice: Choice, finder: TargetFinder) -> Target | None:
+    """Find the target of a choice; None if it is no longer there."""
+    try:
+        targets = finder.targets(choice.backend)
+    except RegistryError:
+        return None
+    return next((target for target in targets if target.device.id == choice.device), None)
 
 
 def read_tried(row: Any) -> Tried:
