@@ -18,13 +18,15 @@ FusewireError
 │   └── NoneRightError                 engines were compared, and none gives a right answer
 ├── SourceError (TypeError)            a source that no frontend reads
 ├── EngineError (RuntimeError)         what an engine did instead of answering
-│   ├── BackendCrashed                 its process died: a signal, an exit
+│   ├── BackendCrashed                 its process died of something that it did
+│   ├── BackendKilled                  its process was killed from outside; not its fault
+│   ├── BackendNotStarted              its process did not start in time; not its fault
 │   ├── BackendHung (TimeoutError)     no answer before the deadline
 │   │   └── CompileTimeout             the same, while it compiled
 │   ├── EngineOutOfMemory (MemoryError)  more memory than the limit, or than there is
 │   ├── EngineGarbage                  an answer that the contract does not allow
 │   └── EngineRaised                   an exception of its own
-├── IsolationError (RuntimeError)      no child process could be started; not the engine's fault
+├── IsolationError (RuntimeError)      no child process can be used here; not the engine's fault
 ├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
 │   └── SizesNeededError               a model that cannot be typed without the sizes of inputs
 ├── StoreError (ValueError)            an entry or folder of the cache that cannot be used
@@ -127,7 +129,11 @@ class RegistryError(FusewireError, LookupError):
 
 
 class UnavailableError(RegistryError):
-    """A backend that is installed and cannot run here."""
+    """A backend that is installed and cannot run here, or not at the moment."""
+
+    def __init__(self, message: str, is_momentary: bool = False) -> None:
+        super().__init__(message)
+        self.is_momentary = is_momentary
 
 
 class RefusedError(FusewireError, RuntimeError):
@@ -181,9 +187,21 @@ class EngineError(FusewireError, RuntimeError):
 
 
 class BackendCrashed(EngineError):
-    """The process of an engine died: a signal, an exit."""
+    """The process of an engine died of something that it did: a signal, an exit."""
 
     code = "crashed"
+
+
+class BackendKilled(EngineError):
+    """The process of an engine was killed from outside; this is not the engine's fault."""
+
+    code = "killed"
+
+
+class BackendNotStarted(EngineError):
+    """The process of an engine did not start in time; this is not the engine's fault."""
+
+    code = "not-started"
 
 
 class BackendHung(EngineError, TimeoutError):
@@ -217,7 +235,7 @@ class EngineRaised(EngineError):
 
 
 class IsolationError(FusewireError, RuntimeError):
-    """No child process could be started; this is not the engine's fault."""
+    """No child process can be used here; this is not the engine's fault."""
 
 
 class FallbackWarning(UserWarning):

@@ -14,6 +14,7 @@ import fusewire as fw
 from fusewire.cli import main
 from fusewire.cli.comparison import markdown
 from fusewire.cli.plot import plot
+from fusewire.process.child import Child
 from fusewire.registry import REGISTRY
 from fusewire.runtime.report import digits
 
@@ -243,3 +244,26 @@ def test_explain_of_a_node_that_is_not_there_ends_with_1(model: Path) -> None:
     done = invoke("explain", model, "--shape", "x=8,64", "--backend", "reference", "--node", "9")
     assert done.exit_code == 1
     assert "0 to 2" in done.output
+
+
+def test_engine_whose_process_does_not_start_is_a_row(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Child.greet
+
+    def greet(child: Child, seconds: float) -> float:
+        # Slow beyond measure, whatever the engine.
+        return start(child, 0.0 if "xla" in child.name else seconds)
+
+    REGISTRY.close("xla")
+    monkeypatch.setattr(Child, "greet", greet)
+    words = ("bench", model, "--shape", "x=8,64", *QUICK, "--backends", "onnxruntime,xla")
+    found = report(*words)
+    rows = {row["backend"]: row for row in found["rows"]}
+    assert rows["onnxruntime"]["status"] == "right"
+    assert rows["xla"]["status"] == "not started"
+    shown = markdown(found)
+    assert "The process of" in shown
+    assert "--isolate never" in shown
+    monkeypatch.undo()
+    REGISTRY.close("xla")

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fusewire.contract.backend import Config
+from fusewire.contract.backend import Config, Unavailable
 from fusewire.errors import IsolationError
 from fusewire.process import pool as pool_module
 from fusewire.process.child import Child
 from fusewire.process.frames import Blobs, Frame
-from fusewire.process.isolate import first_contact, rerun
+from fusewire.process.isolate import first_contact, probe, rerun, timed
 from fusewire.process.limits import ChildLimits
-from fusewire.process.pool import ChildPool
+from fusewire.process.pool import ChildPool, Seat, alone
 from tests.process.regions import (
     DEVICE,
     INPUT,
@@ -193,18 +193,104 @@ def test_a_closed_pool_says_so() -> None:
         contact(pool, "none_at_run")
 
 
-def test_a_child_that_does_not_start_is_not_the_engines_fault(
+def test_child_that_does_not_start_is_not_the_engines_fault(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with ChildPool(start_seconds=20) as pool:
-        monkeypatch.setattr(sys, "executable", "/bin/false")
-        with pytest.raises(IsolationError, match="was not ready"):
-            contact(pool, "none_at_run")
-        monkeypatch.setattr(sys, "executable", "/nowhere/python")
-        with pytest.raises(IsolationError, match="Cannot start"):
-            contact(pool, "none_at_run")
+        for executable, told in (("/bin/false", "exited with code 1"), ("/nowhere", "No such")):
+            monkeypatch.setattr(sys, "executable", executable)
+            found = refused(contact(pool, "none_at_run"))
+            assert (found.code, told in found.reason) == ("not-started", True)
+            assert 'isolate="never"' in found.suggestion
+            (absent,) = probe(GOOD, pool=pool)
+            assert isinstance(absent, Unavailable)
+            assert absent.code == "not-started"
         monkeypatch.undo()
         made(contact(pool, "none_at_run"))
+
+
+class Killer:
+    """Kills the children of a pool from outside, so many times, once they work."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int, number: int) -> None:
+        self.killed: list[int] = []
+        self.alone: list[bool] = []
+        ask = Child.ask
+
+        def struck(child: Child, *arguments: Any) -> Any:
+            self.alone.append(not any(seat.child not in (None, child) for seat in seats()))
+            if len(self.killed) < times:
+                self.killed.append(child.pid)
+                os.kill(child.pid, number)
+            return ask(child, *arguments)
+
+        def seats() -> list[Seat]:
+            return [seat for pool in list(pool_module._POOLS) for seat in pool._seats.values()]
+
+        monkeypatch.setattr(Child, "ask", struck)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
+def test_child_that_is_killed_once_is_tried_again_alone(
+    monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    with ChildPool() as pool:
+        made(contact(pool, "none_at_load"))
+        killer = Killer(monkeypatch, 1, number)
+        first = made(contact(pool, "none_at_run"))
+        assert killer.alone == [False, True]
+        # Also one that is asked for another run, or for times.
+        for job in (rerun, lambda one, given, pool: timed(one, given, 2, pool=pool)):
+            killer.killed.clear()
+            assert isinstance(job(first, [INPUT], pool=pool), list)
+            assert len(killer.killed) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "told"),
+    [
+        (signal.SIGKILL, "killed", "died of SIGKILL, which another process or the system sent"),
+        (signal.SIGTERM, "killed", "died of SIGTERM, which another process"),
+        (signal.SIGSEGV, "crashed", "died of SIGSEGV."),
+    ],
+)
+def test_only_what_an_engine_does_again_alone_is_a_crash(
+    monkeypatch: pytest.MonkeyPatch, number: int, code: str, told: str
+) -> None:
+    with ChildPool() as pool:
+        killer = Killer(monkeypatch, 2, number)
+        found = refused(contact(pool, "none_at_run"))
+        assert (found.code, told in found.reason) == (code, True), found
+        assert len(killer.killed) == 2
+        made(contact(pool, "none_at_run"))
+
+
+def test_other_threads_wait_while_a_child_is_tried_alone() -> None:
+    order: list[str] = []
+    with ChildPool() as pool:
+
+        def work() -> None:
+            with pool.seated(GOOD):
+                order.append("job")
+
+        thread = threading.Thread(target=work)
+        with alone() as is_alone:
+            assert is_alone
+            thread.start()
+            # Jobs of this thread do not wait for it.
+            with pool.seated(GOOD), pool.seated(chaos("none_at_load")):
+                thread.join(0.2)
+                order.append("alone")
+        thread.join(30)
+    assert order == ["alone", "job"]
+
+
+def test_child_dies_before_its_parent_and_not_before_everybody() -> None:
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    with ChildPool() as pool:
+        pid = pid_of(pool)
+        found = int(Path(f"/proc/{pid}/oom_score_adj").read_text())
+    assert found == min(max(own, 0) + 300, 1000)
 
 
 def test_an_interrupted_job_leaves_no_child(request: pytest.FixtureRequest) -> None:

@@ -21,9 +21,12 @@ from fusewire.choosing.measure import Comparison, Contender, compare, interval
 from fusewire.choosing.repro import explain_fault
 from fusewire.errors import (
     BackendHung,
+    BackendKilled,
+    BackendNotStarted,
     BudgetError,
     EngineError,
     EngineOutOfMemory,
+    FusewireError,
     NoneRightError,
 )
 from fusewire.ops.sample import HostValue
@@ -209,7 +212,7 @@ class Race:
             self._stop_if_beyond(error)
             if isinstance(error, EngineError):
                 self._findings.blame(candidate, error.code, error.reason)
-            self._rows[name] = replace(row, status="refused", reason=str(error))
+            self._rows[name] = replace(row, status=failed_status(error), reason=str(error))
             return
         self._trials[name] = trial
         metrics = trial.contact.metrics
@@ -263,7 +266,8 @@ class Race:
         try:
             judged = known or self._judge.judge(trial.run)
         except EngineError as error:
-            self._rows[name] = replace(self._rows[name], status="refused", reason=str(error))
+            status = failed_status(error)
+            self._rows[name] = replace(self._rows[name], status=status, reason=str(error))
             return
         if judged.status == "wrong":
             self._wrong[name] = judged
@@ -306,7 +310,8 @@ class Race:
                 # It ran before and fails now: the others race without it.
                 name = self._timing
                 self._findings.blame(self._trials[name].candidate, error.code, error.reason)
-                self._rows[name] = replace(self._rows[name], status="refused", reason=str(error))
+                status = failed_status(error)
+                self._rows[name] = replace(self._rows[name], status=status, reason=str(error))
         return None
 
     def _record_times(self, comparison: Comparison) -> Comparison:
@@ -365,6 +370,13 @@ class Race:
 
 # Judged answers come before unjudged ones; any other status means that there is no answer.
 ORDER = {"right": 0, "cannot say": 0, "not judged": 1}
+
+
+def failed_status(error: FusewireError) -> str:
+    """Return the status of a candidate that gave no answer."""
+    if isinstance(error, BackendKilled):
+        return "killed"
+    return "not started" if isinstance(error, BackendNotStarted) else "refused"
 
 
 def worth(row: Tried) -> tuple[bool, bool, float, str]:

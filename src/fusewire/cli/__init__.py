@@ -40,6 +40,7 @@ class _Lazy(click.Group):
 
         Errors name things of the model, so they are escaped.
         """
+        from fusewire.cli.advice import for_commands
         from fusewire.errors import FusewireError, OptionsError, RegistryError, visible
 
         try:
@@ -52,7 +53,7 @@ class _Lazy(click.Group):
             # Who asks for what is not there made a mistake on the command line.
             is_usage = isinstance(error, RegistryError | OptionsError)
             kind = click.UsageError if is_usage else click.ClickException
-            raise kind(visible(str(error))) from error
+            raise kind(visible(for_commands(str(error)))) from error
         except click.ClickException as error:
             said = error.format_message()
             if visible(said) == said:

@@ -32,7 +32,13 @@ from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import ModelSource, Session
 from fusewire.contract.region import answers_to
-from fusewire.errors import NoneRightError, OptionsError, RegistryError, visible
+from fusewire.errors import (
+    NoneRightError,
+    OptionsError,
+    RegistryError,
+    UnavailableError,
+    visible,
+)
 from fusewire.ir.graph import Graph
 from fusewire.options import Options
 from fusewire.planning.policy import TargetFinder, interprets
@@ -108,12 +114,13 @@ def measure(
     model.release()
     graph = session.rewrite(graph)
     missing: dict[str, str] = {}
+    late: list[Tried] = []
     decision: Decision | NoneRightError | RaceInterrupted
     try:
         decision = session.choose(
             graph,
             values,
-            partial(_targets, names, options, session.finder, missing),
+            partial(_targets, names, options, session.finder, missing, late),
             records=Records(session.records.store, ("quarantine",)),
             is_thorough=True,
         )
@@ -125,7 +132,7 @@ def measure(
         decision = error
     return {
         **_request(model, graph, inputs, options),
-        **_outcome(decision, missing),
+        **_outcome(decision, missing, late),
         "seconds": round(time.monotonic() - start, 1),
         "load": load.to_data(),
         "is_interrupted": isinstance(decision, RaceInterrupted),
@@ -133,9 +140,13 @@ def measure(
 
 
 def _targets(
-    names: list[str], options: Options, finder: TargetFinder, missing: dict[str, str]
+    names: list[str],
+    options: Options,
+    finder: TargetFinder,
+    missing: dict[str, str],
+    late: list[Tried],
 ) -> Iterator[Target]:
-    """Yield targets, the most preferred first, and note backends that have none."""
+    """Yield targets, the most preferred first, and note backends that have none, or no process."""
     options.report("probing the engines", 0.0)
     if options.has_children:
         # Side by side, each in its child: importing an engine takes seconds.
@@ -146,7 +157,10 @@ def _targets(
         try:
             targets = finder.targets(name)
         except RegistryError as error:
-            missing[name] = str(error)
+            if isinstance(error, UnavailableError) and error.is_momentary:
+                late.append(Tried(name, name, "", "native", "not started", str(error)))
+            else:
+                missing[name] = str(error)
             continue
         for target in targets:
             if interprets(target) and len(names) > 1 and options.device is None:
@@ -179,12 +193,14 @@ def _request(model: ModelSource, graph: Graph, inputs: Inputs, options: Options)
 
 
 def _outcome(
-    decision: Decision | NoneRightError | RaceInterrupted, missing: dict[str, str]
+    decision: Decision | NoneRightError | RaceInterrupted,
+    missing: dict[str, str],
+    late: list[Tried],
 ) -> dict[str, Any]:
     noise, notes = None, list[str]()
     if isinstance(decision, Decision):
         noise, notes = decision.noise, list(decision.notes)
-    rows = with_ratios([_row(candidate) for candidate in decision.tried])
+    rows = with_ratios([_row(candidate) for candidate in (*decision.tried, *late)])
     return {
         "chosen": next((row["name"] for row in rows if row["is_chosen"]), None),
         "noise": noise,

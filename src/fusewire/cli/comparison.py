@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from fusewire.cli.advice import for_commands
 from fusewire.cli.ranking import summary
 from fusewire.errors import visible
 from fusewire.runtime.report import COLUMNS, Row, candidates, cells, heads, unit_of
@@ -103,7 +104,7 @@ def reason(row: Row) -> str:
     if row["elsewhere"]:
         split = f"{row['elsewhere']} nodes run on the reference, in {row['regions']} regions"
         return _truncated(f"{split}. The first is {row['elsewhere_why']}")
-    return _truncated(row["reason"])
+    return _truncated(for_commands(row["reason"]))
 
 
 def reasons(rows: Sequence[Row]) -> Iterator[str]:
@@ -111,7 +112,7 @@ def reasons(rows: Sequence[Row]) -> Iterator[str]:
     names: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["reason"]:
-            names.setdefault((row["status"], row["reason"]), []).append(row["name"])
+            names.setdefault((row["status"], for_commands(row["reason"])), []).append(row["name"])
     for (status, why), alike in names.items():
         yield f"{status}: {', '.join(alike)}. {why}"
 

@@ -45,7 +45,8 @@ class TargetFinder:
         """List the targets of a backend; UnavailableError says why there is none."""
         met = self.registry.meet(name, isolate=self.isolate, limits=self.limits)
         if not met.devices:
-            raise UnavailableError(f"{name} has no device here. {met.reasons}".rstrip())
+            lacks = "" if met.is_momentary else f"{name} has no device here. "
+            raise UnavailableError(f"{lacks}{met.reasons}".rstrip(), met.is_momentary)
         backend = self.registry.get(name, isolate=self.isolate, limits=self.limits)
         reference = met.reference if self.isolate and not backend.info.trusted else None
         return [Target(backend, device, reference, self.limits) for device in met.devices]

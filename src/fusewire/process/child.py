@@ -24,6 +24,8 @@ from typing import Any, TypeAlias, get_args
 from fusewire.errors import (
     BackendCrashed,
     BackendHung,
+    BackendKilled,
+    BackendNotStarted,
     EngineError,
     EngineGarbage,
     EngineOutOfMemory,
@@ -31,7 +33,7 @@ from fusewire.errors import (
 )
 from fusewire.process.confinement import Confinement
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
-from fusewire.process.guard import Phase, failure
+from fusewire.process.guard import KINDS, Phase, failure
 from fusewire.process.limits import ChildLimits
 from fusewire.process.output import OutputTail
 from fusewire.process.procfs import descendants, processor_seconds, resident
@@ -46,6 +48,10 @@ _LONGEST_NAME = 200
 _PIPE_BYTES = 1 << 20
 # The share of its seconds after which a child ends by itself what it interprets.
 _OWN = 0.9
+
+
+# Signals that engines do not send to themselves, and that we send only to end a child.
+_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 
 CAN_ISOLATE = sys.platform == "linux" and bool(sys.executable)
@@ -72,7 +78,7 @@ class Child:
         if not CAN_ISOLATE:
             raise IsolationError(
                 f"Child processes need Linux and a Python executable, found {sys.platform} and "
-                f"{sys.executable!r}. Pass isolate=False to run engines in this process."
+                f"{sys.executable!r}. Pass isolate='never' to run engines in this process."
             )
         self.name = self._reference = reference
         self._confinement = confinement.of(reference)
@@ -94,7 +100,7 @@ class Child:
             self._start(reference, module, shared, self._confinement)
         except OSError as error:
             self._ours.close()
-            raise IsolationError(f"Cannot start a child process: {error}.") from error
+            raise _not_started(reference, str(error)) from error
 
     def _start(
         self, reference: str, module: str, shared: Sequence[int], confinement: Confinement
@@ -141,7 +147,7 @@ class Child:
     def greet(self, seconds: float) -> float:
         """Wait until it is ready for jobs; returns the seconds that took, 0 if it was ready.
 
-        Raises IsolationError if it does not become ready.
+        Raises BackendNotStarted if it does not become ready.
         """
         if self._is_ready:
             return 0.0
@@ -149,11 +155,17 @@ class Child:
         if isinstance(found, Frame) and found.header.get("hello") == VERSION:
             self._is_ready = True
             return time.monotonic() - self._started
-        self._end()
-        raise IsolationError(
-            f"A child process for {self.name} was not ready after {seconds:g} seconds, or is not "
-            f"one of ours. Pass isolate=False to run it in this process.{self.noise.last_words()}"
+        is_dead = (
+            not isinstance(found, Frame)
+            and found[0] is BackendCrashed
+            and is_ready(_PATIENCE, self.alive)
         )
+        self._end()
+        if self._is_interrupted:
+            raise IsolationError(f"The pool was closed while {self.name} was starting.")
+        late = f"its process was not ready after {seconds:g} seconds, or is not one of ours"
+        told = _exit_of(self._process.returncode) if is_dead else late
+        raise _not_started(self.name, f"{told}.{self.noise.last_words()}")
 
     def ask(self, header: dict[str, Any], blobs: Blobs, limits: ChildLimits, what: str) -> Frame:
         """Run a job; any error ends the child."""
@@ -251,7 +263,10 @@ class Child:
         if kind is BackendCrashed:
             is_dead = is_ready(_PATIENCE, self.alive)
             self._end()
-            found = _exit_of(self._process.returncode) if is_dead else "it closed its pipe"
+            code = self._process.returncode
+            found = _exit_of(code) if is_dead else "it closed its pipe"
+            if is_dead and -code in _FROM_OUTSIDE:
+                kind = BackendKilled
         else:
             self._end(_GRACE)
         if self._is_interrupted:
@@ -345,9 +360,16 @@ def _is_sent(outgoing: Outgoing) -> bool:
         return True
 
 
+def _not_started(name: str, told: str) -> BackendNotStarted:
+    happened, advice = KINDS[BackendNotStarted]
+    return BackendNotStarted(f"The process of {name} {happened}: {told.rstrip('.')}.", advice)
+
+
 def _exit_of(code: int) -> str:
     if code >= 0:
         return f"it exited with code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+    if -code not in _FROM_OUTSIDE:
+        return f"it died of {name}"
     hint = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
-    return f"it died of {name}{hint}"
+    return f"it died of {name}, which another process or the system sent{hint}"

@@ -15,6 +15,8 @@ from fusewire.contract.backend import Event, Held, Refusal
 from fusewire.errors import (
     BackendCrashed,
     BackendHung,
+    BackendKilled,
+    BackendNotStarted,
     BudgetError,
     CheckError,
     CompileTimeout,
@@ -35,6 +37,15 @@ _ELSEWHERE = "Run it on another backend"
 # What happened and what to do about it, by kind of error.
 KINDS: dict[type[EngineError], tuple[str, str]] = {
     BackendCrashed: ("crashed", f"{_ELSEWHERE}, and report it to the engine's developers."),
+    BackendKilled: (
+        "was killed",
+        "Run it again when the machine has more memory to spare, or on another backend.",
+    ),
+    BackendNotStarted: (
+        "did not start",
+        'Run it again when the machine is less busy, or pass isolate="never" to run engines in '
+        "this process.",
+    ),
     BackendHung: ("gave no answer in time", f"{_ELSEWHERE}, or give it more seconds."),
     CompileTimeout: ("did not finish in time", f"{_ELSEWHERE}, or give it more seconds."),
     EngineOutOfMemory: ("ran out of memory", f"{_ELSEWHERE}, or raise the memory limit."),

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from fusewire.contract.backend import (
@@ -26,6 +28,8 @@ from fusewire.contract.backend import (
 )
 from fusewire.errors import (
     BackendCrashed,
+    BackendKilled,
+    BackendNotStarted,
     EngineError,
     EngineGarbage,
     EngineOutOfMemory,
@@ -46,9 +50,9 @@ from fusewire.process.codec import (
     write_value,
 )
 from fusewire.process.frames import Blobs
-from fusewire.process.guard import blaming, described, guarded, refusal
+from fusewire.process.guard import KINDS, Answer, blaming, described, guarded, refusal
 from fusewire.process.limits import ChildLimits
-from fusewire.process.pool import ChildPool, Seat, shared_pool
+from fusewire.process.pool import ChildPool, Seat, alone, shared_pool
 from fusewire.process.trial import (
     artifact_problem,
     attempt,
@@ -59,7 +63,10 @@ from fusewire.process.trial import (
     run_timed,
 )
 
+LOG = logging.getLogger("fusewire")
 _KEPT_EXECUTABLES = 8
+# What may be the machine's fault, or that of another process.
+_DEATHS = (BackendCrashed, BackendKilled, BackendNotStarted)
 # A child that held less than such a share of its limit has met it by the job alone.
 _FULL = 2
 
@@ -101,9 +108,12 @@ def probe(
     def read(result: Any, blobs: Iterator[Array]) -> list[Device | Unavailable]:
         return [read_record(x, blobs, Device, Unavailable) for x in LIST.read(result, blobs)]
 
-    try:
+    def attempt() -> list[Device | Unavailable]:
         with (pool or shared_pool()).seated(reference) as (seat, _):
             return seat.ask({"kind": "probe"}, [], limits, "", read)
+
+    try:
+        return _retried(attempt)
     except EngineError as error:
         return [Unavailable(error.code, error.reason, error.advice)]
 
@@ -124,12 +134,15 @@ def claim(
             raise EngineGarbage(f"nodes that are not among the {len(graph.nodes)} of the graph")
         return found
 
-    try:
+    def attempt() -> list[Offer | Refusal]:
         with (pool or shared_pool()).seated(reference) as (seat, _):
             blobs: Blobs = []
             job = {"kind": "claim", "device": write_record(device, blobs)}
             job |= seat.written(graph, blobs)
             return seat.ask(job, blobs, limits, described(graph), read)
+
+    try:
+        return _retried(attempt)
     except EngineError as error:
         return [refusal(error, graph)]
 
@@ -154,7 +167,8 @@ def first_contact(
     try:
         if not isolate:
             return _in_process(source, inputs, bound)
-        return _in_some_child(pool or shared_pool(), source, inputs, bound, limits)
+        children = pool or shared_pool()
+        return _retried(partial(_in_some_child, children, source, inputs, bound, limits))
     except EngineError as error:
         return refusal(error, region)
 
@@ -175,6 +189,13 @@ def rerun(
         _check(region, bound, contact.artifact, outputs)
         return outputs
 
+    def attempt() -> list[HostValue]:
+        with _held(contact, inputs, limits, pool) as seat:
+            blobs: Blobs = []
+            given = [write_value(x, blobs) for x in inputs]
+            job = {"kind": "run", "held": held, "inputs": given}
+            return seat.ask(job, blobs, limits, what, read)
+
     try:
         if isinstance(held, Executable):
             name = _here(contact.source.reference).info.name
@@ -182,11 +203,7 @@ def rerun(
             with blaming(name, "run", what):
                 _check(region, bound, contact.artifact, outputs)
             return outputs
-        with _held(contact, inputs, limits, pool) as seat:
-            blobs: Blobs = []
-            given = [write_value(x, blobs) for x in inputs]
-            job = {"kind": "run", "held": held, "inputs": given}
-            return seat.ask(job, blobs, limits, what, read)
+        return _retried(attempt)
     except EngineError as error:
         return refusal(error, region)
 
@@ -202,21 +219,46 @@ def timed(
     """Run a contact several times and return the seconds of each; inputs are sent once."""
     region, held = contact.source.region, contact.held
     what = described(region)
-    try:
-        if isinstance(held, Executable):
-            return run_timed(_here(contact.source.reference).info.name, what, held, inputs, count)
+
+    def attempt() -> list[float]:
         with _held(contact, inputs, limits, pool) as seat:
             blobs: Blobs = []
-            job = {"kind": "time", "held": held, "count": count, "is_same": seat.inputs is inputs}
-            if seat.inputs is not inputs:
+            is_same = seat.inputs is inputs
+            job: dict[str, Any] = {"kind": "time", "held": held, "count": count}
+            job["is_same"] = is_same
+            if not is_same:
                 job["inputs"] = [write_value(x, blobs) for x in inputs]
             # Until the child answers, it is not known what it holds.
             seat.inputs = None
             seconds = seat.ask(job, blobs, limits, what, TIMES.read)
             seat.inputs = inputs
             return list(seconds)
+
+    try:
+        if isinstance(held, Executable):
+            return run_timed(_here(contact.source.reference).info.name, what, held, inputs, count)
+        return _retried(attempt)
     except EngineError as error:
         return refusal(error, region)
+
+
+def _retried(attempt: Callable[[], Answer]) -> Answer:
+    """Try once more what a child died of, or did not start for: it may be the machine's fault.
+
+    The other children of this process wait meanwhile. Only what happens again, alone, is held
+    against the engine.
+    """
+    try:
+        return attempt()
+    except _DEATHS as error:
+        LOG.info("%s It is tried once more, alone.", error.reason)
+    with alone() as is_alone:
+        try:
+            return attempt()
+        except BackendCrashed as error:
+            if is_alone:
+                raise
+            raise BackendKilled(error.reason, KINDS[BackendKilled][1]) from error
 
 
 @contextlib.contextmanager
@@ -248,15 +290,15 @@ def _in_some_child(
     bound: Bindings,
     limits: ChildLimits,
 ) -> Contact:
-    """Make contact in a child; a failure in a used child is tried again in a fresh one."""
+    """Make contact in a child; one that earlier jobs have filled is replaced once."""
     for is_last in (False, True):
         with pool.seated(source.reference) as (seat, start):
             try:
                 held = uuid.uuid4().hex
                 contact = _in_child(seat, source, inputs, bound, limits, held, pool=pool)
-            except (BackendCrashed, EngineOutOfMemory) as error:
+            except EngineOutOfMemory:
                 was_small = seat.held_before < limits.most_bytes // _FULL
-                if start or is_last or (isinstance(error, EngineOutOfMemory) and was_small):
+                if start or is_last or was_small:
                     raise
                 continue
         return replace(contact, metrics={**contact.metrics, "start_seconds": start})

@@ -8,6 +8,7 @@ import functools
 import os
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -134,6 +135,68 @@ def reported_error(about: Any) -> Exception:
     return BY_CODE[code](reason, advice)
 
 
+class _Gate:
+    """Lets one thread at a time run jobs while no other thread does, in all pools."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        # How many jobs each thread runs, one within another.
+        self._running: Counter[int] = Counter()
+        self._alone: int | None = None
+
+    @contextlib.contextmanager
+    def job(self) -> Iterator[None]:
+        """Run a job, when nobody wants to be alone."""
+        me = threading.get_ident()
+        with self._changed:
+            # A job within one that runs must not wait: who wants to be alone waits for it.
+            self._changed.wait_for(lambda: self._alone in (None, me) or self._running[me] > 0)
+            self._running[me] += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running[me] -= 1
+                self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self, seconds: float) -> Iterator[bool]:
+        """Keep other threads from starting jobs; tells whether those that ran ended in time."""
+        me = threading.get_ident()
+        with self._changed:
+            is_mine = self._changed.wait_for(lambda: self._alone is None, seconds)
+            if is_mine:
+                self._alone = me
+            is_alone = is_mine and self._changed.wait_for(
+                lambda: not any(n for thread, n in self._running.items() if thread != me), seconds
+            )
+        try:
+            yield is_alone
+        finally:
+            with self._changed:
+                if is_mine:
+                    self._alone = None
+                self._changed.notify_all()
+
+
+_GATE = _Gate()
+_POOLS: weakref.WeakSet[ChildPool] = weakref.WeakSet()
+# How long to wait for the jobs of other threads.
+_ALONE_SECONDS = 20.0
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[bool]:
+    """Run jobs while no other child of this process runs any; tells whether that is so.
+
+    Children that are idle are ended, because they hold memory.
+    """
+    with _GATE.alone(_ALONE_SECONDS) as is_alone:
+        for pool in list(_POOLS):
+            pool.end_idle()
+        yield is_alone
+
+
 class ChildPool:
     """The children of this process. Thread-safe; jobs of one backend take turns."""
 
@@ -149,6 +212,7 @@ class ChildPool:
         self._is_closed = False
         self._lock = threading.Lock()
         self._seats: dict[str, Seat] = {}
+        _POOLS.add(self)
         atexit.register(self.close)
         os.register_at_fork(after_in_child=functools.partial(_after_fork, weakref.ref(self)))
 
@@ -186,7 +250,7 @@ class ChildPool:
         With ``programs`` it is a child that compiles, and may start these.
         """
         seat = self._seat(reference, programs)
-        with seat.lock:
+        with _GATE.job(), seat.lock:
             child = self._fill(seat, reference)
             yield seat, child.greet(self._start_seconds)
 
@@ -195,6 +259,15 @@ class ChildPool:
         seat = self._seats.get(reference)
         child = None if seat is None else seat.child
         return None if child is None else child.pid
+
+    def end_idle(self) -> None:
+        """End the children that nobody uses at the moment; what they held is loaded again."""
+        for seat in list(self._seats.values()):
+            if seat.lock.acquire(blocking=False):
+                try:
+                    seat.empty()
+                finally:
+                    seat.lock.release()
 
     def release(self, reference: str) -> None:
         """End a backend's child that is no longer needed."""
@@ -230,6 +303,9 @@ class ChildPool:
 
 
 def _after_fork(forked: weakref.ref[ChildPool]) -> None:
+    # Threads of the parent may hold it, and are not here.
+    global _GATE
+    _GATE = _Gate()
     if (pool := forked()) is not None:
         pool.forget()
 

@@ -6,7 +6,9 @@ The one mutable global of the package is ``REGISTRY``.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
+import time
 import warnings
 from dataclasses import dataclass
 
@@ -25,6 +27,10 @@ from fusewire.process.pool import shared_pool
 from fusewire.process.trial import backend_of
 from fusewire.registry.capability import FLAGS, Capability, capabilities, record_of
 from fusewire.registry.plugins import Plugins
+
+# Failures that may be the machine's, and for how many seconds they are kept.
+_MOMENTARY = ("killed", "not-started")
+_MOMENT = 300.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,11 @@ class Met:
         faults = [x for x in self.found if isinstance(x, Unavailable) and x.is_fault]
         return bool(faults) or any(x.problem for x in self.extensions)
 
+    @property
+    def is_momentary(self) -> bool:
+        """Whether it may be usable later: its process was killed, or did not start."""
+        return any(isinstance(x, Unavailable) and x.code in _MOMENTARY for x in self.found)
+
 
 @dataclass(frozen=True)
 class BackendDevice:
@@ -74,7 +85,8 @@ class Registry:
         self.extensions: Plugins[Extension] = Plugins(GROUP, Extension)  # type: ignore[type-abstract]
         self._default: str | None = None
         self._met: dict[str, Met] = {}
-        self._failed: dict[str, tuple[Met, ChildLimits]] = {}
+        # With the limits that were given, and the time after which it is asked again.
+        self._failed: dict[str, tuple[Met, ChildLimits, float]] = {}
         self._started: dict[str, list[Extension]] = {}
         self._turns: dict[str, threading.RLock] = {}
 
@@ -132,19 +144,21 @@ class Registry:
         """Probe the devices of a backend and start its extensions; the result is kept.
 
         A failure is kept too, until the backend is closed or given more time or memory: a backend
-        that hangs is waited for once.
+        that hangs is waited for once. One that may be the machine's is kept for a few minutes.
         """
         with self._turn(name):
             if (met := self._met.get(name)) is not None:
                 return met
-            failed, given = self._failed.get(name, (None, limits))
-            if failed is not None and not _is_more(limits, given):
+            failed, given, until = self._failed.get(name, (None, limits, 0.0))
+            is_over = time.monotonic() > until
+            if failed is not None and not is_over and not _is_more(limits, given):
                 return failed
             met = self._meeting(name, isolate, limits)
             if met.devices:
                 self._met[name] = met
             elif met.is_broken:
-                self._failed[name] = met, limits
+                until = time.monotonic() + _MOMENT if met.is_momentary else math.inf
+                self._failed[name] = met, limits, until
             return met
 
     def _meeting(self, name: str, isolate: bool, limits: ChildLimits) -> Met:

@@ -1,0 +1,21 @@
+"""Advice in the words of the command line: errors name the options of Python."""
+
+from __future__ import annotations
+
+import re
+
+_ISOLATE = re.compile(r"""(?:[Pp]ass )?isolate=["'](\w+)["']""")
+
+
+def for_commands(text: str) -> str:
+    """Name the options of commands in place of those of Python.
+
+    >>> for_commands("Run it again, or pass isolate='never' to run it here. Raise budget_seconds.")
+    'Run it again, or use --isolate never to run it here. Raise --budget.'
+    """
+
+    def option(found: re.Match[str]) -> str:
+        verb = {"P": "Use ", "p": "use "}.get(found[0][0], "")
+        return f"{verb}--isolate {found[1]}"
+
+    return _ISOLATE.sub(option, text).replace("budget_seconds", "--budget")
