@@ -210,7 +210,7 @@ def test_wrong_engine_is_shown_not_chosen_and_alone_ends_with_1(model: Path, wro
         (["--backends", "nobody"], "nobody"),
         (["--level", "0"], "level 1"),
         (["--level", "2"], "not built yet"),
-        (["--budget", "-1"], "budget_seconds"),
+        (["--budget", "-1"], "--budget"),
         (["--shape", "z=1"], "z=1"),
     ],
 )
