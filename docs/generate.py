@@ -1,16 +1,18 @@
-"""Write the parts of README.md and docs/*.md that follow from the code and from recorded results.
+"""Write the parts of README.md and docs that follow from the code and from recorded results.
 
     python docs/generate.py           write them
     python docs/generate.py --check   exit 1 and name what is stale, write nothing
 
 A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. Its sources are
 the entry points, the declarations of ops, the rewrite rules, ``proven.json`` beside each backend,
-the command line itself, pyproject.toml and benchmarks/results/onnx_suite.json.
-tests/docs/test_generated.py fails when a part is stale.
+the command line itself, docstrings, pyproject.toml and benchmarks/results. llms.txt is written as a
+whole, from the lists of docs/index.md. tests/docs/test_generated.py fails when something is stale.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import re
 import sys
@@ -21,6 +23,8 @@ from typing import Any
 
 import click
 
+import fusewire
+from fusewire import errors
 from fusewire.cli import COMMANDS, main
 from fusewire.cli.ops import dtype_names
 from fusewire.contract.backend import BackendInfo
@@ -30,7 +34,11 @@ from fusewire.registry.capability import FLAGS, ConformanceRecord, record_of
 from fusewire.rewrite.rules import TABLES
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
+PAGES = (
+    "README.md",
+    "docs/decisions/index.md",
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
+)
 ONNX_SUITE = ROOT / "benchmarks" / "results" / "onnx_suite.json"
 # Backends of this repository; whatever else is installed does not belong in its pages.
 OURS = "fusewire.backends."
@@ -42,6 +50,8 @@ BARE = {
     "benchmarks.onnx_sides:evaluator": "onnx's ReferenceEvaluator",
 }
 WIDTH = 100
+# An entry of the lists in docs/index.md, which may go on in indented lines.
+ENTRY = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+(?:\n  .+)*)", re.MULTILINE)
 PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
@@ -268,6 +278,127 @@ def rules() -> Iterator[str]:
         yield ""
 
 
+# The public names in the order of the page; tests/docs/test_reference.py wants each of them once.
+REFERENCE = {
+    "Compile and call": ("compile", "Program", "Result", "Options"),
+    "Sources": ("trace", "load", "Spec", "Limits", "Graph", "save_onnx"),
+    "Single ops and fusion": ("run", "fuse", "ops"),
+    "Backends and devices": (
+        "list_backends",
+        "devices",
+        "get",
+        "set_default",
+        "register",
+        "unregister",
+        "Registry",
+    ),
+    "Errors and warnings": ("FusewireError", "FallbackWarning"),
+}
+
+
+def reference() -> Iterator[str]:
+    """Describe every public name by its signature and docstring."""
+    for section, names in REFERENCE.items():
+        yield f"## {section}\n"
+        for name in names:
+            thing = getattr(fusewire, name)
+            yield f"### fw.{name}\n"
+            if inspect.isclass(thing):
+                yield from _class_entry(name, thing)
+            elif callable(thing):
+                yield from _function_entry(f"fw.{name}", thing)
+            else:
+                yield _prose(inspect.getdoc(thing))
+    yield "All errors and warnings are in `fusewire.errors`:\n"
+    yield f"```text\n{(errors.__doc__ or '').partition(chr(10) * 2)[2].strip()}\n```"
+
+
+def _class_entry(name: str, thing: type) -> Iterator[str]:
+    yield _prose(inspect.getdoc(thing))
+    if issubclass(thing, Warning | Exception):
+        return
+    if dataclasses.is_dataclass(thing):
+        rows = [(f"`{x.name}`", f"`{x.type}`", _default(x)) for x in dataclasses.fields(thing)]
+        yield from table(("Field", "Type", "Default"), rows)
+        yield ""
+    for key, member in vars(thing).items():
+        if key.startswith("_") and key != "__call__":
+            continue
+        label = name.lower() if key == "__call__" else f"{name.lower()}.{key}"
+        if isinstance(member, property):
+            yield f"**`{label}`** {_prose(inspect.getdoc(member))}"
+        elif inspect.isfunction(member):
+            yield from _function_entry(label, member)
+
+
+def _default(x: dataclasses.Field[Any]) -> str:
+    if x.default is not dataclasses.MISSING:
+        return f"`{x.default!r}`"
+    if x.default_factory is not dataclasses.MISSING:
+        return f"`{x.default_factory()!r}`"
+    return ""
+
+
+def _function_entry(label: str, function: Callable[..., Any]) -> Iterator[str]:
+    signature = inspect.signature(function)
+    parameters = [x for x in signature.parameters.values() if x.name != "self"]
+    text = f"{label}{signature.replace(parameters=parameters)}".replace("'", "")
+    text = re.sub(r"<object object at 0x\w+>", "...", text)
+    if len(text) > 80:
+        inner = ",\n    ".join(re.sub(r"<object .*?>", "...", str(x)) for x in parameters)
+        result = signature.return_annotation
+        text = f"{label}(\n    {inner},\n) -> {result}".replace("'", "")
+    yield f"```text\n{text}\n```\n"
+    yield _prose(inspect.getdoc(function))
+
+
+def _prose(text: str | None) -> str:
+    """Turn a docstring into Markdown: code in single back-ticks, examples in a block."""
+    paragraphs = []
+    for paragraph in (text or "").split("\n\n"):
+        if paragraph.startswith(">>>"):
+            paragraphs.append(f"```pycon\n{paragraph}\n```")
+        else:
+            paragraphs.append(paragraph.replace("``", "`"))
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def decisions() -> Iterator[str]:
+    """List the records of decisions."""
+    yield from _titles("docs/decisions", "docs/decisions")
+
+
+def measurements() -> Iterator[str]:
+    """List the recorded results of benchmarks."""
+    yield from _titles("benchmarks/results", "docs")
+
+
+def _titles(folder: str, page: str) -> Iterator[str]:
+    for path in sorted((ROOT / folder).glob("*.md")):
+        if path.name != "index.md":
+            title = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+            link = path.name if folder == page else f"../{folder}/{path.name}"
+            yield f"- [{title}]({link})"
+
+
+def llms() -> str:
+    """Write llms.txt: what Fusewire is, and every page with a sentence about it."""
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    summary, *sections = index.partition("\n\n")[2].split("\n## ")
+    lines = ["# Fusewire", "", f"> {' '.join(summary.split())}", ""]
+    for section in sections:
+        lines += [f"## {section.partition(chr(10))[0]}", ""]
+        for title, target, about in ENTRY.findall(section):
+            path = (ROOT / "docs" / target).resolve().relative_to(ROOT).as_posix()
+            lines.append(f"- [{title}]({path}): {' '.join(about.split())}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+# Files that are written as a whole.
+FILES: Mapping[str, Callable[[], str]] = {"llms.txt": llms}
+
+
 PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "extras": extras,
     "commands": commands,
@@ -279,6 +410,9 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "onnx-suite": onnx_suite,
     "ops": ops,
     "rules": rules,
+    "reference": reference,
+    "decisions": decisions,
+    "measurements": measurements,
 }
 
 
@@ -294,12 +428,16 @@ def generated(text: str) -> str:
     return PART.sub(part, text)
 
 
-def stale(root: Path, pages: Sequence[str] = PAGES) -> dict[str, list[str]]:
+def _wanted(name: str, text: str) -> str:
+    return FILES[name]() if name in FILES else generated(text)
+
+
+def stale(root: Path, pages: Sequence[str] = (*PAGES, *FILES)) -> dict[str, list[str]]:
     """Map pages to the lines that the generator would add or remove."""
     found = {}
     for name in pages:
-        text = (root / name).read_text(encoding="utf-8")
-        if (wanted := generated(text)) != text:
+        text = (root / name).read_text(encoding="utf-8") if (root / name).exists() else ""
+        if (wanted := _wanted(name, text)) != text:
             ours, theirs = wanted.splitlines(), text.splitlines()
             found[name] = [f"- {line}" for line in theirs if line not in ours]
             found[name] += [f"+ {line}" for line in ours if line not in theirs]
@@ -313,7 +451,8 @@ def run(arguments: Sequence[str]) -> int:
         print(name, *lines, sep="\n")
         if not is_check:
             path = ROOT / name
-            path.write_text(generated(path.read_text(encoding="utf-8")), encoding="utf-8")
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            path.write_text(_wanted(name, text), encoding="utf-8")
     return int(is_check and bool(stale(ROOT)))
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 RUN = ("python", "console")
 # Shown as they are. Any other tag is refused, so that no code escapes by another spelling.
-SHOWN = ("text", "toml", "json", "yaml", "diff", "mermaid", "ebnf")
+SHOWN = ("text", "toml", "json", "yaml", "diff", "mermaid", "ebnf", "pycon")
 SKIP = "no-run"
 REASON = re.compile(r"# not run: \S")
 SECONDS = 600

@@ -15,7 +15,15 @@ def copied(folder: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", ".cache")
     for part in PARTS:
         shutil.copytree(ROOT / part, folder / part, ignore=ignored)
-    for file in ("pyproject.toml", "README.md"):
+    for file in (
+        "pyproject.toml",
+        "README.md",
+        "CHANGELOG.md",
+        "CODE_OF_CONDUCT.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "llms.txt",
+    ):
         shutil.copy(ROOT / file, folder)
     return folder
 
