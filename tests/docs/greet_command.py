@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import click
-from rich.console import Console
-from rich.table import Table
+
+from fusewire.cli.terminal import Terminal
+from fusewire.tables import Sheet
 
 
 @click.command()
@@ -16,6 +17,6 @@ def command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"hello": "world"}))
         return
-    table = Table("hello")
-    table.add_row("world")
-    Console().print(table)
+    sheet = Sheet("hello")
+    sheet.add("world")
+    Terminal().print(sheet)
