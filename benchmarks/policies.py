@@ -24,6 +24,7 @@ import numpy as np
 import fusewire as fw
 from benchmarks.faults import left
 from fusewire.errors import FusewireError
+from fusewire.options import Options
 from fusewire.process.pool import shared_pool
 
 CHAOS = "fusewire.testing.chaos:"
@@ -53,7 +54,8 @@ def problem(fault: str, phase: str, policy: str) -> str | None:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            program = fw.compile(_model, X, backend="chaos", fallback=policy, deadline=DEADLINE)
+            options = Options.of(None, {"fallback": policy})
+            program = fw.compile(_model, X, options=options, backend="chaos", deadline=DEADLINE)
             answers = [program(X) for _ in range(2)]
         said = [str(w.message) for w in caught if w.category is fw.FallbackWarning]
     except FusewireError as error:

@@ -74,7 +74,8 @@ def _engine(
     try:
         program = programs.get((engine, fallback))
         if program is None:
-            program = fw.compile(path, backend=engine, fallback=fallback, deadline=600.0)
+            options = fw.Options.of(None, {"fallback": fallback})
+            program = fw.compile(path, options=options, backend=engine, deadline=600.0)
             programs[(engine, fallback)] = program
     except FusewireError as error:
         return {"status": "refused", "reason": str(error), "compile": time.perf_counter() - start}

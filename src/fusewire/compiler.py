@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, final, overload
+from typing import TYPE_CHECKING, Any, Unpack, final, overload
 
 import numpy as np
 
@@ -21,13 +21,14 @@ from fusewire.contract.frontend import Document, Example, Frontend, Limits, Read
 from fusewire.errors import FormatError, SizesNeededError, warn_outside
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import Type
-from fusewire.options import FALLBACK, Options
+from fusewire.options import FALLBACK, OptionFields, Options, documented
 from fusewire.records.entries import Records
 from fusewire.records.keys import body_key, decision_fields, file_key
 from fusewire.records.plans import SavedPlan, SavedTarget
 from fusewire.records.recall import Recalled, keep_host_graphs, recall
 from fusewire.runtime.entry import Details, Entry, Runner, Undecided, plain
 from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.origin import Origin
 from fusewire.runtime.parameters import FunctionParameters, InputNames, Parameters
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Program
@@ -55,17 +56,23 @@ _NO_SOURCE: Any = object()
 
 
 @overload
-def compile(*, options: Options | None = None, **fields_: Any) -> Callable[[Any], Program]: ...
+def compile(
+    *, options: Options | None = None, **fields_: Unpack[OptionFields]
+) -> Callable[[Any], Program]: ...
 
 
 @overload
 def compile(
-    source: Any, *example: Any, options: Options | None = None, **fields_: Any
+    source: Any, *example: Any, options: Options | None = None, **fields_: Unpack[OptionFields]
 ) -> Program: ...
 
 
+@documented
 def compile(
-    source: Any = _NO_SOURCE, *example: Any, options: Options | None = None, **fields_: Any
+    source: Any = _NO_SOURCE,
+    *example: Any,
+    options: Options | None = None,
+    **fields_: Unpack[OptionFields],
 ) -> Any:
     """Compile a function, a graph or a model file into a program.
 
@@ -81,8 +88,15 @@ def compile(
     """
     session = Session(Options.of(options, fields_))
     if source is _NO_SOURCE:
-        return lambda function: session.program(ModelSource(function), example)
-    return session.program(ModelSource(source), example)
+        return lambda function: compile(function, *example, options=session.options)
+    program = session.program(ModelSource(source), example)
+    program.origin = Origin(source, example, session.options, compile_again)
+    return program
+
+
+def compile_again(source: Any, example: tuple[Any, ...], options: Options) -> Program:
+    """Compile what a pickled or forked program was made from; the cache makes it quick."""
+    return compile(source, *example, options=options)
 
 
 def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:

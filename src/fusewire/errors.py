@@ -255,11 +255,29 @@ class StoreWarning(UserWarning):
 
 
 _PACKAGE = str(Path(__file__).parent)
+_LIBRARY = str(Path(warnings.__file__).parent)
 
 
 def warn_outside(message: str, category: type[Warning] = FallbackWarning) -> None:
-    """Warn at the line outside of this package that led to it."""
+    """Log a warning, and warn at the line of the user's code that led to it."""
+    note(message, is_warning=True)
     depth, frame = 2, sys._getframe(0).f_back
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and _is_ours(frame.f_code.co_filename):
         depth, frame = depth + 1, frame.f_back
     warnings.warn(message, category, stacklevel=depth)
+
+
+def _is_ours(filename: str) -> bool:
+    """Tell whether code is of this package, or of the standard library between parts of it."""
+    if filename.startswith((_PACKAGE, "<frozen")):
+        return True
+    return filename.startswith(_LIBRARY) and "-packages" not in filename
+
+
+def note(message: str, *, is_warning: bool = False) -> None:
+    """Log what happens, to the logger "fusewire": long work, fallbacks, refusals, quarantine."""
+    # Most programs have nothing to say, and importing it takes a millisecond.
+    import logging
+
+    level = logging.WARNING if is_warning else logging.INFO
+    logging.getLogger("fusewire").log(level, "%s", visible(message))

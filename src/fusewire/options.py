@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias, get_args
+from inspect import Parameter, Signature, signature
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 from fusewire.contract.backend import Config, Fact
 from fusewire.errors import OptionsError
@@ -157,3 +158,86 @@ class Options:
         """Say what is being done."""
         if self.progress is not None:
             self.progress(what, min(max(share, 0.0), 1.0))
+
+
+_WIDTH = 95
+# One sentence for each option: `help(fw.compile)` and the documentation show these.
+MEANINGS = {
+    "backend": 'a name, "auto" for the fastest right engine, or a policy: `ForDevice`, `FirstWith`,'
+    " or a function that picks a target",
+    "device": "a device of the engine, such as cpu or webgpu:0; None takes the engine's first",
+    "level": '0 measures nothing; 1 compares engines, which "auto" does; 3 also tunes kernels',
+    "fallback": "what to do with nodes that an engine refuses: run them on the reference and warn,"
+    ' "allow" it silently, or raise an "error"',
+    "max_crossings": "the most tensors that may cross between backends; beyond it, everything runs"
+    " on the reference",
+    "budget_seconds": "the time that a comparison of engines may take",
+    "threads": "the number of threads that an engine may use; None leaves it to the engine",
+    "memory_limit": "bytes that an engine, or the host during a call, may use besides weights; None"
+    " is a quarter of the machine's memory",
+    "deadline": "seconds that an engine may take for the first compilation and run, and the host"
+    " for its part of a call",
+    "isolate": 'which calls of an engine run in a child process: the "first", which is tried'
+    ' there, "always", or "never"',
+    "cache": "keep artifacts, plans and measurements for the next process",
+    "deterministic": "ask engines for the same bits in every run",
+    "canary": "check one call in so many again while the program runs; 0 checks none",
+    "seed": "the seed for generated inputs",
+    "cast": '"same_kind" casts arrays of another dtype of the same kind to that of the input; None'
+    " refuses them",
+    "backend_config": "options of the backend's own",
+    "progress": "a function that is called with the current step and the share of the budget used",
+}
+
+
+class OptionFields(TypedDict, total=False):
+    """The options as keywords, for type checkers and editors; a test compares it with Options."""
+
+    backend: Policy
+    device: str | None
+    level: int | None
+    fallback: Fallback
+    max_crossings: int | None
+    budget_seconds: float
+    threads: int | None
+    memory_limit: int | None
+    deadline: float
+    isolate: bool | Isolation
+    cache: bool
+    deterministic: bool
+    canary: int
+    seed: int
+    cast: Literal["same_kind"] | None
+    backend_config: Mapping[str, Fact]
+    progress: Callable[[str, float], None] | None
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def documented(function: Function) -> Function:
+    """Give a function that takes the options as keywords a signature and a list of them."""
+    own = [x for x in signature(function).parameters.values() if x.kind is not x.VAR_KEYWORD]
+    # Without a source, the function is a decorator; its default would say nothing to a reader.
+    own = [x.replace(default=x.empty) if x.kind is x.POSITIONAL_OR_KEYWORD else x for x in own]
+    lines, defaults = ["", "    Options, each a keyword:", ""], Options()
+    for one in fields(Options):
+        default = getattr(defaults, one.name)
+        own.append(
+            Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=one.type)
+        )
+        text = f"{one.name} ({default!r}): {MEANINGS.get(one.name, '')}."
+        lines += _wrapped(text)
+    function.__signature__ = Signature(own, return_annotation="Program")  # type: ignore[attr-defined]  # functions take attributes
+    function.__doc__ = f"{(function.__doc__ or '').rstrip()}\n" + "\n".join(lines) + "\n    "
+    return function
+
+
+def _wrapped(text: str) -> list[str]:
+    """Wrap an item of a list; importing textwrap would take longer than all else here."""
+    lines = ["    *"]
+    for word in text.split():
+        if len(lines[-1]) + len(word) > _WIDTH:
+            lines.append("     ")
+        lines[-1] += f" {word}"
+    return lines

@@ -98,7 +98,7 @@ def test_same_structure_with_other_weights_is_judged_and_not_timed(store: Store)
         made = fw.compile(
             fw.trace(scaled(weights), X),
             budget_seconds=60.0,
-            progress=lambda what, share, said=said: said.append(what),
+            progress=lambda what, share, said=said: said.append(what),  # type: ignore[misc]  # mypy infers no default of a lambda
         )
         made(X)
         assert any(what.startswith("checking") for what in said)

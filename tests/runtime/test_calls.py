@@ -129,7 +129,7 @@ def test_casts_of_the_same_kind(path: Path, level: int) -> None:
     with pytest.raises(ShapeMismatchError):
         program(A, B.astype(np.complex64))
     with pytest.raises(OptionsError, match="same_kind"):
-        fw.compile(str(path), cast="unsafe")
+        fw.compile(str(path), options=fw.Options.of(None, {"cast": "unsafe"}))
 
 
 def test_a_decorator_with_options() -> None:

@@ -1,9 +1,6 @@
 """What the caller of a program may rely on: which graph runs, and whose the results are."""
 
 import collections
-import copy
-import pickle
-from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
@@ -73,9 +70,3 @@ def test_program_of_one_plain_argument_refuses_another(other: Any) -> None:
     assert program(ints, 2).dtype == np.int32
     with pytest.raises(ShapeMismatchError, match="compile another one"):
         program(ints, other)
-
-
-@pytest.mark.parametrize("copy_", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_program_that_is_copied_says_what_to_do_instead(copy_: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match=r"cannot be pickled or copied.*Compile the model in each"):
-        copy_(fw.compile(lambda x: x + 1))

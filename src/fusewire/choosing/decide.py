@@ -15,7 +15,7 @@ from fusewire.choosing.judge import Judge
 from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult, worth
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config
-from fusewire.errors import NoneRightError, RegistryError, StoreError
+from fusewire.errors import NoneRightError, RegistryError, StoreError, note
 from fusewire.ir.graph import Graph
 from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.ops.sample import HostValue
@@ -225,6 +225,10 @@ def _race_engines(
     question: Question, findings: Findings, finder: TargetFinder, judge: Judge
 ) -> RaceResult:
     """Race the candidates in children, and tune the kernels of the best if asked to."""
+    note(
+        f"Comparing engines for {question.graph.name}, for about {question.budget:.0f} s; "
+        "fw.compile(..., level=0) takes the first engine instead."
+    )
     start, budget, progress = time.monotonic(), question.budget, question.progress
     inputs, seed, is_thorough = question.inputs, question.seed, question.is_thorough
     runner = TrialRunner(question.config, finder.limits, finder.reference_of, finder.isolate)

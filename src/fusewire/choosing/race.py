@@ -28,6 +28,7 @@ from fusewire.errors import (
     EngineOutOfMemory,
     FusewireError,
     NoneRightError,
+    note,
 )
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit
@@ -212,6 +213,7 @@ class Race:
             self._stop_if_beyond(error)
             if isinstance(error, EngineError):
                 self._findings.blame(candidate, error.code, error.reason)
+            note(f"{name} is out of the comparison: {error}")
             self._rows[name] = replace(row, status=failed_status(error), reason=str(error))
             return
         self._trials[name] = trial

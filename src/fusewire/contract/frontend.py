@@ -45,6 +45,11 @@ class Spec:
     def __repr__(self) -> str:
         return f"Spec({self.type})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as text: there is one object for each dtype of a process."""
+        dims = tuple(dim if isinstance(dim, int) else str(dim) for dim in self.shape)
+        return Spec, (dims, self.dtype.name)
+
 
 def _dim(dim: Any) -> Dim:
     found: Any = parse_dim(dim) if isinstance(dim, str) else dim

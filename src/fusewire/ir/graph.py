@@ -207,6 +207,12 @@ class Graph:
 
         return print_graph(self)
 
+    def _repr_html_(self) -> str:
+        """Show the ports in a notebook, and the text of the graph folded away."""
+        from fusewire.ir.text import graph_html
+
+        return graph_html(self)
+
     def __repr__(self) -> str:
         return (
             f"<graph {self.name}: {len(self.inputs)} inputs, {len(self.nodes)} nodes, "

@@ -151,3 +151,27 @@ def _names(graph: Graph) -> dict[Value, str]:
         suffix = f"#{count}" if count > 1 else ""
         names[value] = f"%{_quoted(value.name)}{suffix}"
     return names
+
+
+# Longer texts are cut in a notebook; `print(graph)` has all of it.
+_MOST_LINES = 200
+
+
+def graph_html(graph: Graph) -> str:
+    """Write a graph for a notebook: its ports, and its text folded away."""
+    from html import escape
+
+    from fusewire.errors import visible
+    from fusewire.tables import Sheet
+
+    sheet = Sheet("", "name", "type")
+    for value in graph.inputs:
+        sheet.add("input", value.name or "", str(value.type))
+    for name, value in zip(graph.output_names, graph.outputs, strict=True):
+        sheet.add("output", name, str(value.type))
+    lines = print_graph(graph).splitlines()
+    left = len(lines) - _MOST_LINES
+    text = "\n".join(lines[:_MOST_LINES] + ([f"... and {left} more lines"] if left > 0 else []))
+    title = f"Graph <b>{escape(visible(graph.name))}</b>: {len(graph.nodes)} nodes"
+    folded = f"<details><summary>text</summary><pre>{escape(visible(text))}</pre></details>"
+    return f"<div><p>{title}</p>{sheet.to_html()}{folded}</div>"

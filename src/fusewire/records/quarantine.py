@@ -13,7 +13,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from fusewire.errors import StoreError
+from fusewire.errors import StoreError, note
 from fusewire.store.key import IMPORTED, Key
 
 # Faults of an engine on a region. Other failures are cheap to repeat, or the machine's.
@@ -72,6 +72,7 @@ def quarantine(keeper: Keeper, artifact: Key, fact: Fact) -> bool:
     if fact.code not in CODES:
         return False
     when = fact.when or time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    note(f"In quarantine from now on ({fact.code}): {fact.reason}", is_warning=True)
     payload = json.dumps({**asdict(fact), "when": when}).encode()
     keeper.put(_key(artifact), payload)
     return True

@@ -9,7 +9,6 @@ import contextlib
 import math
 import threading
 import time
-import warnings
 from dataclasses import dataclass
 
 from fusewire.contract.backend import Backend, Device, Offer, Unavailable
@@ -17,7 +16,13 @@ from fusewire.contract.extension import GROUP, Extended, Extension, attach, deta
 from fusewire.contract.frontend import Frontend
 from fusewire.contract.region import answers_to
 from fusewire.contract.sources import unread
-from fusewire.errors import EngineError, ExtensionWarning, RegistryError, SourceError
+from fusewire.errors import (
+    EngineError,
+    ExtensionWarning,
+    RegistryError,
+    SourceError,
+    warn_outside,
+)
 from fusewire.ir.graph import Graph
 from fusewire.process.child import CAN_ISOLATE
 from fusewire.process.guard import guarded
@@ -203,7 +208,7 @@ class Registry:
             guarded(label, "import", "", attach, self._made(name), made)
         except (EngineError, RegistryError) as error:
             said = f"The extension {label} of {name} did not start: {error}"
-            warnings.warn(f"{said} {name} runs without it.", ExtensionWarning, stacklevel=6)
+            warn_outside(f"{said} {name} runs without it.", ExtensionWarning)
             return Extended(label, own, (), str(error))
         self._started.setdefault(name, []).append(made)
         return Extended(label, own, tuple(made.lowerings))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, NoReturn, Self, overload
+from typing import Any, Self, overload
 
 import numpy as np
 from numpy import ndarray
@@ -17,6 +17,7 @@ from fusewire.errors import GraphError, ShapeMismatchError
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, Type
 from fusewire.runtime.entry import Entry, Restore, Run, misfit, plain
+from fusewire.runtime.origin import PROGRAMS, Origin
 from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import NodeWhy, Why
@@ -64,6 +65,11 @@ class Program:
     threads.
     """
 
+    # What it was compiled from, and what replaced it in a forked child.
+    origin: Origin | None = None
+    _is_forked = False
+    _remade: Program | None = None
+
     def __init__(
         self,
         name: str,
@@ -83,6 +89,7 @@ class Program:
         self._calls: dict[Signature, tuple[Run, Restore]] = {}
         self._lock = threading.Lock()
         self._closed = False
+        PROGRAMS.add(self)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run on arrays, by position or by name; results are fresh arrays of the caller's.
@@ -117,6 +124,8 @@ class Program:
         """Find or make the entry for such arguments."""
         if self._closed:
             raise GraphError(f"The program {self.name} is closed. Compile it again.")
+        if self._is_forked:
+            self._remake()
         key = signature(arguments)
         entry = self._entries.get(key)
         if entry is None:
@@ -240,13 +249,44 @@ class Program:
         )
         return f"program {self.name}\n" + "\n".join(shown)
 
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled or copied: engines hold memory and threads of this process."""
-        raise TypeError(
-            f"The program {self.name} cannot be pickled or copied: its engines belong to this "
-            "process. Compile the model in each process, which the cache makes quick; threads may "
-            "share one program."
-        )
+    def _repr_html_(self) -> str:
+        """Show inputs, outputs and where it runs in a notebook."""
+        from fusewire.runtime.report import program_html
+
+        return program_html(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name of the source and the options; a copy is compiled again."""
+        if self.origin is None:
+            raise TypeError(
+                f"The program {self.name} cannot be pickled or copied: it was not made by "
+                "fw.compile. Compile the model in each process."
+            )
+        return self.origin.reduced(self, self.name)
+
+    def abandon(self) -> Any:
+        """Let go of all engines after a fork, and return them: closing them could hang."""
+        engines = self._initial, self._entries, self._calls, self._lock
+        self._initial, self._entries, self._calls = [], {}, {}
+        self._lock = threading.Lock()
+        self._is_forked = not self._closed
+        return engines
+
+    def _remake(self) -> None:
+        """Compile again after a fork; the other fields are those of a program that is new."""
+        with self._lock:
+            if not self._is_forked:
+                return
+            if self.origin is None:
+                raise GraphError(f"The program {self.name} was forked. Compile it here.")
+            remade: Program = self.origin.remake(self.name)
+            self._remade, self._make, self._parameters = remade, remade._make, remade._parameters
+            self._initial, self._entries, self._calls = (
+                remade._initial,
+                remade._entries,
+                remade._calls,
+            )
+            self._is_forked = False
 
     def close(self) -> None:
         """Close all entries; calling the program afterwards is an error."""

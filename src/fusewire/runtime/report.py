@@ -11,6 +11,7 @@ from fusewire.errors import visible
 from fusewire.tables import Column, Sheet, styled
 
 if TYPE_CHECKING:
+    from fusewire.runtime.program import Program, ProgramPort
     from fusewire.runtime.why import Contacted, Why
 
 # By verdict; a candidate with any other status did not run.
@@ -182,3 +183,20 @@ def html(why: Why) -> str:
     notes = "".join(f"<p>{escape(visible(note))}</p>" for note in why.notes)
     tables = "".join(sheet.to_html() for sheet in sheets(why))
     return f"<div><p>Runs on <b>{escape(visible(summary(why)))}</b></p>{tables}{notes}</div>"
+
+
+def program_html(program: Program) -> str:
+    """Show the inputs and outputs of a program, and where it runs."""
+    name = escape(visible(program.name))
+    if not program.signatures:
+        return f"<div><p>Program <b>{name}</b>: not called yet</p></div>"
+    sheet = Sheet("", "name", "dtype", "shape")
+    for side, ports in (("input", program.inputs), ("output", program.outputs)):
+        for port in ports:
+            sheet.add(side, port.name, port.dtype, _shape(port))
+    where = escape(visible(summary(program.why())))
+    return f"<div><p>Program <b>{name}</b> on {where}</p>{sheet.to_html()}</div>"
+
+
+def _shape(port: ProgramPort) -> str:
+    return f"[{', '.join(map(str, port.shape))}]"

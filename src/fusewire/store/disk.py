@@ -6,14 +6,13 @@ import contextlib
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from fusewire.errors import StoreError, StoreWarning
+from fusewire.errors import StoreError, StoreWarning, warn_outside
 from fusewire.store.blob import pack, read_header, unpack, unpack_block
 from fusewire.store.files import LOCK, File, Folder, Found, default_path
 from fusewire.store.key import CODE, Key, apart, nearest
@@ -222,7 +221,7 @@ class Store:
                     folder = Folder(self.path)
                     self._opened = folder, user_secret(folder)
                     if disown(folder):
-                        warnings.warn(_BROUGHT.format(self.path), StoreWarning, stacklevel=3)
+                        warn_outside(_BROUGHT.format(self.path), StoreWarning)
                 except (OSError, StoreError) as error:
                     self._off = True
                     self._complain("open", error)
@@ -232,7 +231,7 @@ class Store:
         if not self._has_complained:
             self._has_complained = True
             said = f"The cache cannot {what} in {self.path}: {error} Everything works without it."
-            warnings.warn(said, StoreWarning, stacklevel=3)
+            warn_outside(said, StoreWarning)
 
     def _write(self, folder: Folder, key: Key, parts: tuple[bytes, ...]) -> None:
         name, durable = key.digest + ENTRY, key.kind in CODE

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -30,8 +29,9 @@ from fusewire.errors import (
     EngineError,
     EngineOutOfMemory,
     EngineRaised,
-    FallbackWarning,
     RefusedError,
+    note,
+    warn_outside,
 )
 from fusewire.ir.graph import Array, Graph
 from fusewire.ops.limits import Meter, RunLimits, returned_bytes
@@ -222,9 +222,11 @@ class PlanBuilder:
 
     def _tell_fallback(self, region: Region, graph: Graph, error: EngineError) -> None:
         self._note(region, error.code, self.fallback.name, error)
+        message = f"{error} {len(graph.nodes)} nodes run on {self.fallback.name} instead."
         if self.policy == "warn":
-            message = f"{error} {len(graph.nodes)} nodes run on {self.fallback.name} instead."
-            warnings.warn(message, FallbackWarning, stacklevel=3)
+            warn_outside(message)
+        else:
+            note(message)
 
     def _load(
         self,

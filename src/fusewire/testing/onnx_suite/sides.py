@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusewire import compiler
-from fusewire.options import FALLBACK
+from fusewire.options import FALLBACK, Fallback
 from fusewire.runtime.program import Program
 from fusewire.testing.onnx_suite.cases import Prepare, Run
 
@@ -28,7 +28,7 @@ class Side:
 
     def __init__(self, name: str) -> None:
         self._backend = backend_of(name)
-        self._fallback = "allow" if name.endswith(WITH_FALLBACK) else "error"
+        self._fallback: Fallback = "allow" if name.endswith(WITH_FALLBACK) else "error"
         self._program: Program | None = None
         self._others: Prepare | None = None
         if self._backend is None:
@@ -40,7 +40,11 @@ class Side:
         if self._others is not None:
             return self._others(model)
         program = self._program = compiler.compile(
-            model, backend=self._backend, fallback=self._fallback, threads=1, isolate=False
+            model,
+            backend=self._backend or "auto",
+            fallback=self._fallback,
+            threads=1,
+            isolate=False,
         )
 
         def run(inputs: Sequence[Any]) -> Sequence[Any]:
