@@ -114,7 +114,7 @@ def _command(name: str) -> click.Command:
 def _usage(name: str) -> str:
     command = _command(name)
     if isinstance(command, click.Group):
-        return f"fusewire {name} {'|'.join(command.commands)}"
+        return f"fusewire {name} COMMAND"
     arguments = [x.make_metavar(click.Context(command)) for x in _arguments(command)]
     return " ".join(["fusewire", name, *arguments])
 
