@@ -15,12 +15,12 @@ from pathlib import Path
 from fusewire.choosing.judge import Judgement
 from fusewire.choosing.measure import Comparison
 from fusewire.contract.backend import Config
+from fusewire.contract.model_file import known_constants
 from fusewire.contract.region import weights_of
 from fusewire.errors import StoreError
 from fusewire.ir.dims import Symbol, evaluate
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash, structural_hash
-from fusewire.ir.text import constants_of
 from fusewire.ir.types import TensorType, Type, type_symbols
 from fusewire.ops.interpret import bind
 from fusewire.ops.sample import HostValue
@@ -126,8 +126,9 @@ class Findings:
         if (key := self.artifact_key(candidate)) is None:
             return
         artifact = trial.contact.artifact
-        region = candidate.planned.plan.steps[0].region.graph
-        self.records.keep_artifact(key, artifact, weights_of(artifact, constants_of(region)))
+        region = candidate.planned.plan.steps[0].region
+        known = known_constants(region.graph, region.file)
+        self.records.keep_artifact(key, artifact, weights_of(artifact, known))
 
     def verdict(self, candidate: Candidate) -> Judgement | None:
         """Recall the verdict on a candidate."""

@@ -21,7 +21,7 @@ from fusewire.ops.sample import HostValue
 
 API = (2, 0)
 
-Form = Literal["native", "expanded"]
+Form = Literal["native", "expanded", "file"]
 Shapes = Literal["static", "bounded", "dynamic"]
 Role = Literal["input", "weight", "output"]
 Fact: TypeAlias = "str | bool | int | float | tuple[str, ...] | tuple[int, ...]"

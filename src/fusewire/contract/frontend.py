@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fusewire.dtypes import DType, DTypeLike, dtype
 from fusewire.errors import DimError, ShapeMismatchError
@@ -17,6 +17,9 @@ from fusewire.ir.dims import Dim, Shape, Sym
 from fusewire.ir.graph import Graph
 from fusewire.ir.parse import parse_dim
 from fusewire.ir.types import TensorType, Type
+
+if TYPE_CHECKING:
+    from fusewire.contract.model_file import ModelFile
 
 # Positional arguments in order, or arguments by name.
 Example: TypeAlias = Sequence[Any] | Mapping[str, Any]
@@ -198,7 +201,8 @@ class Reading:
     """A graph with the structure of the source's arguments and results.
 
     ``digest`` is the SHA-256 of the file, as hex, if only one file was read. ``function`` is the
-    Python function that the graph was traced from, if it was.
+    Python function that the graph was traced from, if it was. ``file`` is what an engine that reads
+    such files may be given, if that is as safe as the graph.
     """
 
     graph: Graph
@@ -206,6 +210,7 @@ class Reading:
     results: Structure
     digest: str | None = None
     function: TracedFunction | None = None
+    file: ModelFile | None = None
 
 
 class Document(abc.ABC):

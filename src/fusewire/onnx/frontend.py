@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
-from typing import Any, final
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from fusewire.errors import ShapeMismatchError, SizesNeededError
 from fusewire.ir.dims import symbols, unbacked
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import SequenceType, TensorType, Type
+from fusewire.onnx.read.checked_file import checked_file
 from fusewire.onnx.read.importer import Importer
 from fusewire.onnx.read.model_file import Opened, open_model
 from fusewire.onnx.read.own_files import Own
@@ -64,10 +65,12 @@ class _OnnxDocument(Document):
         names = _free_inputs(proto.graph)
         types = _types(proto.graph, _named(example, names))
         make = _opened if is_open else _closed
-        graph = make(self._opened, self._limits, types)
+        graph, hazards = make(self._opened, self._limits, types)
         verify(graph)
         arguments = Structure(dict.fromkeys(names, Structure.LEAF), tuple(names))
-        return Reading(graph, arguments, Structure.of_results(graph.output_names), self.digest)
+        results = Structure.of_results(graph.output_names)
+        file = checked_file(self._opened, graph, hazards) if self._is_path else None
+        return Reading(graph, arguments, results, self.digest, file)
 
 
 def _types(graph: Any, given: Mapping[str, Any]) -> dict[str, Type]:
@@ -83,16 +86,21 @@ def _types(graph: Any, given: Mapping[str, Any]) -> dict[str, Type]:
     return found
 
 
-def _closed(opened: Opened, limits: Limits, types: Mapping[str, Type]) -> Graph:
-    return Importer(opened, limits).model(types)
+# A graph, and why an engine should not read the file by itself.
+_Imported: TypeAlias = tuple[Graph, Sequence[str]]
 
 
-def _opened(opened: Opened, limits: Limits, types: Mapping[str, Type]) -> Graph:
+def _closed(opened: Opened, limits: Limits, types: Mapping[str, Type]) -> _Imported:
+    importer = Importer(opened, limits)
+    return importer.model(types), importer.hazards
+
+
+def _opened(opened: Opened, limits: Limits, types: Mapping[str, Type]) -> _Imported:
     """Import with as few sizes from the example as it takes."""
     bound: set[str] = set()
     while True:
         try:
-            return Importer(opened, limits).model(_with_sizes(opened.proto.graph, types, bound))
+            return _closed(opened, limits, _with_sizes(opened.proto.graph, types, bound))
         except SizesNeededError as error:
             if error.names <= bound:
                 break

@@ -26,6 +26,7 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.model_file import ModelFile
 from fusewire.errors import (
     BackendCrashed,
     BackendKilled,
@@ -76,12 +77,16 @@ _here = functools.cache(backend_of)
 
 @dataclass(frozen=True, eq=False)
 class ContactSource:
-    """What first contact needs; ``reference`` is the "module:Class" of a backend."""
+    """What first contact needs; ``reference`` is the "module:Class" of a backend.
+
+    With a ``file``, the engine reads that in place of the region.
+    """
 
     reference: str
     region: Graph
     device: Device
     config: Config
+    file: ModelFile | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,14 +160,16 @@ def first_contact(
     inputs: Sequence[HostValue],
     limits: ChildLimits = ChildLimits(),
     *,
+    file: ModelFile | None = None,
     isolate: bool = True,
     pool: ChildPool | None = None,
 ) -> Contact | Refusal:
     """Compile, load and run a region on the backend that "module:Class" names.
 
-    Without ``isolate`` this happens in this process: limits do not hold, and a crash ends it.
+    With a ``file``, the engine reads that in place of the region. Without ``isolate`` this happens
+    in this process: limits do not hold, and a crash ends it.
     """
-    source = ContactSource(reference, region, device, config)
+    source = ContactSource(reference, region, device, config, file)
     bound = bindings(region, inputs)
     try:
         if not isolate:
@@ -186,7 +193,7 @@ def rerun(
 
     def read(result: Any, blobs: Iterator[Array]) -> list[HostValue]:
         outputs = [read_value(x, blobs) for x in LIST.read(result, blobs)]
-        _check(region, bound, contact.artifact, outputs)
+        _check(contact.source, bound, contact.artifact, outputs)
         return outputs
 
     def attempt() -> list[HostValue]:
@@ -201,7 +208,7 @@ def rerun(
             name = _here(contact.source.reference).info.name
             outputs = guarded(name, "run", what, run, held, inputs)
             with blaming(name, "run", what):
-                _check(region, bound, contact.artifact, outputs)
+                _check(contact.source, bound, contact.artifact, outputs)
             return outputs
         return _retried(attempt)
     except EngineError as error:
@@ -277,9 +284,9 @@ def _held(
 
 def _in_process(source: ContactSource, inputs: Sequence[HostValue], bound: Bindings) -> Contact:
     backend, region = _here(source.reference), source.region
-    trial = attempt(backend, region, source.device, source.config, inputs)
+    trial = attempt(backend, region, source.device, source.config, inputs, file=source.file)
     with blaming(backend.info.name, "run", described(region)):
-        _check(region, bound, trial.artifact, trial.outputs)
+        _check(source, bound, trial.artifact, trial.outputs)
     return Contact(trial.artifact, trial.outputs, trial.metrics, source, trial.executable)
 
 
@@ -324,7 +331,7 @@ def _in_child(
             return tuple(TEXT.read(x, blobs) for x in LIST.read(row["programs"], blobs))
         artifact = known or read_record(row.get("artifact"), blobs, Artifact)
         outputs = [read_value(x, blobs) for x in LIST.read(row.get("outputs"), blobs)]
-        _check(region, bound, artifact, outputs)
+        _check(source, bound, artifact, outputs)
         return Contact(artifact, outputs, NUMBERS.read(row.get("metrics"), blobs), source, held)
 
     blobs: Blobs = []
@@ -362,7 +369,7 @@ def _contact_job(
     job["artifact"] = known and write_record(known, blobs)
     job["drop"] = seat.executables[: 1 - _KEPT_EXECUTABLES]
     del seat.executables[: 1 - _KEPT_EXECUTABLES]
-    return job | seat.written(source.region, blobs)
+    return job | seat.written(source.region, blobs, source.file)
 
 
 def _compiled(
@@ -379,13 +386,15 @@ def _compiled(
         blobs: Blobs = []
         job = {"kind": "compile", "device": write_record(source.device, blobs)}
         job["config"] = write_record(source.config, blobs)
-        job |= seat.written(source.region, blobs)
+        job |= seat.written(source.region, blobs, source.file)
         return seat.ask(job, blobs, limits, described(source.region), read)
 
 
 def _check(
-    region: Graph, bound: Bindings, artifact: Artifact, outputs: Sequence[HostValue]
+    source: ContactSource, bound: Bindings, artifact: Artifact, outputs: Sequence[HostValue]
 ) -> None:
-    problem = artifact_problem(artifact, region) or output_problem(region, bound, outputs)
+    region = source.region
+    problem = artifact_problem(artifact, region, source.file)
+    problem = problem or output_problem(region, bound, outputs)
     if problem is not None:
         raise EngineGarbage(problem)

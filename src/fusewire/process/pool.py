@@ -15,10 +15,11 @@ from typing import Any, Self, TypeVar
 
 import numpy as np
 
+from fusewire.contract.model_file import ModelFile, known_constants
 from fusewire.dtypes import string
 from fusewire.errors import EngineGarbage, IsolationError
 from fusewire.ir.graph import Array, Graph
-from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
+from fusewire.ir.text import INLINE_BYTES, print_graph
 from fusewire.process.child import Child
 from fusewire.process.codec import TEXT, write_value
 from fusewire.process.confinement import Closing, Confinement, MissingVariables
@@ -64,11 +65,11 @@ class Seat:
             self.child.end()
         self.child, self.constants, self.executables, self.inputs = None, {}, [], None
 
-    def written(self, region: Graph, blobs: Blobs) -> dict[str, Any]:
+    def written(self, region: Graph, blobs: Blobs, file: ModelFile | None = None) -> dict[str, Any]:
         """Write a region as the last part of a job, without constants that the child holds."""
         needed = {
             digest: constant.array
-            for digest, constant in constants_of(region).items()
+            for digest, constant in known_constants(region, file).items()
             if constant.array.nbytes > INLINE_BYTES and constant.type.dtype is not string
         }
         new = {digest: array for digest, array in needed.items() if digest not in self.constants}
@@ -79,8 +80,12 @@ class Seat:
             del self.constants[digest]
         self.constants |= {digest: array.nbytes for digest, array in new.items()}
         blobs.append(np.frombuffer(print_graph(region).encode(), np.uint8))
+        job: dict[str, Any] = {"forget": forget}
+        if file is not None:
+            blobs.append(np.frombuffer(file.payload, np.uint8))
+            job["file"] = [file.format, file.digest, list(file.weights)]
         constants = {digest: write_value(array, blobs) for digest, array in new.items()}
-        return {"constants": constants, "forget": forget}
+        return {**job, "constants": constants}
 
     def ask(
         self,

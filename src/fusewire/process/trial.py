@@ -14,12 +14,12 @@ import numpy as np
 
 from fusewire.contract.backend import Artifact, Backend, Buffer, Config, Device, Executable, Slot
 from fusewire.contract.extension import attach
+from fusewire.contract.model_file import FileReader, ModelFile, known_constants
 from fusewire.contract.region import edge_slots
 from fusewire.contract.tuning import Clocked
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
 from fusewire.ir.graph import Graph
-from fusewire.ir.text import constants_of
 from fusewire.ir.types import OptionalType, SequenceType, Type
 from fusewire.ops import limits
 from fusewire.ops.interpret import Bindings, bind
@@ -71,6 +71,7 @@ def attempt(
     inputs: Sequence[HostValue],
     artifact: Artifact | None = None,
     report: Callable[[Phase], None] = lambda phase: None,
+    file: ModelFile | None = None,
 ) -> Trial:
     """Compile unless there is an artifact, load and run; the guard types the errors."""
     name, what = backend.info.name, described(region)
@@ -89,9 +90,9 @@ def attempt(
         return made
 
     if artifact is None:
-        artifact = timed("compile", Artifact, backend.compile, region, device, config)
+        artifact = timed("compile", Artifact, compiled, backend, region, file, device, config)
     assert artifact is not None
-    held = constants_of(region)
+    held = known_constants(region, file)
     weights = {
         slot.digest: held[slot.digest].array for slot in artifact.slots if slot.digest in held
     }
@@ -103,6 +104,17 @@ def attempt(
     if any(_shares(x, y) for x in outputs for y in inputs):
         raise failure(EngineGarbage, name, "run", what, "an output shares memory with an input")
     return Trial(artifact, executable, outputs, metrics)
+
+
+def compiled(
+    backend: Backend, region: Graph, file: ModelFile | None, device: Device, config: Config
+) -> Artifact:
+    """Have a backend compile a region, or the file in its place."""
+    if file is None:
+        return backend.compile(region, device, config)
+    if not isinstance(backend, FileReader):
+        raise TypeError(f"{backend.info.name} reads no files")
+    return backend.compile_file(file, region, device, config)
 
 
 def run(executable: Executable, inputs: Sequence[HostValue]) -> list[HostValue]:
@@ -137,9 +149,11 @@ def _shares(output: HostValue, given: HostValue) -> bool:
     return both and bool(np.may_share_memory(output, given))
 
 
-def artifact_problem(artifact: Artifact, region: Graph) -> str | None:
+def artifact_problem(
+    artifact: Artifact, region: Graph, file: ModelFile | None = None
+) -> str | None:
     """Return what is wrong with an artifact of a region, or None."""
-    known = constants_of(region)
+    known = known_constants(region, file)
     for place, slot in enumerate(artifact.slots):
         problem = None
         if (slot.role == "weight") != (slot.digest is not None):

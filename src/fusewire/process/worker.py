@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from fusewire.contract.backend import Artifact, Backend, Config, Device, Executable
+from fusewire.contract.model_file import ModelFile, SentFile
 from fusewire.errors import EngineError, EngineGarbage
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph
@@ -27,7 +28,7 @@ from fusewire.process.closed import finish, missing_programs
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import CALLERS, Phase, blaming, described, guarded
-from fusewire.process.trial import attempt, backend_of, run, run_timed
+from fusewire.process.trial import attempt, backend_of, compiled, run, run_timed
 
 _DESCRIPTORS = 4096
 # Above the numbers that engines use, so that an engine that closes a wrong one misses ours.
@@ -47,6 +48,7 @@ class Job:
     inputs: list[HostValue]
     artifact: Artifact | None
     region: Graph
+    file: ModelFile | None
     held: str
     count: int
     is_same: bool
@@ -111,7 +113,7 @@ class Worker:
         device, config = record("device", Device), record("config", Config)
         inputs = [read_value(x, given) for x in header.get("inputs", ())]
         artifact = record("artifact", Artifact)
-        region = self._region(header, given) if "constants" in header else None
+        region, file = self._region(header, given) if "constants" in header else (None, None)
         # Kinds of jobs that lack one of these do not use it.
         return Job(
             header["kind"],
@@ -120,20 +122,27 @@ class Worker:
             inputs,
             artifact,
             cast(Graph, region),
+            file,
             header.get("held", ""),
             header.get("count", 0),
             header.get("is_same", False),
         )
 
-    def _region(self, header: Any, given: Iterator[Array]) -> Graph:
+    def _region(self, header: Any, given: Iterator[Array]) -> tuple[Graph, ModelFile | None]:
         for digest in header["forget"]:
             del self._constants[digest]
         text = next(given).tobytes().decode()
+        payload = next(given).tobytes() if "file" in header else b""
         for digest, value in header["constants"].items():
             array = read_value(value, given)
             array.flags.writeable = False
             self._constants[digest] = Constant.of(array)
-        return parse_graph(text, self._constants)
+        region = parse_graph(text, self._constants)
+        if "file" not in header:
+            return region, None
+        format_, digest, names = header["file"]
+        weights = {name: self._constants[name] for name in names}
+        return region, SentFile(format_, digest, region, payload, weights)
 
     def _do(self, job: Job, blobs: Blobs) -> Any:
         if self._backend is None:
@@ -175,8 +184,8 @@ class Worker:
             raise EngineGarbage(f"{name} declares other programs than before")
         self._report("compile")
         start = time.perf_counter()
-        given = job.region, job.device, job.config
-        artifact = guarded(name, "compile", what, backend.compile, *given)
+        given = backend, job.region, job.file, job.device, job.config
+        artifact = guarded(name, "compile", what, compiled, *given)
         seconds = time.perf_counter() - start
         with blaming(name, "compile", what):
             made = write_record(artifact, blobs)
@@ -184,7 +193,7 @@ class Worker:
 
     def _contact(self, backend: Backend, job: Job, blobs: Blobs) -> Any:
         given = job.region, job.device, job.config, job.inputs, job.artifact
-        trial = attempt(backend, *given, self._report)
+        trial = attempt(backend, *given, self._report, job.file)
         name, what = backend.info.name, described(job.region)
         with blaming(name, "compile", what):
             made = None if job.artifact else write_record(trial.artifact, blobs)

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args
 
 from fusewire.contract.backend import Backend, Config, Device, Fact, Form, Shapes
 from fusewire.errors import StoreError
@@ -23,6 +23,9 @@ from fusewire.process.frames import Blobs
 from fusewire.records.keys import backend_fields
 from fusewire.runtime.guards import Guard
 from fusewire.runtime.plan import Plan, Region, Step
+
+if TYPE_CHECKING:
+    from fusewire.contract.model_file import ModelFile
 
 Row: TypeAlias = Any
 # The place of a region: its step; in a body, the step around it, the body, and its own step.
@@ -59,7 +62,7 @@ class Choice:
             raise StoreError("A recorded choice has unknown or missing fields.")
         texts = [row["backend"], row["device"]]
         is_good = all(isinstance(x, str) for x in texts) and isinstance(row["options"], dict)
-        if not is_good or row["form"] not in ("native", "expanded"):
+        if not is_good or row["form"] not in get_args(Form):
             raise StoreError("A recorded choice has a field of the wrong type.")
         # JSON has no tuples.
         pairs = row["options"].items()
@@ -192,6 +195,7 @@ def _write_step(step: Step, blobs: Blobs) -> Row:
         "device": write_record(region.device, []),
         "shapes": region.shapes,
         "digest": region.digest,
+        "is_file": region.load_file is not None,
         "inputs": step.inputs,
         "outputs": step.outputs,
         "frees": step.frees,
@@ -226,12 +230,15 @@ def _read_step(
         raise StoreError("A recorded plan has a field of the wrong type.")
     inputs = tuple(Value(type_, name) for name, type_ in _read_edges(row["edges"]))
     device = read_record(row["device"], iter(()), Device)
+    if type(row["is_file"]) is not bool:
+        raise StoreError("A recorded plan has a field of the wrong type.")
     load = partial(_load_region, source, path)
+    load_file = partial(_load_file, source, path) if row["is_file"] else None
     bodies = {
         name: read_plan(body, blobs, source, (*path, name)) for name, body in row["bodies"].items()
     }
     return Step(
-        Region(inputs, row["backend"], device, shapes, load, row["digest"]),
+        Region(inputs, row["backend"], device, shapes, load, row["digest"], load_file),
         _read_places(row["inputs"], places),
         _read_places(row["outputs"], places),
         _read_places(row["frees"], places),
@@ -248,8 +255,17 @@ def _load_plan(source: GraphSource, path: Path) -> Graph:
 def _load_region(source: GraphSource, path: Path, region: Region) -> Graph:
     """Load the graph of a region; no other graph may ever be recorded under its digest."""
     stored = source.stored_graph(region)
-    if stored is not None:
-        return stored
+    return stored if stored is not None else _planned_region(source, path, region).graph
+
+
+def _load_file(source: GraphSource, path: Path, region: Region) -> ModelFile:
+    """Load the file of a region, which must be the one that it was made of."""
+    file = _planned_region(source, path, region).file
+    assert file is not None, "its digest has that of a file"
+    return file
+
+
+def _planned_region(source: GraphSource, path: Path, region: Region) -> Region:
     *outer, number = path
     assert isinstance(number, int)
     planned = _body(source.plan(), tuple(outer)).steps[number].region
@@ -258,7 +274,7 @@ def _load_region(source: GraphSource, path: Path, region: Region) -> Graph:
             f"{region.backend} now claims other nodes of this model. Compile it again with "
             "cache=False."
         )
-    return planned.graph
+    return planned
 
 
 def _body(plan: Plan, path: Path) -> Plan:

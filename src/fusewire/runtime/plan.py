@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from fusewire.contract.backend import Device, Shapes
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
 from fusewire.runtime.guards import Guard
+
+if TYPE_CHECKING:
+    from fusewire.contract.model_file import ModelFile
 
 # The backend of control-flow nodes that no backend takes whole: the host drives them, and their
 # bodies have plans of their own.
@@ -28,7 +32,8 @@ class Region:
     """Nodes that one backend runs together.
 
     A call needs only the inputs and the backend; ``load`` returns the graph when the region is
-    built. ``saved_digest`` is the digest of the graph in a saved plan.
+    built. ``saved_digest`` is its digest in a saved plan. With ``load_file`` the engine reads the
+    model file by itself, in place of the graph.
     """
 
     inputs: tuple[Value, ...]
@@ -37,20 +42,34 @@ class Region:
     shapes: Shapes
     load: Callable[[Region], Graph]
     saved_digest: str = ""
+    load_file: Callable[[Region], ModelFile] | None = None
 
     @staticmethod
-    def of(graph: Graph, backend: str, device: Device, shapes: Shapes) -> Region:
+    def of(
+        graph: Graph, backend: str, device: Device, shapes: Shapes, file: ModelFile | None = None
+    ) -> Region:
         """Make a region of a graph that is loaded already."""
-        return Region(graph.inputs, backend, device, shapes, lambda region: graph)
+        load_file = None if file is None else lambda region: file
+        return Region(
+            graph.inputs, backend, device, shapes, lambda region: graph, load_file=load_file
+        )
 
     @cached_property
     def graph(self) -> Graph:
         return self.load(self)
 
     @cached_property
+    def file(self) -> ModelFile | None:
+        """The model file that the engine reads by itself; None if it gets the graph."""
+        return None if self.load_file is None else self.load_file(self)
+
+    @cached_property
     def digest(self) -> str:
-        """The exact hash of the graph, with symbolic sizes left open."""
-        return self.saved_digest or exact_hash(self.graph)
+        """The exact hash of the graph, with symbolic sizes left open; with that of the file."""
+        if self.saved_digest:
+            return self.saved_digest
+        digest = exact_hash(self.graph)
+        return digest if self.file is None else f"{digest} file {self.file.digest}"
 
 
 @dataclass(frozen=True, eq=False)

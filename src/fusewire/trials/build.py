@@ -51,6 +51,7 @@ from fusewire.store.ahead import Ahead
 from fusewire.store.key import Key
 
 if TYPE_CHECKING:
+    from fusewire.contract.model_file import ModelFile
     from fusewire.ir.types import Type
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
@@ -305,7 +306,7 @@ class PlanBuilder:
             return None
         artifact, weights = stored
         if any(slot.digest not in weights for slot in artifact.slots if slot.digest is not None):
-            weights = _weights(artifact, graph())
+            weights = _weights(artifact, graph(), region.file)
         try:
             loaded = self._load(self._target(region), region.device, artifact, weights, graph)
         except EngineError:
@@ -359,16 +360,18 @@ class PlanBuilder:
         """Compile in this process, or with a first run in a child if the engine is not trusted."""
         from fusewire.process.guard import BY_CODE
         from fusewire.process.isolate import first_contact
+        from fusewire.process.trial import compiled
 
         name, config = region.backend, self._target(region).config
         target = self._target(region).target
         if target.reference is None:
-            compile_ = target.backend.compile
-            artifact = guarded(name, "compile", graph.name, compile_, graph, region.device, config)
-            return artifact, None, {}
+            given = target.backend, graph, region.file, region.device, config
+            return guarded(name, "compile", graph.name, compiled, *given), None, {}
         arrays = [fetched(value) for value in inputs]
         limits = _remaining(target.limits)
-        contact = first_contact(target.reference, graph, region.device, config, arrays, limits)
+        contact = first_contact(
+            target.reference, graph, region.device, config, arrays, limits, file=region.file
+        )
         if isinstance(contact, Refusal):
             raise BY_CODE[contact.code](contact.reason, contact.suggestion)
         return contact.artifact, contact.outputs, contact.metrics
@@ -428,11 +431,11 @@ def _is_trusted(target: BuildTarget) -> bool:
     return target.backend.info.trusted
 
 
-def _weights(artifact: Artifact, graph: Graph) -> dict[str, Array]:
+def _weights(artifact: Artifact, graph: Graph, file: ModelFile | None = None) -> dict[str, Array]:
+    from fusewire.contract.model_file import known_constants
     from fusewire.contract.region import weights_of
-    from fusewire.ir.text import constants_of
 
-    return weights_of(artifact, constants_of(graph))
+    return weights_of(artifact, known_constants(graph, file))
 
 
 def load(

@@ -73,6 +73,7 @@ class TrialRunner:
             config,
             inputs,
             self.limits,
+            file=plan.steps[0].region.file if plan.is_whole else None,
             isolate=self.isolate,
             pool=pool,
         )

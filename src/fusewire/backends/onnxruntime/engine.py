@@ -24,6 +24,7 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
 from fusewire.contract.script import Script, Scripted
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Array, Graph, Value
@@ -39,7 +40,7 @@ FEW_NODES = 16
 
 
 @final
-class OnnxRuntimeBackend(Backend, Scripted):
+class OnnxRuntimeBackend(Backend, Scripted, FileReader):
     """Runs on the CPU; other execution providers are other devices, later."""
 
     def __init__(self) -> None:
@@ -96,18 +97,13 @@ class OnnxRuntimeBackend(Backend, Scripted):
         from fusewire.contract.region import edge_slots, weight_slots, weights_of
         from fusewire.ir.text import constants_of
 
-        config.checked(INFO.name, {})
-        if config.threads is not None and config.threads < 1:
-            raise OptionsError(f"threads={config.threads}: at least 1 is needed, or none given.")
+        launch = _launch(config)
         if not region.nodes and all(v in region.inputs for v in region.outputs):
             places = tuple(region.inputs.index(v) for v in region.outputs)
             return Artifact("rebuild", b"", tuple(edge_slots(region)), launch={"copies": places})
         weights = list(weight_slots(region, WEIGHT_BYTES))
         outside = {slot.digest for slot in weights if slot.digest is not None}
         model = lower(region).proto(outside)
-        launch: dict[str, Fact] = {"deterministic": config.deterministic}
-        if config.threads is not None:
-            launch["threads"] = config.threads
         slots = (*edge_slots(region), *weights)
         made = Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
         if not weights and len(region.nodes) < FEW_NODES:
@@ -115,6 +111,33 @@ class OnnxRuntimeBackend(Backend, Scripted):
         from fusewire.backends.onnxruntime.stored import optimised
 
         return optimised(made, weights_of(made, constants_of(region)))
+
+    @property
+    def file_formats(self) -> tuple[FileFormat, ...]:
+        """ONNX is its own format."""
+        return ("onnx",)
+
+    def refuses_file(self, file: ModelFile, region: Graph, device: Device) -> str | None:
+        """Refuse nothing: what is written for it is ONNX, too."""
+        return None
+
+    def compile_file(
+        self, file: ModelFile, region: Graph, device: Device, config: Config
+    ) -> Artifact:
+        """Have the engine optimise the model that was read."""
+        from fusewire.contract.region import edge_slots, weights_of
+        from fusewire.onnx.write.typed_file import file_slots, typed_model
+
+        model, launch = typed_model(file, region), _launch(config)
+        launch["inputs"] = tuple(info.name for info in model.graph.input)
+        launch["outputs"] = tuple(info.name for info in model.graph.output)
+        slots = (*edge_slots(region), *file_slots(file))
+        made = Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
+        if not file.weights and len(model.graph.node) < FEW_NODES:
+            return made
+        from fusewire.backends.onnxruntime.stored import optimised
+
+        return optimised(made, weights_of(made, file.weights))
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Make a session; weights that are lent stay where they are."""
@@ -143,6 +166,15 @@ class OnnxRuntimeBackend(Backend, Scripted):
         from fusewire.backends.onnxruntime.script import script
 
         return script(region, config)
+
+
+def _launch(config: Config) -> dict[str, Fact]:
+    """Give what an artifact is optimised and run with."""
+    config.checked(INFO.name, {})
+    if config.threads is not None and config.threads < 1:
+        raise OptionsError(f"threads={config.threads}: at least 1 is needed, or none given.")
+    launch: dict[str, Fact] = {"deterministic": config.deterministic}
+    return launch if config.threads is None else {**launch, "threads": config.threads}
 
 
 def _doubled(backend: Backend, device: Device) -> list[float]:

@@ -7,7 +7,8 @@ module is what it takes and gives for dtypes that NumPy lacks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
@@ -43,17 +44,34 @@ def is_foreign(of: DType) -> bool:
     return of.numpy.kind == "V" or of.numpy.char not in np.typecodes["All"]
 
 
+@dataclass(frozen=True)
+class Edges:
+    """The inputs and outputs of a session, each with its name in the model."""
+
+    inputs: Sequence[tuple[str, Slot]]
+    outputs: Sequence[tuple[str, Slot]]
+
+    @staticmethod
+    def of(artifact: Artifact) -> Edges:
+        """Take the names from the artifact of a file; those of a region are places."""
+        slots, launch = artifact.slots, artifact.launch
+        taken = [slot for slot in slots if slot.role == "input"]
+        made = [slot for slot in slots if slot.role == "output"]
+        inputs: Any = launch.get("inputs", input_names(len(taken)))
+        outputs: Any = launch.get("outputs", output_names(len(made)))
+        return Edges([*zip(inputs, taken, strict=True)], [*zip(outputs, made, strict=True)])
+
+
 @final
 class PlainSession(Executable):
     """Takes and gives arrays of NumPy's own dtypes; outputs are memory the engine hands over."""
 
-    def __init__(self, session: Any, slots: Sequence[Slot], held: Sequence[Any]) -> None:
+    def __init__(self, session: Any, edges: Edges, held: Sequence[Any]) -> None:
         """``held`` is what the session reads where it lies: its weights."""
         self._held = (session, held)
         self._run = session._sess.run
-        roles = [slot.role for slot in slots]
-        self._inputs = input_names(roles.count("input"))
-        self._outputs = output_names(roles.count("output"))
+        self._inputs = [name for name, _ in edges.inputs]
+        self._outputs = [name for name, _ in edges.outputs]
 
     @property
     def is_reentrant(self) -> bool:
@@ -69,10 +87,10 @@ class PlainSession(Executable):
 class BoundSession(Executable):
     """Takes and gives small arrays of known shapes; a call copies to and from what stays bound."""
 
-    def __init__(self, session: Any, slots: Sequence[Slot], held: Sequence[Any]) -> None:
+    def __init__(self, session: Any, edges: Edges, held: Sequence[Any]) -> None:
         self._held = (session, held)
         self._run = session._sess.run_with_iobinding
-        self._slots = slots
+        self._edges = edges
         self._free = [self._bound()]
 
     @property
@@ -82,13 +100,13 @@ class BoundSession(Executable):
 
     def _bound(self) -> tuple[Any, list[Array], list[Array]]:
         binding = self._held[0].io_binding()
-        memory: dict[str, list[Array]] = {"input": [], "output": []}
-        for slot in self._slots:
-            memory[slot.role].append(np.zeros(slot.dims, slot.dtype.numpy))
-        taken, made = memory["input"], memory["output"]
-        for name, array in zip(input_names(len(taken)), taken, strict=True):
+        taken: list[Array] = []
+        for name, slot in self._edges.inputs:
+            taken.append(array := _zeros(slot))
             binding.bind_input(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
-        for name, array in zip(output_names(len(made)), made, strict=True):
+        made: list[Array] = []
+        for name, slot in self._edges.outputs:
+            made.append(array := _zeros(slot))
             binding.bind_output(name, "cpu", 0, array.dtype, array.shape, array.ctypes.data)
         return binding._iobinding, taken, made
 
@@ -113,17 +131,22 @@ class BoundSession(Executable):
             self._free.append(bound)
 
 
+def _zeros(slot: Slot) -> Array:
+    dims: Any = slot.dims
+    zeros: Array = np.zeros(dims, slot.dtype.numpy)
+    return zeros
+
+
 @final
 class TypedSession(Executable):
     """Takes and gives arrays of any dtype, by their bits."""
 
-    def __init__(self, session: Any, slots: Sequence[Slot], held: Sequence[Any]) -> None:
+    def __init__(self, session: Any, edges: Edges, held: Sequence[Any]) -> None:
         self._held = (session, held)
         self._run = session._sess.run_with_ort_values
-        taken = [slot.dtype for slot in slots if slot.role == "input"]
-        self._made = [slot.dtype for slot in slots if slot.role == "output"]
-        self._inputs = list(zip(input_names(len(taken)), taken, strict=True))
-        self._outputs = output_names(len(self._made))
+        self._inputs = [(name, slot.dtype) for name, slot in edges.inputs]
+        self._made = [slot.dtype for _, slot in edges.outputs]
+        self._outputs = [name for name, _ in edges.outputs]
 
     @property
     def is_reentrant(self) -> bool:
@@ -166,7 +189,7 @@ def open_session(artifact: Artifact, weights: Mapping[str, Array]) -> Executable
     options = settings(artifact.launch)
     slots = [slot for slot in artifact.slots if slot.role == "weight"]
     held = bound(options, [(slot, weights[slot.digest or ""]) for slot in slots])
-    return wrapped(session_of(artifact.payload, options), artifact.slots, held)
+    return wrapped(session_of(artifact.payload, options), artifact, held)
 
 
 def settings(launch: Mapping[str, Fact]) -> Any:
@@ -187,17 +210,14 @@ def session_of(model: bytes, options: Any) -> Any:
     )
 
 
-def wrapped(session: Any, slots: Sequence[Slot], held: Sequence[Any]) -> Executable:
+def wrapped(session: Any, artifact: Artifact, held: Sequence[Any]) -> Executable:
     """Choose the way to call a session; ``held`` is what it reads where it lies."""
-    edges = [slot for slot in slots if slot.role != "weight"]
-    return _kind(edges)(session, edges, held)
-
-
-def _kind(edges: Sequence[Slot]) -> Callable[[Any, Sequence[Slot], Sequence[Any]], Executable]:
-    """Choose the way to call a session with such inputs and outputs."""
-    if any(is_foreign(slot.dtype) for slot in edges):
-        return TypedSession
-    return BoundSession if all(map(_is_small, edges)) else PlainSession
+    edges = Edges.of(artifact)
+    slots = [slot for _, slot in (*edges.inputs, *edges.outputs)]
+    if any(is_foreign(slot.dtype) for slot in slots):
+        return TypedSession(session, edges, held)
+    kind = BoundSession if all(map(_is_small, slots)) else PlainSession
+    return kind(session, edges, held)
 
 
 def _is_small(slot: Slot) -> bool:

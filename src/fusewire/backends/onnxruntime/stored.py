@@ -142,7 +142,7 @@ def open_stored(artifact: Artifact) -> Executable:
     held: list[Any] = []
     rows = json.loads(table)
     if not rows:
-        return wrapped(session_of(model, options), artifact.slots, held)
+        return wrapped(session_of(model, options), artifact, held)
     options.add_session_config_entry(_FOLDER, _HERE)
     block = _block(artifact.weights)
     for name, element, dims, at, size in rows:
@@ -151,7 +151,7 @@ def open_stored(artifact: Artifact) -> Executable:
         held.append(initializer(array, element))
         options.add_initializer(name, held[-1])
     session = session_of(model, options)
-    return wrapped(session, artifact.slots, (held, block))
+    return wrapped(session, artifact, (held, block))
 
 
 def _block(weights: memoryview | None) -> Array:

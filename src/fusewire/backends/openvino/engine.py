@@ -22,6 +22,7 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
 from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.process.machine import processor
@@ -42,7 +43,7 @@ def _core() -> Any:
 
 
 @final
-class OpenvinoBackend(Backend, Scripted):
+class OpenvinoBackend(Backend, Scripted, FileReader):
     """OpenVINO's CPU plugin, computing in float32 whatever its own default is."""
 
     @property
@@ -111,6 +112,31 @@ class OpenvinoBackend(Backend, Scripted):
         # What the engine reads where it lies must be there until all is written.
         compiled, _kept = compiled_model(_core(), holding, launch)
         return exported(made, compiled, told(holding))
+
+    @property
+    def file_formats(self) -> tuple[FileFormat, ...]:
+        """It has a reader of ONNX."""
+        return ("onnx",)
+
+    def refuses_file(self, file: ModelFile, region: Graph, device: Device) -> str | None:
+        """Refuse what it would compute in other dtypes than the file says."""
+        from fusewire.backends.openvino.reading import refuses_file
+
+        return refuses_file(file, region)
+
+    def compile_file(
+        self, file: ModelFile, region: Graph, device: Device, config: Config
+    ) -> Artifact:
+        """Have the engine read the model, and give its blob."""
+        from fusewire.backends.openvino.executable import settings
+        from fusewire.backends.openvino.reading import compiled_file, told_of_file
+        from fusewire.backends.openvino.stored import exported
+        from fusewire.contract.region import edge_slots
+
+        launch, slots = launch_of(config), tuple(edge_slots(region))
+        compiled = compiled_file(_core(), file, region, settings(launch))
+        made = Artifact("native", b"", slots, launch=launch)
+        return exported(made, compiled, told_of_file(slots))
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Have the engine read its blob, or build a graph over the weights, and compile it."""

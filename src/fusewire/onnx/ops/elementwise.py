@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusewire import dtypes
 from fusewire.dtypes import bool_, float64
-from fusewire.ir.graph import Node
+from fusewire.ir.graph import Node, Value
 from fusewire.onnx.ops.reading import cast
 from fusewire.onnx.ops.rows import OnnxRow, aligned, readers, writers
 from fusewire.onnx.ops.writing import (
@@ -49,9 +49,19 @@ def _divisor(e: Emitter, node: Node, y: Ref) -> tuple[Ref, Ref | None, Ref | Non
 
 def _read_divide(call: OnnxCall) -> Converted:
     x, y = aligned(call)
+    _note_division(call, y)
     # Integers are divided as C does.
     op = elementwise.divide if x.tensor.dtype.is_float else elementwise.truncate_divide
     return op(x, y)
+
+
+def _note_division(call: OnnxCall, divisor: Value) -> None:
+    """Note a division of integers that would end the process of an engine, if it may be one."""
+    if divisor.tensor.dtype.is_float:
+        return
+    known = call.array(divisor)
+    if known is None or ((known == 0) | (known == -1)).any():
+        call.importer.hazards.append(f"{call.label} may divide integers by 0, or by -1.")
 
 
 def _write_truncate_divide(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
@@ -87,6 +97,7 @@ def _write_floor_divide(e: Emitter, node: Node, x: Ref, y: Ref) -> Ref:
 
 
 def _read_mod(call: OnnxCall) -> Converted:
+    _note_division(call, call[1])
     return (elementwise.fmod if call.flag("fmod") else elementwise.remainder)(call[0], call[1])
 
 

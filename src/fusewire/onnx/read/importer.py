@@ -21,7 +21,7 @@ from fusewire.errors import (
 )
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Symbol, lone_symbol
-from fusewire.ir.graph import Graph, Node, Value, order
+from fusewire.ir.graph import Constant, Graph, Node, Value, order
 from fusewire.ir.types import TensorType, Type, tensor_of
 from fusewire.onnx.ops.read_table import READERS
 from fusewire.onnx.read.call import Converted, OnnxCall, read_attributes
@@ -46,6 +46,8 @@ class Importer:
         self.limits = limits
         self.facts = Facts(Graph((), ()))
         self.carriers: dict[Symbol, Value] = {}
+        # What an engine that reads the file by itself might not survive: we write it otherwise.
+        self.hazards: list[str] = []
         self._folder = ConstantFolder(Budget())
         self._functions = {
             (_domain(f.domain), f.name, f.overload): f for f in opened.proto.functions
@@ -68,14 +70,18 @@ class Importer:
                 self.know(value)
                 scope.values[info.name] = value
                 inputs.append(value)
-        outputs = self.run(proto, scope)
+        outputs = self.run(proto, scope, self.opened.initializers)
         names = [info.name for info in proto.output]
         return Graph(inputs, outputs, name=_word(proto.name), output_names=names)
 
-    def run(self, proto: Any, scope: ImportScope) -> list[Value]:
+    def run(
+        self, proto: Any, scope: ImportScope, initializers: Mapping[str, Constant] = {}
+    ) -> list[Value]:
         """Import the nodes of a graph whose inputs are bound, and give its outputs."""
         for tensor in proto.initializer:
-            scope.values[tensor.name] = constant(self.opened.constant(tensor), tensor.name)
+            name = tensor.name
+            held = initializers.get(name) or self.opened.constant(tensor)
+            scope.values[name] = constant(held, name)
         for sparse in proto.sparse_initializer:
             name = sparse.values.name
             scope.values[name] = constant(self.opened.sparse(sparse), name)

@@ -61,6 +61,11 @@ class Opened:
             sha.update(digest_of(self._beneath, location, state))
         return sha.hexdigest()
 
+    @cached_property
+    def initializers(self) -> Mapping[str, Constant]:
+        """The initializers of the main graph by name, each read and hashed once."""
+        return {tensor.name: self.constant(tensor) for tensor in self.proto.graph.initializer}
+
     def constant(self, tensor: Any) -> Constant:
         """Make a constant of a TensorProto; its elements are read when they are asked for."""
         type_ = type_of(tensor, self.limits)

@@ -93,7 +93,7 @@ def _sort(graph: Any) -> None:
     """Put the nodes of the main graph in an order in which they can run."""
     makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
     needs = {
-        place: {makers[name] for name in _names(node) if name in makers}
+        place: {makers[name] for name in names_used(node) if name in makers}
         for place, node in enumerate(graph.node)
     }
     if all(max(found, default=-1) < place for place, found in needs.items()):
@@ -108,7 +108,7 @@ def _sort(graph: Any) -> None:
     graph.node.extend(nodes[place] for place in order)
 
 
-def _names(node: Any) -> Iterator[str]:
+def names_used(node: Any) -> Iterator[str]:
     """Yield the names that a node uses, and those that graphs inside it may use from around."""
     yield from node.input
     stack = [graph for attribute in node.attribute for graph in _graphs(attribute)]

@@ -39,7 +39,7 @@ def model_proto(
     _fill(model.graph, body)
     for name, constant in constants.items():
         is_outside = constant.digest in outside
-        tensor = _external(name, constant) if is_outside else _inline(name, constant)
+        tensor = external_tensor(name, constant) if is_outside else inline_tensor(name, constant)
         model.graph.initializer.append(tensor)
     return model
 
@@ -51,7 +51,7 @@ def parsed(data: bytes) -> Any:
     return ModelProto.FromString(data)
 
 
-def _external(name: str, constant: Constant) -> Any:
+def external_tensor(name: str, constant: Constant) -> Any:
     """Describe a tensor whose elements are elsewhere, under their digest."""
     from onnx import TensorProto
 
@@ -65,7 +65,8 @@ def _external(name: str, constant: Constant) -> Any:
     return tensor
 
 
-def _inline(name: str, constant: Constant) -> Any:
+def inline_tensor(name: str, constant: Constant) -> Any:
+    """Describe a tensor with its elements."""
     from onnx import numpy_helper
 
     return numpy_helper.from_array(constant.array, name)
@@ -92,7 +93,7 @@ def _fill_function(proto: Any, function: LocalFunction, versions: Iterable[Any])
     proto.input.extend(function.inputs)
     proto.output.extend(function.outputs)
     for name, constant in function.constants.items():
-        value = _attribute("value", _inline("", constant))
+        value = _attribute("value", inline_tensor("", constant))
         proto.node.add(op_type="Constant", output=[name], name=name, attribute=[value])
     _add_nodes(proto, function.steps)
     written = {f"attr.{key}": text for key, text in function.attrs.items()}

@@ -1,0 +1,99 @@
+"""The plan of a model file that an engine reads by itself, and why there may be none.
+
+The engine runs what is in the file, node for node, and nothing of ours is in between. So all that
+our own forms would check or bound inside must be proven, or be checked of the inputs. That is asked
+of the graph as it was read: rewriting may have removed what the engine still runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusewire.contract.backend import Shapes
+from fusewire.contract.model_file import FileReader, ModelFile
+from fusewire.ir.graph import Graph, Value
+from fusewire.ops.requires import label_of
+from fusewire.planning.bounds import unbounded
+from fusewire.planning.guards import Need, guarding, needy_nodes
+from fusewire.planning.planner import Planned
+from fusewire.planning.target import Target
+from fusewire.process.guard import described, guarded
+from fusewire.runtime.guards import Guard
+from fusewire.runtime.plan import Plan, Region, Step
+
+
+def plan_file(file: ModelFile, target: Target, planned: Planned) -> Planned | str:
+    """Plan a file as one region; a sentence says why the engine must not read it by itself.
+
+    ``planned`` is the plan of its rewritten graph on the same target.
+    """
+    backend, graph = target.backend, planned.plan.graph
+    if not isinstance(backend, FileReader) or file.format not in backend.file_formats:
+        return f"{target.name} does not read {file.format} files."
+    claimed = planned.claims[target.name]
+    if not claimed.takes_all():
+        reason = next(iter(claimed.refusals.values())).reason
+        return f"{target.name} does not take all of it: {reason}"
+    if [v.type for v in file.graph.inputs] != [v.type for v in graph.inputs]:
+        return "Its inputs are no longer those of the file."
+    entry = _entry_guards(file.graph)
+    if isinstance(entry, str):
+        return entry
+    what = described(graph)
+    refused = guarded(target.name, "claim", what, backend.refuses_file, file, graph, target.device)
+    if refused is not None:
+        return str(refused)
+    guards, constants = entry
+    plan = _plan(graph, file, target, guards, constants, _shapes(planned, target))
+    return Planned(plan, planned.claims, dict.fromkeys(graph.nodes, 0), {})
+
+
+def _shapes(planned: Planned, target: Target) -> Shapes:
+    """Compile for each size where the backend does so for the graph."""
+    shapes = planned.claims[target.name].shapes.values()
+    return "dynamic" if all(found == "dynamic" for found in shapes) else "static"
+
+
+@dataclass(frozen=True)
+class _AsRead:
+    """A graph that an engine takes as it is."""
+
+    graph: Graph
+    needs: Sequence[Need] = ()
+
+    def value(self, given: Value) -> Value:
+        return given
+
+
+def _entry_guards(graph: Graph) -> tuple[tuple[Guard, ...], tuple[Value, ...]] | str:
+    """List what must be checked of the inputs; a sentence if more must be checked inside."""
+    for node in unbounded(graph):
+        return f"Only values decide how much {node.op} takes ({node.source}), without a bound."
+    # No engine is asked whether it checks: in a file it may be another node that does the work.
+    guards = guarding(graph, _AsRead(graph), lambda node: False)
+    needy = [need.label for need in guards.computed]
+    needy += [label_of(node) for node in guards.declined]
+    needy += [label_of(inner) for node in graph.nodes for inner in needy_nodes(node)]
+    if needy:
+        return f"What {needy[0]} requires is computed inside, so that it must be checked there."
+    return guards.entry, guards.constants
+
+
+def _plan(
+    graph: Graph,
+    file: ModelFile,
+    target: Target,
+    guards: tuple[Guard, ...],
+    constants: tuple[Value, ...],
+    shapes: Shapes,
+) -> Plan:
+    """Make a plan of one region, which takes and makes all that the graph does."""
+    takes = len(graph.inputs)
+    arrays = tuple(value.constant.array for value in constants if value.constant is not None)
+    first = takes + len(arrays)
+    outputs = tuple(range(first, first + len(graph.outputs)))
+    region = Region.of(graph, target.name, target.device, shapes, file)
+    step = Step(region, tuple(range(takes)), outputs, ())
+    places = first + len(outputs)
+    return Plan(takes, (step,), arrays, outputs, places, lambda: graph, guards)
