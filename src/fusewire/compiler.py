@@ -42,6 +42,7 @@ from fusewire.trials.build import BuildTarget, PlanBuilder
 if TYPE_CHECKING:
     from fusewire.choosing.baseline import Baseline
     from fusewire.choosing.decide import Decision
+    from fusewire.contract.model_file import ModelFile
     from fusewire.numerics.judge import Verdict
     from fusewire.planning.candidates import Candidate
     from fusewire.planning.planner import Planned
@@ -423,7 +424,9 @@ class Session:
         engines = _EngineRunners(self)
         baseline, fields = self._baseline(reading, engines), self._decision_fields(reading)
         try:
-            decision = self.choose(graph, inputs, targets, fields=fields, baseline=baseline)
+            decision = self.choose(
+                graph, inputs, targets, fields=fields, baseline=baseline, file=reading.file
+            )
         except NoneRightError as error:
             return self._fallback_entry(reading, graph, inputs, error)
         self.options.report("ready", 1.0)
@@ -520,6 +523,7 @@ class Session:
         records: Records | None = None,
         is_thorough: bool = False,
         baseline: Baseline | None = None,
+        file: ModelFile | None = None,
     ) -> Decision:
         """Race the candidates of a graph on these targets, or recall an earlier decision."""
         from fusewire.choosing.decide import Question, decide
@@ -540,6 +544,7 @@ class Session:
             max_crossings=options.max_crossings,
             tunes=options.level == 3,
             baseline=baseline,
+            file=file,
         )
         return decide(question, self.records if records is None else records, self.finder)
 
@@ -894,11 +899,12 @@ class _Replanner:
         """Plan the model on the target, and in the form, that was chosen."""
         from fusewire.planning.candidates import plan_choice
 
-        session = self.session
-        graph = session.rewrite(self._read().graph)
+        session, reading = self.session, self._read()
+        graph = session.rewrite(reading.graph)
         target = session.load_target(saved.targets[saved.choice.backend])
         may_fall_back = session.options.fallback != "error"
-        return plan_choice(saved.choice, graph, target, reference_target(), may_fall_back)
+        fallback = reference_target()
+        return plan_choice(saved.choice, graph, target, fallback, may_fall_back, reading.file)
 
     def plan_body(self, saved: SavedPlan, body: Graph) -> Plan:
         """Plan a body of control flow, and record its plan."""

@@ -15,7 +15,8 @@ from fusewire.choosing.judge import Judge
 from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult, worth
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config
-from fusewire.errors import NoneRightError, RegistryError, StoreError, note
+from fusewire.contract.model_file import ModelFile
+from fusewire.errors import NoneRightError, RefusedError, RegistryError, StoreError, note
 from fusewire.ir.graph import Graph
 from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.ops.sample import HostValue
@@ -78,7 +79,8 @@ class Question:
     ``fields`` name what the decision depends on besides the graph; None if it is not to be
     recorded. Plans that hand over more tensors than ``max_crossings`` are left out. ``is_thorough``
     tries every candidate; ``tunes`` also tunes kernels. ``baseline`` is the user's own function, if
-    the graph was traced from one.
+    the graph was traced from one, and ``file`` the model file that it was read from, for engines
+    that read it by themselves.
     """
 
     graph: Graph
@@ -95,6 +97,7 @@ class Question:
     max_crossings: int | None = None
     tunes: bool = False
     baseline: Baseline | None = None
+    file: ModelFile | None = None
 
     def candidates(self) -> Iterator[Candidate | Unfit]:
         """Yield the candidates of the graph, and targets that cannot run it."""
@@ -104,6 +107,7 @@ class Question:
             self.fallback,
             self.config,
             may_fall_back=self.may_fall_back,
+            file=self.file,
         )
         return _few_crossings(fitting, self.max_crossings)
 
@@ -116,7 +120,9 @@ def decide(question: Question, records: Records, finder: TargetFinder) -> Decisi
     if question.fields is None:
         return _decision(question, _race(question, findings, finder))
     sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
-    key = Key.of("plan", graph=findings.exact, sizes=sizes, **question.fields)
+    # Files that differ may have the same graph.
+    file = "none" if question.file is None else question.file.digest
+    key = Key.of("plan", graph=findings.exact, sizes=sizes, file=file, **question.fields)
     recalled = _recall(question, key, records, finder, findings)
     if recalled is not None:
         return recalled
@@ -304,7 +310,14 @@ def _recall(
     target = _target(choice, finder)
     if target is None:
         return None
-    planned = plan_choice(choice, question.graph, target, question.fallback, question.may_fall_back)
+    may_fall_back, file = question.may_fall_back, question.file
+    try:
+        planned = plan_choice(
+            choice, question.graph, target, question.fallback, may_fall_back, file
+        )
+    except RefusedError:
+        records.drop(key)
+        return None
     candidate = Candidate(target, planned, choice.form, choice.options)
     if findings.reconsider(candidate) or findings.fault(candidate) is not None:
         records.drop(key)

@@ -110,9 +110,9 @@ def measure(
     """Compare engines on a model, and report the result as plain data."""
     start, load = time.monotonic(), Load()
     session = Session(replace(options, progress=load.watched(options.report)))
-    graph, values = read_open(model, inputs)
+    reading, values = read_open(model, inputs)
     model.release()
-    graph = session.rewrite(graph)
+    graph = session.rewrite(reading.graph)
     missing: dict[str, str] = {}
     late: list[Tried] = []
     decision: Decision | NoneRightError | RaceInterrupted
@@ -123,6 +123,7 @@ def measure(
             partial(_targets, names, options, session.finder, missing, late),
             records=Records(session.records.store, ("quarantine",)),
             is_thorough=True,
+            file=reading.file,
         )
     except (NoneRightError, RaceInterrupted) as error:
         is_guess = inputs.assumed and not inputs.is_proven

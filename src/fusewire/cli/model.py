@@ -14,6 +14,7 @@ import numpy as np
 
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import ModelSource
+from fusewire.contract.frontend import Reading
 from fusewire.errors import SizesNeededError
 from fusewire.example import MODEL
 from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
@@ -223,13 +224,13 @@ def read_sized(
     return model.read(Inputs.of(model, shapes, files, seed).values).graph
 
 
-def read_open(model: ModelSource, inputs: Inputs) -> tuple[Graph, list[Any]]:
+def read_open(model: ModelSource, inputs: Inputs) -> tuple[Reading, list[Any]]:
     """Read a model as ``fw.compile`` does, dims open, and give its inputs in their order."""
     try:
         reading = model.read()
     except SizesNeededError:
         reading = model.read(inputs.values, is_open=True)
-    return reading.graph, [inputs.values[name] for name in reading.arguments.names]
+    return reading, [inputs.values[name] for name in reading.arguments.names]
 
 
 def _named(texts: tuple[str, ...], types: Mapping[str, Type], option: str) -> dict[str, str]:

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from fusewire.contract.backend import Config, Fact, Form
+from fusewire.contract.model_file import ModelFile
 from fusewire.contract.tuning import TUNED
 from fusewire.errors import RefusedError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
+from fusewire.planning.file_form import plan_file
 from fusewire.planning.planner import Planned, make_plan
 from fusewire.planning.target import Target
 from fusewire.records.keys import code_of, settings
@@ -34,7 +36,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """The name to show: the target, and how the candidate differs from its default."""
-        form = ["expanded"] if self.form == "expanded" else []
+        form = [] if self.form == "native" else [self.form]
         pairs = self.options.items()
         options = (key if key == TUNED else f"{key}={value}" for key, value in pairs)
         return " ".join([_shown(self.target), *form, *options])
@@ -56,7 +58,11 @@ class Candidate:
             **code_of(backend),
         }
         engine = json.dumps({key: str(value) for key, value in fields.items()}, sort_keys=True)
-        return {"candidate": self.name, "device": device.id, "engine": engine}
+        named = {"candidate": self.name, "device": device.id, "engine": engine}
+        if self.form == "file":
+            # Files that differ may have the same graph.
+            named["region"] = self.planned.plan.steps[0].region.digest
+        return named
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,9 @@ def candidates(
     config: Config,
     *,
     may_fall_back: bool,
+    file: ModelFile | None = None,
 ) -> Iterator[Candidate | Unfit]:
-    """Yield candidates: the graph as it is, on each target with its options; then expanded.
+    """Yield candidates: the graph as it is, on each target with its options; the file; expanded.
 
     Options come first: the budget may run out, and an engine's own nodes gain more from options
     than from expansion. Options that ``config`` sets are not varied. With ``may_fall_back`` the
@@ -101,6 +108,8 @@ def candidates(
         for options in target.backend.configs(planned.plan.graph, target.device):
             if not options.keys() & config.options.keys():
                 yield replace(native[-1], options=options)
+    # What the user asks of an engine is about the way in which we write a graph for it.
+    yield from _file_candidates(native, file if not config.options else None)
     for candidate in native:
         target, planned = candidate.target, candidate.planned
         if _composites(planned, target) and target.name != fallback.name:
@@ -116,12 +125,33 @@ def allowed(target: Target, fallback: Target, may_fall_back: bool) -> list[Targe
     return [target, fallback] if may_fall_back and target.name != fallback.name else [target]
 
 
+def _file_candidates(native: Iterable[Candidate], file: ModelFile | None) -> Iterator[Candidate]:
+    """Yield the file itself on each target that may read it."""
+    if file is None:
+        return
+    for candidate in native:
+        planned = plan_file(file, candidate.target, candidate.planned)
+        if not isinstance(planned, str):
+            yield Candidate(candidate.target, planned, "file")
+
+
 def plan_choice(
-    choice: Choice, graph: Graph, target: Target, fallback: Target, may_fall_back: bool
+    choice: Choice,
+    graph: Graph,
+    target: Target,
+    fallback: Target,
+    may_fall_back: bool,
+    file: ModelFile | None = None,
 ) -> Planned:
-    """Plan a graph according to an earlier choice."""
+    """Plan a graph according to an earlier choice; RefusedError if it no longer fits."""
     graph = expanded(graph) if choice.form == "expanded" else graph
-    return make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
+    planned = make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
+    if choice.form != "file":
+        return planned
+    own = "There is no file." if file is None else plan_file(file, target, planned)
+    if isinstance(own, str):
+        raise RefusedError(f"{target.name} cannot read the file as before: {own} Compile it again.")
+    return own
 
 
 def _hopeless(planned: Planned, target: Target) -> str | None:

@@ -93,7 +93,9 @@ def _plan(
     arrays = tuple(value.constant.array for value in constants if value.constant is not None)
     first = takes + len(arrays)
     outputs = tuple(range(first, first + len(graph.outputs)))
-    region = Region.of(graph, target.name, target.device, shapes, file)
+    names = graph.output_names
+    whole = Graph(graph.inputs, graph.outputs, graph.nodes, name="region0", output_names=names)
+    region = Region.of(whole, target.name, target.device, shapes, file)
     step = Step(region, tuple(range(takes)), outputs, ())
     places = first + len(outputs)
     return Plan(takes, (step,), arrays, outputs, places, lambda: graph, guards)

@@ -332,7 +332,7 @@ class PlanBuilder:
         except EngineError as error:
             return _ready(self.rescue(region, graph, error))
         self._note(region, "ready", region.backend, metrics=metrics, key=key)
-        weights = _weights(artifact, graph)
+        weights = _weights(artifact, graph, region.file)
         built = Built(partial(self._load_new, region, graph, artifact, weights), outputs)
         if key is None or self.records is None:
             return built
