@@ -244,7 +244,6 @@ def explain_fault(
     plan, target = candidate.planned.plan, candidate.target
     fact = Fact("wrong", reason)
     if not plan.is_whole or candidate.form == "file":
-        # The engine has nodes of its own for a file, which cannot be told apart here.
         return ""
     if time.monotonic() > deadline:
         return "The budget was used up before its first wrong node was looked for."

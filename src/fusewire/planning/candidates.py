@@ -108,8 +108,7 @@ def candidates(
         for options in target.backend.configs(planned.plan.graph, target.device):
             if not options.keys() & config.options.keys():
                 yield replace(native[-1], options=options)
-    # What the user asks of an engine is about the way in which we write a graph for it.
-    yield from _file_candidates(native, file if not config.options else None)
+    yield from _file_candidates(native, file, config)
     for candidate in native:
         target, planned = candidate.target, candidate.planned
         if _composites(planned, target) and target.name != fallback.name:
@@ -125,9 +124,12 @@ def allowed(target: Target, fallback: Target, may_fall_back: bool) -> list[Targe
     return [target, fallback] if may_fall_back and target.name != fallback.name else [target]
 
 
-def _file_candidates(native: Iterable[Candidate], file: ModelFile | None) -> Iterator[Candidate]:
+def _file_candidates(
+    native: Iterable[Candidate], file: ModelFile | None, config: Config
+) -> Iterator[Candidate]:
     """Yield the file itself on each target that may read it."""
-    if file is None:
+    # The options that a user sets are about the way in which we write a graph for an engine.
+    if file is None or config.options:
         return
     for candidate in native:
         planned = plan_file(file, candidate.target, candidate.planned)

@@ -15,7 +15,7 @@ import numpy as np
 from fusewire.contract.backend import Artifact, Backend, Buffer, Config, Device, Executable, Slot
 from fusewire.contract.extension import attach
 from fusewire.contract.model_file import FileReader, ModelFile, known_constants
-from fusewire.contract.region import edge_slots
+from fusewire.contract.region import edge_slots, weights_of
 from fusewire.contract.tuning import Clocked
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
@@ -92,10 +92,7 @@ def attempt(
     if artifact is None:
         artifact = timed("compile", Artifact, compiled, backend, region, file, device, config)
     assert artifact is not None
-    held = known_constants(region, file)
-    weights = {
-        slot.digest: held[slot.digest].array for slot in artifact.slots if slot.digest in held
-    }
+    weights = weights_of(artifact, known_constants(region, file))
     executable = timed("load", Executable, backend.load, artifact, device, weights)
     before = _sums(inputs)
     outputs = timed("run", list, run, executable, inputs)
