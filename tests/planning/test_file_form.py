@@ -1,0 +1,111 @@
+"""When an engine may read a file by itself: nothing inside may need our checks or limits."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from fusewire.compiler import ModelSource, Session, reference_target
+from fusewire.contract.backend import Config
+from fusewire.planning.candidates import Candidate, candidates
+from fusewire.planning.file_form import plan_file
+from fusewire.planning.planner import Planned, make_plan
+from tests.onnx.models import Inputs, graph, model
+
+ENGINES = ("onnxruntime", "openvino")
+TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+def planned(
+    engine: str,
+    folder: Path,
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Inputs,
+    outputs: Sequence[str] = ("y",),
+    **constants: Any,
+) -> Planned | str:
+    path = folder / "model.onnx"
+    onnx.save(model(graph(nodes, inputs, outputs, constants), 17), path)
+    session, reading = Session(), ModelSource(path).read()
+    assert reading.file is not None
+    (target,) = session.finder.targets(engine)
+    plan = make_plan(session.rewrite(reading.graph), [target, reference_target()])
+    return plan_file(reading.file, target, plan)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_index_that_is_an_input_is_checked_before_the_engine(
+    engine: str, tmp_path: Path
+) -> None:
+    nodes = [helper.make_node("Gather", ["table", "i"], ["y"])]
+    found = planned(engine, tmp_path, nodes, {"i": ("int64", ["n"])}, table=TABLE)
+    assert not isinstance(found, str)
+    (guard,) = found.plan.guards
+    assert guard.place == 0
+    assert found.plan.is_whole
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_index_that_is_computed_keeps_the_file_away(engine: str, tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=onnx.TensorProto.INT64),
+        helper.make_node("Gather", ["table", "i"], ["y"]),
+    ]
+    found = planned(engine, tmp_path, nodes, {"x": ("float32", ["n"])}, table=TABLE)
+    assert isinstance(found, str)
+    assert "computed inside" in found
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_index_that_rewriting_removes_is_checked_all_the_same(
+    engine: str, tmp_path: Path
+) -> None:
+    """The engine still runs the Gather whose result our graph does not need."""
+    nodes = [
+        helper.make_node("Gather", ["table", "i"], ["taken"]),
+        helper.make_node("Where", ["never", "taken", "x"], ["y"]),
+    ]
+    inputs = {"i": ("int64", [4]), "x": ("float32", [4, 3])}
+    found = planned(engine, tmp_path, nodes, inputs, table=TABLE, never=np.zeros((4, 3), bool))
+    assert not isinstance(found, str)
+    assert "gather" not in [node.op for node in found.plan.graph.nodes]
+    assert [guard.place for guard in found.plan.guards] == [0]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_size_without_a_bound_keeps_the_file_away(engine: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node("ConstantOfShape", ["size"], ["y"])]
+    found = planned(engine, tmp_path, nodes, {"size": ("int64", [2])})
+    assert isinstance(found, str)
+    assert "without a bound" in found or "does not take all" in found
+
+
+@pytest.mark.parametrize("of", ["float64", "uint32", "int64"])
+def test_openvino_reads_no_file_in_dtypes_that_it_narrows(of: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Mul", ["x", "x"], ["squared"])]
+    nodes += [helper.make_node("Reshape", ["squared", "flat"], ["y"])]
+    found = planned("openvino", tmp_path, nodes, {"x": (of, [2, 3])}, flat=np.array([6], np.int64))
+    assert isinstance(found, str)
+
+
+def test_an_option_of_the_user_keeps_the_file_away(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    onnx.save(model(graph(nodes, {"x": ("float32", [3])}, ["y"]), 17), path)
+    session, reading = Session(), ModelSource(path).read()
+    targets = session.finder.targets("openvino")
+    for options, has_file in (({}, True), ({"nan": "exact"}, False)):
+        found = candidates(
+            session.rewrite(reading.graph),
+            targets,
+            reference_target(),
+            Config(options=options),
+            may_fall_back=True,
+            file=reading.file,
+        )
+        forms = [x.form for x in found if isinstance(x, Candidate)]
+        assert ("file" in forms) is has_file
