@@ -452,6 +452,9 @@ class Session:
     def _decision_fields(self, reading: Reading) -> dict[str, object] | None:
         """Name what a decision depends on besides the graph: also the code of a function."""
         fields = decision_fields(self.options, self.level)
+        if fields is not None and reading.file is not None:
+            # Files that differ may have the same graph.
+            fields["file"] = reading.file.digest
         if fields is None or reading.function is None:
             return fields
         from fusewire.records.function_code import function_digest

@@ -22,7 +22,7 @@ from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.ops.sample import HostValue
 from fusewire.options import FALLBACK
 from fusewire.planning.candidates import Candidate, Unfit, candidates, plan_choice
-from fusewire.planning.planner import make_plan
+from fusewire.planning.planner import Planned, make_plan
 from fusewire.planning.policy import TargetFinder
 from fusewire.planning.target import Target
 from fusewire.process.codec import write_value
@@ -111,6 +111,14 @@ class Question:
         )
         return _few_crossings(fitting, self.max_crossings)
 
+    def planned(self, choice: Choice, target: Target) -> Planned | None:
+        """Plan the graph according to an earlier choice; None if that no longer fits."""
+        graph, fallback, may_fall_back = self.graph, self.fallback, self.may_fall_back
+        try:
+            return plan_choice(choice, graph, target, fallback, may_fall_back, self.file)
+        except RefusedError:
+            return None
+
 
 def decide(question: Question, records: Records, finder: TargetFinder) -> Decision:
     """Recall the decision for such a graph and such inputs, or race the candidates."""
@@ -120,9 +128,7 @@ def decide(question: Question, records: Records, finder: TargetFinder) -> Decisi
     if question.fields is None:
         return _decision(question, _race(question, findings, finder))
     sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
-    # Files that differ may have the same graph.
-    file = "none" if question.file is None else question.file.digest
-    key = Key.of("plan", graph=findings.exact, sizes=sizes, file=file, **question.fields)
+    key = Key.of("plan", graph=findings.exact, sizes=sizes, **question.fields)
     recalled = _recall(question, key, records, finder, findings)
     if recalled is not None:
         return recalled
@@ -310,12 +316,8 @@ def _recall(
     target = _target(choice, finder)
     if target is None:
         return None
-    may_fall_back, file = question.may_fall_back, question.file
-    try:
-        planned = plan_choice(
-            choice, question.graph, target, question.fallback, may_fall_back, file
-        )
-    except RefusedError:
+    planned = question.planned(choice, target)
+    if planned is None:
         records.drop(key)
         return None
     candidate = Candidate(target, planned, choice.form, choice.options)

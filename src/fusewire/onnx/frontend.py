@@ -70,7 +70,7 @@ class _OnnxDocument(Document):
         arguments = Structure(dict.fromkeys(names, Structure.LEAF), tuple(names))
         results = Structure.of_results(graph.output_names)
         file = checked_file(self._opened, graph, hazards) if self._is_path else None
-        return Reading(graph, arguments, results, self.digest, file)
+        return Reading(graph, arguments, results, self.digest, file=file)
 
 
 def _types(graph: Any, given: Mapping[str, Any]) -> dict[str, Type]:
