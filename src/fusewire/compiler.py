@@ -333,6 +333,7 @@ class Session:
         finally:
             # The next reading may be long after this, and must be of the file as it is then.
             model.release()
+        self.records.model = model.name
         key = self._plan_key(reading.digest, example, is_open)
         graph = self.rewrite(reading.graph)
         if self.level == 0:

@@ -27,7 +27,7 @@ from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.records.entries import Records
 from fusewire.records.keys import artifact_key, host_fields
-from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider
+from fusewire.records.quarantine import Fact, quarantine, quarantined, reconsider, release
 from fusewire.runtime.regions import shape_of
 from fusewire.store.key import Key
 from fusewire.trials.trial import CandidateTrial
@@ -97,8 +97,17 @@ class Findings:
         if (subject := self._subject(candidate)) is None:
             return
         others = self._region_keys(candidate) if fact.code == "wrong" else ()
+        known = replace(
+            fact, seconds=self._deadline, model=self.records.model, candidate=candidate.name
+        )
         for key in dict.fromkeys((subject, *others)):
-            quarantine(self.records, key, replace(fact, seconds=self._deadline))
+            quarantine(self.records, key, known)
+
+    def _release(self, candidate: Candidate) -> None:
+        """Take a candidate out of quarantine that was tried all the same, and is right."""
+        if (subject := self._subject(candidate)) is not None:
+            for key in dict.fromkeys((subject, *self._region_keys(candidate))):
+                release(self.records, key)
 
     def _region_keys(self, candidate: Candidate) -> Iterator[Key]:
         """Yield the keys of the artifacts, but those whose sizes only a run determines."""
@@ -148,6 +157,7 @@ class Findings:
         elif judged.status == "right":
             payload = json.dumps(judged.to_data()).encode()
             self.records.put(self._verdict_key(candidate), payload)
+            self._release(candidate)
 
     def _verdict_key(self, candidate: Candidate) -> Key:
         fields = candidate.fields(self._config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -60,6 +61,7 @@ from fusewire.runtime.why import Tried
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write a plot of the times to this SVG file.",
 )
+@click.option("--retry", is_flag=True, help="Try engines in quarantine too; lift those that pass.")
 @wide_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown instead of a table.")
 def command(
@@ -70,20 +72,22 @@ def command(
     options: Options,
     backends: str | None,
     picture: Path | None,
+    retry: bool,
     is_wide: bool,
     as_markdown: bool,
 ) -> None:
     """Time a model on every installed engine, check the answers, and pick the best.
 
-    Measures everything anew; of earlier runs only the quarantine counts. Exits with 1 if no
-    engine gives a right answer.
+    Measures everything anew; of earlier runs only the quarantine counts, unless --retry is given.
+    Exits with 1 if no engine gives a right answer.
     """
     with progress() as show:
         if options.level not in (None, 1, 3):
             sentence = "bench compares engines, which is level 1, or level 3 with tuned kernels."
             raise OptionsError(f"--level {options.level}: {sentence}")
         source = ModelSource(model)
-        use = partial(measure, source, replace(options, progress=show), _names(backends))
+        options = replace(options, progress=show)
+        use = partial(measure, source, options, _names(backends), retry=retry)
         report = with_usual_sizes(source, shapes, files, options.seed, use)
     if picture is not None:
         picture.write_text(plot(report), encoding="utf-8")
@@ -105,9 +109,17 @@ def _names(text: str | None) -> list[str]:
 
 
 def measure(
-    model: ModelSource, options: Options, names: list[str], inputs: Inputs
+    model: ModelSource,
+    options: Options,
+    names: list[str],
+    inputs: Inputs,
+    *,
+    retry: bool = False,
 ) -> dict[str, Any]:
-    """Compare engines on a model, and report the result as plain data."""
+    """Compare engines on a model, and report the result as plain data.
+
+    With ``retry``, engines in quarantine are tried too.
+    """
     start, load = time.monotonic(), Load()
     session = Session(replace(options, progress=load.watched(options.report)))
     reading, values = read_open(model, inputs)
@@ -115,13 +127,15 @@ def measure(
     graph = session.rewrite(reading.graph)
     missing: dict[str, str] = {}
     late: list[Tried] = []
+    records = Records(session.records.store, () if retry else ("quarantine",))
+    records.model = model.name
     decision: Decision | NoneRightError | RaceInterrupted
     try:
         decision = session.choose(
             graph,
             values,
             partial(_targets, names, options, session.finder, missing, late),
-            records=Records(session.records.store, ("quarantine",)),
+            records=records,
             is_thorough=True,
             file=reading.file,
         )
@@ -133,7 +147,7 @@ def measure(
         decision = error
     return {
         **_request(model, graph, inputs, options),
-        **_outcome(decision, missing, late),
+        **_outcome(decision, missing, late, model.name),
         "seconds": round(time.monotonic() - start, 1),
         "load": load.to_data(),
         "is_interrupted": isinstance(decision, RaceInterrupted),
@@ -197,11 +211,12 @@ def _outcome(
     decision: Decision | NoneRightError | RaceInterrupted,
     missing: dict[str, str],
     late: list[Tried],
+    model: str,
 ) -> dict[str, Any]:
     noise, notes = None, list[str]()
     if isinstance(decision, Decision):
         noise, notes = decision.noise, list(decision.notes)
-    rows = with_ratios([_row(candidate) for candidate in (*decision.tried, *late)])
+    rows = with_ratios([_row(candidate, model) for candidate in (*decision.tried, *late)])
     return {
         "chosen": next((row["name"] for row in rows if row["is_chosen"]), None),
         "noise": noise,
@@ -211,5 +226,10 @@ def _outcome(
     }
 
 
-def _row(candidate: Tried) -> dict[str, Any]:
-    return {**asdict(candidate), "version": REGISTRY.get(candidate.backend).info.version}
+def _row(candidate: Tried, model: str) -> dict[str, Any]:
+    words = ("fusewire", "quarantine", "lift", model, candidate.backend)
+    return {
+        **asdict(candidate),
+        "version": REGISTRY.get(candidate.backend).info.version,
+        "lift": shlex.join(words) if candidate.status == "quarantined" else "",
+    }

@@ -38,7 +38,7 @@ def command() -> None:
 @_json
 def ls(kind: str | None, as_json: bool) -> None:
     """Count entries by kind, or list those of one KIND."""
-    store = _store()
+    store = open_store()
     entries = sorted(store.entries(kind), key=lambda entry: -entry.used)
     if as_json:
         rows = [_row(entry) for entry in entries]
@@ -66,7 +66,7 @@ def why(digest: str, as_json: bool) -> None:
 
     DIGEST is the beginning of a digest listed by `cache ls KIND`.
     """
-    store = _store()
+    store = open_store()
     entries = sorted(store.entries(), key=lambda entry: -entry.used)
     entry = _only(digest, entries)
     is_right = store.get(entry.key) is not None
@@ -96,7 +96,7 @@ def why(digest: str, as_json: bool) -> None:
 @_json
 def verify(as_json: bool) -> None:
     """Check every entry, remove damaged ones, and exit with 1 if there were any."""
-    found = _store().verify()
+    found = open_store().verify()
     _say(
         {"good": found.good, "bad": list(found.bad), "swept": found.swept},
         as_json,
@@ -112,7 +112,7 @@ def verify(as_json: bool) -> None:
 @_json
 def prune(limit: str, as_json: bool) -> None:
     """Remove the least recently used entries until the cache fits the given size."""
-    store, most = _store(), _bytes(limit)
+    store, most = open_store(), _bytes(limit)
     gone = store.prune(most)
     sizes = [entry.size for entry in store.entries()]
     left = {"removed": gone, "entries": len(sizes), "size": sum(sizes)}
@@ -148,7 +148,7 @@ def import_(file: Path, as_json: bool) -> None:
 def _moved(move: Callable[[Store], Moved], as_json: bool, said: str) -> None:
     """Move entries and report them; a failure exits with 1."""
     try:
-        moved = move(_store())
+        moved = move(open_store())
     except (StoreError, OSError) as error:
         raise click.ClickException(str(error)) from None
     kept = ", ".join(f"{count} {kind}" for kind, count in sorted(moved.kept.items()))
@@ -161,7 +161,7 @@ def _moved(move: Callable[[Store], Moved], as_json: bool, said: str) -> None:
     )
 
 
-def _store() -> Store:
+def open_store() -> Store:
     """Open the user's store, or end the command with the reason why it cannot be used."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", StoreWarning)

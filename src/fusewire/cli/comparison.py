@@ -104,7 +104,8 @@ def reason(row: Row) -> str:
     if row["elsewhere"]:
         split = f"{row['elsewhere']} nodes run on the reference, in {row['regions']} regions"
         return _truncated(f"{split}. The first is {row['elsewhere_why']}")
-    return _truncated(for_commands(row["reason"]))
+    why = _truncated(for_commands(row["reason"]))
+    return f"{why} To lift it: {row['lift']}" if row.get("lift") else why
 
 
 def reasons(rows: Sequence[Row]) -> Iterator[str]:

@@ -58,12 +58,14 @@ class BuiltRegion:
 class Records:
     """Reads and writes records; safe to share between threads.
 
-    With ``recalls``, only records of these kinds are read; all kinds are written.
+    With ``recalls``, only records of these kinds are read; all kinds are written. ``model`` is the
+    name of the model that they are about, for people to read.
     """
 
     def __init__(self, store: Store | None, recalls: Collection[str] | None = None) -> None:
         self.store = store
         self._recalls = recalls
+        self.model = ""
         self._payloads: dict[str, bytes] = {}
 
     def get(self, key: Key) -> bytes | None:

@@ -10,16 +10,24 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fusewire.errors import StoreError, note
 from fusewire.store.key import IMPORTED, Key
+
+if TYPE_CHECKING:
+    from fusewire.store.disk import Store
 
 # Faults of an engine on a region. Other failures are cheap to repeat, or the machine's.
 CODES = ("wrong", "crashed", "hung", "compile-timeout", "garbage")
 # Faults that a longer deadline may avoid.
 _TIMED = ("hung", "compile-timeout")
+# Fields that older facts do not have.
+_NAMES = ("model", "candidate")
+# What races say of candidates that are then in quarantine, or were.
+_LOST = ("wrong", "refused", "quarantined")
 
 
 class Keeper(Protocol):
@@ -35,7 +43,8 @@ class Fact:
     """Why an artifact must not be used; ``when`` is in UTC.
 
     ``seconds`` is the deadline that a hang exceeded; ``place`` and ``op`` are those of the first
-    wrong node, if it is known. ``is_imported``: somebody else recorded it.
+    wrong node, if it is known. ``is_imported``: somebody else recorded it. ``model`` is the name of
+    the model, and ``candidate`` that of the engine with its options; older facts have neither.
     """
 
     code: str
@@ -45,6 +54,8 @@ class Fact:
     place: str = ""
     op: str = ""
     is_imported: bool = False
+    model: str = ""
+    candidate: str = ""
 
     def sentence(self) -> str:
         """Describe the fault in a sentence."""
@@ -54,7 +65,7 @@ class Fact:
     @staticmethod
     def from_data(data: Any) -> Fact:
         """Read plain data; StoreError if it is not a fault."""
-        if not isinstance(data, dict) or set(data) != set(Fact.__dataclass_fields__):
+        if not isinstance(data, dict) or {*_NAMES, *data} != set(Fact.__dataclass_fields__):
             raise StoreError("A fault in quarantine has unknown or missing fields.")
         seconds = data["seconds"]
         texts = [text for name, text in data.items() if name not in ("seconds", IMPORTED)]
@@ -108,3 +119,69 @@ def reconsider(keeper: Keeper, artifact: Key) -> bool:
 
 def _key(artifact: Key) -> Key:
     return Key("quarantine", artifact.fields)
+
+
+@dataclass(frozen=True)
+class Confined:
+    """An entry of the quarantine, for people to read."""
+
+    key: Key
+    fact: Fact
+
+    @property
+    def model(self) -> str:
+        """The name of the model."""
+        return self.fact.model or "unknown"
+
+    @property
+    def candidate(self) -> str:
+        """The engine, with its options if they are known."""
+        fields = dict(self.key.fields)
+        return self.fact.candidate or fields.get("candidate") or fields.get("backend", "unknown")
+
+    @property
+    def engine(self) -> str:
+        """The name of the engine."""
+        return dict(self.key.fields).get("backend") or self.candidate.partition(" ")[0]
+
+
+def confined(store: Store) -> list[Confined]:
+    """List what is in quarantine, the newest first."""
+    found = []
+    for entry in store.entries("quarantine"):
+        payload = store.get(entry.key)
+        try:
+            fact = None if payload is None else Fact.from_data(json.loads(payload))
+        except (ValueError, RecursionError):
+            fact = None
+        if fact is not None:
+            found.append(Confined(entry.key, fact))
+    return sorted(found, key=lambda one: one.fact.when, reverse=True)
+
+
+def lift(store: Store, entries: Sequence[Confined]) -> int:
+    """Take entries out of quarantine, and forget decisions in which their engines lost by a fault.
+
+    Returns how many decisions are forgotten. They are made again, with the engines.
+    """
+    for entry in entries:
+        store.drop(entry.key)
+    engines = {entry.engine for entry in entries}
+    count = 0
+    for plan in list(store.entries("plan")) if engines else ():
+        payload = store.get(plan.key)
+        if payload is not None and _has_fault(payload, engines):
+            store.drop(plan.key)
+            count += 1
+    return count
+
+
+def _has_fault(payload: bytes, engines: Collection[str]) -> bool:
+    """Tell whether an engine lost a race by a fault, as far as a recorded plan says so."""
+    try:
+        data = json.loads(payload)
+        # A saved plan has its header in a row of its own.
+        rows = data.get("row", data)["tried"]
+        return any(row["backend"] in engines and row["status"] in _LOST for row in rows)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return False
