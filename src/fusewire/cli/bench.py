@@ -116,10 +116,7 @@ def measure(
     *,
     retry: bool = False,
 ) -> dict[str, Any]:
-    """Compare engines on a model, and report the result as plain data.
-
-    With ``retry``, engines in quarantine are tried too.
-    """
+    """Compare engines, with ``retry`` also those in quarantine; report the result as plain data."""
     start, load = time.monotonic(), Load()
     session = Session(replace(options, progress=load.watched(options.report)))
     reading, values = read_open(model, inputs)
@@ -127,15 +124,13 @@ def measure(
     graph = session.rewrite(reading.graph)
     missing: dict[str, str] = {}
     late: list[Tried] = []
-    records = Records(session.records.store, () if retry else ("quarantine",))
-    records.model = model.name
     decision: Decision | NoneRightError | RaceInterrupted
     try:
         decision = session.choose(
             graph,
             values,
             partial(_targets, names, options, session.finder, missing, late),
-            records=records,
+            records=_records(session, model.name, retry=retry),
             is_thorough=True,
             file=reading.file,
         )
@@ -152,6 +147,13 @@ def measure(
         "load": load.to_data(),
         "is_interrupted": isinstance(decision, RaceInterrupted),
     }
+
+
+def _records(session: Session, model: str, *, retry: bool) -> Records:
+    """Return records of which only the quarantine is read, or nothing; all are written."""
+    records = Records(session.records.store, () if retry else ("quarantine",))
+    records.model = model
+    return records
 
 
 def _targets(

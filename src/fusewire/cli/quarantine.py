@@ -32,11 +32,11 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """
     if ctx.invoked_subcommand is not None:
         return
-    entries = confined(open_store())
+    store = open_store()
+    entries = confined(store)
     if as_json:
-        click.echo(json.dumps([_row(entry) for entry in entries], indent=1))
-    elif not entries:
-        click.echo("Nothing is in quarantine.")
+        rows = [_row(entry) for entry in entries]
+        click.echo(json.dumps({"folder": str(store.path), "entries": rows}, indent=1))
     else:
         Terminal().show(_table(entries))
 
@@ -96,6 +96,7 @@ def _row(entry: Confined) -> dict[str, Any]:
 def _table(entries: Sequence[Confined]) -> Sheet:
     """Lay out entries; those of one fault, such as the regions of a plan, share a row."""
     caption = "fusewire quarantine lift MODEL ENGINE lifts an entry; times are UTC"
+    caption = caption if entries else "Nothing is in quarantine."
     sheet = Sheet("model", "engine", "when", Column("why", "prose"), caption=caption)
     rows = [(x.model, x.candidate, x.fact.when, f"{x.fact.code}: {x.fact.reason}") for x in entries]
     for row in dict.fromkeys(rows):
