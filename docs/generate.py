@@ -341,15 +341,29 @@ def _default(x: dataclasses.Field[Any]) -> str:
 
 def _function_entry(label: str, function: Callable[..., Any]) -> Iterator[str]:
     signature = inspect.signature(function)
-    parameters = [x for x in signature.parameters.values() if x.name != "self"]
-    text = f"{label}{signature.replace(parameters=parameters)}".replace("'", "")
-    text = re.sub(r"<object object at 0x\w+>", "...", text)
+    written = [_parameter(x) for x in signature.parameters.values() if x.name != "self"]
+    arrow = f") -> {_annotation(signature.return_annotation)}"
+    text = f"{label}({', '.join(written)}{arrow}"
     if len(text) > 80:
-        inner = ",\n    ".join(re.sub(r"<object .*?>", "...", str(x)) for x in parameters)
-        result = signature.return_annotation
-        text = f"{label}(\n    {inner},\n) -> {result}".replace("'", "")
+        text = "".join([f"{label}(\n", *(f"    {x},\n" for x in written), arrow])
     yield f"```text\n{text}\n```\n"
     yield _prose(inspect.getdoc(function))
+
+
+def _parameter(x: inspect.Parameter) -> str:
+    stars = "*" * (x.kind is x.VAR_POSITIONAL) + "**" * (x.kind is x.VAR_KEYWORD)
+    text = f"{stars}{x.name}: {_annotation(x.annotation)}"
+    if x.default is x.empty:
+        return text
+    # A default that is only a mark has no text of its own.
+    default = "..." if type(x.default) is object else repr(x.default)
+    return f"{text} = {default}"
+
+
+def _annotation(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return "Any"
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _prose(text: str | None) -> str:
@@ -359,7 +373,8 @@ def _prose(text: str | None) -> str:
         if paragraph.startswith(">>>"):
             paragraphs.append(f"```pycon\n{paragraph}\n```")
         else:
-            paragraphs.append(paragraph.replace("``", "`"))
+            text = re.sub(r"^\* (\w+) \((.*?)\):", r"- `\1` (`\2`):", paragraph, flags=re.MULTILINE)
+            paragraphs.append(text.replace("``", "`"))
     return "\n\n".join(paragraphs) + "\n"
 
 

@@ -27,11 +27,12 @@ def main() -> None:
     result = program.run(query=q, key=k, value=v)
     print("outputs by name:", {name: array.shape for name, array in result.by_name.items()})
 
+    # Printed, it is tables; behind them is data.
     why = program.why()
-    print(f"\n{why.backend} was chosen, of:")
+    print(f"\n{why}")
     for candidate in why.tried:
-        took = "-" if candidate.seconds is None else f"{candidate.seconds * 1e6:.0f} us"
-        print(f"  {candidate.name:24} {candidate.status:12} {took:>10}  {candidate.reason[:60]}")
+        if candidate.reason:
+            print(f"{candidate.name}: {candidate.status}. {candidate.reason}")
 
     print("\nits nodes:")
     for place in range(len(program.plan.graph.nodes)):
