@@ -27,7 +27,7 @@ Cell: TypeAlias = str | Text
 
 _GAP = 2
 # Prose gets at least so many columns before extras are shown, and before names fold.
-_PROSE, _LEAST_PROSE, _LEAST = 40, 24, 4
+_PROSE, _LEAST_PROSE, _LEAST = 40, 16, 4
 
 
 def styled(text: str, style: str) -> Text:
@@ -55,6 +55,8 @@ class Sheet:
         self.title = title
         self.is_wide = is_wide
         self.caption = caption
+        # Whether the reader can ask for the columns that are left out.
+        self.has_option = True
         self._rows: list[tuple[list[Text], str]] = []
         self._sections: set[int] = set()
 
@@ -104,7 +106,7 @@ class Sheet:
         if self.caption:
             yield self.caption
         hidden = [x.name for place, x in enumerate(self.columns) if place not in widths]
-        if hidden:
+        if hidden and self.has_option:
             yield f"--wide shows {', '.join(hidden)} too"
 
     def _natural(self, place: int) -> int:
@@ -150,8 +152,12 @@ class Sheet:
         """Write the table as HTML, every column of it."""
         head = "".join(_html("th", x.name, x.align) for x in self.columns)
         rows = "".join(f"<tr>{''.join(self._cells(*row))}</tr>" for row in self._rows)
-        caption = f"<caption>{escape(visible(self.title))}</caption>" if self.title else ""
-        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        title = escape(visible(self.title))
+        look = "text-align:left;font-weight:bold"
+        caption = f'<caption style="{look}">{title}</caption>' if title else ""
+        body = f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
+        style = "border-collapse:collapse;margin:.5em 0"
+        return f'<table style="{style}">{caption}{body}</table>'
 
     def _cells(self, texts: Sequence[Text], style: str) -> Iterator[str]:
         for column, text in zip(self.columns, texts, strict=True):
@@ -171,4 +177,5 @@ def _total(widths: Iterable[int]) -> int:
 
 def _html(tag: str, text: str, align: Align, *, is_bold: bool = False) -> str:
     weight = ";font-weight:bold" if is_bold else ""
-    return f'<{tag} style="text-align:{align}{weight}">{escape(text)}</{tag}>'
+    style = f"text-align:{align};padding:.1em .6em{weight}"
+    return f'<{tag} style="{style}">{escape(text)}</{tag}>'

@@ -107,7 +107,7 @@ def test_winner_is_compared_with_the_next_engine() -> None:
 def test_ties_are_called_ties() -> None:
     rows = row("a", 1.02e-3, is_chosen=True), row("b", 1e-3), row("c", 2e-3)
     first, _ = summary(report(*rows))
-    assert first == "a and b tie; a ran 1.96 ± 0.14 times faster than c."
+    assert first == "a and b tie, 1.96 ± 0.14 times faster than c."
 
 
 def test_noise_means_no_ranking() -> None:

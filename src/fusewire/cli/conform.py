@@ -186,12 +186,12 @@ def _ops(report: dict[str, Any], is_all: bool) -> Sheet | None:
     """List the ops that are neither proven nor refused, or all of them."""
     quiet = () if is_all else ("proven", "refused")
     rows = [row for row in report["ops"] if row["status"] not in quiet]
-    sheet = Sheet("op", "status", "dtypes", Column("cases", "prose"), Column("reason", "prose"))
+    sheet = Sheet("op", "status", "dtypes", Column("reason", "prose"), Column("cases", "extra"))
     for row in rows:
         counted = ", ".join(f"{count} {name}" for name, count in row["cases"].items())
         dtypes = f"{len(row['proven'])} of {row['dtypes']}"
         status = styled(row["status"], COLOURS[row["status"]])
-        sheet.add(row["op"], status, dtypes, counted, row["reason"])
+        sheet.add(row["op"], status, dtypes, row["reason"], counted)
     return sheet if rows else None
 
 

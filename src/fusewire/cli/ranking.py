@@ -54,9 +54,10 @@ def _ranked(chosen: Row, rivals: Sequence[Row], noise: float) -> str:
             ties.append(named(rival))
         elif not slower:
             slower = f"{times:.2f} ± {spread:.2f} times faster than {named(rival)}"
-    tied = f"{_listed([named(chosen), *ties])} tie" if ties else ""
-    ran = f"{named(chosen)} ran {slower}" if slower else ""
-    return f"{'; '.join(filter(None, (tied, ran)))}."
+    if not ties:
+        return f"{named(chosen)} ran {slower}."
+    tied = f"{_listed([named(chosen), *ties])} tie"
+    return f"{tied}, {slower}." if slower else f"{tied}."
 
 
 def ratio(chosen: Row, rival: Row) -> tuple[float, float]:

@@ -174,7 +174,10 @@ def sheets(why: Why) -> Iterator[Sheet]:
 
 def text(why: Why) -> str:
     """Write tables and notes as plain text."""
-    tables = (sheet.to_text() for sheet in sheets(why))
+    tables = []
+    for sheet in sheets(why):
+        sheet.has_option = False
+        tables.append(sheet.to_text())
     return "\n\n".join([f"Runs on {summary(why)}", *tables, *map(visible, why.notes)])
 
 
