@@ -97,6 +97,19 @@ def test_external_data_is_read_by_us(tmp_path: Path) -> None:
     assert np.array_equal(weight.array, WEIGHT)
 
 
+def test_no_file_reads_memory_of_the_engine(tmp_path: Path) -> None:
+    """A place by which ONNX Runtime and OpenVINO mean an address of their process."""
+    saving = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    checked(layers(), tmp_path, **saving)
+    made = onnx.load(tmp_path / "model.onnx", load_external_data=False)
+    for entry in made.graph.initializer[0].external_data:
+        if entry.key == "location":
+            entry.value = "*/_ORT_MEM_ADDR_/*"
+    (tmp_path / "model.onnx").write_bytes(made.SerializeToString())
+    with pytest.raises(FormatError, match="cannot be read"):
+        ModelSource(tmp_path / "model.onnx").read()
+
+
 def test_external_data_of_a_body_is_inside(tmp_path: Path) -> None:
     twos = np.full(400, 2.0, np.float32)
     then = helper.make_node("Constant", [], ["a"], value=numpy_helper.from_array(twos, "c"))

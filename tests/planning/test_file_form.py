@@ -42,7 +42,7 @@ def test_an_index_that_is_an_input_is_checked_before_the_engine(
     engine: str, tmp_path: Path
 ) -> None:
     nodes = [helper.make_node("Gather", ["table", "i"], ["y"])]
-    found = planned(engine, tmp_path, nodes, {"i": ("int64", ["n"])}, table=TABLE)
+    found = planned(engine, tmp_path, nodes, {"i": ("int64", [5])}, table=TABLE)
     assert not isinstance(found, str)
     (guard,) = found.plan.guards
     assert guard.place == 0
@@ -67,7 +67,8 @@ def test_an_index_that_rewriting_removes_is_checked_all_the_same(
     """The engine still runs the Gather whose result our graph does not need."""
     nodes = [
         helper.make_node("Gather", ["table", "i"], ["taken"]),
-        helper.make_node("Where", ["never", "taken", "x"], ["y"]),
+        helper.make_node("Where", ["never", "taken", "x"], ["chosen"]),
+        helper.make_node("Neg", ["chosen"], ["y"]),
     ]
     inputs = {"i": ("int64", [4]), "x": ("float32", [4, 3])}
     found = planned(engine, tmp_path, nodes, inputs, table=TABLE, never=np.zeros((4, 3), bool))
@@ -90,6 +91,45 @@ def test_openvino_reads_no_file_in_dtypes_that_it_narrows(of: str, tmp_path: Pat
     nodes += [helper.make_node("Reshape", ["squared", "flat"], ["y"])]
     found = planned("openvino", tmp_path, nodes, {"x": (of, [2, 3])}, flat=np.array([6], np.int64))
     assert isinstance(found, str)
+
+
+@pytest.mark.parametrize(
+    ("op", "of", "is_read"),
+    [("Max", "int64", False), ("Max", "float32", True), ("Sin", "float64", False)],
+)
+def test_onnxruntime_reads_no_file_for_kernels_that_are_not_right(
+    op: str, of: str, is_read: bool, tmp_path: Path
+) -> None:
+    names = ["x", "x"] if op == "Max" else ["x"]
+    nodes = [helper.make_node(op, names, ["half"]), helper.make_node("Neg", ["half"], ["y"])]
+    found = planned("onnxruntime", tmp_path, nodes, {"x": (of, [2])})
+    assert isinstance(found, str) is not is_read, found
+
+
+def test_openvino_reads_no_file_of_open_sizes_or_with_loops(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    found = planned("openvino", tmp_path, nodes, {"x": ("float32", ["n"])})
+    assert isinstance(found, str)
+    assert "sizes are open" in found
+    for name, op in (("then_branch", "Neg"), ("else_branch", "Relu")):
+        body = helper.make_node(op, ["x"], ["inner"])
+        info = helper.make_tensor_value_info("inner", 1, [3])
+        nodes[0].attribute.append(
+            helper.make_attribute(name, helper.make_graph([body], name, [], [info]))
+        )
+    nodes[0].op_type = "If"
+    nodes[0].input[0] = "which"
+    inputs = {"which": ("bool", []), "x": ("float32", [3])}
+    found = planned("openvino", tmp_path, nodes, inputs)
+    assert isinstance(found, str)
+    assert "loops" in found
+
+
+def test_openvino_reads_no_file_whose_output_nothing_computes(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Identity", ["x"], ["z"])]
+    found = planned("openvino", tmp_path, nodes, {"x": ("float32", [3])}, ("y", "z"))
+    assert isinstance(found, str)
+    assert "nothing computes" in found
 
 
 def test_an_option_of_the_user_keeps_the_file_away(tmp_path: Path) -> None:

@@ -118,8 +118,10 @@ class OnnxRuntimeBackend(Backend, Scripted, FileReader):
         return ("onnx",)
 
     def refuses_file(self, file: ModelFile, region: Graph, device: Device) -> str | None:
-        """Refuse nothing: what is written for it is ONNX, too."""
-        return None
+        """Refuse what has kernels that are not right, which we go around."""
+        from fusewire.backends.onnxruntime.lowering import distrusts
+
+        return distrusts(file.graph)
 
     def compile_file(
         self, file: ModelFile, region: Graph, device: Device, config: Config

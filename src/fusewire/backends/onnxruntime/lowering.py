@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import final
 
 import numpy as np
@@ -135,6 +135,26 @@ DISTRUSTED = {
     ),
     *((op, int64) for op in ("Max", "Min", "Clip", "Sign", "ReduceMax", "ReduceMin")),
 }
+
+
+# The same by the names of our ops, and those that we write otherwise for the sake of digits.
+_DISTRUSTED_OPS: Mapping[frozenset[DType], Collection[str]] = {
+    frozenset((float64,)): ("shrink", "lstm", "gru", "sin", "cos", "sigmoid"),
+    frozenset((int32, int64)): ("reduce_sum", "reduce_prod", "norm_l1", "sum_square"),
+    frozenset((int64,)): ("maximum", "minimum", "clip", "sign", "reduce_max", "reduce_min"),
+}
+
+
+def distrusts(graph: Graph) -> str | None:
+    """Say why the engine must not run the nodes of a file just as they are, or None."""
+    for part in graph.walk():
+        for node in part.nodes:
+            found = {v.type.dtype for v in node.operands if isinstance(v.type, TensorType)}
+            for dtypes, ops in _DISTRUSTED_OPS.items():
+                if node.op in ops and dtypes & found:
+                    names = ", ".join(sorted(of.name for of in dtypes & found))
+                    return f"ONNX Runtime's own {node.op} is not right for {names}."
+    return None
 
 
 @final

@@ -2,6 +2,10 @@
 
 It holds 64-bit integers in 32 bits, whatever a file says. So it may read a file only if all of them
 are known to fit once those that enter do, and those are checked at every call.
+
+What we write for it goes around nodes that fail at some sizes: with no elements a Broadcast divides
+by 0, which ends the process (2026.4.1). Of a file it runs just these. So sizes must be known: then
+the first run, in a child, has met all that later runs meet.
 """
 
 from __future__ import annotations
@@ -46,6 +50,12 @@ def refuses_file(file: ModelFile, region: Graph) -> str | None:
     size = sum(constant.array.nbytes for constant in file.weights.values())
     if size > MOST_BYTES:
         return f"OpenVINO would be given {size:,} bytes of weights in one message."
+    if any(not value.tensor.is_static for value in region.inputs):
+        return "OpenVINO's own nodes do not stand every size, and sizes are open here."
+    if any(True for node in file.graph.nodes for _ in node.graphs()):
+        return "Values of OpenVINO's own loops may share memory."
+    if any(value.node is None for value in (*file.graph.outputs, *region.outputs)):
+        return "OpenVINO does not write an output that nothing computes."
     holding = Holding(region, guarded=True)
     for part in region.walk():
         made = (value for node in part.nodes for value in node.outputs)
