@@ -21,7 +21,7 @@ from fusewire.onnx.read.model_file import Opened
 from fusewire.onnx.read.straighten import names_used
 from fusewire.onnx.read.survey import DOMAINS, STANDARD
 from fusewire.onnx.read.tensors import EXTERNAL
-from fusewire.onnx.write.proto import external_tensor, inline_tensor
+from fusewire.onnx.tensor_protos import external_tensor, inline_tensor
 
 # Smaller tensors stay in the model.
 WEIGHT_BYTES = 1024

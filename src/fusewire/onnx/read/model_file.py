@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -111,9 +112,16 @@ def open_model(source: Any, limits: Limits = Limits()) -> Opened:
 
 def _open(name: str, data: bytes | bytearray, home: Path | None, limits: Limits) -> Opened:
     look(data, limits)
-    digest = hashlib.sha256(data).hexdigest()
-    proto = _parse(data)
-    del data
+    sha = hashlib.sha256()
+    # Neither waits for the other: hashing needs no interpreter.
+    hashing = threading.Thread(target=sha.update, args=(data,))
+    hashing.start()
+    try:
+        proto = _parse(data)
+    finally:
+        hashing.join()
+    digest = sha.hexdigest()
+    del data, hashing
     survey = Survey(proto, limits)
     folder = None if home is None or not survey.external else ModelFolder(home)
     states: dict[str, State] = {}

@@ -87,10 +87,12 @@ def stored_bytes(of: DType, count: int) -> int:
     return -(-count * bits // 8)
 
 
-def check_data(tensor: Any, type_: TensorType) -> None:
-    """See that a tensor has its elements once, and as many as its dims say."""
+def check_data(tensor: Any, type_: TensorType) -> bytes:
+    """See that a tensor has its elements once, and as many as its dims say; returns raw ones."""
     held = [field for field in _FIELDS if len(getattr(tensor, field))]
-    raw = len(tensor.raw_data)
+    # Every access copies them.
+    data: bytes = tensor.raw_data
+    raw = len(data)
     held += ["raw_data"] if raw else []
     if tensor.data_location == EXTERNAL:
         held.append("external_data")
@@ -105,7 +107,7 @@ def check_data(tensor: Any, type_: TensorType) -> None:
     if held == ["external_data"]:
         if of is dtypes.string:
             raise FormatError(f"{name_of(tensor)} holds strings, which cannot be external data.")
-        return
+        return data
     home = _HOMES.get(of, "int32_data")
     if held == ["raw_data"] and of is not dtypes.string:
         found, wanted = raw, stored_bytes(of, count)
@@ -118,6 +120,7 @@ def check_data(tensor: Any, type_: TensorType) -> None:
             f"{name_of(tensor)} is {type_} and has {found:,} {'bytes' if raw else 'entries'} of "
             f"data where {wanted:,} are needed."
         )
+    return data
 
 
 def entries(of: DType, count: int) -> int:
@@ -130,12 +133,12 @@ def entries(of: DType, count: int) -> int:
 
 def elements(tensor: Any, type_: TensorType) -> Array:
     """Give the elements of a tensor that has them inside, checked before."""
-    check_data(tensor, type_)
+    raw = check_data(tensor, type_)
     of = type_.dtype
     if of is dtypes.string:
         return _strings(tensor, type_)
-    if tensor.raw_data:
-        return decoded(np.frombuffer(tensor.raw_data, np.uint8), type_)
+    if raw:
+        return decoded(np.frombuffer(raw, np.uint8), type_)
     home = _HOMES.get(of, "int32_data")
     held = getattr(tensor, home)
     found: Array = np.fromiter(held, _ENTRIES[home], len(held))

@@ -8,8 +8,8 @@ from typing import Any
 
 from fusewire.ir.graph import Constant
 from fusewire.ir.types import OptionalType, SequenceType, TensorType
-from fusewire.onnx.elements import element_of
 from fusewire.onnx.notes import DOMAIN, PRODUCER, VERSION, body_digest
+from fusewire.onnx.tensor_protos import external_tensor, inline_tensor
 from fusewire.onnx.types import type_proto
 from fusewire.onnx.write.model import LocalFunction, OnnxAttr, OnnxBody, OnnxStep, Port
 
@@ -49,27 +49,6 @@ def parsed(data: bytes) -> Any:
     from onnx import ModelProto
 
     return ModelProto.FromString(data)
-
-
-def external_tensor(name: str, constant: Constant) -> Any:
-    """Describe a tensor whose elements are elsewhere, under their digest."""
-    from onnx import TensorProto
-
-    of = constant.type.dtype
-    tensor = TensorProto(name=name, data_type=element_of(of), dims=constant.type.shape)
-    tensor.data_location = TensorProto.EXTERNAL
-    size = constant.type.size
-    assert isinstance(size, int)
-    for key, value in (("location", constant.digest), ("length", size * of.bits // 8)):
-        tensor.external_data.add(key=key, value=str(value))
-    return tensor
-
-
-def inline_tensor(name: str, constant: Constant) -> Any:
-    """Describe a tensor with its elements."""
-    from onnx import numpy_helper
-
-    return numpy_helper.from_array(constant.array, name)
 
 
 def _walk(steps: Iterable[OnnxStep]) -> Iterable[OnnxStep]:
