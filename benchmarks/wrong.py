@@ -7,8 +7,9 @@ zoo, nets of 12 layers, and random graphs from the op table. Faults with a size 
 100 times the oracle's tolerance at the place where they are planted: what the graph gives, or a
 node in it. How wrong the engine is, is measured apart from the jury: on inputs that the jury does
 not have, against the right answer, in tolerances of what the graph gives. Exit 1 if the reference
-was blamed, or if fewer than 99% of those off by ten tolerances or more were caught. Real engines
-are judged on the same graphs, where they take all of one: what they are blamed for is listed.
+was blamed, or if fewer than 99% of those off by ten tolerances or more were called wrong. An engine
+that is doubtful is not used either, but it is not banned. Real engines are judged on the same
+graphs, where they take all of one: what they are blamed for is listed.
 """
 
 from __future__ import annotations
@@ -103,13 +104,15 @@ class Record:
     blamed: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def share(self, bucket: str, kind: str = "", size: float = 0.0) -> tuple[int, int]:
-        """Count those caught, and all."""
+    def share(
+        self, bucket: str, kind: str = "", size: float = 0.0, status: str = "wrong"
+    ) -> tuple[int, int]:
+        """Count those that the jury called so, and all."""
         found = [
             t for t in self.trials
             if t.bucket == bucket and kind in ("", t.kind) and size in (0.0, t.size)
         ]  # fmt: skip
-        return sum(t.status == "wrong" for t in found), len(found)
+        return sum(t.status == status for t in found), len(found)
 
     @property
     def alarms(self) -> list[str]:
@@ -308,15 +311,17 @@ def run(
 
 def table(record: Record, kinds: Sequence[str]) -> str:
     """Print as Markdown: a row for each kind, then one for each size."""
-    head = ["", "what is wrong", "off by 10 or more", "caught", "by 1 to 10", "caught", "by less"]
-    head.append("not judged")
+    head = ["", "what is wrong", "off by 10 or more", "wrong", "doubtful"]
+    head += ["by 1 to 10", "wrong", "doubtful", "by less", "not judged"]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
 
     def row(name: str, doc: str, kind: str, size: float = 0.0) -> None:
         cells = [name, doc]
         for bucket in ("over 10", "1 to 10"):
-            caught, count = record.share(bucket, kind, size)
-            cells += [f"{count:,}", f"{caught / count:.1%}" if count else ""]
+            wrong, count = record.share(bucket, kind, size)
+            doubtful, _ = record.share(bucket, kind, size, "doubtful")
+            cells.append(f"{count:,}")
+            cells += [f"{x / count:.1%}" if count else "" for x in (wrong, doubtful)]
         cells += [f"{record.share(b, kind, size)[1]:,}" for b in ("within", "unjudged")]
         lines.append("| " + " | ".join(cells) + " |")
 
@@ -332,15 +337,17 @@ def summary(record: Record) -> str:
     """Say in words what counts."""
     caught, count = record.share("over 10")
     status = Counter(record.honest.values())
+    doubtful, _ = record.share("over 10", status="doubtful")
     missed = [t for t in record.trials if t.bucket == "over 10" and t.status != "wrong"]
     return "\n".join([
-        f"{count:,} engines are off by ten tolerances or more: {caught / max(count, 1):.2%} "
-        f"caught. A fault could not be planted {record.nothing.total():,} times.",
+        f"{count:,} engines are off by ten tolerances or more: {caught / max(count, 1):.2%} are "
+        f"called wrong, {doubtful / max(count, 1):.2%} doubtful. A fault could not be planted "
+        f"{record.nothing.total():,} times.",
         f"The reference: {dict(status)}; {len(record.alarms)} false alarms. Share of elements not "
         f"judged: {np.mean(list(record.unjudged.values())):.2%} on average.",
         *(f"{name}: {dict(count)}." for name, count in record.engines.items()),
         *(f"- {said}" for said in record.blamed),
-        *(f"- missed: {t}" for t in missed[:20]),
+        *(f"- not called wrong: {t}" for t in missed[:20]),
         f"Python {platform.python_version()}, NumPy {np.__version__}, {platform.machine()}, "
         f"{record.seconds:.0f} s.",
     ])  # fmt: skip
