@@ -18,7 +18,7 @@ from fusewire.registry import REGISTRY, Met
 def _run(*words: str) -> str:
     done = CliRunner().invoke(main, list(words), catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout  # Progress goes to stderr.
 
 
 ARGUMENTS = {

@@ -249,7 +249,7 @@ class Race:
         quickest = min(x.contact.metrics.get("run_seconds", 0.0) for x in self._trials.values())
         is_short = len(candidate.planned.plan.graph.nodes) <= _FEW_NODES
         if info.trusted and quickest > _TINY_SECONDS and not is_short:
-            return f"It is there to be right; {others} is there to be fast."
+            return f"Skipped: it is rarely faster than {others}."
         return None
 
     def _last_resort(self) -> None:

@@ -78,7 +78,7 @@ def command(
 ) -> None:
     """Time a model on every installed engine, check the answers, and pick the best.
 
-    Measures everything anew; of earlier runs only the quarantine counts, unless --retry is given.
+    Ignores earlier measurements, and skips engines in quarantine unless --retry is given.
     Exits with 1 if no engine gives a right answer.
     """
     with progress() as show:

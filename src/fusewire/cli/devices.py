@@ -26,7 +26,7 @@ FIGURES = {"bandwidth_gb_s": "GB/s", "gflops": "GFLOP/s", "call_us": "us/call"}
 
 @click.command()
 @click.option(
-    "--measure", "is_measured", is_flag=True, help="Measure each device; takes seconds each."
+    "--measure", "is_measured", is_flag=True, help="Measure each device (a few seconds each)."
 )
 @click.option("--backend", "names", multiple=True, help="Backend to list (default: all).")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")

@@ -64,7 +64,9 @@ def model_or_example(command: Callable[..., None]) -> Callable[..., None]:
 
     for option in reversed(_OPTIONS):
         called = option(called)
-    example = click.option("--example", "is_example", is_flag=True, help="Use a small model.")
+    example = click.option(
+        "--example", "is_example", is_flag=True, help="Use the model that comes with Fusewire."
+    )
     return click.argument("model", type=_FILE, required=False)(example(called))
 
 

@@ -25,7 +25,7 @@ _SETS = {
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 @click.option("--family", help="List only this family.")
-@click.option("--lacks", is_flag=True, help="List only the required cases that ops lack, and why.")
+@click.option("--lacks", is_flag=True, help="List required test cases that are missing, and why.")
 @wide_option
 def command(as_json: bool, family: str | None, lacks: bool, is_wide: bool) -> None:
     """List every op by family, with its dtypes and cases."""

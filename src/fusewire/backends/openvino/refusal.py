@@ -72,7 +72,7 @@ def refusal(holding: Holding, node: Node, bound: bool = False) -> str | None:
 
     row = LOWERINGS.get(node.op)
     if row is None:
-        return f"OpenVINO has no {node.op}, and no nodes to make it of."
+        return f"OpenVINO has no {node.op}."
     found = holding.refuses(node, row)
     if found is None and row.refuses is not None:
         found = row.refuses(node)
