@@ -101,7 +101,8 @@ def _print(report: dict[str, Any]) -> None:
     ports = Sheet("", "name", Column("type", "prose"), title=Path(report["model"]).name)
     for side in ("inputs", "outputs"):
         for row in report[side]:
-            ports.add(side[:-1], row["name"], _short(row["type"]))
+            # Backticks make a name parse again, which nobody does here.
+            ports.add(side[:-1], row["name"], _short(row["type"].replace("`", "")))
         ports.section()
     ops = Sheet(
         "op",

@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.contract.backend import Artifact, Backend, Buffer, Config, Device, Executable, Slot
+from fusewire.contract.backend import (
+    Artifact,
+    Backend,
+    Buffer,
+    Config,
+    Device,
+    Event,
+    Executable,
+    Slot,
+)
 from fusewire.contract.extension import attach
 from fusewire.contract.model_file import FileReader, ModelFile, known_constants
 from fusewire.contract.region import edge_slots, weights_of
@@ -116,7 +125,10 @@ def compiled(
 
 def run(executable: Executable, inputs: Sequence[HostValue]) -> list[HostValue]:
     """Run once, and copy outputs from the device to the host."""
-    found = executable.run(inputs).wait()
+    event: object = executable.run(inputs)
+    if not isinstance(event, Event):
+        raise TypeError(f"run must return Done([...]), found {type(event).__name__}")
+    found = event.wait()
     return [x.read() if isinstance(x, Buffer) else x for x in found]
 
 

@@ -149,9 +149,18 @@ def misfit(entry: Entry, arguments: tuple[Any, ...], casts: bool = False) -> str
     return None
 
 
+def _shown(leaf: Any) -> str:
+    """Describe what is no array: all of a long list would hide the rest of the message."""
+    if leaf is None or isinstance(leaf, bool | int | float | complex | str):
+        return repr(leaf)
+    array = np.asarray(leaf)
+    kind = type(leaf).__name__
+    return kind if array.dtype == object else f"a {kind} of {array.dtype}{list(array.shape)}"
+
+
 def _problem(value: Value, leaf: HostValue) -> str:
     """Say what an input is and what was found, and write the cast if that is all it lacks."""
-    shown = f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else leaf
+    shown = f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else _shown(leaf)
     said = f"The input {value.name} is {value.type}, found {shown}."
     if not isinstance(value.type, TensorType):
         return said

@@ -155,8 +155,9 @@ def _by_its_code(trace: Recording, function: Any, args: Any, options: Any) -> An
     try:
         return trace.rebinder.function(code)(*args, **options)
     except TraceError as error:
+        # The cause comes with its own advice; a name that looks alike would only distract.
         sentence = str(error).rpartition("\n  ")[2]
-        raise refusal(f"{name} cannot be traced: {sentence} {_instead(function)}") from error
+        raise refusal(f"{name} cannot be traced: {sentence}") from error
 
 
 def name_of(function: Any) -> str:

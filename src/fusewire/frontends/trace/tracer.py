@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from fusewire.frontends.trace import indexing
-from fusewire.frontends.trace.location import refusal
+from fusewire.frontends.trace.location import here, refusal
 from fusewire.frontends.trace.memory import Lens
 from fusewire.frontends.trace.table import xp
 from fusewire.frontends.trace.views import ViewStep
@@ -271,8 +271,11 @@ class Tracer(NDArrayOperatorsMixin, Traced):
         return int(self._elements("a Python int. Keep it an array: x.astype(np.int64)."))
 
     def __float__(self) -> float:
-        kept = "Keep it an array: np.sqrt(x) in place of math.sqrt(x)."
-        return float(self._elements(f"a Python float. {kept} {_OUTSIDE}"))
+        # NumPy asks for a float too, if an array of the user's is assigned to.
+        place = here()
+        is_asked = place is not None and ("float(" in place.text or "math." in place.text)
+        kept = "Keep it an array: np.sqrt(x) in place of math.sqrt(x)." if is_asked else _OUTSIDE
+        return float(self._elements(f"a Python float. {kept}"))
 
     def __complex__(self) -> complex:
         return complex(self._elements("a Python complex number. Keep it an array."))

@@ -16,6 +16,7 @@ from fusewire.frontends.trace.sizes import Size
 from fusewire.frontends.trace.table import xp
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Value
+from fusewire.ops.table import all_ops
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
@@ -251,7 +252,11 @@ def build(ufunc: np.ufunc, values: Sequence[Value]) -> Any:
 
 
 def unsupported(ufunc: np.ufunc) -> TraceError:
-    """Say that a ufunc has no op."""
+    """Say that a ufunc has no op, or that the op has a name of its own."""
+    if ufunc.__name__ in all_ops():
+        return refusal(
+            f"{ufunc.__name__} is a ufunc of another library. Use fusewire.ops.{ufunc.__name__}."
+        )
     return refusal(
         f"No op corresponds to the ufunc {ufunc.__name__}. Supported: {', '.join(supported())}."
     )
