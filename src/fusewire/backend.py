@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Spec,
         Structure,
     )
+    from fusewire.contract.model_file import FileReader, ModelFile
     from fusewire.contract.region import (
         CrossCompiler,
         build,
@@ -62,6 +63,7 @@ _MODULES = {
     "contract.frontend": (
         "Document", "Example", "Frontend", "Limits", "Reading", "Spec", "Structure",
     ),
+    "contract.model_file": ("FileReader", "ModelFile"),
     "contract.region": (
         "CrossCompiler", "build", "claim_by_table", "edge_slots", "first_device", "weight_slots",
     ),
@@ -101,6 +103,8 @@ __all__ = [
     "Reading",
     "Spec",
     "Structure",
+    "FileReader",
+    "ModelFile",
     "CrossCompiler",
     "build",
     "claim_by_table",
