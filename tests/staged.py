@@ -7,6 +7,7 @@ place of children: a trial of a candidate takes what is set for its name on the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, final
@@ -28,7 +29,7 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.errors import EngineError, EngineRaised
+from fusewire.errors import CompileTimeout, EngineError, EngineRaised
 from fusewire.ir.graph import Array, Graph
 from fusewire.ops.interpret import interpret
 from fusewire.ops.sample import HostValue
@@ -158,11 +159,15 @@ class StagedRunner:
     tried: list[str] = field(default_factory=list)
     trials: dict[str, StagedTrial] = field(default_factory=dict)
 
-    def attempt(self, candidate: Candidate, inputs: Sequence[HostValue]) -> StagedTrial:
+    def attempt(
+        self, candidate: Candidate, inputs: Sequence[HostValue], seconds: float = math.inf
+    ) -> StagedTrial:
         name = candidate.name
         self.tried.append(name)
         compiling, run = self.compile_seconds.get(name, 0.0), self.run_seconds.get(name, 1e-3)
-        self.clock.sleep(compiling)
+        self.clock.sleep(min(compiling, seconds))
+        if compiling > seconds:
+            raise CompileTimeout(f"{name} takes long.")
         if name in self.failing:
             raise self.error(f"{name} fails.")
         metrics = {"compile_seconds": compiling, "load_seconds": 0.5, "run_seconds": run}

@@ -7,6 +7,7 @@ needs are imported where they are used, so that a warm start does not wait for t
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -328,6 +329,7 @@ class Session:
         return recalled or self._new_entry(model, example, is_open=is_open)
 
     def _new_entry(self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool) -> Entry:
+        start = time.monotonic()
         try:
             reading = model.read(example, is_open=is_open)
         finally:
@@ -339,7 +341,7 @@ class Session:
         if self.level == 0:
             return self._planned_entry(reading, graph, key)
         if example and all(isinstance(x, np.ndarray | np.generic) for x in example):
-            return self._chosen_entry(reading, graph, key, example)
+            return self._chosen_entry(reading, graph, key, example, start)
         return Entry(
             graph.inputs,
             Undecided(),
@@ -412,7 +414,12 @@ class Session:
     # Levels 1 and 3: race the candidates.
 
     def _chosen_entry(
-        self, reading: Reading, graph: Graph, key: Key | None, arguments: tuple[Any, ...]
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        arguments: tuple[Any, ...],
+        start: float | None = None,
     ) -> Entry:
         """Choose a candidate by racing all of them on these arguments, or recall the choice."""
         from fusewire.errors import NoneRightError
@@ -426,13 +433,31 @@ class Session:
         baseline, fields = self._baseline(reading, engines), self._decision_fields(reading)
         try:
             decision = self.choose(
-                graph, inputs, targets, fields=fields, baseline=baseline, file=reading.file
+                graph,
+                inputs,
+                targets,
+                fields=fields,
+                baseline=baseline,
+                file=reading.file,
+                start=start,
+                backends=self._expected_backends,
             )
         except NoneRightError as error:
             return self._fallback_entry(reading, graph, inputs, error)
         self.options.report("ready", 1.0)
         if decision.is_function and baseline is not None and baseline.runner is not None:
             return self._function_entry(reading, graph, decision, baseline.runner, engines)
+        built = engines.made.get(decision.candidate)
+        return self._decided_entry(reading, decision, key, built)
+
+    def _decided_entry(
+        self,
+        reading: Reading,
+        decision: Decision,
+        key: Key | None,
+        built: tuple[PlanBuilder, Runner] | None,
+    ) -> Entry:
+        """Make the entry of the chosen candidate."""
         notes = list(decision.notes)
         if decision.is_last_resort:
             self._warn(
@@ -441,13 +466,7 @@ class Session:
         # A saved plan is used for any inputs: one that is in doubt is decided again.
         key = key if decision.is_settled else None
         return self._ready_entry(
-            reading,
-            decision.candidate,
-            key,
-            notes,
-            decision.tried,
-            decision.cut_at,
-            engines.made.get(decision.candidate),
+            reading, decision.candidate, key, notes, decision.tried, decision.cut_at, built
         )
 
     def _decision_fields(self, reading: Reading) -> dict[str, object] | None:
@@ -517,6 +536,13 @@ class Session:
             return iter([choose(policy, options.device, graph, finder)])
         return fitting(policy, options.device, graph, finder)
 
+    def _expected_backends(self) -> Sequence[str]:
+        """List the backends that "auto" chooses from."""
+        options, registry = self.options, self.finder.registry
+        if options.backend != "auto" or registry.default != "auto" or options.device is not None:
+            return ()
+        return registry.ranked(isolate=options.has_children, limits=options.limits)
+
     def choose(
         self,
         graph: Graph,
@@ -528,6 +554,8 @@ class Session:
         is_thorough: bool = False,
         baseline: Baseline | None = None,
         file: ModelFile | None = None,
+        start: float | None = None,
+        backends: Callable[[], Sequence[str]] = tuple,
     ) -> Decision:
         """Race the candidates of a graph on these targets, or recall an earlier decision."""
         from fusewire.choosing.decide import Question, decide
@@ -549,6 +577,8 @@ class Session:
             tunes=options.level == 3,
             baseline=baseline,
             file=file,
+            start=start,
+            backends=backends,
         )
         return decide(question, self.records if records is None else records, self.finder)
 

@@ -351,7 +351,7 @@ def test_loop_alone_is_compared_on_engines_that_run_its_body_only(
 
 
 def test_loop_alone_is_benched_on_engines_that_run_its_body_only(loop: Path) -> None:
-    command = ["bench", str(loop), "--budget", "2", "--backends", "webgpu,reference", "--json"]
+    command = ["bench", str(loop), "--budget", "30", "--backends", "webgpu,reference", "--json"]
     done = CliRunner().invoke(main, command, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     rows = {row["backend"]: row["status"] for row in json.loads(done.stdout)["rows"]}

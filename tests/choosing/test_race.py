@@ -38,7 +38,7 @@ FAST, SLOW, TRUSTED = "fast", "slow", "trusted"
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in ("race", "measure", "decide"):
+    for module in ("race", "measure", "decide", "budget"):
         monkeypatch.setattr(f"fusewire.choosing.{module}.time", clock)
     return clock
 
@@ -146,6 +146,73 @@ def test_first_candidate_is_tried_whatever_the_budget(clock: Clock) -> None:
     staged = stage(clock, compile_seconds={FAST: 500.0})
     assert run(staged, 1.0).chosen.name == FAST
     assert staged.runner.tried == [FAST]
+
+
+def test_what_the_budget_left_out_is_said_with_one_that_covers_it(clock: Clock) -> None:
+    result = run(stage(clock, compile_seconds={FAST: 60.0}))
+    assert result.coverage is not None
+    assert (result.coverage.compared, result.coverage.candidates) == (1, 3)
+    assert result.notes[0] == (
+        f"1 of 3 candidates were compared; budget_seconds={result.coverage.budget_seconds:g} "
+        "compares all."
+    )
+    assert run(stage(clock), result.coverage.budget_seconds).coverage is None
+
+
+@pytest.mark.parametrize("is_thorough", [False, True])
+def test_candidate_that_compiles_beyond_the_budget_is_given_up(
+    clock: Clock, is_thorough: bool
+) -> None:
+    start = clock.now
+    times = {FAST: 0.01, SLOW: 0.02, TRUSTED: 0.5}
+    staged = stage(clock, compile_seconds={SLOW: 500.0}, run_seconds=times)
+    result = run(staged, 20.0, is_thorough=is_thorough)
+    assert result.chosen.name == FAST
+    assert rows(result)[SLOW].status == "not tried"
+    assert rows(result)[SLOW].reason == "It was still compiling after 18 s."
+    assert result.is_cut
+    assert clock.now - start < 1.25 * 20 + 2
+    # It was slow for this budget, which is no fault.
+    patient = stage(clock, compile_seconds={SLOW: 500.0}, run_seconds=times)
+    patient.records = staged.records
+    assert rows(run(patient, 2000.0))[SLOW].status == "not judged"
+
+
+@pytest.mark.parametrize("is_thorough", [False, True])
+@pytest.mark.parametrize("seconds", [0.5, 3.0])
+def test_long_calls_keep_to_the_budget(clock: Clock, seconds: float, is_thorough: bool) -> None:
+    start = clock.now
+    times = {FAST: seconds, SLOW: 1.2 * seconds, TRUSTED: 8 * seconds}
+    result = run(stage(clock, run_seconds=times), 20.0, is_thorough=is_thorough)
+    assert result.chosen.name == FAST
+    assert clock.now - start < 1.25 * 20 + 2
+
+
+def test_trusted_one_races_where_the_function_cannot_run(clock: Clock) -> None:
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.02, TRUSTED: 0.005})
+    assert run(staged, 1e6, has_reference=True).chosen.name == TRUSTED
+
+
+def test_fastest_is_judged_though_the_budget_ended(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first run of FAST is slow, so that a thorough race does not get to judge it.
+    staged = stage(clock, run_seconds={FAST: 0.01, SLOW: 0.5, TRUSTED: 0.5})
+    judge = staged.judge.judge
+
+    def slowly(given: Any) -> Any:
+        clock.sleep(30.0)
+        return judge(given)
+
+    def first_run(name: str) -> float:
+        return {FAST: 9.0, SLOW: 1.0, TRUSTED: 8.0}[name]
+
+    monkeypatch.setattr(staged.judge, "judge", slowly)
+    race = staged.race(20.0, is_thorough=True)
+    monkeypatch.setattr(race, "_first_run", first_run)
+    result = race.run(staged.candidates())
+    assert result.chosen.name == FAST
+    assert rows(result)[FAST].status == "right"
 
 
 def timed_for(clock: Clock, budget: float, **options: Any) -> float:
@@ -331,7 +398,7 @@ def test_hopeless_one_leaves_after_three_rounds_and_a_slower_one_after_seven(clo
 
 
 def test_rounds_end_with_the_time_but_not_before_the_third(clock: Clock) -> None:
-    comparison = compared(clock, 0.0, a=1.0, b=1.0)
+    comparison = compared(clock, 0.0, a=0.01, b=0.01)
     assert comparison.rounds == 3
     assert all(len(timing.samples) == 3 for timing in comparison.timings.values())
 

@@ -50,7 +50,8 @@ def found(model: Path) -> Any:
         model,
         "--shape",
         "x=8,64",
-        *QUICK,
+        "--budget",
+        "20",
         "--backends",
         "reference,onnxruntime,openvino,xla",
     )
@@ -257,7 +258,7 @@ def test_engine_whose_process_does_not_start_is_a_row(
 
     REGISTRY.close("xla")
     monkeypatch.setattr(Child, "greet", greet)
-    words = ("bench", model, "--shape", "x=8,64", *QUICK, "--backends", "onnxruntime,xla")
+    words = ("bench", model, "--shape", "x=8,64", "--backends", "onnxruntime,xla")
     found = report(*words)
     rows = {row["backend"]: row for row in found["rows"]}
     assert rows["onnxruntime"]["status"] == "right"

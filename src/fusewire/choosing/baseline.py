@@ -17,6 +17,14 @@ from fusewire.runtime.why import Tried
 
 
 @dataclass(frozen=True, eq=False)
+class FunctionAnswer:
+    """What the function returned, and its row; the row has the reason if it returned nothing."""
+
+    row: Tried
+    outputs: list[HostValue] | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Baseline:
     """The function, and what makes a runner of a candidate in this process.
 
@@ -29,23 +37,27 @@ class Baseline:
     problem: str = ""
     may_serve: bool = True
 
-    def judged(self, inputs: Sequence[HostValue], judge: Judge) -> Tried:
-        """Run the function once and judge its answer on the given inputs."""
+    def attempt(self, inputs: Sequence[HostValue]) -> FunctionAnswer:
+        """Run the function once."""
         row = Tried(YOUR_FUNCTION, FUNCTION, "cpu", FUNCTION, "not judged")
         if self.runner is None:
-            return replace(row, status="refused", reason=self.problem)
+            return FunctionAnswer(replace(row, status="refused", reason=self.problem))
         try:
-            answer = self.runner.attempt(inputs)
+            return FunctionAnswer(row, self.runner.attempt(inputs))
         except (EngineError, FusewireError) as error:
-            return replace(row, status="refused", reason=str(error))
-        oracle = judge.oracle(judge.sets[0])
-        if isinstance(oracle, str):
-            return replace(row, reason=oracle)
-        verdict = oracle.judge(answer)
+            return FunctionAnswer(replace(row, status="refused", reason=str(error)))
+
+    def judged(self, answer: FunctionAnswer, judge: Judge) -> Tried:
+        """Judge the answer to the given inputs."""
+        if answer.outputs is None:
+            return answer.row
+        verdict = judge.judge_given(answer.outputs)
+        if isinstance(verdict, str):
+            return replace(answer.row, reason=verdict)
         reason = verdict.reason
         if verdict.status == "wrong":
             reason = f"It does not return what its trace does: {reason}"
-        return replace(row, status=verdict.status, reason=reason, judged_on=("given",))
+        return replace(answer.row, status=verdict.status, reason=reason, judged_on=("given",))
 
     def meet(
         self, row: Tried, winner: Candidate, inputs: Sequence[HostValue], seconds: float = SECONDS

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from fusewire.choosing.baseline import Baseline, is_usable
+from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
+from fusewire.choosing.duel import SECONDS
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult, worth
@@ -44,6 +46,9 @@ _WHOLE = 0.5
 # A candidate that is doubtful on so many different inputs is not judged on more of them.
 _DOUBTS = 3
 
+# Seconds for the duel with the user's function when the budget is used up.
+_SHORTEST_DUEL = 0.3
+
 
 @dataclass(frozen=True)
 class Decision:
@@ -62,6 +67,8 @@ class Decision:
     cut_at: float | None = None
     is_settled: bool = True
     is_function: bool = False
+    # What the budget left out; None if it left out nothing, and for a recalled decision.
+    coverage: Coverage | None = None
 
     @property
     def is_last_resort(self) -> bool:
@@ -80,7 +87,8 @@ class Question:
     recorded. Plans that hand over more tensors than ``max_crossings`` are left out. ``is_thorough``
     tries every candidate; ``tunes`` also tunes kernels. ``baseline`` is the user's own function, if
     the graph was traced from one, and ``file`` the model file that it was read from, for engines
-    that read it by themselves.
+    that read it by themselves. ``start`` is when the budget began, now if it is None. ``backends``
+    lists the backends that ``targets`` may come from, if that is known.
     """
 
     graph: Graph
@@ -98,6 +106,8 @@ class Question:
     tunes: bool = False
     baseline: Baseline | None = None
     file: ModelFile | None = None
+    start: float | None = None
+    backends: Callable[[], Sequence[str]] = tuple
 
     def candidates(self) -> Iterator[Candidate | Unfit]:
         """Yield the candidates of the graph, and targets that cannot run it."""
@@ -158,6 +168,7 @@ def _decision(question: Question, result: RaceResult, is_settled: bool = True) -
         cut_at,
         is_settled,
         result.is_function,
+        result.coverage,
     )
 
 
@@ -185,26 +196,34 @@ def _race(question: Question, findings: Findings, finder: TargetFinder) -> RaceR
     """Race the candidates, and the best of them against the user's own function."""
     inputs, limits = question.inputs, finder.limits.run_limits
     Meter(limits).need(returned_bytes(question.graph), where=" for what it returns")
-    # The given inputs are judged in any case, other sets as far as time allows.
-    deadline = time.monotonic() + _JUDGING * question.budget
+    start = time.monotonic() if question.start is None else question.start
+    budget = DecisionBudget(question.budget, start)
     judge = Judge(
-        question.graph, inputs, seed=question.seed, runs=_RUNS, deadline=deadline, limits=limits
+        question.graph,
+        inputs,
+        seed=question.seed,
+        runs=_RUNS,
+        # The given inputs are judged in any case, other sets as far as time allows.
+        deadline=budget.end(_JUDGING),
+        end=budget.oracle_ends,
+        limits=limits,
     )
     baseline = question.baseline
     if baseline is None:
-        return _race_engines(question, findings, finder, judge)
+        return _race_engines(question, findings, finder, judge, budget)
+    first = baseline.attempt(inputs)
     try:
-        result = _race_engines(question, findings, finder, judge)
+        result = _race_engines(question, findings, finder, judge, budget, first.outputs is None)
     except NoneRightError as error:
-        return _only_function(question, baseline, judge, error)
-    return _against_function(question, baseline, judge, result)
+        return _only_function(question, baseline, baseline.judged(first, judge), error)
+    row = baseline.judged(first, judge)
+    return _against_function(question, baseline, row, result, budget)
 
 
 def _only_function(
-    question: Question, baseline: Baseline, judge: Judge, error: NoneRightError
+    question: Question, baseline: Baseline, row: Tried, error: NoneRightError
 ) -> RaceResult:
     """Choose the function, since no engine gives a right answer."""
-    row = baseline.judged(question.inputs, judge)
     if not (is_usable(row) and baseline.may_serve and question.may_fall_back):
         raise NoneRightError(str(error), [*error.tried, row])
     fallback = question.fallback
@@ -215,13 +234,13 @@ def _only_function(
 
 
 def _against_function(
-    question: Question, baseline: Baseline, judge: Judge, result: RaceResult
+    question: Question, baseline: Baseline, row: Tried, result: RaceResult, budget: DecisionBudget
 ) -> RaceResult:
     """Time the winner against the function; the rows of both have the times of this process."""
     question.progress(f"timing {YOUR_FUNCTION}", 1.0)
     winner = result.chosen
-    row = baseline.judged(question.inputs, judge)
-    comparison = baseline.meet(row, winner, question.inputs)
+    seconds = min(SECONDS, max(left_until(budget.oracle_ends), _SHORTEST_DUEL))
+    comparison = baseline.meet(row, winner, question.inputs, seconds)
     rows = {YOUR_FUNCTION: row, **{other.name: other for other in result.tried}}
     for name, timing in comparison.timings.items() if comparison is not None else ():
         low, high = timing.interval
@@ -234,40 +253,60 @@ def _against_function(
 
 
 def _race_engines(
-    question: Question, findings: Findings, finder: TargetFinder, judge: Judge
+    question: Question,
+    findings: Findings,
+    finder: TargetFinder,
+    judge: Judge,
+    budget: DecisionBudget,
+    has_reference: bool = False,
 ) -> RaceResult:
     """Race the candidates in children, and tune the kernels of the best if asked to."""
     note(
         f"Comparing engines for {question.graph.name}, for about {question.budget:.0f} s; "
         "fw.compile(..., level=0) takes the first engine instead."
     )
-    start, budget, progress = time.monotonic(), question.budget, question.progress
-    inputs, seed, is_thorough = question.inputs, question.seed, question.is_thorough
+    progress = question.progress
+    inputs, is_thorough = question.inputs, question.is_thorough
     runner = TrialRunner(question.config, finder.limits, finder.reference_of, finder.isolate)
-    racing = budget * (_WHOLE if question.tunes else 1.0)
-    least = min(LEAST_SECONDS, racing)
+    racing = budget.seconds * (_WHOLE if question.tunes else 1.0)
     race = Race(
-        inputs, runner, judge, findings, racing, progress, is_thorough=is_thorough, least=least
+        inputs,
+        runner,
+        judge,
+        findings,
+        racing,
+        progress,
+        is_thorough=is_thorough,
+        least=min(LEAST_SECONDS, racing),
+        start=budget.start,
+        has_reference=has_reference,
+        expected=question.backends,
     )
     try:
         result = race.run(question.candidates())
         if question.tunes:
-            tuning = Tuning(
-                runner,
-                findings.records,
-                question.config,
-                inputs,
-                start,
-                budget,
-                progress,
-                seed,
-                is_thorough,
-            )
+            tuning = _tuning(question, runner, findings, budget)
             result = tuning.improve(result, race)
         findings.keep_artifact(result.trials[result.chosen.name])
         return result
     finally:
         runner.close()
+
+
+def _tuning(
+    question: Question, runner: TrialRunner, findings: Findings, budget: DecisionBudget
+) -> Tuning:
+    return Tuning(
+        runner,
+        findings.records,
+        question.config,
+        question.inputs,
+        budget.start,
+        budget.seconds,
+        question.progress,
+        question.seed,
+        question.is_thorough,
+    )
 
 
 def _few_crossings(

@@ -34,6 +34,8 @@ Status = Literal["right", "doubtful", "wrong", "cannot say", "not judged"]
 REPEATED_SECONDS = 2.0
 # Further random inputs are judged if the oracle takes no longer than this.
 FURTHER_SECONDS = 0.25
+# Why a set is left out that the budget does not reach.
+_LATE = "no time was left"
 # What the reference raises if a graph does not take some inputs.
 _UNFIT = (FusewireError, ValueError, LookupError, ArithmeticError)
 
@@ -87,7 +89,8 @@ class Judge:
     """Judges the candidates of one graph; safe to ask from several threads.
 
     ``deadline`` is a time of ``time.monotonic()``: the given inputs are judged if it is not past,
-    and further sets if they will be done before it. Oracles are made when they are first needed.
+    and further sets if they will be done before it. At ``end``, an oracle that is not ready is
+    given up, and what waits for it is not judged. Oracles are made when they are first needed.
     ``only`` names the sets to judge on, if not all. ``alone``: the graph is one node, or a few, and
     is judged as strictly as their own tolerances allow. ``limits`` are those of each oracle.
 
@@ -109,6 +112,7 @@ class Judge:
         seed: int = 0,
         runs: int = 8,
         deadline: float | None = None,
+        end: float | None = None,
         only: Sequence[Kind] = (),
         alone: bool = False,
         limits: RunLimits = RunLimits(),
@@ -119,6 +123,7 @@ class Judge:
         self.beyond = ""
         self.sets = input_sets(graph, given, seed)
         self.deadline = math.inf if deadline is None else deadline
+        self.end = math.inf if end is None else end
         self._runs = runs
         self._seed = seed
         self._only = only
@@ -141,22 +146,37 @@ class Judge:
     def _check(self) -> None:
         if self._is_stopped.is_set():
             raise BudgetError("the comparison has ended.")
+        if self._is_late:
+            raise BudgetError(_LATE)
+
+    @property
+    def _is_late(self) -> bool:
+        return time.monotonic() > self.end
 
     def oracle(self, inputs: InputSet) -> Oracle | Alone | str:
         """Return the oracle of a set, or the reason why the set is left out."""
-        with self._lock:
-            oracle = self._oracles.get(inputs.kind)
-            if oracle is not None:
-                return oracle
-            start = time.monotonic()
-            is_first = inputs is self.sets[0]
-            if start + (0.0 if is_first else 1.2 * self.cost) >= self.deadline:
-                # Not cached: the deadline may be moved.
-                return "no time was left"
-            with limited(self.limits, self._check):
-                oracle = self._oracles[inputs.kind] = self._make_oracle(inputs)
-            self.cost = max(self.cost, time.monotonic() - start)
+        left = self.end - time.monotonic()
+        # Another thread may be making an oracle, and look at the clock only between nodes.
+        if not self._lock.acquire(timeout=-1 if left == math.inf else max(left, 0.0)):
+            return _LATE
+        try:
+            return self._known_or_made(inputs)
+        finally:
+            self._lock.release()
+
+    def _known_or_made(self, inputs: InputSet) -> Oracle | Alone | str:
+        oracle = self._oracles.get(inputs.kind)
+        if oracle is not None:
             return oracle
+        start = time.monotonic()
+        is_first = inputs is self.sets[0]
+        if start + (0.0 if is_first else 1.2 * self.cost) >= min(self.deadline, self.end):
+            # Not cached: the deadline may be moved.
+            return _LATE
+        with limited(self.limits, self._check):
+            oracle = self._oracles[inputs.kind] = self._make_oracle(inputs)
+        self.cost = max(self.cost, time.monotonic() - start)
+        return oracle
 
     def _make_oracle(self, inputs: InputSet) -> Oracle | Alone | str:
         if reason := self._unfit(inputs):
@@ -167,6 +187,8 @@ class Judge:
             oracle = Oracle(self.graph, inputs.values, runs=self._runs, seed=self._seed)
             oracle.values(self.graph.outputs)
         except _UNFIT as error:
+            if self._is_late:
+                return _LATE
             if isinstance(error, BudgetError) and inputs.kind == "given":
                 self.beyond = str(error)
             return f"the reference does not take it: {error}"
@@ -209,7 +231,13 @@ class Judge:
             first, *later = answers(run, inputs.values, other)
             differing = [answer for answer in later if not _same(first, answer)]
             repeats &= not differing
-            verdict = self._verdict(oracle, [first, *differing])
+            try:
+                verdict = self._verdict(oracle, [first, *differing])
+            except BudgetError:
+                if not self._is_late:
+                    raise
+                left_out.append(f"{inputs.kind}: {_LATE}")
+                break
             if verdict.status == "cannot say" and judged:
                 left_out.append(f"{inputs.kind}: {verdict.reason}")
             else:
@@ -223,6 +251,16 @@ class Judge:
             return summary(list(map(oracle.judge, found)))
         with limited(self.limits, self._check):
             return summary(list(map(oracle.verdict, found)))
+
+    def judge_given(self, answer: list[HostValue]) -> Verdict | str:
+        """Judge one answer to the given inputs; a string says why it cannot be judged."""
+        oracle = self.oracle(self.sets[0])
+        if isinstance(oracle, str):
+            return oracle
+        try:
+            return self._verdict(oracle, [answer])
+        except BudgetError as error:
+            return str(error)
 
     def other(self) -> tuple[HostValue, ...] | None:
         """Return inputs to run in between, if there are any that the graph takes."""

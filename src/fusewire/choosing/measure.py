@@ -23,8 +23,14 @@ from fusewire.process.procfs import scheduled
 # A sample is the median of the calls that fit into this many seconds, and of at least one.
 _BATCH = 0.01
 _MOST_CALLS = 1000
-# Warm-up batches before the first sample.
-_WARMS = 4
+# Warm-up batches before the first sample; one is enough for calls longer than so many seconds.
+_WARMS, _LONG = 4, 0.25
+# Of long calls, one that takes so many times as long as the best is not sampled again.
+_FAR = 3.0
+# The noise is at least this after fewer than three rounds.
+_FEW_NOISE = 0.1
+# Seconds after its end at which a comparison stops even within a round.
+_OVERTIME = 1.5
 # Seconds within which threads stop to spin after a call (ONNX Runtime: 50 ms).
 _SETTLES, _TICK = 0.25, 0.004
 # A sample is repeated if threads waited for a core during this share of it.
@@ -155,7 +161,8 @@ def compare(
 ) -> Comparison:
     """Time contenders, given in order of preference, for about this many seconds.
 
-    Those that take at most ``close`` times as long as the best reach the final.
+    Those that take at most ``close`` times as long as the best reach the final. If calls are so
+    long that time is up within the first round, the rest of the contenders are not timed.
     """
     assert contenders, "there is something to time"
     end = time.monotonic() + seconds
@@ -164,6 +171,7 @@ def compare(
     # The rest of the time is kept for the final.
     heats.go(names, time.monotonic() + seconds * 0.6, progress)
     timings = heats.timings()
+    names = [name for name in names if name in timings]
     best = min(names, key=lambda name: timings[name].median)
     limit = close * timings[best].median
     close_ones = [name for name in names if timings[name].median <= limit]
@@ -173,7 +181,7 @@ def compare(
     final.go([*finalists, AGAIN], end, progress, keep=(best, AGAIN))
     final_timings = final.timings()
     fastest = min(finalists, key=lambda name: final_timings[name].median)
-    noise = final.noise(best)
+    noise = max(final.noise(best), 0.0 if final.rounds >= _FIRST else _FEW_NOISE)
     ties = [n for n in finalists if n != fastest and not final.is_behind(n, fastest, noise)]
     final_timings.pop(AGAIN)
     # Among ties, the preferred one wins if its median is about as low. On a noisy machine most
@@ -210,6 +218,8 @@ class _Rounds:
         while self.rounds < _MOST_ROUNDS:
             turn = self.rounds % len(active)
             for name in active[turn:] + active[:turn]:
+                if self._is_over(keep, end):
+                    return
                 progress(name)
                 self._samples[name].append(self._sample(name))
             self.rounds += 1
@@ -219,11 +229,19 @@ class _Rounds:
             if self.rounds >= _CLEAR and len(active) <= max(1, len(keep)):
                 return
 
+    def _is_over(self, keep: tuple[str, ...], end: float) -> bool:
+        """Tell whether to stop within a round: calls are so long that few of them fit."""
+        samples = self._samples.values()
+        # Every finalist has a sample at least.
+        is_enough = all(samples) if keep else any(samples)
+        return is_enough and time.monotonic() > end + _OVERTIME
+
     def _remaining(self, active: list[str], keep: tuple[str, ...]) -> list[str]:
         """Return the contenders without those that cannot win."""
-        if self.rounds < _FIRST:
-            return active
         best = min(active, key=lambda name: statistics.median(self._samples[name]))
+        if self.rounds < _FIRST:
+            limit = max(_FAR * self._samples[best][-1], _LONG)
+            return [n for n in active if n in keep or self._samples[n][-1] <= limit]
         others = [name for name in active if name not in (best, *keep)]
         if AGAIN in keep and self.rounds >= _CLEAR:
             # Rounds go on until a lead exceeds the noise, which falls with their number.
@@ -269,6 +287,8 @@ class _Rounds:
                 # A device's own clock does not show all the time that a call takes.
                 once = max(_per_call(seconds, wall), wall / count)
                 self.calls[name] = round(min(max(_BATCH / max(once, 1e-9), 1), _MOST_CALLS))
+                if once > _LONG:
+                    break
         attempt = 0
         while True:
             self._settle()

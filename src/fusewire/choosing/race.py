@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge, Judgement
 from fusewire.choosing.measure import Comparison, Contender, compare, interval
 from fusewire.choosing.repro import explain_fault
+from fusewire.choosing.upcoming import Upcoming
 from fusewire.errors import (
     BackendHung,
     BackendKilled,
@@ -35,8 +37,9 @@ from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.runtime.why import Tried
 from fusewire.trials.trial import CandidateTrial, TrialRunner
 
-# The share of the budget after which no more candidates are tried: the rest is for timing them.
-_TRYING = 0.5
+# The share of the budget after which no more candidates are tried: the rest is for timing them. A
+# thorough race tries more of them.
+_TRYING, _TRYING_ALL = 0.5, 0.7
 # The reference is slow: it races only where the quickest engine takes less than this per run.
 _TINY_SECONDS = 1e-3
 # It also races in graphs of so few nodes, each of which may be one loop of NumPy.
@@ -45,6 +48,10 @@ _FEW_NODES = 4
 _COMPARING = 0.6
 # Timing takes at least this long.
 LEAST_SECONDS = 4.0
+# Seconds for timing a candidate that is alone.
+_ALONE = 0.5
+# Seconds for timing when the budget is used up, and how exact the clock of a deadline is.
+_SHORTEST, _CLOCK = 0.5, 0.1
 Progress = Callable[[str, float], None]
 
 
@@ -65,6 +72,8 @@ class RaceResult:
     ties: tuple[str, ...] = ()
     # The user's own function serves, and not the chosen candidate.
     is_function: bool = False
+    # What the budget left out; None if it left out nothing.
+    coverage: Coverage | None = None
 
 
 class RaceInterrupted(KeyboardInterrupt):
@@ -78,9 +87,11 @@ class RaceInterrupted(KeyboardInterrupt):
 class Race:
     """Races the candidates of a graph on one set of inputs.
 
-    With ``is_thorough`` every candidate is tried; otherwise the reference and software devices only
-    if nothing better runs. Timing may take ``least`` seconds whatever the budget. Candidates that
-    take up to ``close`` times as long as the best reach the final; the default admits few.
+    With ``is_thorough`` every candidate is tried; otherwise software devices only if nothing better
+    runs, and so the reference unless ``has_reference``. ``start`` is when the budget began, if that
+    was earlier. ``expected`` lists the backends that would come if there was time. Timing may take
+    ``least`` seconds whatever the budget. Candidates that take up to ``close`` times as long as the
+    best reach the final; the default admits few.
     """
 
     def __init__(
@@ -95,19 +106,22 @@ class Race:
         is_thorough: bool = False,
         least: float = LEAST_SECONDS,
         close: float | None = None,
+        start: float | None = None,
+        has_reference: bool = False,
+        expected: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._inputs = inputs
         self._runner = runner
         self._judge = judge
         self._findings = findings
-        self._budget = max(budget, 1e-3)
-        self._start = time.monotonic()
+        start = time.monotonic() if start is None else start
+        self._budget = DecisionBudget(max(budget, 1e-3), start)
+        self._has_reference = has_reference
+        self._expected = expected
         self._report = progress
         self._is_thorough = is_thorough
         self._least = least
         self._close = () if close is None else (close,)
-        # The winner of the first race, which takes part in a rematch in any case.
-        self._before = ""
         self._fit: list[Candidate] = []
         self._rows: dict[str, Tried] = {}
         self._trials: dict[str, CandidateTrial] = {}
@@ -115,24 +129,23 @@ class Race:
         self._wrong: dict[str, Judgement] = {}
         self._faults: list[str] = []
         self._timing = ""
-        # What an interrupt would lose: the times of a comparison that is under way.
         self._samples: dict[str, list[float]] = {}
-        self._is_cut = False
+        # Candidates that the budget did not reach.
+        self._late: set[str] = set()
         self._learning = threading.Thread(target=judge.prepare, daemon=True)
 
-    @property
-    def _used(self) -> float:
-        return (time.monotonic() - self._start) / self._budget
-
     def _progress(self, what: str) -> None:
-        self._report(what, self._used)
+        self._report(what, self._budget.used)
 
     def run(self, candidates: Iterable[Candidate | Unfit]) -> RaceResult:
         """Try, judge and time the candidates, and choose one."""
         # The reference computes the right answers while engines compile.
         self._learning.start()
         try:
-            return self._run(candidates)
+            result = self._run(candidates)
+            if self._learning.is_alive():
+                self._judge.stop()
+            return result
         except KeyboardInterrupt as interrupt:
             self._judge.stop()
             raise RaceInterrupted(self._found_so_far()) from interrupt
@@ -142,7 +155,10 @@ class Race:
             raise
 
     def _found_so_far(self) -> tuple[Tried, ...]:
-        """Return the rows of an interrupted race, with the times that were taken."""
+        """Return the rows of an interrupted race, with the times that were taken.
+
+        They include those of a comparison that is under way.
+        """
         for name, samples in self._samples.items():
             if self._rows[name].seconds is None:
                 low, high = interval(samples)
@@ -151,26 +167,60 @@ class Race:
         return tuple(sorted(self._rows.values(), key=worth))
 
     def _run(self, candidates: Iterable[Candidate | Unfit]) -> RaceResult:
-        for candidate in candidates:
-            if isinstance(candidate, Unfit):
-                self._rows[candidate.name] = unfit(candidate)
-            else:
-                self._fit.append(candidate)
-                self._try(candidate)
-        self._learning.join()
+        self._try_all(candidates)
+        self._learning.join(left_until(self._budget.judging_ends))
         if self._is_thorough:
-            for name in list(self._trials):
-                self._check(name)
+            self._check_all()
         best = self._fastest_right(self._compare())
         if best is None:
             self._last_resort()
             best = self._fastest_right(self._compare())
         return self._result(best)
 
+    def _try_all(self, candidates: Iterable[Candidate | Unfit]) -> None:
+        """Try candidates as engines start; those that start too late are not waited for."""
+        upcoming = Upcoming(candidates)
+        try:
+            while (candidate := upcoming.take(self._seconds_for_starting())) is not None:
+                if isinstance(candidate, Unfit):
+                    self._rows[candidate.name] = unfit(candidate)
+                else:
+                    self._fit.append(candidate)
+                    self._try(candidate)
+        finally:
+            upcoming.close()
+        if not upcoming.is_done:
+            for name in self._expected():
+                if all(row.backend != name for row in self._rows.values()):
+                    reason = "It had not started when the budget was used up. Raise budget_seconds."
+                    self._rows[name] = Tried(name, name, "", "native", "not tried", reason)
+                    self._late.add(name)
+
+    def _seconds_for_starting(self) -> float:
+        if not self._trials:
+            return math.inf
+        return max(left_until(self._budget.end(self._trying)), _SHORTEST)
+
+    @property
+    def _trying(self) -> float:
+        return _TRYING_ALL if self._is_thorough else _TRYING
+
+    def _check_all(self) -> None:
+        """Judge all candidates while there is time, those first that ran fastest."""
+        for name in sorted(self._trials, key=lambda name: self._first_run(name)):
+            if self._judged and time.monotonic() > self._budget.judging_ends:
+                reason = "The budget was used up before it was judged. Raise budget_seconds."
+                self._rows[name] = replace(self._rows[name], reason=reason)
+                self._late.add(name)
+            else:
+                self._check(name)
+
+    def _first_run(self, name: str) -> float:
+        return self._trials[name].contact.metrics.get("run_seconds", 0.0)
+
     def rematch(self, candidates: Iterable[Candidate], against: Iterable[str]) -> RaceResult:
         """Race further candidates against those named; all others are out."""
         names = [*against]
-        self._before = names[0]
         self._wrong.clear()
         self._close, self._least = (math.inf,), LEAST_SECONDS
         for candidate in candidates:
@@ -207,9 +257,17 @@ class Race:
             self._rows[name] = replace(row, status=status, reason=reason)
             return
         self._progress(f"trying {name}")
+        start = time.monotonic()
+        # Without any candidate there is nothing to choose: the first has all the time it needs.
+        end = self._budget.attempts_end if self._trials and not is_last else math.inf
         try:
-            trial = self._runner.attempt(candidate, self._inputs)
+            trial = self._runner.attempt(candidate, self._inputs, end - start)
         except (BudgetError, EngineError) as error:
+            if isinstance(error, BackendHung) and time.monotonic() >= end - _CLOCK:
+                self._late.add(name)
+                reason = f"It was still compiling after {time.monotonic() - start:.0f} s."
+                self._rows[name] = replace(row, status="not tried", reason=reason)
+                return
             self._stop_if_beyond(error)
             if isinstance(error, EngineError):
                 self._findings.blame(candidate, error.code, error.reason)
@@ -233,11 +291,13 @@ class Race:
 
     def _hopeless(self, candidate: Candidate) -> str | None:
         """Say why a candidate is not worth the time, or None."""
-        if not self._trials or self._is_thorough:
+        if not self._trials:
             return None
-        if self._used > _TRYING:
-            self._is_cut = True
+        if self._budget.used > self._trying:
+            self._late.add(candidate.name)
             return "The budget was used up before its turn. Raise budget_seconds."
+        if self._is_thorough:
+            return None
         device, info = candidate.target.device, candidate.target.backend.info
         others = ", ".join(
             n for n, x in self._trials.items() if x.candidate.target != candidate.target
@@ -246,8 +306,8 @@ class Race:
             return None
         if device.is_software:
             return f"{device.name} is emulated by the processor, and {others} runs there."
-        quickest = min(x.contact.metrics.get("run_seconds", 0.0) for x in self._trials.values())
-        is_short = len(candidate.planned.plan.graph.nodes) <= _FEW_NODES
+        quickest = min(map(self._first_run, self._trials))
+        is_short = len(candidate.planned.plan.graph.nodes) <= _FEW_NODES or self._has_reference
         if info.trusted and quickest > _TINY_SECONDS and not is_short:
             return f"Skipped: it is rarely faster than {others}."
         return None
@@ -286,14 +346,9 @@ class Race:
         )
 
     def _eligible(self) -> dict[str, CandidateTrial]:
-        """Return the trials that may win: judged ones, or all that ran if none was judged."""
-        ranks = {
-            name: ORDER[row.status]
-            for name, row in self._rows.items()
-            if name in self._trials and row.status in ORDER
-        }
-        worst = max(min(ranks.values(), default=0), ranks.get(self._before, 0))
-        return {name: self._trials[name] for name, rank in ranks.items() if rank <= worst}
+        """Return the trials that may win; the fastest of them is judged, if it is not yet."""
+        statuses = {name: self._rows[name].status for name in self._trials}
+        return {name: self._trials[name] for name, status in statuses.items() if status in ORDER}
 
     def _compare(self) -> Comparison | None:
         while fit := self._eligible():
@@ -301,12 +356,13 @@ class Race:
             if (known := self._findings.times(candidates)) is not None:
                 return self._record_times(known)
             contenders = {n: Contender(partial(self._timed, x), x.pid) for n, x in fit.items()}
-            seconds = max(self._least, _COMPARING * self._budget * (1 - self._used))
+            seconds = self._seconds_for_timing() if len(fit) > 1 else _ALONE
             try:
                 comparison = compare(
                     contenders, seconds, lambda name: self._progress(f"timing {name}"), *self._close
                 )
-                self._findings.keep_times(candidates, comparison)
+                if comparison.timings.keys() == fit.keys():
+                    self._findings.keep_times(candidates, comparison)
                 return self._record_times(comparison)
             except EngineError as error:
                 # It ran before and fails now: the others race without it.
@@ -315,6 +371,12 @@ class Race:
                 status = failed_status(error)
                 self._rows[name] = replace(self._rows[name], status=status, reason=str(error))
         return None
+
+    def _seconds_for_timing(self) -> float:
+        budget = self._budget
+        seconds = max(self._least, _COMPARING * budget.seconds * (1 - budget.used))
+        end = budget.end(0.0, max(budget.seconds, self._least) + 0.5)
+        return min(seconds, max(left_until(end), _SHORTEST))
 
     def _record_times(self, comparison: Comparison) -> Comparison:
         for name, timing in comparison.timings.items():
@@ -337,13 +399,31 @@ class Race:
         self._rows[fastest] = replace(self._rows[fastest], is_chosen=True)
         chosen = next(candidate for candidate in self._fit if candidate.name == fastest)
         rows = sorted(self._rows.values(), key=worth)
-        is_cut = self._is_cut or self._rows[fastest].status == "not judged"
-        notes = tuple(self._notes(comparison))
-        noise, ties = comparison.noise, comparison.ties
-        return RaceResult(tuple(rows), chosen, noise, notes, self._trials, is_cut, ties)
+        coverage = self._coverage(comparison)
+        return RaceResult(
+            tuple(rows),
+            chosen,
+            comparison.noise,
+            tuple(self._notes(comparison, coverage)),
+            self._trials,
+            coverage is not None or self._rows[fastest].status == "not judged",
+            comparison.ties,
+            coverage=coverage,
+        )
 
-    def _notes(self, comparison: Comparison) -> Iterable[str]:
+    def _coverage(self, comparison: Comparison) -> Coverage | None:
+        """Say what the budget left out: candidates that were not timed, or not judged in time."""
+        untimed = self._eligible().keys() - comparison.timings.keys()
+        left = {name for name in (*self._late, *untimed) if name != comparison.fastest}
+        if not left:
+            return None
+        compared = len(comparison.timings.keys() - left)
+        return Coverage.of(compared, len(left), self._budget.seconds)
+
+    def _notes(self, comparison: Comparison, coverage: Coverage | None) -> Iterable[str]:
         fastest = comparison.fastest
+        if coverage is not None:
+            yield coverage.sentence()
         if comparison.ties:
             names = ", ".join((fastest, *comparison.ties))
             yield f"{names} cannot be told apart: the noise is {comparison.noise:.0%}."
@@ -355,15 +435,13 @@ class Race:
         for name, judged in self._wrong.items():
             self._progress(f"looking for what {name} gets wrong")
             inputs = next(x.values for x in self._judge.sets if x.kind == judged.kind)
-            # A thorough race may take longer, to find the fault as well.
-            deadline = self._start + self._budget * (2 if self._is_thorough else 1)
             fault = explain_fault(
                 self._trials[name],
                 inputs,
                 self._runner,
                 self._findings,
                 judged.reason,
-                deadline,
+                self._budget.oracle_ends,
             )
             sentence = f"{name} is wrong, and is not used: {judged.reason} {fault}"
             self._faults.append(sentence.rstrip())

@@ -22,11 +22,13 @@ from fusewire.choosing.findings import Findings
 from fusewire.contract.backend import Backend, Config, Device
 from fusewire.contract.script import Script, Scripted
 from fusewire.dtypes import dtype
-from fusewire.errors import EngineError
+from fusewire.errors import BudgetError, EngineError
 from fusewire.ir.graph import Array
 from fusewire.ir.text import constants_of, print_graph
 from fusewire.numerics.spread import Expected
+from fusewire.ops.limits import RunLimits, limited
 from fusewire.ops.sample import HostValue
+from fusewire.planning.candidates import Candidate
 from fusewire.process.guard import described, guarded
 from fusewire.records.quarantine import Fact
 from fusewire.trials.trial import CandidateTrial, TrialRunner
@@ -231,6 +233,22 @@ def _packed(arrays: Mapping[str, Array], types: dict[str, str]) -> bytes:
 FOLDER = "repros"
 
 
+def _search(
+    candidate: Candidate, inputs: Sequence[HostValue], runner: TrialRunner, deadline: float
+) -> Culprit | None:
+    """Look for the first wrong node until the deadline; None if it was not found."""
+    target, seconds = candidate.target, deadline - time.monotonic()
+    limits = replace(runner.limits, seconds=min(runner.limits.seconds, max(seconds, 1.0)))
+    config, reference = candidate.config(runner.config), runner.reference_of(target.name)
+    build = engine(reference, target.device, config, limits, isolate=runner.isolate)
+    graph = candidate.planned.plan.steps[0].region.graph
+    try:
+        with limited(RunLimits(seconds)):
+            return find_culprit(graph, inputs, build, deadline=deadline)
+    except BudgetError:
+        return None
+
+
 def explain_fault(
     trial: CandidateTrial,
     inputs: Sequence[HostValue],
@@ -249,10 +267,8 @@ def explain_fault(
         return "The budget was used up before its first wrong node was looked for."
     config = candidate.config(runner.config)
     reference = runner.reference_of(target.name)
-    build = engine(reference, target.device, config, runner.limits, isolate=runner.isolate)
-    graph = plan.steps[0].region.graph
     try:
-        culprit = find_culprit(graph, inputs, build, deadline=deadline)
+        culprit = _search(candidate, inputs, runner, deadline)
     except EngineError as error:
         return f"Its first wrong node was not found: {error}"
     if culprit is None:

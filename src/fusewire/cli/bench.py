@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import shlex
@@ -122,8 +123,7 @@ def measure(
     reading, values = read_open(model, inputs)
     model.release()
     graph = session.rewrite(reading.graph)
-    missing: dict[str, str] = {}
-    late: list[Tried] = []
+    missing, late = dict[str, str](), list[Tried]()
     decision: Decision | NoneRightError | RaceInterrupted
     try:
         decision = session.choose(
@@ -133,6 +133,8 @@ def measure(
             records=_records(session, model.name, retry=retry),
             is_thorough=True,
             file=reading.file,
+            start=start,
+            backends=partial(_with_devices, names, session.finder),
         )
     except (NoneRightError, RaceInterrupted) as error:
         is_guess = inputs.assumed and not inputs.is_proven
@@ -184,6 +186,15 @@ def _targets(
                 missing[name] = f"{target.device.name}. Use `--backends {name}` to run it anyway."
             elif answers_to(target.device, options.device):
                 yield target
+
+
+def _with_devices(names: list[str], finder: TargetFinder) -> list[str]:
+    """List the backends that were probed and have a device to compare on."""
+    found = []
+    for name in names:
+        with contextlib.suppress(RegistryError):
+            found += [name] if not all(map(interprets, finder.targets(name))) else []
+    return found
 
 
 def _request(model: ModelSource, graph: Graph, inputs: Inputs, options: Options) -> dict[str, Any]:

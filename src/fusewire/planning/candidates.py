@@ -86,11 +86,12 @@ def candidates(
     may_fall_back: bool,
     file: ModelFile | None = None,
 ) -> Iterator[Candidate | Unfit]:
-    """Yield candidates: the graph as it is, on each target with its options; the file; expanded.
+    """Yield candidates: the graph on each target; the file; with options; then expanded.
 
-    Options come first: the budget may run out, and an engine's own nodes gain more from options
-    than from expansion. Options that ``config`` sets are not varied. With ``may_fall_back`` the
-    fallback runs what a target refuses, if that is not most of the graph.
+    The budget may run out: every engine comes once before any comes twice, and an engine's own
+    nodes gain more from options than from expansion. Options that ``config`` sets are not varied.
+    With ``may_fall_back`` the fallback runs what a target refuses, if that is not most of the
+    graph.
     """
     native: list[Candidate] = []
     for target in targets:
@@ -105,10 +106,9 @@ def candidates(
             continue
         native.append(Candidate(target, planned))
         yield native[-1]
-        for options in target.backend.configs(planned.plan.graph, target.device):
-            if not options.keys() & config.options.keys():
-                yield replace(native[-1], options=options)
     yield from _file_candidates(native, file, config)
+    for candidate in native:
+        yield from _with_options(candidate, config)
     for candidate in native:
         target, planned = candidate.target, candidate.planned
         if _composites(planned, target) and target.name != fallback.name:
@@ -117,6 +117,14 @@ def candidates(
             )
             if _hopeless(in_parts, target) is None:
                 yield Candidate(target, in_parts, "expanded")
+
+
+def _with_options(candidate: Candidate, config: Config) -> Iterator[Candidate]:
+    """Yield a candidate with the options that its backend varies."""
+    target, plan = candidate.target, candidate.planned.plan
+    for options in target.backend.configs(plan.graph, target.device):
+        if not options.keys() & config.options.keys():
+            yield replace(candidate, options=options)
 
 
 def allowed(target: Target, fallback: Target, may_fall_back: bool) -> list[Target]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fusewire.contract.backend import Config, Refusal
 from fusewire.ir.builder import bind_symbols
@@ -18,6 +19,9 @@ from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool, shared_pool
 from fusewire.runtime.plan import Region
 from fusewire.trials.plan_backend import REFERENCE, plan_config
+
+# A child gets at least so many seconds.
+_LEAST_SECONDS = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +57,13 @@ class TrialRunner:
     pools: dict[str, ChildPool] = field(default_factory=dict)
     references: set[str] = field(default_factory=set)
 
-    def attempt(self, candidate: Candidate, inputs: Sequence[HostValue]) -> CandidateTrial:
-        """Compile a candidate, load it and run it once; raises EngineError if that fails."""
+    def attempt(
+        self, candidate: Candidate, inputs: Sequence[HostValue], seconds: float = math.inf
+    ) -> CandidateTrial:
+        """Compile a candidate, load it and run it once; raises EngineError if that fails.
+
+        BackendHung if it takes longer than ``seconds``, or than the limits allow.
+        """
         target, plan = candidate.target, candidate.planned.plan
         config = candidate.config(self.config)
         reference, pool = self.reference_of(target.name), shared_pool()
@@ -72,7 +81,7 @@ class TrialRunner:
             target.device,
             config,
             inputs,
-            self.limits,
+            replace(self.limits, seconds=min(self.limits.seconds, max(seconds, _LEAST_SECONDS))),
             file=plan.steps[0].region.file if plan.is_whole else None,
             isolate=self.isolate,
             pool=pool,
