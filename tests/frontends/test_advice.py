@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -33,4 +38,25 @@ def test_list_that_does_not_fit_is_described_not_printed() -> None:
     program = fw.compile(lambda x: x + 1, np.ones((8, 8), np.float32), backend="reference")
     with pytest.raises(ShapeMismatchError, match=r"found a list of int64\[8, 8\]") as caught:
         program([[1] * 8] * 8)
+    assert 'np.asarray(x, "float32")' in str(caught.value)
     assert len(str(caught.value)) < 200
+
+
+def test_clock_that_becomes_a_constant_is_a_warning_at_its_line() -> None:
+    def late(x: Any) -> Any:
+        return x + time.time()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fw.trace(late, X)
+    (warning,) = caught
+    assert "time.time() is read once" in str(warning.message)
+    assert Path(warning.filename) == Path(__file__)
+
+
+def test_engine_that_takes_no_node_is_not_named_without_measuring() -> None:
+    square = X[:, :2]
+    program = fw.compile(lambda x: np.linalg.svd(x)[1], square, level=0, fallback="allow")
+    why = program.why()
+    assert why.backend in why.counts()["data"]
+    program.close()

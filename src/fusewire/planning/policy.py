@@ -181,4 +181,7 @@ def _regions(target: Target, graph: Graph) -> int | None:
         node: target.name if node in claimed.shapes else None if _is_control(node) else ""
         for node in claimed.graph.nodes
     }
+    if targets and target.name not in targets.values():
+        # One region too, but all of it runs elsewhere: any other target is better.
+        return len(targets) + 1
     return len(partition(claimed.graph, targets))

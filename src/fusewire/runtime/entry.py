@@ -169,6 +169,8 @@ def _problem(value: Value, leaf: HostValue) -> str:
         return said
     if not _fits(value, array.astype(wanted.numpy), {}, False):
         return said
+    if not isinstance(leaf, np.ndarray):
+        return f'{said} Give np.asarray({value.name}, "{wanted.name}").'
     return f'{said} Give {value.name}.astype("{wanted.name}"), or compile with cast="same_kind".'
 
 

@@ -14,13 +14,14 @@ import contextlib
 import functools
 import random
 import sys
+import time
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fusewire.dtypes import dtype
-from fusewire.errors import DTypeError
+from fusewire.errors import DTypeError, warn_outside
 from fusewire.frontends.trace.substitutes import ArrayLike, Converter, ModuleLike, Refused
 from fusewire.ops.declare import Op
 from fusewire.ops.operand import Traced
@@ -36,6 +37,8 @@ _OPAQUE = frozenset({"fusewire", "ml_dtypes", "pytest", "_pytest", *sys.stdlib_m
 _INDEX_TRICKS = type(np.r_).__module__
 # A cache would leak arrays from one trace into the next.
 _CACHED: Any = type(functools.cache(len))
+# What these return is known while tracing, and is a constant from then on.
+_CLOCKS = frozenset({time.time, time.time_ns, time.monotonic, time.perf_counter})
 _RANDOM = (np.random.Generator, np.random.RandomState, random.Random)
 
 
@@ -129,7 +132,7 @@ class Rebinder:
         root = module.__name__.partition(".")[0]
         if module.__name__ in ("numpy.random", "random"):
             return Refused(module.__name__.replace("numpy", "np"))
-        if module.__name__ in ("fusewire", "fusewire.ops") or root not in _OPAQUE:
+        if module.__name__ in ("fusewire", "fusewire.ops", "time") or root not in _OPAQUE:
             return ModuleLike(module, self)
         return module
 
@@ -139,6 +142,15 @@ class Rebinder:
 
             def stand_in(*args: Any, **options: Any) -> Any:
                 return self._recording.call(function, args, options)
+        elif root == "time" and function in _CLOCKS:
+
+            def stand_in(*args: Any, **options: Any) -> Any:
+                warn_outside(
+                    f"time.{function.__name__}() is read once, when the function is traced: what "
+                    "it returns becomes a constant of the program. Pass it as an argument.",
+                    UserWarning,
+                )
+                return function(*args, **options)
         elif root in _OPAQUE or not isinstance(function, FunctionType):
             return function
         else:
