@@ -492,7 +492,7 @@ def unfit(entry: Unfit) -> Tried:
         target.name,
         target.device.id,
         "native",
-        "refused",
+        "refused" if entry.fault is None else failed_status(entry.fault),
         entry.reason,
         is_software=target.device.is_software,
     )

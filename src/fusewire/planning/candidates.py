@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fusewire.contract.backend import Config, Fact, Form
 from fusewire.contract.model_file import ModelFile
 from fusewire.contract.tuning import TUNED
-from fusewire.errors import RefusedError
+from fusewire.errors import EngineError, RefusedError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
@@ -67,10 +67,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Unfit:
-    """A target that cannot run the graph, and why."""
+    """A target that cannot run the graph, and why; ``fault`` is what happened when it was asked."""
 
     target: Target
     reason: str
+    fault: EngineError | None = None
 
     @property
     def name(self) -> str:
@@ -102,7 +103,7 @@ def candidates(
             continue
         reason = _hopeless(planned, target)
         if reason is not None:
-            yield Unfit(target, reason)
+            yield Unfit(target, reason, next(iter(planned.claims.values())).fault)
             continue
         native.append(Candidate(target, planned))
         yield native[-1]
