@@ -175,7 +175,11 @@ def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
     warnings.simplefilter("ignore", fw.FallbackWarning)
     start = time.perf_counter()
     program = fw.compile(
-        task.model, backend="auto", threads=task.threads, budget_seconds=task.budget
+        task.model,
+        backend="auto",
+        start="measured",
+        threads=task.threads,
+        budget_seconds=task.budget,
     )
     arrays = list(inputs.values())
     program(*arrays)

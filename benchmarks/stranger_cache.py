@@ -76,7 +76,7 @@ def given() -> Any:
 
 
 def options(backend: str) -> dict[str, Any]:
-    chosen = {"budget_seconds": BUDGET} if backend == "auto" else {"level": 0}
+    chosen = {"budget_seconds": BUDGET, "start": "measured"} if backend == "auto" else {"level": 0}
     return {"backend": backend, **chosen}
 
 

@@ -93,7 +93,9 @@ def ratio(these: Sequence[float], those: Sequence[float]) -> str:
 def tuned(source: Any, inputs: Sequence[Array], budget: float) -> tuple[Any, Tried | None, float]:
     """Have level 3 tune something; give the program, the row of the tuned way, and the seconds."""
     start = time.monotonic()
-    program = fw.compile(source, backend="webgpu", level=3, fallback="error", budget_seconds=budget)
+    program = fw.compile(
+        source, backend="webgpu", level=3, start="measured", fallback="error", budget_seconds=budget
+    )
     program(*inputs)
     rows = [row for row in program.why().tried if row.tuned]
     return program, rows[0] if rows else None, time.monotonic() - start

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Unpack, final, overload
 
 import numpy as np
@@ -22,7 +22,8 @@ from fusewire.contract.frontend import Document, Example, Frontend, Limits, Read
 from fusewire.errors import FormatError, SizesNeededError, warn_outside
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import Type
-from fusewire.options import FALLBACK, OptionFields, Options, documented
+from fusewire.ops.sample import HostValue
+from fusewire.options import FALLBACK, Fallback, OptionFields, Options, documented
 from fusewire.records.entries import Records
 from fusewire.records.keys import body_key, decision_fields, file_key
 from fusewire.records.plans import SavedPlan, SavedTarget
@@ -35,14 +36,17 @@ from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Program
 from fusewire.runtime.transfer import to_host
 from fusewire.runtime.why import Tried, Why
-from fusewire.store.disk import shared_store
+from fusewire.store.disk import Store, shared_store
 from fusewire.store.key import Key
 from fusewire.store.stamps import file_digest
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 if TYPE_CHECKING:
+    from fusewire.background.job import FileSource
+    from fusewire.background.search import FirstPlan
     from fusewire.choosing.baseline import Baseline
-    from fusewire.choosing.decide import Decision
+    from fusewire.choosing.decide import Decision, Question
+    from fusewire.choosing.quiet import CallWatch
     from fusewire.contract.model_file import ModelFile
     from fusewire.numerics.judge import Verdict
     from fusewire.planning.candidates import Candidate
@@ -53,6 +57,8 @@ if TYPE_CHECKING:
     from fusewire.runtime.function import FunctionRunner
 
 
+# Operations that the reference does sooner than an engine starts.
+_LITTLE_WORK = 2e7
 # None would hide the mistake of who gives it.
 _NO_SOURCE: Any = object()
 
@@ -257,11 +263,15 @@ class Session:
     """Compiles models with one set of options."""
 
     options: Options = field(default_factory=Options)
+    # Used instead of the user's store.
+    store: Store | None = None
+    # Tells when calls of a program disturb what is measured for it.
+    watch: CallWatch | None = None
 
     @cached_property
     def records(self) -> Records:
         """The records of earlier processes, which this session adds to."""
-        return Records(shared_store() if self.options.cache else None)
+        return Records(self.store or (shared_store() if self.options.cache else None))
 
     @cached_property
     def finder(self) -> TargetFinder:
@@ -286,6 +296,8 @@ class Session:
         from fusewire.registry import REGISTRY
 
         options = self.options
+        if options.level == "recall":
+            return 1
         if options.level is not None:
             return options.level
         is_auto = options.backend == "auto" and REGISTRY.default == "auto"
@@ -340,8 +352,11 @@ class Session:
         graph = self.rewrite(reading.graph)
         if self.level == 0:
             return self._planned_entry(reading, graph, key)
+        from fusewire.background.first import FirstCall
+
+        decide = FirstCall(self, reading, graph, key, _file_of(model, reading, example, is_open))
         if example and all(isinstance(x, np.ndarray | np.generic) for x in example):
-            return self._chosen_entry(reading, graph, key, example, start)
+            return decide.entry(example, start)
         return Entry(
             graph.inputs,
             Undecided(),
@@ -350,7 +365,7 @@ class Session:
             "auto",
             len(graph.nodes),
             _LevelZeroDetails(self, reading, graph),
-            partial(self._chosen_entry, reading, graph, key),
+            decide.entry,
         )
 
     def rewrite(self, graph: Graph) -> Graph:
@@ -411,26 +426,76 @@ class Session:
         may_fall_back = self.options.fallback != "error"
         return make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
 
-    # Levels 1 and 3: race the candidates.
+    # Levels 1 and 3: race the candidates, before the first answer or behind it.
 
-    def _chosen_entry(
-        self,
-        reading: Reading,
-        graph: Graph,
-        key: Key | None,
-        arguments: tuple[Any, ...],
-        start: float | None = None,
-    ) -> Entry:
-        """Choose a candidate by racing all of them on these arguments, or recall the choice."""
-        from fusewire.errors import NoneRightError
+    def with_store(self, store: Store) -> Session:
+        """Return the same session with records in another store."""
+        return self if store is self.records.store else replace(self, store=store)
+
+    def first_plan(self, reading: Reading, graph: Graph, inputs: Sequence[HostValue]) -> FirstPlan:
+        """Make the entry that is quickest to start, which serves until engines are compared."""
+        from fusewire.background.search import FirstPlan
+        from fusewire.choosing.decide import Decision
+        from fusewire.planning.candidates import Candidate
+        from fusewire.runtime.function import YOUR_FUNCTION
+
+        engines = _EngineRunners(self)
+        baseline = self._baseline(reading, engines)
+        if baseline is not None and baseline.runner is not None and baseline.may_serve:
+            target = reference_target()
+            candidate = Candidate(target, self.plan(graph, target))
+            decision = Decision(candidate, (), ())
+            entry = self._function_entry(reading, graph, decision, baseline.runner, engines)
+            return FirstPlan(entry, candidate, YOUR_FUNCTION, is_function=True)
+        options = self.options
+        # Warnings would be about a plan that is not kept.
+        silent: Fallback = "allow" if options.fallback == "warn" else options.fallback
+        session = replace(self, options=replace(options, fallback=silent))
+        candidate = session._first_candidate(graph, inputs)
+        entry = session._ready_entry(reading, candidate, None, ())
+        return FirstPlan(entry, candidate, candidate.name)
+
+    def _first_candidate(self, graph: Graph, inputs: Sequence[HostValue]) -> Candidate:
+        """Return the reference where it has little to do, else the preferred engine."""
+        from fusewire.numerics.bound import bindings_of
+        from fusewire.numerics.scale import work_of
+        from fusewire.planning.candidates import Candidate
+
+        options = self.options
+        is_free = options.backend == "auto" and options.device is None
+        may_interpret = is_free and options.fallback != "error"
+        if may_interpret and work_of(graph, bindings_of(graph, inputs)) <= _LITTLE_WORK:
+            target = reference_target()
+            return Candidate(target, self.plan(graph, target))
+        notes: list[str] = []
+        target = self._preferred_target(graph, notes)
+        return Candidate(target, self._plan_within_limits(graph, target, notes))
+
+    def host_inputs(
+        self, reading: Reading, graph: Graph, arguments: tuple[Any, ...]
+    ) -> list[HostValue]:
+        """Return the arguments as the graph takes them; CheckError if it does not allow them."""
         from fusewire.planning.guards import check_inputs
 
         leaves = reading.arguments.flatten(arguments)
         inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
         check_inputs(graph, inputs)
-        targets = partial(self._fitting_targets, graph)
+        return inputs
+
+    def chosen_entry(
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        inputs: Sequence[HostValue],
+        start: float | None = None,
+    ) -> Entry:
+        """Choose a candidate by racing all of them on these inputs, or recall the choice."""
+        from fusewire.errors import NoneRightError
+
         engines = _EngineRunners(self)
         baseline, fields = self._baseline(reading, engines), self._decision_fields(reading)
+        targets = partial(self._fitting_targets, graph)
         try:
             decision = self.choose(
                 graph,
@@ -443,8 +508,35 @@ class Session:
                 backends=self._expected_backends,
             )
         except NoneRightError as error:
-            return self._fallback_entry(reading, graph, inputs, error)
+            return self.fallback_entry(reading, graph, inputs, error)
         self.options.report("ready", 1.0)
+        return self._settled_entry(reading, graph, key, decision, baseline, engines)
+
+    def recalled_entry(
+        self, reading: Reading, graph: Graph, key: Key | None, inputs: Sequence[HostValue]
+    ) -> Entry | None:
+        """Make the entry of what was decided for such inputs; None if nothing was."""
+        from fusewire.choosing.decide import recall_decision
+
+        engines = _EngineRunners(self)
+        baseline, fields = self._baseline(reading, engines), self._decision_fields(reading)
+        question = self._question(graph, inputs, fields, baseline=baseline, file=reading.file)
+        decision = recall_decision(question, self.records, self.finder)
+        if decision is None:
+            return None
+        self.options.report("ready", 1.0)
+        return self._settled_entry(reading, graph, key, decision, baseline, engines)
+
+    def _settled_entry(
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        decision: Decision,
+        baseline: Baseline | None,
+        engines: _EngineRunners,
+    ) -> Entry:
+        """Make the entry of a decision: of the function, or of a candidate."""
         if decision.is_function and baseline is not None and baseline.runner is not None:
             return self._function_entry(reading, graph, decision, baseline.runner, engines)
         built = engines.made.get(decision.candidate)
@@ -468,6 +560,50 @@ class Session:
         return self._ready_entry(
             reading, decision.candidate, key, notes, decision.tried, decision.cut_at, built
         )
+
+    # What runs behind a program that answers already: the function takes no part in the race.
+
+    def decide(
+        self, graph: Graph, inputs: Sequence[HostValue], file: ModelFile | None = None
+    ) -> Decision:
+        """Race the engines that fit a rewritten graph, and record the decision."""
+        from fusewire.choosing.decide import decide
+
+        fields = decision_fields(self.options, self.level)
+        question = self._question(graph, inputs, fields, file=file)
+        return decide(question, self.records, self.finder)
+
+    def recalled_decision(
+        self, graph: Graph, inputs: Sequence[HostValue], file: ModelFile | None
+    ) -> Decision | None:
+        """Recall how the engines raced on such inputs; None if they did not."""
+        from fusewire.choosing.decide import recall_decision
+
+        fields = decision_fields(self.options, self.level)
+        question = self._question(graph, inputs, fields, file=file)
+        return recall_decision(question, self.records, self.finder)
+
+    def engine_entry(self, reading: Reading, decision: Decision) -> Entry:
+        """Make the entry of the engine that won, without saving its plan."""
+        return self._decided_entry(reading, decision, None, None)
+
+    def keep_decision(
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        inputs: Sequence[HostValue],
+        decision: Decision,
+    ) -> None:
+        """Record what was settled, and save its plan under the key."""
+        from fusewire.choosing.decide import record_decision
+
+        question = self._question(graph, inputs, self._decision_fields(reading))
+        record_decision(question, decision, self.records, self.finder)
+        candidate = decision.candidate
+        if key is not None and decision.is_settled and self._may_save(candidate):
+            warnings = candidate.planned.warnings() if self.options.fallback == "warn" else []
+            self._save(key, reading, candidate, decision.tried, decision.cut_at, warnings)
 
     def _decision_fields(self, reading: Reading) -> dict[str, object] | None:
         """Name what a decision depends on besides the graph: also the code of a function."""
@@ -558,13 +694,33 @@ class Session:
         backends: Callable[[], Sequence[str]] = tuple,
     ) -> Decision:
         """Race the candidates of a graph on these targets, or recall an earlier decision."""
-        from fusewire.choosing.decide import Question, decide
+        from fusewire.choosing.decide import decide
+
+        question = replace(
+            self._question(graph, inputs, fields, baseline=baseline, file=file),
+            targets=targets,
+            is_thorough=is_thorough,
+            start=start,
+            backends=backends,
+        )
+        return decide(question, self.records if records is None else records, self.finder)
+
+    def _question(
+        self,
+        graph: Graph,
+        inputs: Sequence[Any],
+        fields: Mapping[str, object] | None,
+        *,
+        baseline: Baseline | None = None,
+        file: ModelFile | None = None,
+    ) -> Question:
+        from fusewire.choosing.decide import Question
 
         options = self.options
-        question = Question(
+        return Question(
             graph,
             inputs,
-            targets,
+            partial(self._fitting_targets, graph),
             reference_target(),
             options.config,
             fields,
@@ -572,17 +728,15 @@ class Session:
             budget=options.budget_seconds,
             seed=options.seed,
             progress=options.report,
-            is_thorough=is_thorough,
             max_crossings=options.max_crossings,
             tunes=options.level == 3,
             baseline=baseline,
             file=file,
-            start=start,
-            backends=backends,
+            backends=self._expected_backends,
+            watch=self.watch,
         )
-        return decide(question, self.records if records is None else records, self.finder)
 
-    def _fallback_entry(
+    def fallback_entry(
         self, reading: Reading, graph: Graph, inputs: Sequence[Any], error: Any
     ) -> Entry:
         """Run everything on the fallback, which was not in the race: no engine is right."""
@@ -741,8 +895,7 @@ class Session:
         findings = Findings(graph, inputs, self.records, options.config, options.deadline)
         findings.quarantine(candidate, Fact("wrong", verdict.reason))
         if self.level:
-            arguments = reading.arguments.restore(inputs)
-            return self._chosen_entry(reading, graph, None, arguments).runner
+            return self.chosen_entry(reading, graph, None, inputs).runner
         if options.fallback == "error":
             raise RefusedError(
                 f"{candidate.target.name} gave a wrong answer, and fallback is not allowed: "
@@ -975,6 +1128,19 @@ class _RecalledDetails:
 
         tried = tuple(map(read_tried, self.recalled.saved.tried))
         return Explanation(self.recalled.planned, self.builder, (), tried).why()
+
+
+def _file_of(
+    model: ModelSource, reading: Reading, example: tuple[Any, ...], is_open: bool
+) -> FileSource | None:
+    """Say how another process reads the same graph from the file; None if it cannot."""
+    from fusewire.background.job import FileSource
+
+    is_plain = all(isinstance(x, np.ndarray | np.generic) for x in example)
+    if not model.is_file or reading.digest is None or not is_plain:
+        return None
+    path = Path(os.fsdecode(model.source)).absolute()
+    return FileSource(str(path), reading.digest, bool(example), is_open)
 
 
 def _saved_target(target: Target, config: Config) -> SavedTarget:

@@ -12,6 +12,7 @@ FusewireError
 ├── ShapeMismatchError (ValueError)    an argument that does not fit the signature of a program
 ├── CheckError (ValueError)            values that a program does not allow, found by a run
 ├── BudgetError (RuntimeError)         work that would exceed a stated limit
+│   └── NoQuietError                   calls left no moment in which to measure beside them
 ├── RegistryError (LookupError)        no such backend or frontend, or a name taken twice
 │   └── UnavailableError               a backend that is installed and cannot run here
 ├── RefusedError (RuntimeError)        nodes that no allowed backend runs
@@ -30,6 +31,7 @@ FusewireError
 ├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
 │   └── SizesNeededError               a model that cannot be typed without the sizes of inputs
 ├── StoreError (ValueError)            an entry or folder of the cache that cannot be used
+├── NotRecalledError (LookupError)     a plan that no earlier process has recorded
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
 
 FallbackWarning (UserWarning)          part of a program runs on the reference
@@ -124,6 +126,10 @@ class BudgetError(FusewireError, RuntimeError):
     """Work that would exceed a stated limit."""
 
 
+class NoQuietError(BudgetError):
+    """Calls left no quiet moment in which to measure beside them."""
+
+
 class RegistryError(FusewireError, LookupError):
     """No such backend or frontend, or a name taken twice."""
 
@@ -169,6 +175,10 @@ class SizesNeededError(FormatError):
 
 class StoreError(FusewireError, ValueError):
     """An entry or folder of the cache that cannot be used."""
+
+
+class NotRecalledError(FusewireError, LookupError):
+    """``level="recall"`` was asked for, and no earlier process recorded a plan."""
 
 
 class OptionsError(FusewireError, ValueError):

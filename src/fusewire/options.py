@@ -14,6 +14,8 @@ from fusewire.process.limits import ChildLimits
 
 # What to do with nodes that a backend refuses.
 Fallback = Literal["error", "warn", "allow"]
+# When the engines are compared: behind the first calls, or before the first answer.
+Start = Literal["now", "measured"]
 # When engines run in a child process; True is "first", False is "never".
 Isolation = Literal["first", "always", "never"]
 # The backend that runs every graph and is always installed.
@@ -64,26 +66,29 @@ class Options:
     ``backend`` is a name, "auto", or a policy: ``ForDevice``, ``FirstWith`` or a function that
     picks a target. ``level`` 0 measures nothing; 1 compares the engines within ``budget_seconds``
     and takes the fastest right one, which "auto" does and a named backend does only if asked to; 3
-    also tunes kernels, on backends that allow it. ``fallback`` decides what happens to nodes that a
-    backend refuses: "error" raises, "warn" and "allow" run them on the reference, unless more than
-    ``max_crossings`` tensors would cross between backends: then all of it runs there. An engine
-    compiles and runs each region first in a child process, unless ``isolate`` is "never"; a region
-    that crashes there, takes longer than ``deadline`` seconds, or needs more than ``memory_limit``
-    bytes (None: a quarter of the machine's memory, besides weights) counts as refused. With
-    "always" it stays in a child, so that every call has these limits. The same limits hold for what
-    the host runs of each call: sizes and rounds that values decide, the fallback, and the checks of
-    answers; beyond them, a call raises BudgetError. An engine in this process is not asked for
-    sizes beyond ``memory_limit`` that an earlier step found, but it is not timed. Artifacts, plans
-    and measurements are recorded, unless ``cache`` is off. One call in ``canary`` is checked again
-    while the program runs; 0 checks none. With ``cast="same_kind"``, arrays of another dtype of the
-    same kind are cast to that of the input. ``seed`` is the seed for generated inputs.
-    ``backend_config`` holds the backend's own options. ``progress`` is called with the current step
-    and the share of the budget that is used.
+    also tunes kernels, on backends that allow it; "recall" uses the plan that an earlier process
+    settled on, or raises NotRecalledError. With ``start="now"`` the first call is answered at once,
+    by what is quickest to start, and the engines are compared behind it; with "measured" it waits
+    for the comparison. ``deterministic`` waits too: its answers come from one plan. ``fallback``
+    decides what happens to nodes that a backend refuses: "error" raises, "warn" and "allow" run
+    them on the reference, unless more than ``max_crossings`` tensors would cross between backends:
+    then all of it runs there. An engine compiles and runs each region first in a child process,
+    unless ``isolate`` is "never"; a region that crashes there, takes longer than ``deadline``
+    seconds, or needs more than ``memory_limit`` bytes (None: a quarter of the machine's memory,
+    besides weights) counts as refused. With "always" it stays in a child, so that every call has
+    these limits. The same limits hold for what the host runs of each call: sizes and rounds that
+    values decide, the fallback, and the checks of answers; beyond them, a call raises BudgetError.
+    An engine in this process is not asked for sizes beyond ``memory_limit`` that an earlier step
+    found, but it is not timed. Artifacts, plans and measurements are recorded, unless ``cache`` is
+    off. One call in ``canary`` is checked again while the program runs; 0 checks none. With
+    ``cast="same_kind"``, arrays of another dtype of the same kind are cast to that of the input.
+    ``seed`` is the seed for generated inputs. ``backend_config`` holds the backend's own options.
+    ``progress`` is called with the current step and the share of the budget that is used.
     """
 
     backend: Policy = "auto"
     device: str | None = None
-    level: int | None = None
+    level: int | Literal["recall"] | None = None
     fallback: Fallback = "warn"
     max_crossings: int | None = None
     budget_seconds: float = 20.0
@@ -95,13 +100,16 @@ class Options:
     deterministic: bool = False
     canary: int = 0
     seed: int = 0
+    start: Start = "now"
     cast: Literal["same_kind"] | None = None
     backend_config: Mapping[str, Fact] = field(default_factory=dict)
     progress: Callable[[str, float], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.level not in (None, 0, 1, *LATER, 3):
-            raise OptionsError(f"level={self.level}: levels are 0, 1, 2 and 3.")
+        if self.level not in (None, 0, 1, *LATER, 3, "recall"):
+            raise OptionsError(f"level={self.level!r}: levels are 0, 1, 2, 3 and 'recall'.")
+        if self.start not in get_args(Start):
+            raise OptionsError(f"start={self.start!r}: give 'now' or 'measured'.")
         if self.level in LATER:
             raise OptionsError(
                 f"level={self.level} {LATER[self.level]}, which is not built yet. Use level=1."
@@ -135,6 +143,11 @@ class Options:
         return replace(options or Options(), **given)
 
     @property
+    def measures_first(self) -> bool:
+        """Whether the first call waits for the comparison; one plan gives all answers then."""
+        return self.start == "measured" or self.deterministic
+
+    @property
     def has_children(self) -> bool:
         """Whether engines are met in child processes."""
         return self.isolate != "never"
@@ -166,7 +179,8 @@ MEANINGS = {
     "backend": 'a name, "auto" for the fastest right engine, or a policy: `ForDevice`, `FirstWith`,'
     " or a function that picks a target",
     "device": "a device of the engine, such as cpu or webgpu:0; None takes the engine's first",
-    "level": '0 measures nothing; 1 compares engines, which "auto" does; 3 also tunes kernels',
+    "level": '0 measures nothing; 1 compares engines, which "auto" does; 3 also tunes kernels;'
+    ' "recall" uses what an earlier process settled on, or raises',
     "fallback": "what to do with nodes that an engine refuses: run them on the reference and warn,"
     ' "allow" it silently, or raise an "error"',
     "max_crossings": "the most tensors that may cross between backends; beyond it, everything runs"
@@ -180,9 +194,12 @@ MEANINGS = {
     "isolate": 'which calls of an engine run in a child process: the "first", which is tried'
     ' there, "always", or "never"',
     "cache": "keep artifacts, plans and measurements for the next process",
-    "deterministic": "ask engines for the same bits in every run",
+    "deterministic": "ask engines for the same bits in every run, and keep one plan from the first"
+    " answer on",
     "canary": "check one call in so many again while the program runs; 0 checks none",
     "seed": "the seed for generated inputs",
+    "start": '"now" answers the first call at once and compares engines behind it; "measured" waits'
+    " for the comparison",
     "cast": '"same_kind" casts arrays of another dtype of the same kind to that of the input; None'
     " refuses them",
     "backend_config": "options of the backend's own",
@@ -195,7 +212,7 @@ class OptionFields(TypedDict, total=False):
 
     backend: Policy
     device: str | None
-    level: int | None
+    level: int | Literal["recall"] | None
     fallback: Fallback
     max_crossings: int | None
     budget_seconds: float
@@ -207,6 +224,7 @@ class OptionFields(TypedDict, total=False):
     deterministic: bool
     canary: int
     seed: int
+    start: Start
     cast: Literal["same_kind"] | None
     backend_config: Mapping[str, Fact]
     progress: Callable[[str, float], None] | None

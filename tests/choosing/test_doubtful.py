@@ -51,6 +51,7 @@ def chosen(path: Path, x: Any) -> tuple[Any, bool]:
     said: list[str] = []
     options = fw.Options(
         level=1,
+        start="measured",
         budget_seconds=60.0,
         fallback="allow",
         progress=lambda what, share: said.append(what),
@@ -85,7 +86,7 @@ def test_after_three_different_inputs_the_choice_is_settled(store: Store, model:
 
 @pytest.mark.usefixtures("store")
 def test_reference_serves_with_one_warning_if_nothing_is_right(model: Path) -> None:
-    made = fw.compile(model, level=1, budget_seconds=60.0)
+    made = fw.compile(model, level=1, start="measured", budget_seconds=60.0)
     with pytest.warns(FallbackWarning, match="all of it runs on reference") as caught:
         found = made(X)
     np.testing.assert_array_equal(found, Interpreter(fw.trace(program, X))([X])[0])

@@ -71,7 +71,7 @@ def quick(x: Any) -> Any:
 
 
 def rows(function: Callable[..., Any], **options: Any) -> dict[str, Any]:
-    with fw.compile(function, fallback="allow", **options) as program:
+    with fw.compile(function, start="measured", fallback="allow", **options) as program:
         np.testing.assert_allclose(program(X), function(X))
         why = program.why()
     chosen = [row.name for row in why.tried if row.is_chosen]

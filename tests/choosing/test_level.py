@@ -50,7 +50,9 @@ def choosing(*engines: str) -> Any:
     """Compile among a few engines; a graph, so that the function is not among the candidates."""
     said: list[str] = []
     graph = fw.trace(program, X)
-    made = fw.compile(graph, budget_seconds=60.0, progress=lambda what, share: said.append(what))
+    made = fw.compile(
+        graph, start="measured", budget_seconds=60.0, progress=lambda what, share: said.append(what)
+    )
     return made, said
 
 
@@ -95,11 +97,9 @@ def test_same_structure_with_other_weights_is_judged_and_not_timed(store: Store)
     for turn in range(2):
         said: list[str] = []
         weights = rng.normal(size=(6, 300)).astype(np.float32)
-        made = fw.compile(
-            fw.trace(scaled(weights), X),
-            budget_seconds=60.0,
-            progress=lambda what, share, said=said: said.append(what),  # type: ignore[misc]  # mypy infers no default of a lambda
-        )
+        report: Any = lambda what, share, said=said: said.append(what)  # noqa: E731 - typed
+        graph = fw.trace(scaled(weights), X)
+        made = fw.compile(graph, start="measured", budget_seconds=60.0, progress=report)
         made(X)
         assert any(what.startswith("checking") for what in said)
         assert any(what.startswith("timing") for what in said) == (turn == 0)
@@ -159,7 +159,7 @@ def test_engine_that_crashed_in_this_race_is_refused_and_not_in_quarantine(
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["chaos"])
         for status in ("refused", "quarantined"):
             graph = fw.trace(program, X)
-            made = fw.compile(graph, budget_seconds=60.0, fallback="allow")
+            made = fw.compile(graph, start="measured", budget_seconds=60.0, fallback="allow")
             np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
             (row,) = [row for row in made.why().tried if row.backend == "chaos"]
             assert row.status == status
@@ -197,6 +197,7 @@ def test_canary_finds_an_engine_that_goes_wrong_later(
             level=level,
             canary=2,
             fallback="allow",
+            start="measured",
             budget_seconds=60.0,
         )
         made(X)
@@ -217,7 +218,9 @@ def test_canary_replaces_a_plan_of_several_regions(
         monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["split", "reference"])
         monkeypatch.setattr("fusewire.choosing.judge.Judge.judge", lambda self, run: RIGHT)
         monkeypatch.setattr("fusewire.choosing.race.compare", prefers("split"))
-        options = fw.Options(level=1, canary=1, fallback="allow", budget_seconds=1.0)
+        options = fw.Options(
+            level=1, canary=1, fallback="allow", start="measured", budget_seconds=1.0
+        )
         made = fw.compile(fw.trace(waves, X), X, options=options)
         assert len(made.plan.steps) == 3
         with pytest.warns(MiscompileWarning, match="gave a wrong answer") as said:
@@ -234,27 +237,27 @@ def test_canary_replaces_a_plan_of_several_regions(
 @pytest.mark.parametrize("given", [[1.0, 2.0], np.array([1.0, 2.0], ">f8")])
 def test_arguments_that_are_no_plain_arrays_are_decided_on(given: Any) -> None:
     graph = fw.trace(lambda x: np.exp(x) + 1, fw.Spec((2,), "float64"))
-    found = fw.compile(graph, budget_seconds=60.0)(given)
+    found = fw.compile(graph, start="measured", budget_seconds=60.0)(given)
     np.testing.assert_allclose(found, np.exp([1.0, 2.0]) + 1)
 
 
 @pytest.mark.usefixtures("few")
 def test_scalar_of_numpy_is_decided_on() -> None:
     graph = fw.trace(lambda x: np.exp(x), fw.Spec((), "float32"))
-    assert fw.compile(graph, budget_seconds=60.0)(np.float32(0)) == 1
+    assert fw.compile(graph, start="measured", budget_seconds=60.0)(np.float32(0)) == 1
 
 
 @pytest.mark.usefixtures("few", "store")
 def test_decision_that_time_cut_short_is_made_again_when_there_is_more(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     fw.save_onnx(fw.trace(program, X), path)
-    hasty = fw.compile(path, level=1, budget_seconds=0)
+    hasty = fw.compile(path, level=1, start="measured", budget_seconds=0)
     hasty(X)
     assert hasty.why().tried[0].status == "not judged"
-    again = fw.compile(path, level=1, budget_seconds=0)
+    again = fw.compile(path, level=1, start="measured", budget_seconds=0)
     again(X)
     assert again.why().tried[0].cache == "hit"
-    patient = fw.compile(path, level=1, budget_seconds=4)
+    patient = fw.compile(path, level=1, start="measured", budget_seconds=4)
     patient(X)
     assert patient.why().tried[0].status == "right"
     assert all(way.status != "not tried" for way in patient.why().tried)
@@ -277,23 +280,37 @@ def waves(x: Any) -> Any:
 @pytest.mark.usefixtures("split")
 def test_plan_in_pieces_that_was_chosen_is_warned_of() -> None:
     with pytest.warns(FallbackWarning, match="1 of 3 nodes do not run on split"):
-        made = fw.compile(fw.trace(waves, X), X, level=1, budget_seconds=1.0)
+        made = fw.compile(fw.trace(waves, X), X, level=1, start="measured", budget_seconds=1.0)
     assert len(made.plan.steps) == 3
 
 
 @pytest.mark.usefixtures("split")
 def test_plan_that_hands_over_too_much_is_not_chosen() -> None:
     made = fw.compile(
-        fw.trace(waves, X), X, level=1, budget_seconds=1.0, max_crossings=2, fallback="allow"
+        fw.trace(waves, X),
+        X,
+        level=1,
+        start="measured",
+        budget_seconds=1.0,
+        max_crossings=2,
+        fallback="allow",
     )
     assert made.why().backend == "split"
     with pytest.warns(FallbackWarning, match="would hand over 2 tensors, and 1 are allowed"):
-        made = fw.compile(fw.trace(waves, X), X, level=1, budget_seconds=1.0, max_crossings=1)
+        made = fw.compile(
+            fw.trace(waves, X), X, level=1, start="measured", budget_seconds=1.0, max_crossings=1
+        )
     np.testing.assert_allclose(made(X), waves(X), rtol=1e-6)
     assert made.why().backend == "reference"
     with pytest.raises(NoneRightError, match="split"):
         fw.compile(
-            fw.trace(waves, X), X, level=1, budget_seconds=1.0, max_crossings=1, fallback="error"
+            fw.trace(waves, X),
+            X,
+            level=1,
+            start="measured",
+            budget_seconds=1.0,
+            max_crossings=1,
+            fallback="error",
         )
 
 
@@ -302,7 +319,9 @@ def test_function_that_chooses_is_asked_when_engines_are_compared() -> None:
     def policy(homes: Sequence[Any], graph: object) -> Any:
         return next(home for home in homes if home.name == "reference")
 
-    made = fw.compile(fw.trace(program, X), X, backend=policy, level=1, budget_seconds=1.0)
+    made = fw.compile(
+        fw.trace(program, X), X, backend=policy, level=1, start="measured", budget_seconds=1.0
+    )
     assert [way.backend for way in made.why().tried] == ["reference"]
 
 
@@ -345,7 +364,7 @@ def test_loop_alone_is_compared_on_engines_that_run_its_body_only(
     loop: Path, level: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: ["webgpu", "reference"])
-    made = fw.compile(loop, level=level, budget_seconds=60.0)
+    made = fw.compile(loop, level=level, start="measured", budget_seconds=60.0)
     np.testing.assert_array_equal(made(np.ones(4, np.float32)), np.full(4, 32, np.float32))
     assert {way.backend for way in made.why().tried} == {"webgpu", "reference"}
 
@@ -368,7 +387,7 @@ def test_interrupt_in_a_comparison_ends_the_work_of_the_oracle(tmp_path: Path) -
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fw.compile(endless, progress=interrupt)(np.ones(4, np.float32))
+        fw.compile(endless, start="measured", progress=interrupt)(np.ones(4, np.float32))
     for thread in {*threading.enumerate()} - before:
         thread.join(5.0)
     assert not {*threading.enumerate()} - before

@@ -430,7 +430,7 @@ def test_recalled_choice_runs_on_its_device(store: Store, monkeypatch: pytest.Mo
         StagedBackend.compiled.clear()
         caches = []
         for _ in range(2):
-            program = fw.compile(_chain, isolate=False, budget_seconds=30.0)
+            program = fw.compile(_chain, isolate=False, start="measured", budget_seconds=30.0)
             np.testing.assert_allclose(program(X), _chain(X), rtol=1e-6)
             (region,) = program.plan.regions()
             assert (region.backend, region.device.id) == ("staged", "cpu:2")

@@ -64,7 +64,7 @@ def _is_fast(way: str) -> bool:
 
 
 def tuned(f: Any, **more: Any) -> Any:
-    return fw.compile(f, backend="webgpu", level=3, budget_seconds=300.0, **more)
+    return fw.compile(f, backend="webgpu", level=3, start="measured", budget_seconds=300.0, **more)
 
 
 def target() -> Target:
@@ -130,7 +130,7 @@ def test_what_is_tuned_and_slower_is_not_kept(
 
 
 def test_a_budget_that_is_used_up_is_said(store: Store) -> None:
-    program = fw.compile(layer, backend="webgpu", level=3, budget_seconds=0.01)
+    program = fw.compile(layer, backend="webgpu", level=3, start="measured", budget_seconds=0.01)
     np.testing.assert_allclose(program(X), layer(X), atol=1e-5)
     assert "1 were not tuned: the budget was used up" in program.why().notes[-1]
 
@@ -152,7 +152,7 @@ def test_what_was_cut_short_is_not_kept_and_a_larger_budget_goes_on(
         in (program.why().notes[-1])
     )
     assert not kept(store)
-    program = fw.compile(layer, backend="webgpu", level=3, budget_seconds=600.0)
+    program = fw.compile(layer, backend="webgpu", level=3, start="measured", budget_seconds=600.0)
     program(X)
     assert program.why().tried[0].tuned[0]["chosen"]["tile"] == (8, 4)
     assert kept(store)
@@ -225,7 +225,7 @@ def test_what_was_judged_does_not_win_untimed(
 
 
 def test_real_clocks_tune_too(store: Store) -> None:
-    program = fw.compile(layer, backend="webgpu", level=3, budget_seconds=3.0)
+    program = fw.compile(layer, backend="webgpu", level=3, start="measured", budget_seconds=3.0)
     np.testing.assert_allclose(program(X), layer(X), atol=1e-5)
     assert program.why().tried[0].status == "right"
 

@@ -122,6 +122,7 @@ def accused(store: Store, stranger: Store, code: str, **options: Any) -> Any:
     export(stranger, stranger.path / "known.fwx", {"quarantine"})
     assert take(store, stranger.path / "known.fwx").kept == {"quarantine": 1}
     options = {"backend": "onnxruntime", "level": 0, "fallback": "error", **options}
+    options["start"] = "measured"
     # A graph: the user's own function is a candidate, too.
     return fw.compile(fw.trace(lambda x: np.tanh(x).sum(1), X), X, **options)
 
@@ -144,7 +145,9 @@ def test_accusation_of_a_stranger_has_an_engine_met_again_and_stops_nothing(
 
 
 def test_accusation_of_a_stranger_has_a_decision_made_again(whole: Store, stranger: Store) -> None:
-    options = fw.Options("onnxruntime", level=1, fallback="error", budget_seconds=60.0)
+    options = fw.Options(
+        "onnxruntime", level=1, fallback="error", start="measured", budget_seconds=60.0
+    )
     fw.compile(GRAPH, options=options)(X)
     artifacts = [entry.key for entry in whole.entries("artifact")]
     for key in artifacts:

@@ -74,7 +74,7 @@ def test_comparison_on_bad_values_does_not_decide_for_the_fallback(fallback: str
         return np.take(TABLE, np.floor(x * 5).astype(np.int64), axis=0)
 
     good, bad = np.array([0.5], np.float32), np.array([900.0], np.float32)
-    options: dict[str, Any] = {"level": 1, "budget_seconds": 2, "cache": False}
+    options: dict[str, Any] = {"level": 1, "start": "measured", "budget_seconds": 2, "cache": False}
     options["fallback"] = fallback
     program = fw.compile(fw.trace(model, good), backend="onnxruntime", **options)
     with pytest.raises(CheckError, match=r"gather.*4500"):

@@ -14,6 +14,7 @@ from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.duel import SECONDS
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
+from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult, worth
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config
@@ -88,7 +89,8 @@ class Question:
     tries every candidate; ``tunes`` also tunes kernels. ``baseline`` is the user's own function, if
     the graph was traced from one, and ``file`` the model file that it was read from, for engines
     that read it by themselves. ``start`` is when the budget began, now if it is None. ``backends``
-    lists the backends that ``targets`` may come from, if that is known.
+    lists the backends that ``targets`` may come from, if that is known. ``watch`` tells when calls
+    of the program disturb the timing.
     """
 
     graph: Graph
@@ -108,6 +110,7 @@ class Question:
     file: ModelFile | None = None
     start: float | None = None
     backends: Callable[[], Sequence[str]] = tuple
+    watch: CallWatch | None = None
 
     def candidates(self) -> Iterator[Candidate | Unfit]:
         """Yield the candidates of the graph, and targets that cannot run it."""
@@ -130,15 +133,31 @@ class Question:
             return None
 
 
+def recall_decision(question: Question, records: Records, finder: TargetFinder) -> Decision | None:
+    """Recall the decision for such a graph and such inputs; None if there is none."""
+    if question.fields is None:
+        return None
+    findings = _findings(question, records, finder)
+    return _recall(question, _key(question, findings), records, finder, findings)
+
+
+def _findings(question: Question, records: Records, finder: TargetFinder) -> Findings:
+    graph, inputs, config = question.graph, question.inputs, question.config
+    return Findings(graph, inputs, records, config, finder.limits.seconds)
+
+
+def _key(question: Question, findings: Findings) -> Key:
+    assert question.fields is not None, "the decision is recorded"
+    sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
+    return Key.of("plan", graph=findings.exact, sizes=sizes, **question.fields)
+
+
 def decide(question: Question, records: Records, finder: TargetFinder) -> Decision:
     """Recall the decision for such a graph and such inputs, or race the candidates."""
-    findings = Findings(
-        question.graph, question.inputs, records, question.config, finder.limits.seconds
-    )
+    findings = _findings(question, records, finder)
     if question.fields is None:
         return _decision(question, _race(question, findings, finder))
-    sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
-    key = Key.of("plan", graph=findings.exact, sizes=sizes, **question.fields)
+    key = _key(question, findings)
     recalled = _recall(question, key, records, finder, findings)
     if recalled is not None:
         return recalled
@@ -156,6 +175,20 @@ def decide(question: Question, records: Records, finder: TargetFinder) -> Decisi
         data = {**_to_data(result), "cut_at": decision.cut_at, "doubts": doubts}
         records.put(key, json.dumps(data).encode())
         return decision
+
+
+def record_decision(
+    question: Question, decision: Decision, records: Records, finder: TargetFinder
+) -> None:
+    """Record a decision that was settled behind a program, unless a candidate is in doubt."""
+    if question.fields is None or not decision.is_settled:
+        return
+    result = RaceResult(
+        decision.tried, decision.candidate, notes=decision.notes, is_function=decision.is_function
+    )
+    data = {**_to_data(result), "cut_at": decision.cut_at, "doubts": []}
+    key = _key(question, _findings(question, records, finder))
+    records.put(key, json.dumps(data).encode())
 
 
 def _decision(question: Question, result: RaceResult, is_settled: bool = True) -> Decision:
@@ -252,6 +285,13 @@ def _against_function(
     return replace(result, tried=tried, is_function=is_function)
 
 
+def _announce(question: Question) -> None:
+    note(
+        f"Comparing engines for {question.graph.name}, for about {question.budget:.0f} s; "
+        "fw.compile(..., level=0) takes the first engine instead."
+    )
+
+
 def _race_engines(
     question: Question,
     findings: Findings,
@@ -261,10 +301,7 @@ def _race_engines(
     has_reference: bool = False,
 ) -> RaceResult:
     """Race the candidates in children, and tune the kernels of the best if asked to."""
-    note(
-        f"Comparing engines for {question.graph.name}, for about {question.budget:.0f} s; "
-        "fw.compile(..., level=0) takes the first engine instead."
-    )
+    _announce(question)
     progress = question.progress
     inputs, is_thorough = question.inputs, question.is_thorough
     runner = TrialRunner(question.config, finder.limits, finder.reference_of, finder.isolate)
@@ -281,6 +318,7 @@ def _race_engines(
         start=budget.start,
         has_reference=has_reference,
         expected=question.backends,
+        watch=question.watch,
     )
     try:
         result = race.run(question.candidates())

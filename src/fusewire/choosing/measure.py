@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
+from fusewire.choosing.quiet import CallWatch
 from fusewire.errors import StoreError
 from fusewire.process.procfs import scheduled
 
@@ -47,11 +48,13 @@ AGAIN = "again"
 class Contender:
     """Runs a number of times and returns the seconds of each run; ``pid`` is the process it uses.
 
-    ``pid`` is called each time: a child that has done many jobs is replaced by a new one.
+    ``pid`` is called each time: a child that has done many jobs is replaced by a new one. Samples
+    that calls of a watched process overlapped are discarded.
     """
 
     run: Callable[[int], Sequence[float]]
     pid: Callable[[], int | None] = lambda: None
+    watch: CallWatch | None = None
 
 
 @dataclass(frozen=True)
@@ -292,11 +295,15 @@ class _Rounds:
         attempt = 0
         while True:
             self._settle()
-            pid = contender.pid()
+            pid, watch = contender.pid(), contender.watch
+            mark = 0 if watch is None else watch.mark()
             before, start = scheduled(pid), time.perf_counter()
             seconds = contender.run(self.calls[name])
             wall = time.perf_counter() - start
             waited = scheduled(pid).waited - before.waited
+            if watch is not None and not watch.is_quiet(mark):
+                self._disturbed[name] += 1
+                continue
             if waited <= _STOLEN * wall or attempt == _RETAKES:
                 return _per_call(seconds, wall)
             attempt += 1

@@ -19,6 +19,7 @@ from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge, Judgement
 from fusewire.choosing.measure import Comparison, Contender, compare, interval
+from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.repro import explain_fault
 from fusewire.choosing.upcoming import Upcoming
 from fusewire.errors import (
@@ -91,7 +92,8 @@ class Race:
     runs, and so the reference unless ``has_reference``. ``start`` is when the budget began, if that
     was earlier. ``expected`` lists the backends that would come if there was time. Timing may take
     ``least`` seconds whatever the budget. Candidates that take up to ``close`` times as long as the
-    best reach the final; the default admits few.
+    best reach the final; the default admits few. Samples that a call overlapped are
+    discarded, if there is a ``watch``.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Race:
         start: float | None = None,
         has_reference: bool = False,
         expected: Callable[[], Sequence[str]] = tuple,
+        watch: CallWatch | None = None,
     ) -> None:
         self._inputs = inputs
         self._runner = runner
@@ -116,11 +119,11 @@ class Race:
         self._findings = findings
         start = time.monotonic() if start is None else start
         self._budget = DecisionBudget(max(budget, 1e-3), start)
-        self._has_reference = has_reference
-        self._expected = expected
+        self._has_reference, self._expected = has_reference, expected
         self._report = progress
         self._is_thorough = is_thorough
         self._least = least
+        self._watch = watch
         self._close = () if close is None else (close,)
         self._fit: list[Candidate] = []
         self._rows: dict[str, Tried] = {}
@@ -355,7 +358,9 @@ class Race:
             candidates = [trial.candidate for trial in fit.values()]
             if (known := self._findings.times(candidates)) is not None:
                 return self._record_times(known)
-            contenders = {n: Contender(partial(self._timed, x), x.pid) for n, x in fit.items()}
+            contenders = {
+                n: Contender(partial(self._timed, x), x.pid, self._watch) for n, x in fit.items()
+            }
             seconds = self._seconds_for_timing() if len(fit) > 1 else _ALONE
             try:
                 comparison = compare(

@@ -135,7 +135,9 @@ def _taken(given: dict[str, Any]) -> Options:
         given.pop("backend", "auto"),
         given.pop("device"),
         given.pop("level"),
-        given.pop("fallback"),
+        fallback=given.pop("fallback"),
+        # A command reports what it measured, and then ends.
+        start="measured",
         budget_seconds=given.pop("budget"),
         threads=given.pop("threads"),
         isolate=given.pop("isolate"),

@@ -6,6 +6,7 @@ beside a loud one. Scales are learned once, in the wide run, and serve every run
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from fusewire.errors import DimError
 from fusewire.ir.dims import Symbol, evaluate
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, substitute_type
+from fusewire.ops.declare import Trait
 from fusewire.ops.interpret import Bindings, Interpreter
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
@@ -124,6 +126,19 @@ def terms_of(node: Node, bindings: Mapping[Symbol, int]) -> float:
         return max(1.0, _operations(node, bindings) / max(1, _elements(node, bindings)))
     except DimError:
         return UNKNOWN_TERMS
+
+
+def work_of(graph: Graph, bindings: Mapping[Symbol, int]) -> float:
+    """Count the operations of a graph, at least one per element; infinite if values decide them."""
+    try:
+        return sum(
+            math.inf
+            if get_op(node.op).is_(Trait.CONTROL)
+            else max(_operations(node, bindings), _elements(node, bindings))
+            for node in graph.nodes
+        )
+    except DimError:
+        return math.inf
 
 
 def _operations(node: Node, bindings: Mapping[Symbol, int]) -> int:

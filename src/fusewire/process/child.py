@@ -36,7 +36,7 @@ from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import KINDS, Phase, failure
 from fusewire.process.limits import ChildLimits
 from fusewire.process.output import OutputTail
-from fusewire.process.procfs import descendants, processor_seconds, resident
+from fusewire.process.procfs import descendants, processor_seconds, resident, share_idleness
 from fusewire.process.removal import remove_tree
 
 TICK = 0.025
@@ -125,6 +125,7 @@ class Child:
                 start_new_session=True,
                 env=confinement.environment(scratch),
             )
+        share_idleness(self.pid)
         self.alive = os.pidfd_open(self.pid)
         self._ours.callback(os.close, self.alive)
         for descriptor in (self._requests, self._replies, heard):

@@ -67,7 +67,8 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
         open=is_open,
         backend=options.backend,
         device=options.device or "any",
-        level=options.level,
+        # A plan that is recalled is one that the default level has recorded.
+        level=None if options.level == "recall" else options.level,
         fallback=options.fallback,
         max_crossings=options.max_crossings,
         canary=options.canary,

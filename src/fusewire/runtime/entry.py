@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, Protocol, final
+from typing import Any, Literal, Protocol, final
 
 import numpy as np
 
@@ -55,12 +55,35 @@ class Details(Protocol):
     def why(self) -> Why: ...
 
 
+# The first plan answers; the engines are compared behind it; nothing will change any more.
+State = Literal["serving-first", "comparing", "settled"]
+
+
+class Serving(Protocol):
+    """Has a first plan serve, and replaces its entry once the plan to keep is found."""
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def is_attached(self) -> bool: ...
+
+    def attach(self, swap: Callable[[Any, Entry], None]) -> None:
+        """Say which method of a program takes this object and the entry to keep."""
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it is settled; returns whether it is."""
+
+    def cancel(self) -> None:
+        """Stay with the first plan."""
+
+
 @dataclass(frozen=True, eq=False)
 class Entry:
     """A graph made ready to run, and the structure of its arguments and results.
 
     ``decide`` is set until a candidate is chosen: at the first call it makes the entry that this
-    call and all others use.
+    call and all others use. ``serving`` is set until the engines are compared.
     """
 
     inputs: tuple[Value, ...]
@@ -73,6 +96,7 @@ class Entry:
     decide: Callable[[tuple[Any, ...]], Entry] | None = None
     # Arguments are arrays that engines can take; otherwise every call converts them.
     is_plain: bool = True
+    serving: Serving | None = None
 
     @property
     def graph(self) -> Graph:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
@@ -16,7 +17,7 @@ from fusewire.contract.frontend import plain_key
 from fusewire.errors import GraphError, ShapeMismatchError
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, Type
-from fusewire.runtime.entry import Entry, Restore, Run, misfit, plain
+from fusewire.runtime.entry import Entry, Restore, Run, Serving, State, misfit, plain
 from fusewire.runtime.origin import PROGRAMS, Origin
 from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.plan import Plan
@@ -84,6 +85,8 @@ class Program:
         self._parameters = parameters
         self._casts = casts
         self._initial = list(entries)
+        for entry in entries:
+            self._follow(entry)
         self._entries: dict[Signature, Entry] = {}
         # What a call needs of the entries.
         self._calls: dict[Signature, tuple[Run, Restore]] = {}
@@ -133,6 +136,7 @@ class Program:
                 entry = self._entries.get(key) or self._fitting(arguments) or self._make(arguments)
                 if entry.decide is not None:
                     entry = self._decided(entry, entry.decide(arguments))
+                self._follow(entry)
                 leaves = entry.arguments.flatten(arguments)
                 arrays = map(plain, entry.inputs, leaves)
                 if any(x is not y for x, y in zip(arrays, leaves, strict=True)):
@@ -148,6 +152,51 @@ class Program:
         self._initial = [decided if initial is entry else initial for initial in self._initial]
         entry.runner.close()
         return decided
+
+    def _follow(self, entry: Entry) -> None:
+        """Have an entry that serves first be replaced once its search has settled."""
+        if entry.serving is not None and not entry.serving.is_attached:
+            entry.serving.attach(self._swap)
+            weakref.finalize(self, entry.serving.cancel).atexit = False
+
+    def _swap(self, serving: Serving, settled: Entry) -> None:
+        """Replace what the next calls run; calls that are running keep what they run."""
+        with self._lock:
+            if self._closed:
+                settled.runner.close()
+                return
+            self._initial = [settled if x.serving is serving else x for x in self._initial]
+            for key, entry in self._entries.items():
+                if entry.serving is serving:
+                    swapped = replace(settled, is_plain=entry.is_plain)
+                    self._entries[key] = swapped
+                    self._calls[key] = swapped.run, swapped.restore
+
+    @property
+    def state(self) -> State:
+        """How far the program is: "serving-first", "comparing" or "settled".
+
+        Until it has been called, and until engines are compared, it is "serving-first". A settled
+        program keeps its plan.
+        """
+        entries = self._all_entries()
+        states = {entry.serving.state for entry in entries if entry.serving is not None}
+        if "comparing" in states:
+            return "comparing"
+        is_open = not entries or any(entry.decide is not None for entry in entries)
+        return "serving-first" if is_open or "serving-first" in states else "settled"
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the program is settled; returns whether it is.
+
+        Waits for what has been called so far, at most ``timeout`` seconds.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        for entry in self._all_entries():
+            if entry.serving is not None:
+                left = None if end is None else max(end - time.monotonic(), 0.0)
+                entry.serving.wait(left)
+        return self.state == "settled"
 
     def _evict(self) -> None:
         """Forget the oldest signature, and close its runner unless another entry uses it.

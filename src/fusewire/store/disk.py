@@ -59,12 +59,15 @@ class Store:
     """Entries by key. Safe for many threads and processes; a store that cannot be used is off.
 
     A failing disk raises nothing here: ``get`` misses, ``put`` does nothing, and one warning says
-    why.
+    why. ``secret`` is the key of a store that is not the user's own.
     """
 
-    def __init__(self, path: Path | None = None, limit: int = LIMIT) -> None:
+    def __init__(
+        self, path: Path | None = None, limit: int = LIMIT, secret: bytes | None = None
+    ) -> None:
         self.path = path or default_path()
         self.limit = limit
+        self.secret = secret
         self._lock = threading.Lock()
         self._opened: tuple[Folder, bytes] | None = None
         self._off = False
@@ -219,7 +222,7 @@ class Store:
             if self._opened is None and not self._off:
                 try:
                     folder = Folder(self.path)
-                    self._opened = folder, user_secret(folder)
+                    self._opened = folder, self.secret or user_secret(folder)
                     if disown(folder):
                         warn_outside(_BROUGHT.format(self.path), StoreWarning)
                 except (OSError, StoreError) as error:

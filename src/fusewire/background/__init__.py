@@ -1,0 +1,1 @@
+"""Compare engines behind a program that answers already."""

@@ -1,0 +1,183 @@
+"""Decide how the first call of a graph is answered: at once, after measuring, or from a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, Self
+
+from fusewire.background.job import FileSource, can_be_sent
+from fusewire.background.process import CAN_COMPARE
+from fusewire.background.search import BackgroundSearch, FirstPlan, Proposal, private_store
+from fusewire.choosing.decide import Decision
+from fusewire.contract.frontend import Reading
+from fusewire.contract.model_file import ModelFile
+from fusewire.errors import NoneRightError, NotRecalledError
+from fusewire.ir.graph import Graph
+from fusewire.ops.sample import HostValue
+from fusewire.options import Options
+from fusewire.records.entries import Records
+from fusewire.runtime.entry import Entry
+from fusewire.runtime.serving import NotedDetails, ServingRunner
+from fusewire.store.disk import Store
+from fusewire.store.key import Key
+
+
+class Compiling(Protocol):
+    """What a session does with a rewritten graph."""
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def records(self) -> Records: ...
+
+    def with_store(self, store: Store) -> Self:
+        """Return the same session with records in another store."""
+
+    def host_inputs(
+        self, reading: Reading, graph: Graph, arguments: tuple[Any, ...]
+    ) -> list[HostValue]:
+        """Return the arguments as the graph takes them."""
+
+    def chosen_entry(
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        inputs: Sequence[HostValue],
+        start: float | None = None,
+    ) -> Entry:
+        """Measure, and make the entry of the winner."""
+
+    def recalled_entry(
+        self, reading: Reading, graph: Graph, key: Key | None, inputs: Sequence[HostValue]
+    ) -> Entry | None:
+        """Make the entry of what was decided for such inputs; None if nothing was."""
+
+    def recalled_decision(
+        self, graph: Graph, inputs: Sequence[HostValue], file: ModelFile | None
+    ) -> Decision | None:
+        """Recall how the engines raced on such inputs; None if they did not."""
+
+    def engine_entry(self, reading: Reading, decision: Decision) -> Entry:
+        """Make the entry of the engine that won."""
+
+    def fallback_entry(
+        self,
+        reading: Reading,
+        graph: Graph,
+        inputs: Sequence[HostValue],
+        error: NoneRightError,
+    ) -> Entry:
+        """Make the entry that serves if no engine is right."""
+
+    def first_plan(self, reading: Reading, graph: Graph, inputs: Sequence[HostValue]) -> FirstPlan:
+        """Make the entry that is quickest to start."""
+
+    def keep_decision(
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        inputs: Sequence[HostValue],
+        decision: Decision,
+    ) -> None:
+        """Record what was settled, and save its plan under the key."""
+
+
+@dataclass(frozen=True, eq=False)
+class FirstCall:
+    """What the first call of a graph needs; ``file`` is set if the comparer can read it itself."""
+
+    session: Compiling
+    reading: Reading
+    graph: Graph
+    key: Key | None
+    file: FileSource | None
+
+    def entry(self, arguments: tuple[Any, ...], start: float | None = None) -> Entry:
+        """Make the entry for these arguments; ``start`` is when the budget began, if not now."""
+        session, options = self.session, self.session.options
+        inputs = session.host_inputs(self.reading, self.graph, arguments)
+        is_recalled = options.level == "recall"
+        if not is_recalled and (options.measures_first or not _can_compare(options)):
+            return session.chosen_entry(self.reading, self.graph, self.key, inputs, start)
+        entry = session.recalled_entry(self.reading, self.graph, self.key, inputs)
+        if entry is None and is_recalled:
+            raise not_recalled(self.graph.name)
+        return entry or self._served(inputs)
+
+    def _served(self, inputs: Sequence[HostValue]) -> Entry:
+        """Serve with what is quickest to start, and search behind it."""
+        first = self.session.first_plan(self.reading, self.graph, inputs)
+        search = BackgroundSearch(self.graph.name, _RecordedChoices(self), first)
+        runner = ServingRunner(first.entry.runner, search, inputs)
+        note = (
+            f"This is the plan that answers first, {first.name}: engines are compared in the "
+            "background. program.wait() waits until the plan to keep is settled."
+        )
+        details = NotedDetails(first.entry.details, (note,))
+        return replace(first.entry, runner=runner, details=details, serving=runner)
+
+
+def _can_compare(options: Options) -> bool:
+    """Tell whether another process can compare engines with these options."""
+    return CAN_COMPARE and can_be_sent(options)
+
+
+def not_recalled(name: str) -> NotRecalledError:
+    """Say that nothing is remembered."""
+    return NotRecalledError(
+        f"No plan is recorded for {name} with these inputs, options and packages on this machine. "
+        'Compile it once with start="measured", or import the cache of a machine like this one.'
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _RecordedChoices:
+    """Makes entries of what the comparer recorded about the graph of a first call."""
+
+    call: FirstCall
+
+    @property
+    def options(self) -> Options:
+        return self.call.session.options
+
+    @cached_property
+    def store(self) -> Store:
+        """The user's store; if that is off, one that ends with this process."""
+        shared = self.call.session.records.store
+        return private_store() if shared is None or shared.is_off else shared
+
+    @property
+    def model(self) -> FileSource | Graph:
+        return self.call.file or self.call.graph
+
+    def proposal(self, inputs: Sequence[HostValue]) -> Proposal | None:
+        """Recall the decision for such inputs; None if there is none."""
+        session = self._session
+        decision = session.recalled_decision(self.call.graph, inputs, self._file)
+        if decision is None:
+            return None
+        return Proposal(session.engine_entry(self.call.reading, decision), decision)
+
+    @property
+    def _file(self) -> ModelFile | None:
+        # Only the comparer that reads the file knows of candidates that do.
+        return None if self.call.file is None else self.call.reading.file
+
+    @cached_property
+    def _session(self) -> Compiling:
+        return self.call.session.with_store(self.store)
+
+    def last_resort(self, inputs: Sequence[HostValue], error: NoneRightError) -> Entry:
+        """Make the entry that serves if no engine is right."""
+        call = self.call
+        return call.session.fallback_entry(call.reading, call.graph, inputs, error)
+
+    def keep(self, inputs: Sequence[HostValue], decision: Decision) -> None:
+        """Record what was settled, and save its plan if plans of this source are saved."""
+        call = self.call
+        self._session.keep_decision(call.reading, call.graph, call.key, inputs, decision)

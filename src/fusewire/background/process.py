@@ -1,0 +1,117 @@
+"""The comparer, as its parent sees it: one process of lowest priority that compares engines.
+
+It runs code of ours, in the session of its parent: the scheduler compares priorities within a
+session. It ends with its parent, and its own children end with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, final
+
+from fusewire.errors import IsolationError
+from fusewire.process.frames import Frame, Incoming, Outgoing
+
+CAN_COMPARE = os.name == "posix" and bool(sys.executable)
+# The parent trusts a process of its own.
+_ANY_SIZE = 1 << 62
+_SHOWN = 800
+# How much of the cores it takes: what nobody else wants.
+PRIORITY = "idle"
+
+
+@final
+class ComparerProcess:
+    """Answers one question."""
+
+    def __init__(self, page: int) -> None:
+        """Start it; ``page`` is the descriptor of the page in which calls are counted."""
+        self._lock = threading.Lock()
+        self._ours = contextlib.ExitStack()
+        self._output = self._ours.enter_context(_temporary_file())
+        with contextlib.ExitStack() as theirs:
+            requests, self._requests = _pipe(theirs, self._ours)
+            self._replies, replies = _pipe(self._ours, theirs)
+            life, _ = _pipe(theirs, self._ours)
+            passed = (requests, replies, life, page)
+            path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "fusewire.comparer", PRIORITY, *map(str, passed)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=self._output,
+                    stderr=self._output,
+                    pass_fds=passed,
+                    process_group=0,
+                    env={**os.environ, "PYTHONPATH": path},
+                )
+            except OSError as error:
+                self._ours.close()
+                raise IsolationError(f"Cannot start a process: {error}.") from error
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, and of its group."""
+        return self._process.pid
+
+    def ask(self, frame: Frame, progress: Callable[[str, float], None]) -> Frame:
+        """Send a job and wait for its result; IsolationError if there is none."""
+        incoming = Incoming(self._replies, _ANY_SIZE)
+        try:
+            Outgoing(self._requests, frame).write()
+            while True:
+                reply = incoming.read()
+                if reply is None:
+                    continue
+                if "progress" not in reply.header:
+                    return reply
+                progress(reply.header["progress"], reply.header["share"])
+        except (EOFError, BrokenPipeError):
+            code = self._process.wait()
+            raise IsolationError(
+                f"The process that compares engines ended early, with code {code}."
+                f"{self._last_words()}"
+            ) from None
+
+    def _last_words(self) -> str:
+        self._output.seek(0)
+        shown = self._output.read().decode(errors="replace").strip()[-_SHOWN:]
+        return f" Its last output: {shown}" if shown else ""
+
+    def interrupt(self) -> None:
+        """Kill it from any thread; the thread that waits for it does the rest."""
+        with self._lock, contextlib.suppress(ProcessLookupError, PermissionError):
+            if self._process.returncode is None:
+                os.killpg(self.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill it, and close what is shared with it."""
+        self.interrupt()
+        with self._lock:
+            self._process.wait()
+            self._ours.close()
+
+    def forget(self) -> None:
+        """Close the descriptors in a forked process: the comparer belongs to the parent."""
+        self._ours.close()
+        # Nobody waits for a process of the parent.
+        self._process.returncode = 0
+
+
+def _temporary_file() -> IO[bytes]:
+    return tempfile.TemporaryFile()
+
+
+def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for stack, end in zip((reader, writer), ends, strict=True):
+        stack.callback(os.close, end)
+    return ends

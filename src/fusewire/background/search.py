@@ -1,0 +1,304 @@
+"""Find the plan to keep behind a program that answers already, and have the program swap to it.
+
+The comparer measures in a process of its own, and records what it decides. This process recalls
+the decision, builds its plan, and times it against the one that serves: only what is faster here
+takes its place.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import queue
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol, final
+
+from fusewire.background.job import ComparisonJob, FileSource
+from fusewire.background.process import ComparerProcess
+from fusewire.choosing.decide import Decision, read_tried
+from fusewire.choosing.duel import beats, duel
+from fusewire.choosing.measure import Comparison
+from fusewire.choosing.race import ORDER, worth
+from fusewire.errors import (
+    FusewireError,
+    IsolationError,
+    MiscompileWarning,
+    NoneRightError,
+    warn_outside,
+)
+from fusewire.ir.graph import Graph
+from fusewire.ops.sample import HostValue
+from fusewire.options import Options
+from fusewire.planning.candidates import Candidate
+from fusewire.process.frames import Frame
+from fusewire.runtime.entry import Entry
+from fusewire.runtime.function import FUNCTION
+from fusewire.runtime.serving import NotedDetails, ServingRunner
+from fusewire.runtime.why import Tried
+from fusewire.store.disk import Store
+
+LOG = logging.getLogger("fusewire")
+LOG.addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, eq=False)
+class FirstPlan:
+    """The entry that serves first, its candidate, and its name among those that are compared.
+
+    With ``is_function`` the user's own function runs, and the candidate is the reference.
+    """
+
+    entry: Entry
+    candidate: Candidate
+    name: str
+    is_function: bool = False
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its answers need no judge."""
+        return self.is_function or self.candidate.target.backend.info.trusted
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """The winner among the engines, and its entry."""
+
+    entry: Entry
+    decision: Decision
+
+    @property
+    def name(self) -> str:
+        """The name of the winner."""
+        return self.decision.candidate.name
+
+
+class Choices(Protocol):
+    """Makes entries of what a comparison decided about one graph."""
+
+    @property
+    def options(self) -> Options: ...
+
+    @property
+    def store(self) -> Store:
+        """Where the comparer records its decision."""
+
+    @property
+    def model(self) -> FileSource | Graph:
+        """What the comparer reads."""
+
+    def proposal(self, inputs: Sequence[HostValue]) -> Proposal | None:
+        """Recall the decision for such inputs; None if there is none."""
+
+    def last_resort(self, inputs: Sequence[HostValue], error: NoneRightError) -> Entry:
+        """Make the entry that serves if no engine is right."""
+
+    def keep(self, inputs: Sequence[HostValue], decision: Decision) -> None:
+        """Record what was settled."""
+
+
+@final
+class BackgroundSearch:
+    """Compares the engines for one entry, and settles on a plan."""
+
+    def __init__(self, title: str, choices: Choices, first: FirstPlan) -> None:
+        self._title = title
+        self._choices = choices
+        self._first = first
+        self._lock = threading.Lock()
+        self._is_cancelled = False
+        # Says that answers so far came from a plan that is not right.
+        self._fault = ""
+        self._comparer: ComparerProcess | None = None
+
+    def begin(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
+        """Have it run in a thread, after those before it."""
+        search_queue().put(self, serving, inputs)
+
+    def cancel(self) -> None:
+        """Stop: the first plan stays."""
+        with self._lock:
+            self._is_cancelled = True
+            if self._comparer is not None:
+                self._comparer.interrupt()
+
+    def forget(self) -> None:
+        """Let go of the comparer in a forked process."""
+        self._lock, self._is_cancelled = threading.Lock(), True
+        if self._comparer is not None:
+            self._comparer.forget()
+
+    def run(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
+        """Compare, and settle."""
+        entry = self._stay("The search for a better plan failed: see the log.")
+        try:
+            entry = self._settled(serving, inputs)
+        except (FusewireError, Warning) as error:
+            # With warnings as errors, those about the plan to keep end up here.
+            entry = self._stay(f"It stays on {self._first.name}: {error}")
+        finally:
+            if not self._is_cancelled:
+                serving.settle(entry)
+                LOG.info("%s has settled on %s.", self._title, entry.backend)
+                # After the swap: with warnings as errors, this raises.
+                if self._fault:
+                    warn_outside(self._fault, MiscompileWarning)
+
+    def _settled(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> Entry:
+        choices, name = self._choices, self._first.name
+        LOG.info(
+            "Comparing engines for %s in the background, for about %.0f s; %s answers meanwhile. "
+            'Compile with start="measured" to wait for it, or with level=0 to skip it.',
+            self._title,
+            choices.options.budget_seconds,
+            name,
+        )
+        proposal = choices.proposal(inputs)
+        if proposal is None:
+            reply = self._reply(serving, inputs).header
+            if "none_right" in reply:
+                rows = map(read_tried, reply["tried"])
+                return choices.last_resort(inputs, NoneRightError(reply["none_right"], rows))
+            if problem := reply.get("stopped") or reply.get("failed"):
+                LOG.info("The comparison for %s stopped: %s", self._title, problem)
+                return self._stay(f"The comparison stopped, and {name} stays: {problem}")
+            proposal = choices.proposal(inputs)
+        if proposal is None:
+            return self._stay(f"The decision could not be recalled, and {name} stays.")
+        return self._winner(proposal, inputs)
+
+    def _reply(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> Frame:
+        choices = self._choices
+        job = ComparisonJob(choices.options, choices.store, choices.model, inputs).written()
+        with self._lock:
+            if self._is_cancelled:
+                raise IsolationError("The program was closed.")
+            self._comparer = ComparerProcess(serving.page_descriptor)
+        try:
+            return self._comparer.ask(job, choices.options.report)
+        finally:
+            with self._lock:
+                self._comparer.end()
+                self._comparer = None
+
+    def _winner(self, proposal: Proposal, inputs: Sequence[HostValue]) -> Entry:
+        """Return the entry to keep: the proposed one, if it is faster in this process too."""
+        first, decision = self._first, proposal.decision
+        if proposal.name == first.name:
+            self._choices.keep(inputs, decision)
+            return replace(proposal.entry, runner=first.entry.runner)
+        rows = {row.name: row for row in decision.tried}
+        status = "right" if first.is_trusted or first.name not in rows else rows[first.name].status
+        if status not in ORDER:
+            self._fault = (
+                f"{self._title} was answered by {first.name} so far, which turned out to be "
+                f"{status}: {rows[first.name].reason} From now on, {proposal.name} answers."
+            )
+        # The first call loads the engine, and may fail.
+        proposal.entry.runner.call(inputs)
+        if status != "right":
+            self._choices.keep(inputs, decision)
+            return proposal.entry
+        runners = {first.name: first.entry.runner, proposal.name: proposal.entry.runner}
+        comparison = duel(runners, inputs)
+        is_faster = beats(comparison, proposal.name, first.name)
+        tried = self._tried(decision.tried, comparison, proposal.name if is_faster else first.name)
+        decision = replace(decision, tried=tried, is_function=first.is_function and not is_faster)
+        if not (is_faster or first.is_function):
+            decision = replace(decision, candidate=first.candidate)
+        self._choices.keep(inputs, decision)
+        if is_faster:
+            return replace(proposal.entry, details=NotedDetails(proposal.entry.details, (), tried))
+        note = f"{first.name} stays: {proposal.name} won the race, and is not faster here."
+        return self._stay(note, tried)
+
+    def _tried(
+        self, tried: Sequence[Tried], comparison: Comparison, chosen: str
+    ) -> tuple[Tried, ...]:
+        """Return the rows with the times of this process, the chosen one first."""
+        rows = {row.name: row for row in tried}
+        if self._first.is_function:
+            name = self._first.name
+            rows[name] = Tried(name, FUNCTION, "cpu", FUNCTION, "not judged")
+        for name, timing in comparison.timings.items():
+            low, high = timing.interval
+            if name in rows:
+                rows[name] = replace(rows[name], seconds=timing.median, low=low, high=high)
+        marked = [replace(row, is_chosen=row.name == chosen) for row in rows.values()]
+        return tuple(sorted(marked, key=worth))
+
+    def _stay(self, note: str, tried: tuple[Tried, ...] = ()) -> Entry:
+        """Return the entry that serves, to be kept, with a note that says why."""
+        entry = self._first.entry
+        return replace(entry, details=NotedDetails(entry.details, (note,), tried))
+
+
+class SearchQueue:
+    """Runs one search at a time, in a thread that is there while there is something to do."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[
+            tuple[BackgroundSearch, ServingRunner, Sequence[HostValue]]
+        ] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._active: weakref.WeakKeyDictionary[ServingRunner, BackgroundSearch] = (
+            weakref.WeakKeyDictionary()
+        )
+        os.register_at_fork(after_in_child=self._forget)
+
+    def put(
+        self, search: BackgroundSearch, serving: ServingRunner, inputs: Sequence[HostValue]
+    ) -> None:
+        """Add a search."""
+        with self._lock:
+            self._active[serving] = search
+            self._waiting.put((search, serving, inputs))
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._work, name="fusewire-search", daemon=True
+                )
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            search, serving, inputs = self._waiting.get()
+            search.run(serving, inputs)
+            # The next one may come late: nothing of this one should be kept until then.
+            del search, serving, inputs
+
+    def _forget(self) -> None:
+        """Start empty in a forked process, which has no threads."""
+        active = list(self._active.items())
+        self._waiting, self._lock, self._thread = queue.SimpleQueue(), threading.Lock(), None
+        self._active = weakref.WeakKeyDictionary()
+        for serving, search in active:
+            search.forget()
+            serving.abandon()
+
+
+@functools.cache
+def search_queue() -> SearchQueue:
+    """Return the queue of this process."""
+    return SearchQueue()
+
+
+@functools.cache
+def private_store() -> Store:
+    """Return a store for what is not to be recorded; it ends with the process."""
+    folder = tempfile.mkdtemp(prefix="fusewire-")
+    store = Store(Path(folder), secret=os.urandom(32))
+    weakref.finalize(store, _remove, folder, os.getpid())
+    return store
+
+
+def _remove(folder: str, owner: int) -> None:
+    # A forked process must not remove what its parent uses.
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,146 @@
+"""The comparer: a process that compares engines behind a program, and records the result.
+
+``python -m fusewire.comparer PRIORITY REQUESTS REPLIES LIFE PAGE``: "idle" or "normal", then the
+descriptors of pipes, and of the page in which the program counts its calls. It does what a first
+call with ``start="measured"`` does, one on a machine at a time, and ends with its parent. Imports
+nothing heavy before its priority is low.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusewire.background.job import ComparisonJob
+    from fusewire.process.frames import Frame
+
+_LOWEST = 19
+_ANY_SIZE = 1 << 62
+# Calls may leave no quiet moment for this many times the budget.
+_PATIENCE = 2.0
+
+
+def main(priority: str, requests: int, replies: int, life: int, page: int) -> None:
+    """Answer one question, and end."""
+    if priority == "idle":
+        _step_back()
+    _end_with_parent(life)
+    from fusewire.process.frames import Frame, Outgoing
+
+    def say(**header: Any) -> None:
+        Outgoing(replies, Frame(header, [])).write()
+
+    with _one_on_this_machine():
+        say(**_answer(_received(requests), page, say))
+
+
+def _step_back() -> None:
+    """Take only the time that nobody else wants; what this process starts does the same."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError):
+        with contextlib.suppress(OSError):
+            os.nice(_LOWEST)
+
+
+def _end_with_parent(life: int) -> None:
+    """End, with the whole group, when the parent closes its end of the pipe."""
+    if sys.platform == "linux":
+        import fcntl
+
+        # The kernel does it, stuck in native code or not.
+        fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+        return
+
+    def watch() -> None:
+        os.read(life, 1)
+        os.killpg(0, signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextlib.contextmanager
+def _one_on_this_machine() -> Iterator[None]:
+    """Wait for other comparers of this user: two would measure each other."""
+    import fcntl
+
+    folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    path = Path(folder) / f"fusewire-{os.getuid()}.lock"
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(path, flags, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    except OSError:
+        # No answer depends on a lock.
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _received(requests: int) -> Frame:
+    from fusewire.process.frames import Incoming
+
+    incoming = Incoming(requests, _ANY_SIZE)
+    while (frame := incoming.read()) is None:
+        continue
+    return frame
+
+
+def _answer(frame: Frame, page: int, say: Callable[..., None]) -> dict[str, Any]:
+    from dataclasses import asdict, replace
+
+    from fusewire.background.job import apply_registry, read_job
+    from fusewire.errors import FusewireError, NoneRightError, NoQuietError
+
+    job = read_job(frame)
+    apply_registry(frame.header["registry"])
+    options = replace(job.options, progress=lambda what, share: say(progress=what, share=share))
+    try:
+        _compare(replace(job, options=options), page)
+    except NoneRightError as error:
+        return {"none_right": str(error), "tried": [asdict(row) for row in error.tried]}
+    except NoQuietError as error:
+        return {"stopped": str(error)}
+    except FusewireError as error:
+        return {"failed": str(error)}
+    return {"done": True}
+
+
+def _compare(job: ComparisonJob, page: int) -> None:
+    """Do what ``start="measured"`` does, and record it."""
+    from fusewire.background.job import FileSource
+    from fusewire.choosing.quiet import CallWatch
+    from fusewire.compiler import ModelSource, Session
+    from fusewire.errors import FormatError
+    from fusewire.process.calls import CallPage
+
+    watch = CallWatch(CallPage(page), _PATIENCE * job.options.budget_seconds)
+    session = Session(job.options, job.store, watch)
+    asked = job.model
+    if not isinstance(asked, FileSource):
+        session.decide(asked, job.inputs)
+        return
+    model = ModelSource(asked.path)
+    example = tuple(job.inputs) if asked.has_example else ()
+    reading = model.read(example, is_open=asked.is_open)
+    model.release()
+    if reading.digest != asked.digest:
+        raise FormatError(f"{asked.path} has changed since it was compiled. Compile it again.")
+    session.decide(session.rewrite(reading.graph), job.inputs, reading.file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -1,0 +1,151 @@
+"""Serve calls with a first plan until a search behind them has settled on the plan to keep.
+
+While it is searched, every call is counted in a page that the measuring process reads. A swap
+replaces what the next call runs: one that is running keeps its plan, and nothing is left behind
+that a later call would pay for.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from fusewire.contract.backend import Held
+from fusewire.ops.sample import HostValue
+from fusewire.process.calls import CallPage, new_page
+from fusewire.runtime.entry import Details, Entry, Runner, State
+from fusewire.runtime.plan import Plan
+from fusewire.runtime.transfer import to_host
+from fusewire.runtime.why import Tried, Why
+
+
+class Search(Protocol):
+    """Finds the plan to keep, in the background."""
+
+    def begin(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
+        """Start without waiting; ends with ``serving.settle``."""
+
+    def cancel(self) -> None:
+        """Stop soon; may be called at any time, more than once."""
+
+
+@final
+class ServingRunner:
+    """Runs the first plan of an entry, and has the search begin after the first answer.
+
+    ``example`` are the inputs to compare on if nobody calls the program before ``wait``.
+    """
+
+    def __init__(self, runner: Runner, search: Search, example: Sequence[HostValue]) -> None:
+        self.runner = runner
+        self._state: State = "serving-first"
+        self._search = search
+        self._example = example
+        self._lock = threading.Lock()
+        self._settled = threading.Event()
+        self._swap: weakref.WeakMethod[Callable[[ServingRunner, Entry], None]] | None = None
+        self.page_descriptor = new_page()
+        weakref.finalize(self, os.close, self.page_descriptor)
+        self._page: CallPage | None = CallPage(self.page_descriptor)
+
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run on the first plan, and count the call."""
+        page = self._page
+        if page is None:
+            return self.runner.call(inputs)
+        page.start()
+        try:
+            outputs = self.runner.call(inputs)
+        finally:
+            page.end()
+        if self._state == "serving-first":
+            self._begin([to_host(value) for value in inputs])
+        return outputs
+
+    def _begin(self, inputs: Sequence[HostValue]) -> None:
+        with self._lock:
+            if self._state != "serving-first":
+                return
+            self._state = "comparing"
+        self._example = ()
+        # The caller may change the arrays after the call.
+        self._search.begin(self, list(map(_copied, inputs)))
+
+    @property
+    def state(self) -> State:
+        """How far the search is."""
+        return self._state
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether a program takes the entry to keep."""
+        return self._swap is not None
+
+    def attach(self, swap: Callable[[ServingRunner, Entry], None]) -> None:
+        """Say which method of a program takes the entry to keep; the program may be forgotten."""
+        self._swap = weakref.WeakMethod(swap)
+
+    def settle(self, entry: Entry) -> None:
+        """Have the program use an entry from now on."""
+        swap = None if self._swap is None else self._swap()
+        if swap is not None:
+            swap(self, entry)
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._state = "settled"
+        self._settled.set()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Wait until it is settled; returns whether it is."""
+        self._begin(self._example)
+        return self._settled.wait(timeout)
+
+    def close(self) -> None:
+        """End the search, and close the first plan."""
+        self.cancel()
+        self.runner.close()
+
+    def cancel(self) -> None:
+        """End the search: the first plan stays."""
+        self._search.cancel()
+        self._end()
+
+    def abandon(self) -> None:
+        """Stay with the first plan in a forked process: the search goes on in its parent."""
+        # A thread that is not here may have held the lock, and the page is shared with the parent.
+        self._lock, self._settled, self._page = threading.Lock(), threading.Event(), None
+        self._end()
+
+
+def _copied(value: HostValue) -> HostValue:
+    if isinstance(value, list):
+        return [_copied(item) for item in value]
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+@dataclass(frozen=True, eq=False)
+class NotedDetails:
+    """The details of an entry, and what its search has to say.
+
+    ``tried`` replaces the candidates that the details list, unless it is empty.
+    """
+
+    details: Details
+    notes: tuple[str, ...]
+    tried: tuple[Tried, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        return self.details.plan
+
+    def why(self) -> Why:
+        why = self.details.why()
+        return replace(why, notes=(*self.notes, *why.notes), tried=self.tried or why.tried)
