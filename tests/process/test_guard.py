@@ -1,9 +1,11 @@
 """Whatever an engine throws becomes a typed error that says what was asked and what was found."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from fusewire.contract.backend import Executable
 from fusewire.errors import (
     BackendHung,
     CompileTimeout,
@@ -16,6 +18,7 @@ from fusewire.errors import (
 )
 from fusewire.ir.graph import Graph
 from fusewire.process.guard import BY_CODE, KINDS, blaming, failure, guarded, refusal
+from fusewire.process.trial import run as run_once
 
 
 class Panic(BaseException):
@@ -98,3 +101,25 @@ def test_garbage_is_blamed_on_who_gave_it() -> None:
 
 def test_codes_tell_the_kinds_apart() -> None:
     assert len(BY_CODE) == len(KINDS)
+
+
+def test_failure_that_a_child_has_named_is_not_named_twice() -> None:
+    once = failure(EngineRaised, "chaos", "compile", "5 kernels", "no ptxas")
+    twice = failure(EngineRaised, "chaos", "compile", "5 kernels", once.reason)
+    assert twice.reason == once.reason
+
+
+class Undone(Executable):
+    """Forgets to wrap its outputs."""
+
+    @property
+    def is_reentrant(self) -> bool:
+        return True
+
+    def run(self, inputs: Any) -> Any:
+        return list(inputs)
+
+
+def test_run_that_does_not_return_done_is_told_so() -> None:
+    with pytest.raises(TypeError, match=r"run must return Done\(\[...\]\), found list"):
+        run_once(Undone(), [])

@@ -118,7 +118,9 @@ def failure(kind: type[EngineError], name: str, phase: Phase, what: str, found: 
     # These phases are not about a region, even if a region was the reason for them.
     about = "" if phase in ("import", "probe") else what
     asked = f"{_DOING[phase]} {about}".strip()
-    return kind(f"{name} {happened} while {asked}: {found.rstrip('.')}.", advice)
+    said = f"{name} {happened} while {asked}: "
+    # A child may have said it already.
+    return kind(f"{said}{found.removeprefix(said).rstrip('.')}.", advice)
 
 
 @contextlib.contextmanager
