@@ -51,10 +51,33 @@ class FunctionRunner:
         self._keywords = _keywords(traced.function, reading.arguments)
         self._results = reading.results
         self._is_alone = reading.results.tree is Structure.LEAF
+        self._is_flat = all(item is Structure.LEAF for item in _items(reading.results.tree))
         self._checks = [_ResultCheck(value) for value in reading.graph.outputs]
+        is_simple = self._is_alone and _is_flat(reading.arguments)
+        is_simple = is_simple and not self._keywords and not self._written
+        # Returns fresh arrays; small functions take less time than the general checks.
+        self.call: Callable[[Sequence[Held]], list[Any]] = (
+            self._call_simple if is_simple else self._call
+        )
 
-    def call(self, inputs: Sequence[Held]) -> list[Any]:
-        """Run to the end and return fresh arrays."""
+    def _call_simple(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run a function of arrays that returns one array."""
+        result = self._function(*inputs)
+        check = self._checks[0]
+        if (
+            type(result) is ndarray
+            and result.base is None
+            and result.dtype is check.dtype
+            and result.shape == check.shape
+            and getrefcount(result) <= _SOLE_LOCAL
+        ):
+            return [result]
+        leaves = [result]
+        # Only the list may hold the result, so that its references can be counted.
+        del result, inputs
+        return self._fresh(leaves)
+
+    def _call(self, inputs: Sequence[Held]) -> list[Any]:
         if self._written:
             inputs = [*inputs]
             for place in self._written:
@@ -69,6 +92,10 @@ class FunctionRunner:
         leaves = [results] if self._is_alone else self._flat(results)
         # Only the list may hold the results, so that their references can be counted.
         del results, arguments, inputs
+        return self._fresh(leaves)
+
+    def _fresh(self, leaves: list[Any]) -> list[Any]:
+        """Check results, and copy those whose memory others hold."""
         for place, check in enumerate(self._checks):
             leaves[place] = check.array(leaves[place])
         _own(leaves)
@@ -82,6 +109,8 @@ class FunctionRunner:
         """Nothing to close."""
 
     def _flat(self, results: Any) -> list[Any]:
+        if self._is_flat and type(results) is tuple and len(results) == len(self._checks):
+            return [*results]
         try:
             return self._results.flatten(results)
         except ShapeMismatchError:
@@ -99,24 +128,24 @@ class _ResultCheck:
         if not isinstance(value.type, TensorType):
             raise EngineGarbage(f"The output is {value.type}, which is not an array")
         self._type = value.type
-        self._dtype = value.type.dtype.numpy
+        self.dtype = value.type.dtype.numpy
         # None where only a run shows the size.
-        self._shape = tuple(dim if isinstance(dim, int) else None for dim in value.type.shape)
+        self.shape = tuple(dim if isinstance(dim, int) else None for dim in value.type.shape)
 
     def array(self, result: Any) -> Any:
         """Return the result as an array of the output's dtype."""
         array = result if type(result) is ndarray else np.asarray(result)
-        if array.dtype != self._dtype:
-            if not np.can_cast(array.dtype, self._dtype, "same_kind"):
+        if array.dtype != self.dtype:
+            if not np.can_cast(array.dtype, self.dtype, "same_kind"):
                 raise self._misfit(array)
-            array = array.astype(self._dtype)
-        if array.shape != self._shape and not self._fits(array.shape):
+            array = array.astype(self.dtype)
+        if array.shape != self.shape and not self._fits(array.shape):
             raise self._misfit(array)
         return array
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
-        return len(shape) == len(self._shape) and all(
-            dim is None or dim == size for dim, size in zip(self._shape, shape, strict=True)
+        return len(shape) == len(self.shape) and all(
+            dim is None or dim == size for dim, size in zip(self.shape, shape, strict=True)
         )
 
     def _misfit(self, array: Any) -> EngineGarbage:
@@ -125,12 +154,18 @@ class _ResultCheck:
         )
 
 
+def _is_flat(arguments: Structure) -> bool:
+    return all(item is Structure.LEAF for item in arguments.tree)
+
+
+def _items(tree: Any) -> tuple[Any, ...]:
+    """Return the parts of a tuple; anything else is one part that is not an array."""
+    return tree if type(tree) is tuple else (tree, None)
+
+
 def _arranged(arguments: Structure) -> _Place:
     """Return what puts flat inputs into the structure of the arguments."""
-    tree = arguments.tree
-    if all(item is Structure.LEAF for item in tree):
-        return lambda inputs: inputs
-    return arguments.restore
+    return (lambda inputs: inputs) if _is_flat(arguments) else arguments.restore
 
 
 def _keywords(function: Callable[..., Any], arguments: Structure) -> tuple[str, ...]:
@@ -159,6 +194,12 @@ def _base_count(array: Any) -> int:
     return getrefcount(array.base)
 
 
+def _local_count() -> int:
+    array = np.empty(1)
+    return getrefcount(array)
+
+
+_SOLE_LOCAL = _local_count()
 _SOLE = _counts([np.empty(1)])[0]
 _SOLE_BASE = _base_count(np.empty(1)[:])
 
