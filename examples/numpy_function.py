@@ -49,7 +49,7 @@ def main() -> None:
     spot, strike = rng.uniform(50, 150, (2, 200_000))
     years = rng.uniform(0.1, 3, 200_000)
 
-    program = fw.compile(black_scholes, budget_seconds=3)
+    program = fw.compile(black_scholes, start="measured", budget_seconds=3)
     prices = program(spot, strike, years=years, vol=0.25)
     expected = black_scholes(spot, strike, years, vol=0.25)
     assert np.allclose(prices["call"], expected["call"])

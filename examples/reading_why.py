@@ -23,7 +23,7 @@ def main() -> None:
     """Compare engines, then look at the choice, at the nodes, and at a refusal."""
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((128, 64)).astype(np.float32) for _ in range(3))
-    program = fw.compile(attention, budget_seconds=3)
+    program = fw.compile(attention, start="measured", budget_seconds=3)
     result = program.run(query=q, key=k, value=v)
     print("outputs by name:", {name: array.shape for name, array in result.by_name.items()})
 
