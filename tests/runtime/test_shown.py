@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import fields
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,10 +36,9 @@ def test_every_option_has_a_meaning_and_is_a_keyword() -> None:
 
 
 def test_why_prints_a_table_and_has_a_short_repr() -> None:
-    program = fw.compile(lambda x: np.tanh(x) + 1, budget_seconds=1, backend="reference", level=1)
+    options = fw.Options(backend="reference", level=1, budget_seconds=1, start="measured")
+    program = fw.compile(lambda x: np.tanh(x) + 1, options=options)
     program(X)
-    if hasattr(program, "wait"):
-        program.wait(30)
     text = str(program.why())
     assert "Runs on reference (cpu): 2 nodes in 1 region" in text
     assert "verdict" in text
@@ -102,10 +100,9 @@ def test_log_has_long_work_and_fallbacks(split: str, caplog: pytest.LogCaptureFi
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fw.compile(lambda x: np.cos(np.tanh(x)), X, backend=split, level=0)
-        program: Any = fw.compile(np.exp, backend="reference", level=1, budget_seconds=1)
+        program = fw.compile(np.exp, backend="reference", level=1, budget_seconds=1, threads=1)
         program(X)
-        if hasattr(program, "wait"):
-            program.wait(30)
+        program.wait(30)
     said = {record.levelno: record.getMessage() for record in caplog.records}
     assert "do not run on split" in said[logging.WARNING]
     lines = [record.getMessage() for record in caplog.records]

@@ -335,6 +335,8 @@ class Program:
                 remade._entries,
                 remade._calls,
             )
+            # What replaces its entries later holds the lock of the new program.
+            self._lock = remade._lock
             self._is_forked = False
 
     def close(self) -> None:
