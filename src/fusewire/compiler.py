@@ -6,6 +6,7 @@ needs are imported where they are used, so that a warm start does not wait for t
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from fusewire.records.entries import Records
 from fusewire.records.keys import body_key, decision_fields, file_key
 from fusewire.records.plans import SavedPlan, SavedTarget
 from fusewire.records.recall import Recalled, keep_host_graphs, recall
-from fusewire.runtime.entry import Details, Entry, Runner, Undecided, plain
+from fusewire.runtime.entry import Details, Entry, LearnedSizes, Runner, Undecided, misfit, plain
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.origin import Origin
 from fusewire.runtime.parameters import FunctionParameters, InputNames, Parameters
@@ -55,8 +56,10 @@ if TYPE_CHECKING:
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
     from fusewire.runtime.function import FunctionRunner
+    from fusewire.sizes import Opening, OpenTrace, SeenSizes
 
 
+LOG = logging.getLogger("fusewire")
 # Operations that the reference does sooner than an engine starts.
 _LITTLE_WORK = 2e7
 # None would hide the mistake of who gives it.
@@ -308,30 +311,34 @@ class Session:
 
     def program(self, model: ModelSource, example: tuple[Any, ...] = ()) -> Program:
         """Make a program; a model that declares its types is compiled at once."""
-        make = _EntryMaker(self, model).make
+        maker = _EntryMaker(self, model)
         if isinstance(model.source, Graph) or example:
-            return self._program(model, make, make(example))
+            return self._program(maker, maker.make(example))
         recalled = self._recalled_entry(model, (), is_open=False)
         if recalled is not None:
-            return self._program(model, make, recalled)
+            return self._program(maker, recalled)
         if not self._is_known_to_need_sizes(model):
             if model.is_file:
                 # A child starts, and imports the engine, while the file is read.
                 self.finder.meet_ahead(self.options.backend)
             if model.needs_example:
-                return self._program(model, make)
+                return self._program(maker)
             try:
-                return self._program(model, make, self._new_entry(model, (), is_open=False))
+                return self._program(maker, self._new_entry(model, (), is_open=False))
             except SizesNeededError:
                 self._record_need_for_sizes(model)
         # Read at the first call, which fixes the sizes that must be known.
-        return self._program(model, _EntryMaker(self, model, is_open=True).make)
+        return self._program(_EntryMaker(self, model, is_open=True))
 
-    def _program(
-        self, model: ModelSource, make: Callable[[tuple[Any, ...]], Entry], *entries: Entry
-    ) -> Program:
-        parameters, casts = model.parameters(entries), self.options.cast == "same_kind"
-        return Program(model.name, make, entries, parameters=parameters, casts=casts)
+    def _program(self, maker: _EntryMaker, *entries: Entry) -> Program:
+        return Program(
+            maker.model.name,
+            maker.make,
+            entries,
+            parameters=maker.model.parameters(entries),
+            casts=self.options.cast == "same_kind",
+            make_apart=maker.make_apart,
+        )
 
     def entry(
         self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool = False
@@ -349,12 +356,24 @@ class Session:
             model.release()
         self.records.model = model.name
         key = self._plan_key(reading.digest, example, is_open)
+        file = _file_of(model, reading, example, is_open)
+        return self._entry_of(reading, example, key, file, start)
+
+    def _entry_of(
+        self,
+        reading: Reading,
+        example: tuple[Any, ...],
+        key: Key | None = None,
+        file: FileSource | None = None,
+        start: float | None = None,
+    ) -> Entry:
+        """Make the entry of what was read, to be decided at the first call if need be."""
         graph = self.rewrite(reading.graph)
         if self.level == 0:
             return self._planned_entry(reading, graph, key)
         from fusewire.background.first import FirstCall
 
-        decide = FirstCall(self, reading, graph, key, _file_of(model, reading, example, is_open))
+        decide = FirstCall(self, reading, graph, key, file)
         if example and all(isinstance(x, np.ndarray | np.generic) for x in example):
             return decide.entry(example, start)
         return Entry(
@@ -367,6 +386,85 @@ class Session:
             _LevelZeroDetails(self, reading, graph),
             decide.entry,
         )
+
+    def entry_apart(self, model: ModelSource, arguments: tuple[Any, ...]) -> Entry | None:
+        """Make an entry in which a name of the file may stand for several sizes.
+
+        None if no name does, so that the arguments misfit for another reason.
+        """
+        from fusewire.sizes import differing_names, read_apart
+
+        if isinstance(model.source, Graph) or model.needs_example:
+            return None
+        try:
+            names = differing_names(list(model.inputs().items()), arguments)
+            reading = read_apart(model, arguments) if names else None
+        finally:
+            model.release()
+        if reading is None:
+            return None
+        LOG.warning(
+            "%s has one name for sizes that differ (%s). It is compiled again with names that "
+            "stand for one size each.",
+            model.name,
+            ", ".join(names),
+        )
+        return self._entry_of(reading, arguments)
+
+    def open_entry(self, opened: OpenTrace, opening: Opening, arguments: tuple[Any, ...]) -> Entry:
+        """Make an entry with open sizes; the choice at the first sizes serves near those."""
+        from fusewire.background.first import FirstCall
+
+        reading, graph = opened.reading, opened.graph
+        if self.level == 0:
+            planned = self._planned_entry(reading, graph, None)
+            learned = LearnedSizes(opened.allows, {}, lambda arguments: planned)
+            return replace(planned, learned=learned)
+        call = FirstCall(self, reading, graph, None, None)
+        baseline = self._baseline(reading, _EngineRunners(self))
+        is_served = baseline is not None and baseline.may_serve
+        interim = baseline.runner if baseline is not None and is_served else None
+
+        def decide(arguments: tuple[Any, ...]) -> Entry:
+            entry = call.entry(arguments)
+            learned = LearnedSizes(opened.allows, entry.sizes(arguments), decide, interim)
+            return replace(entry, learned=learned)
+
+        first = LearnedSizes(opened.allows, opening.first_sizes, decide, interim)
+        if not first.is_near(opening.sizes):
+            return decide(arguments)
+        entry = self._entry_as_before(opened)
+        return decide(arguments) if entry is None else replace(entry, learned=first)
+
+    def _entry_as_before(self, opened: OpenTrace) -> Entry | None:
+        """Make the entry of what was decided at the first sizes; None if nothing was."""
+        from fusewire.choosing.decide import recall_decision
+        from fusewire.planning.candidates import plan_choice
+
+        reading, engines = opened.reading, _EngineRunners(self)
+        baseline, fields = self._baseline(reading, engines), self._decision_fields(reading)
+        question = self._question(
+            opened.first_graph, opened.first_inputs, fields, baseline=baseline
+        )
+        decision = recall_decision(question, self.records, self.finder)
+        if decision is None:
+            return None
+        choice, target = decision.candidate.choice(), decision.candidate.target
+        may_fall_back = self.options.fallback != "error"
+        planned = plan_choice(choice, opened.graph, target, reference_target(), may_fall_back)
+        candidate = replace(decision.candidate, planned=planned)
+        note = "It was chosen at the sizes of an earlier call."
+        decision = replace(decision, candidate=candidate, notes=(*decision.notes, note))
+        return self._settled_entry(reading, opened.graph, None, decision, baseline, engines)
+
+    def interpret(self, graph: Graph, inputs: Sequence[HostValue]) -> list[Any]:
+        """Run a graph on the reference."""
+        from fusewire.contract.region import build
+        from fusewire.ops.limits import limited
+
+        target = reference_target()
+        with limited(self.options.run_limits):
+            return build(target.backend, graph, target.device).run(inputs).wait()
 
     def rewrite(self, graph: Graph) -> Graph:
         """Rewrite a verified graph into its canonical form."""
@@ -995,15 +1093,46 @@ class Session:
 
 @dataclass(frozen=True, eq=False)
 class _EntryMaker:
-    """Makes the entries of one program."""
+    """Makes the entries of one program, and learns from calls which sizes vary."""
 
     session: Session
     model: ModelSource
     is_open: bool = False
 
+    @cached_property
+    def _seen(self) -> SeenSizes:
+        from fusewire.sizes import SeenSizes
+
+        return SeenSizes()
+
     def make(self, arguments: tuple[Any, ...]) -> Entry:
         """Make the entry for arguments that fit no other entry."""
-        return self.session.entry(self.model, arguments, is_open=self.is_open)
+        if self.model.is_file or not self.model.needs_example:
+            entry = self.session.entry(self.model, arguments, is_open=self.is_open)
+            is_misfit = bool(arguments) and misfit(entry, arguments, casts=True) is not None
+            return (self.make_apart(arguments) if is_misfit else None) or entry
+        learned = self._with_open_sizes(arguments)
+        if learned is None:
+            self._seen.note(arguments)
+        return learned or self.session.entry(self.model, arguments)
+
+    def make_apart(self, arguments: tuple[Any, ...]) -> Entry | None:
+        """Make the entry for arguments that misfit names of sizes in a file; None if they fit."""
+        return self.session.entry_apart(self.model, arguments)
+
+    def _with_open_sizes(self, arguments: tuple[Any, ...]) -> Entry | None:
+        """Make an entry for sizes like these, from the second shape of a function on."""
+        opening = self._seen.opening(arguments)
+        if opening is None:
+            return None
+        from fusewire.sizes import read_opened
+
+        session = self.session
+        opened = read_opened(self.model, opening, arguments, session.rewrite, session.interpret)
+        if opened is None:
+            self._seen.refuse(arguments)
+            return None
+        return session.open_entry(opened, opening, arguments)
 
 
 @dataclass(frozen=True, eq=False)

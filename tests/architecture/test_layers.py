@@ -25,6 +25,7 @@ LAYERS = (
     "records",
     "options",
     "fusing",
+    "sizes",
     "runtime",
     "registry",
     "store",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from fusewire.errors import DimError
 from fusewire.ir.dims import Dim, Sym, Symbol, evaluate
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType, type_symbols
@@ -199,4 +200,8 @@ def _bytes(value: Value, sizes: Mapping[Symbol, int]) -> int | None:
         return None
     if any(s not in sizes for s in type_symbols(type_)):
         return None
-    return evaluate(type_.size, sizes) * type_.dtype.itemsize
+    try:
+        return evaluate(type_.size, sizes) * type_.dtype.itemsize
+    except DimError:
+        # No call has such sizes: they do not broadcast.
+        return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -14,7 +14,7 @@ from fusewire.contract.backend import Held
 from fusewire.contract.frontend import Structure
 from fusewire.dtypes import bool_, dtype
 from fusewire.errors import ShapeMismatchError
-from fusewire.ir.dims import lone_symbol
+from fusewire.ir.dims import Symbol, bind_alone, lone_symbol
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ops.sample import HostValue
@@ -78,6 +78,32 @@ class Serving(Protocol):
         """Stay with the first plan."""
 
 
+# The least size that fits a symbol learned from calls: 0 and 1 have a meaning of their own.
+LEAST_SIZE = 2
+# A plan is chosen again for sizes that differ from those it was chosen at by more than this factor.
+_NEAR = 4
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedSizes:
+    """What an entry has whose open sizes were learned from calls.
+
+    ``allows`` tells whether its graph holds at some sizes. Its plan was chosen at ``sizes``;
+    ``decide`` makes the entry for sizes far from them. ``interim`` takes any sizes, and answers
+    while an engine compiles for those of a call.
+    """
+
+    allows: Callable[[Mapping[Symbol, int]], bool]
+    sizes: Mapping[Symbol, int]
+    decide: Callable[[tuple[Any, ...]], Entry]
+    interim: Runner | None = None
+
+    def is_near(self, sizes: Mapping[Symbol, int]) -> bool:
+        """Tell whether a plan chosen at its sizes may serve at these."""
+        pairs = ((sizes[symbol], size) for symbol, size in self.sizes.items())
+        return all(max(pair) <= _NEAR * min(pair) for pair in pairs)
+
+
 @dataclass(frozen=True, eq=False)
 class Entry:
     """A graph made ready to run, and the structure of its arguments and results.
@@ -97,6 +123,7 @@ class Entry:
     # Arguments are arrays that engines can take; otherwise every call converts them.
     is_plain: bool = True
     serving: Serving | None = None
+    learned: LearnedSizes | None = None
 
     @property
     def graph(self) -> Graph:
@@ -106,6 +133,19 @@ class Entry:
     def is_open(self) -> bool:
         """Whether arguments of several shapes fit."""
         return any(True for v in self.inputs for _ in type_symbols(v.type))
+
+    @cached_property
+    def needs_sizes(self) -> bool:
+        """Whether an engine compiles for the sizes of each signature."""
+        return self.is_open and any(x.shapes != "dynamic" for x in self.details.plan.regions())
+
+    def sizes(self, arguments: tuple[Any, ...]) -> dict[Symbol, int]:
+        """Return the sizes of the symbols in arguments that fit."""
+        found: dict[Symbol, int] = {}
+        for value, leaf in zip(self.inputs, self.arguments.flatten(arguments), strict=True):
+            if isinstance(value.type, TensorType):
+                bind_alone(value.type.shape, np.shape(leaf), found)
+        return found
 
     @cached_property
     def run(self) -> Run:
@@ -170,7 +210,11 @@ def misfit(entry: Entry, arguments: tuple[Any, ...], casts: bool = False) -> str
     for value, leaf in zip(entry.inputs, leaves, strict=True):
         if not _fits(value, leaf, sizes, casts):
             return _problem(value, leaf)
-    return None
+    if entry.learned is None:
+        return None
+    known = entry.sizes(arguments)
+    is_plain = min(known.values(), default=LEAST_SIZE) >= LEAST_SIZE
+    return None if is_plain and entry.learned.allows(known) else f"It does not take {known}."
 
 
 def _shown(leaf: Any) -> str:

@@ -7,6 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, overload
 
@@ -63,7 +64,8 @@ class Program:
     """A compiled source; called with arrays, it returns arrays.
 
     An entry is made for each input signature when it is first seen. Safe to call from several
-    threads.
+    threads. ``make_apart`` makes one for arguments in which one name of a size stands for several;
+    it returns None if they misfit for another reason.
     """
 
     # What it was compiled from, and what replaced it in a forked child.
@@ -79,9 +81,11 @@ class Program:
         *,
         parameters: Parameters,
         casts: bool = False,
+        make_apart: Callable[[tuple[Any, ...]], Entry | None] = lambda arguments: None,
     ) -> None:
         self.name = name
         self._make = make
+        self._make_apart = make_apart
         self._parameters = parameters
         self._casts = casts
         self._initial = list(entries)
@@ -107,7 +111,7 @@ class Program:
         if found is None:
             arguments = self._parameters.bind(arguments, {})
             entry = self.entry(arguments)
-            found = entry.run, entry.restore
+            found = self._calls.get(signature(arguments)) or (entry.run, entry.restore)
         run, restore = found
         return restore(run(arguments))
 
@@ -143,9 +147,18 @@ class Program:
                     entry = replace(entry, is_plain=False)
                 while len(self._entries) >= _KEPT:
                     self._evict()
-                self._entries[key] = entry
-                self._calls[key] = entry.run, entry.restore
+                self._put(key, entry)
         return entry
+
+    def _put(self, key: Signature, entry: Entry) -> None:
+        """Have calls of a signature run an entry, as soon as it is ready for their sizes."""
+        self._entries[key] = entry
+        run, learned = entry.run, entry.learned
+        if learned is not None and learned.interim is not None and entry.needs_sizes:
+            from fusewire.runtime.warming import WarmingRun
+
+            run = WarmingRun(entry, learned.interim, partial(_ready, weakref.ref(self), key, entry))
+        self._calls[key] = run, entry.restore
 
     def _decided(self, entry: Entry, decided: Entry) -> Entry:
         """Replace an entry that was undecided."""
@@ -168,9 +181,8 @@ class Program:
             self._initial = [settled if x.serving is serving else x for x in self._initial]
             for key, entry in self._entries.items():
                 if entry.serving is serving:
-                    swapped = replace(settled, is_plain=entry.is_plain)
-                    self._entries[key] = swapped
-                    self._calls[key] = swapped.run, swapped.restore
+                    is_plain, learned = entry.is_plain, entry.learned
+                    self._put(key, replace(settled, is_plain=is_plain, learned=learned))
 
     @property
     def state(self) -> State:
@@ -211,19 +223,21 @@ class Program:
 
     def _fitting(self, arguments: tuple[Any, ...]) -> Entry | None:
         """Find an entry that these arguments fit; of initial entries, one must fit."""
-        made = [] if self._initial else dict.fromkeys(self._entries.values())
-        for entry in made:
-            if entry.is_open and misfit(entry, arguments, self._casts) is None:
+        made = [entry for entry in dict.fromkeys(self._entries.values()) if entry.is_open]
+        problems = [(entry, misfit(entry, arguments, self._casts)) for entry in self._initial]
+        problems += [(entry, misfit(entry, arguments, self._casts)) for entry in made]
+        fitting = [entry for entry, problem in problems if problem is None]
+        for entry in fitting:
+            if entry.learned is None or entry.learned.is_near(entry.sizes(arguments)):
                 return entry
-        problems = []
-        for entry in self._initial:
-            problem = misfit(entry, arguments, self._casts)
-            if problem is None:
-                return entry
-            problems.append(problem)
-        if problems:
-            raise ShapeMismatchError(" ".join(problems))
-        return None
+        if fitting and fitting[0].learned is not None:
+            return fitting[0].learned.decide(arguments)
+        if not self._initial:
+            return None
+        if (apart := self._make_apart(arguments)) is not None:
+            return apart
+        said = (problem or "" for entry, problem in problems if entry in self._initial)
+        raise ShapeMismatchError(" ".join(said))
 
     def _all_entries(self) -> list[Entry]:
         """List the entries, each once."""
@@ -360,6 +374,16 @@ class Program:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _ready(program: weakref.ref[Program], key: Signature, entry: Entry, run: Run) -> None:
+    """Have the next calls of a signature run an entry directly, if they still run that entry."""
+    found = program()
+    if found is None:
+        return
+    with found._lock:
+        if found._entries.get(key) is entry:
+            found._calls[key] = run, entry.restore
 
 
 def signature(arguments: tuple[Any, ...]) -> Signature:
