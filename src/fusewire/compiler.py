@@ -539,7 +539,8 @@ class Session:
 
         engines = _EngineRunners(self)
         baseline = self._baseline(reading, engines)
-        if baseline is not None and baseline.runner is not None and baseline.may_serve:
+        may_serve = baseline is not None and baseline.may_serve and self.options.device is None
+        if baseline is not None and baseline.runner is not None and may_serve:
             target = reference_target()
             candidate = Candidate(target, self.plan(graph, target))
             decision = Decision(candidate, (), ())
