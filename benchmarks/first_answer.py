@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--budget", type=float, default=20.0)
     parser.add_argument("--json", type=Path, default=Path("first_answer.json"))
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     kept: dict[str, Row] = json.loads(args.json.read_text()) if args.json.exists() else {}
     if args.part == "table":
         PAGE.write_text(table(kept))
