@@ -29,8 +29,9 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks" / "zoo"), str(ROOT)]
 
 from benchmarks.timing import interleaved, ratio  # noqa: E402 - found by the path above
-from fusewire.compiler import ModelSource, Session, reference_target  # noqa: E402
+from fusewire.compiler import Session, reference_target  # noqa: E402
 from fusewire.errors import SizesNeededError  # noqa: E402
+from fusewire.model_source import ModelSource  # noqa: E402
 from fusewire.planning.candidates import Candidate  # noqa: E402
 from fusewire.planning.file_form import plan_file  # noqa: E402
 from fusewire.planning.planner import make_plan  # noqa: E402

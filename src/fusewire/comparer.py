@@ -123,8 +123,9 @@ def _compare(job: ComparisonJob, page: int) -> None:
     """Do what ``start="measured"`` does, and record it."""
     from fusewire.background.job import FileSource
     from fusewire.choosing.quiet import CallWatch
-    from fusewire.compiler import ModelSource, Session
+    from fusewire.compiler import Session
     from fusewire.errors import FormatError
+    from fusewire.model_source import ModelSource
     from fusewire.process.calls import CallPage
 
     watch = CallWatch(CallPage(page), _PATIENCE * job.options.budget_seconds)

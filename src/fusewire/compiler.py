@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from importlib import import_module
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Unpack, final, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
 from fusewire.contract.backend import Backend, Config
-from fusewire.contract.frontend import Document, Example, Frontend, Limits, Reading, Structure
+from fusewire.contract.frontend import Limits, Reading, Structure
 from fusewire.errors import FormatError, SizesNeededError, warn_outside
 from fusewire.ir.graph import Graph, Value
-from fusewire.ir.types import Type
+from fusewire.model_source import ModelSource
 from fusewire.ops.sample import HostValue
 from fusewire.options import FALLBACK, Fallback, OptionFields, Options, documented
 from fusewire.records.entries import Records
@@ -32,7 +32,6 @@ from fusewire.records.recall import Recalled, keep_host_graphs, recall
 from fusewire.runtime.entry import Details, Entry, LearnedSizes, Runner, Undecided, misfit, plain
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.origin import Origin
-from fusewire.runtime.parameters import FunctionParameters, InputNames, Parameters
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Program
 from fusewire.runtime.transfer import to_host
@@ -161,104 +160,6 @@ def reference_target() -> Target:
 
     backend = REGISTRY.backends.get(FALLBACK)
     return Target(backend, first_device(backend))
-
-
-def _verify(graph: Graph) -> None:
-    from fusewire.ops.table import verify
-
-    verify(graph)
-
-
-@final
-class ModelSource:
-    """What a user asks to compile: a function, a graph or a model file.
-
-    A file is opened when it is first needed and stays open until ``release``: listing its inputs
-    and reading its graph parse and check it once.
-    """
-
-    def __init__(self, source: Any, limits: Limits = Limits()) -> None:
-        self.source = source
-        # The SHA-256 of a file, once it was computed.
-        self.digest: str | None = None
-        self._limits = limits
-        self._document: Document | None = None
-
-    @property
-    def name(self) -> str:
-        if isinstance(self.source, Graph):
-            return self.source.name
-        if self.is_file:
-            return PurePath(os.fsdecode(self.source)).stem
-        return getattr(self.source, "__name__", "program")
-
-    @property
-    def is_file(self) -> bool:
-        return isinstance(self.source, str | os.PathLike)
-
-    @property
-    def needs_example(self) -> bool:
-        """Whether the types of its arguments come from an example alone."""
-        return not isinstance(self.source, Graph) and self._frontend.needs_example
-
-    @cached_property
-    def _frontend(self) -> Frontend:
-        from fusewire.registry import REGISTRY
-
-        return REGISTRY.frontend_for(self.source)
-
-    def parameters(self, entries: Sequence[Entry]) -> Parameters:
-        """Return what calls by name need; a model's entry names its inputs without reading it."""
-        # A file declares its inputs, and finding its frontend takes time.
-        if not self.is_file and self.needs_example:
-            return FunctionParameters(self.source)
-        if entries:
-            return InputNames(self.name, lambda: [value.name or "" for value in entries[0].inputs])
-        return InputNames(self.name, lambda: self._input_names)
-
-    @cached_property
-    def _input_names(self) -> tuple[str, ...]:
-        names = tuple(self.inputs())
-        self.release()
-        return names
-
-    def inputs(self) -> Mapping[str, Type]:
-        """Return the declared arguments: their names and types."""
-        if isinstance(self.source, Graph):
-            return {value.name or "": value.type for value in self.source.inputs}
-        return self._opened().inputs
-
-    def read(
-        self, example: Example = (), *, is_open: bool = False, digest: str | None = None
-    ) -> Reading:
-        """Read the graph; with ``is_open``, the example fixes only the sizes that must be known.
-
-        ``digest`` is that of the expected file: an open document with another one is reopened.
-        """
-        if isinstance(self.source, Graph):
-            _verify(self.source)
-            names = tuple(value.name or "" for value in self.source.inputs)
-            arguments = Structure((Structure.LEAF,) * len(names), names)
-            results = Structure.of_results(self.source.output_names)
-            return Reading(self.source, arguments, results)
-        if self._document is not None and digest not in (None, self._document.digest):
-            self.release()
-        reading = self._opened().convert(example, is_open=is_open)
-        if not type(self._frontend).__module__.startswith("fusewire."):
-            # Our own frontends check the graphs that they build.
-            _verify(reading.graph)
-        # The frontend names arguments after parameters; a program takes them by position.
-        tree = tuple(reading.arguments.tree.values())
-        return replace(reading, arguments=Structure(tree, reading.arguments.names))
-
-    def release(self) -> None:
-        """Close the document."""
-        self._document = None
-
-    def _opened(self) -> Document:
-        if self._document is None:
-            self._document = self._frontend.open(self.source, self._limits)
-        return self._document
 
 
 @dataclass(frozen=True)

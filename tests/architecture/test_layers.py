@@ -26,6 +26,7 @@ LAYERS = (
     "options",
     "fusing",
     "sizes",
+    "model_source",
     "runtime",
     "registry",
     "store",

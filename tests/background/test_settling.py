@@ -12,9 +12,10 @@ import pytest
 import fusewire as fw
 from fusewire.background.search import BackgroundSearch, FirstPlan, Proposal
 from fusewire.choosing.decide import Decision
-from fusewire.compiler import ModelSource, Session
+from fusewire.compiler import Session
 from fusewire.errors import MiscompileWarning, NoneRightError, RefusedError
 from fusewire.ir.graph import Graph
+from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.planning.candidates import Candidate
 from fusewire.runtime.entry import Entry

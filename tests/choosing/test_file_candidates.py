@@ -11,8 +11,9 @@ import pytest
 from onnx import helper
 
 import fusewire as fw
-from fusewire.compiler import ModelSource, Session, reference_target
+from fusewire.compiler import Session, reference_target
 from fusewire.errors import CheckError, FormatError
+from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.planning.candidates import Candidate, candidates
 from fusewire.runtime.entry import Entry

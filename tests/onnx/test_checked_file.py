@@ -8,9 +8,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from fusewire.compiler import ModelSource
 from fusewire.contract.model_file import ModelFile
 from fusewire.errors import FormatError
+from fusewire.model_source import ModelSource
 from tests.onnx.models import graph, model
 
 MARK = "planted-for-the-engine"

@@ -9,8 +9,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from fusewire.compiler import ModelSource, Session, reference_target
+from fusewire.compiler import Session, reference_target
 from fusewire.contract.backend import Config
+from fusewire.model_source import ModelSource
 from fusewire.planning.candidates import Candidate, candidates
 from fusewire.planning.file_form import plan_file
 from fusewire.planning.planner import Planned, make_plan

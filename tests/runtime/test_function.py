@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.compiler import ModelSource
 from fusewire.errors import EngineError, EngineGarbage
+from fusewire.model_source import ModelSource
 from fusewire.runtime.function import FunctionRunner
 
 KEPT = np.arange(6.0).reshape(2, 3)

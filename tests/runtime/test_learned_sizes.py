@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.compiler import ModelSource, Session
+from fusewire.compiler import Session
 from fusewire.contract.frontend import Example, Reading
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.dims import Symbol
 from fusewire.ir.types import Type
+from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.runtime.entry import Entry, LearnedSizes
 from fusewire.runtime.function import FunctionRunner

@@ -32,7 +32,7 @@ from fusewire.cli.plot import plot
 from fusewire.cli.progress import progress
 from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal, wide_option
-from fusewire.compiler import ModelSource, Session
+from fusewire.compiler import Session
 from fusewire.contract.region import answers_to
 from fusewire.errors import (
     NoneRightError,
@@ -42,6 +42,7 @@ from fusewire.errors import (
     visible,
 )
 from fusewire.ir.graph import Graph
+from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.planning.policy import TargetFinder, interprets
 from fusewire.planning.target import Target

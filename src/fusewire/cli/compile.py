@@ -17,13 +17,14 @@ import numpy as np
 from fusewire.cli.model import model_options, read_sized
 from fusewire.cli.progress import progress
 from fusewire.cli.terminal import Terminal
-from fusewire.compiler import ModelSource, Session
+from fusewire.compiler import Session
 from fusewire.contract.backend import Backend, Config, Device
 from fusewire.contract.region import CrossCompiler, weights_of
 from fusewire.contract.tuning import TUNED, Estimator, written
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of, print_graph
+from fusewire.model_source import ModelSource
 from fusewire.planning.planner import Planned
 from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY

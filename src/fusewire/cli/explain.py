@@ -17,8 +17,9 @@ from fusewire.cli.model import Inputs, compile_options, model_options
 from fusewire.cli.progress import progress
 from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal, wide_option
-from fusewire.compiler import ModelSource, Session
+from fusewire.compiler import Session
 from fusewire.errors import FallbackWarning
+from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.runtime.report import candidates, regions, seconds, summary, with_ratios
 from fusewire.runtime.why import NodeVerdict, NodeWhy, Tried, Why

@@ -13,13 +13,13 @@ import click
 import numpy as np
 
 from fusewire.cli.terminal import Terminal
-from fusewire.compiler import ModelSource
 from fusewire.contract.frontend import Reading
 from fusewire.errors import SizesNeededError
 from fusewire.example import MODEL
 from fusewire.ir.dims import Dim, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
+from fusewire.model_source import ModelSource
 from fusewire.ops.sample import Draw
 from fusewire.options import Isolation, Options
 

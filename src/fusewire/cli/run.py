@@ -23,8 +23,9 @@ from fusewire.cli.model import (
 from fusewire.cli.progress import progress
 from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal
-from fusewire.compiler import ModelSource, Session
+from fusewire.compiler import Session
 from fusewire.errors import FallbackWarning
+from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.runtime.report import seconds
 from fusewire.tables import Column, Sheet

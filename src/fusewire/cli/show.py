@@ -12,11 +12,12 @@ import click
 
 from fusewire.cli.model import assume, model_options, read_graph
 from fusewire.cli.terminal import Terminal
-from fusewire.compiler import ModelSource, Session
+from fusewire.compiler import Session
 from fusewire.errors import DimError
 from fusewire.ir.dims import Dim, Symbol, evaluate, symbols
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
+from fusewire.model_source import ModelSource
 from fusewire.rewrite.fold import flops_of
 from fusewire.tables import Column, Sheet
 

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 import click
 
 from fusewire.cli.model import Inputs, loudly, sizes_text
-from fusewire.compiler import ModelSource, Session
+from fusewire.compiler import Session
 from fusewire.errors import FusewireError, OptionsError, RegistryError
 from fusewire.ir.types import TensorType, Type
+from fusewire.model_source import ModelSource
 from fusewire.options import Options
 
 # Sizes that models are often made for, in the order in which they are tried.
