@@ -725,7 +725,8 @@ class Session:
             options.config,
             fields,
             may_fall_back=options.fallback != "error",
-            budget=options.budget_seconds,
+            # What is recorded is wanted whatever budget it had.
+            budget=0.0 if options.level == "recall" else options.budget_seconds,
             seed=options.seed,
             progress=options.report,
             max_crossings=options.max_crossings,

@@ -101,7 +101,7 @@ def test_what_was_settled_is_recalled(store: Store) -> None:
     graph = fw.trace(waves, X)
     first = fw.compile(graph, X, budget_seconds=2.0)
     assert first.wait(PATIENCE)
-    again = fw.compile(graph, X, budget_seconds=2.0, level="recall")
+    again = fw.compile(graph, X, level="recall")
     np.testing.assert_allclose(again(X), waves(X), rtol=1e-5)
     assert again.state == "settled"
     assert again.why().backend == first.why().backend

@@ -195,7 +195,7 @@ def test_canary_finds_an_engine_that_goes_wrong_later(
             X,
             backend="chaos" if level == 0 else "auto",
             level=level,
-            canary=2,
+            canary=1,
             fallback="allow",
             start="measured",
             budget_seconds=60.0,
@@ -203,7 +203,9 @@ def test_canary_finds_an_engine_that_goes_wrong_later(
         made(X)
         if made.why().backend == "chaos":
             with pytest.warns(MiscompileWarning, match="gave a wrong answer"):
-                np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
+                # The first answer may be that of a child, the next two are not.
+                answers = [made(X) for _ in range(2)]
+            np.testing.assert_allclose(answers, [program(X)] * 2, rtol=1e-5)
         for _ in range(4):
             np.testing.assert_allclose(made(X), program(X), rtol=1e-5)
     finally:
