@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 from collections.abc import Iterable
@@ -10,6 +11,8 @@ from typing import Generic, TypeVar, final
 from fusewire.errors import FusewireError
 
 Item = TypeVar("Item")
+# Seconds after which a thread sees that nobody waits for its item.
+_TICK = 0.05
 
 
 @final
@@ -43,20 +46,24 @@ class Upcoming(Generic[Item]):
     def close(self) -> None:
         """Take no further items."""
         self._is_closed.set()
-        # The thread may be waiting to hand over an item.
-        while not self._queue.empty():
-            self._queue.get_nowait()
 
     def _iterate(self) -> None:
         # Unless the iterator ends, whatever stopped it is an error that nobody expected.
         self._error = RuntimeError("Listing the candidates ended with the error above.")
         try:
             for item in self._items:
-                self._queue.put(item)
+                self._hand_over(item)
                 if self._is_closed.is_set():
                     break
             self._error = None
         except (FusewireError, OSError, MemoryError, KeyboardInterrupt) as error:
             self._error = error
         finally:
-            self._queue.put(None)
+            self._hand_over(None)
+
+    def _hand_over(self, item: Item | None) -> None:
+        """Wait until the caller takes the item, or nobody takes any more."""
+        while not self._is_closed.is_set():
+            with contextlib.suppress(queue.Full):
+                self._queue.put(item, timeout=_TICK)
+                return
