@@ -172,7 +172,8 @@ def test_settings_in_the_file_have_no_effect(
 
 
 def test_the_file_races_and_is_judged(tmp_path: Path) -> None:
-    program = fw.compile(saved(tmp_path), backend="onnxruntime", level=1, budget_seconds=4)
+    options = fw.Options(backend="onnxruntime", level=1, start="measured", budget_seconds=4)
+    program = fw.compile(saved(tmp_path), options=options)
     assert np.allclose(program(WORDS), expected(WORDS), atol=1e-5)
     (row,) = (row for row in program.why().tried if row.name == "onnxruntime file")
     assert row.status in ("right", "not judged", "not tried"), row.reason

@@ -150,7 +150,9 @@ def test_choice_that_was_made_without_an_engine_is_forgotten_when_it_is_lifted(
     store: Store, model: Path
 ) -> None:
     x = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
-    options = fw.Options(level=1, budget_seconds=2.0, fallback="allow", backend="auto")
+    options = fw.Options(
+        level=1, start="measured", budget_seconds=2.0, fallback="allow", backend="auto"
+    )
     statuses(model, "--seed", 0)
     made = fw.compile(model, options=options)
     made(x)

@@ -141,12 +141,15 @@ class _Loading:
         self._built = built
         self._is_kept = False
         self._loaded: Loaded | None = None
-        self._thread = threading.Thread(target=self._work, name="fusewire-loading")
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the thread; if there can be none, ``result`` does the work."""
+        thread = threading.Thread(target=self._work, name="fusewire-loading")
         with contextlib.suppress(RuntimeError):
-            self._thread.start()
+            thread.start()
+            # Set afterwards: one that never runs would keep this object alive, and it the thread.
+            self._thread = thread
 
     def _work(self) -> None:
         # ``result`` tries again, and raises what is wrong.
@@ -162,7 +165,7 @@ class _Loading:
 
     def result(self) -> Loaded:
         """Wait for the executable."""
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
         self._keep()
         return self._loaded or Loaded(self._name, *self._built.load())
