@@ -24,7 +24,7 @@ import numpy as np
 import fusewire as fw
 
 MILESTONES = {
-    "onnx.frontend._OnnxDocument.convert",
+    "onnx.read.document.OnnxDocument.convert",
     "rewrite.pipeline.run_pipeline",
     "process.isolate.claim",
     "process.child.Child.ask",
