@@ -1015,9 +1015,12 @@ class _EntryMaker:
             is_misfit = bool(arguments) and misfit(entry, arguments, casts=True) is not None
             return (self.make_apart(arguments) if is_misfit else None) or entry
         learned = self._with_open_sizes(arguments)
-        if learned is None:
-            self._seen.note(arguments)
-        return learned or self.session.entry(self.model, arguments)
+        if learned is not None:
+            return learned
+        entry = self.session.entry(self.model, arguments)
+        # Sizes at which it raised are nothing to learn from.
+        self._seen.note(arguments)
+        return entry
 
     def make_apart(self, arguments: tuple[Any, ...]) -> Entry | None:
         """Make the entry for arguments that misfit names of sizes in a file; None if they fit."""

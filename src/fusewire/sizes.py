@@ -172,7 +172,8 @@ def read_opened(
         # The function of a user does anything with a size that it cannot know.
         reading = guarded("trace", "compile", "open sizes", source.read, opening.specs)
         leaves = [np.asarray(leaf) for leaf in reading.arguments.flatten(arguments)]
-        first, now = source.read(opening.first).graph, source.read(arguments).graph
+        first = guarded("trace", "compile", "the first sizes", source.read, opening.first).graph
+        now = guarded("trace", "compile", "these sizes", source.read, arguments).graph
         inputs = [
             np.resize(leaf, _shape_of(value.type))
             for leaf, value in zip(leaves, first.inputs, strict=True)

@@ -220,3 +220,26 @@ def test_sizes_that_do_not_go_together_are_refused_as_before(sum_file: Path) -> 
     with pytest.raises(ShapeMismatchError, match="float32"):
         program(rows(5), rows(5, 3))
     np.testing.assert_allclose(program(rows(2), rows(2)), rows(2) * 3, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * np.float32({8: 2.0}.get(x.shape[0], 3.0)),
+        lambda x: x * np.float32(len(str(x.shape[0]))),
+        lambda x: x * np.float32(len(f"{x.shape[0]}")),
+    ],
+    ids=["key", "text", "format"],
+)
+def test_function_that_looks_a_size_up_is_traced_for_each(function: Any) -> None:
+    program = fw.compile(function, backend="reference")
+    for count in (3, 5, 8, 16):
+        np.testing.assert_array_equal(program(rows(count)), function(rows(count)))
+
+
+def test_sizes_at_which_a_function_raised_are_not_learned_from() -> None:
+    program = fw.compile(lambda x: x[6] * 2, backend="reference")
+    with pytest.raises(IndexError):
+        program(rows(3))
+    for count in (8, 16, 9):
+        np.testing.assert_array_equal(program(rows(count)), rows(count)[6] * 2)

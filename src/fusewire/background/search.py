@@ -18,14 +18,15 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, final
+from typing import Any, Protocol, final
 
 from fusewire.background.job import ComparisonJob, FileSource
 from fusewire.background.process import ComparerProcess
 from fusewire.choosing.decide import Decision, read_tried
 from fusewire.choosing.duel import beats, duel
 from fusewire.choosing.measure import Comparison
-from fusewire.choosing.race import ORDER, worth
+from fusewire.choosing.race import worth
+from fusewire.contract.backend import Held
 from fusewire.errors import (
     FusewireError,
     IsolationError,
@@ -111,7 +112,8 @@ class BackgroundSearch:
         self._title = title
         self._choices = choices
         self._first = first
-        self._lock = threading.Lock()
+        # Collecting garbage in here may end a program, which cancels its search.
+        self._lock = threading.RLock()
         self._is_cancelled = False
         # Says that answers so far came from a plan that is not right.
         self._fault = ""
@@ -130,7 +132,7 @@ class BackgroundSearch:
 
     def forget(self) -> None:
         """Let go of the comparer in a forked process."""
-        self._lock, self._is_cancelled = threading.Lock(), True
+        self._lock, self._is_cancelled = threading.RLock(), True
         if self._comparer is not None:
             self._comparer.forget()
 
@@ -139,7 +141,9 @@ class BackgroundSearch:
         entry = self._stay("The search for a better plan failed: see the log.")
         try:
             entry = self._settled(serving, inputs)
-        except (FusewireError, Warning) as error:
+        except NoneRightError as error:
+            entry = replace(self._first.entry, runner=_Refused(error))
+        except (FusewireError, OSError, MemoryError, Warning) as error:
             # With warnings as errors, those about the plan to keep end up here.
             entry = self._stay(f"It stays on {self._first.name}: {error}")
         finally:
@@ -195,7 +199,7 @@ class BackgroundSearch:
             return replace(proposal.entry, runner=first.entry.runner)
         rows = {row.name: row for row in decision.tried}
         status = "right" if first.is_trusted or first.name not in rows else rows[first.name].status
-        if status not in ORDER:
+        if status == "wrong":
             self._fault = (
                 f"{self._title} was answered by {first.name} so far, which turned out to be "
                 f"{status}: {rows[first.name].reason} From now on, {proposal.name} answers."
@@ -237,6 +241,21 @@ class BackgroundSearch:
         """Return the entry that serves, to be kept, with a note that says why."""
         entry = self._first.entry
         return replace(entry, details=NotedDetails(entry.details, (note,), tried))
+
+
+@final
+class _Refused:
+    """Raises why no engine may answer, as the first call does if it waits for the comparison."""
+
+    def __init__(self, error: NoneRightError) -> None:
+        self._error = error
+
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Raise the error."""
+        raise NoneRightError(str(self._error), self._error.tried)
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 class SearchQueue:

@@ -10,6 +10,7 @@ from typing import Any
 from fusewire.dtypes import int64, string
 from fusewire.ir.graph import Constant, Graph, Node
 from fusewire.onnx.ops.write_table import WRITERS
+from fusewire.onnx.package import need_onnx
 from fusewire.onnx.write.emitter import Emitter
 from fusewire.onnx.write.local_functions import Locals
 from fusewire.onnx.write.model import Ref, Write
@@ -41,6 +42,7 @@ def save_onnx(
     >>> fw.load("sum.onnx").output_names
     ('output',)
     """
+    need_onnx("Writing")
     path = Path(path)
     written = written_with_functions(graph, opset)
     outside = _outside(written, inside_bytes)

@@ -177,10 +177,22 @@ def plain(value: Value, argument: Any) -> Any:
     wanted = value.type.dtype.numpy
     if isinstance(argument, np.ndarray | np.generic) and argument.dtype == wanted:
         return _as_truth(argument) if wanted == np.bool_ else argument
-    array = np.asarray(argument)
+    array = as_array(argument)
     if array.dtype.kind in "OUST":
         return array
     return array.astype(wanted, casting="same_kind")
+
+
+def as_array(argument: Any) -> Any:
+    """Convert to an array; a tensor that cannot be one is a ShapeMismatchError."""
+    try:
+        return np.asarray(argument)
+    except (TypeError, RuntimeError) as error:
+        kind = type(argument)
+        raise ShapeMismatchError(
+            f"An argument is a {kind.__module__}.{kind.__name__} that NumPy cannot take: {error} "
+            "Give an array, such as x.detach().float().numpy() of a PyTorch tensor."
+        ) from None
 
 
 def _is_truth(value: Value) -> bool:

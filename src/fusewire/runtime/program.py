@@ -18,7 +18,7 @@ from fusewire.contract.frontend import plain_key
 from fusewire.errors import GraphError, ShapeMismatchError
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, Type
-from fusewire.runtime.entry import Entry, Restore, Run, Serving, State, misfit, plain
+from fusewire.runtime.entry import Entry, Restore, Run, Serving, State, as_array, misfit, plain
 from fusewire.runtime.origin import PROGRAMS, Origin
 from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.plan import Plan
@@ -89,6 +89,8 @@ class Program:
         self._parameters = parameters
         self._casts = casts
         self._initial = list(entries)
+        # What ends the searches of entries that serve first, if nobody has the program any more.
+        self._searches: dict[Serving, weakref.finalize[[], Program]] = {}
         for entry in entries:
             self._follow(entry)
         self._entries: dict[Signature, Entry] = {}
@@ -137,13 +139,14 @@ class Program:
         entry = self._entries.get(key)
         if entry is None:
             with self._lock:
-                entry = self._entries.get(key) or self._fitting(arguments) or self._make(arguments)
+                arrays = tuple(map(_with_arrays, arguments))
+                entry = self._entries.get(key) or self._fitting(arrays) or self._make(arrays)
                 if entry.decide is not None:
-                    entry = self._decided(entry, entry.decide(arguments))
+                    entry = self._decided(entry, entry.decide(arrays))
                 self._follow(entry)
                 leaves = entry.arguments.flatten(arguments)
-                arrays = map(plain, entry.inputs, leaves)
-                if any(x is not y for x, y in zip(arrays, leaves, strict=True)):
+                taken = map(plain, entry.inputs, leaves)
+                if any(x is not y for x, y in zip(taken, leaves, strict=True)):
                     entry = replace(entry, is_plain=False)
                 while len(self._entries) >= _KEPT:
                     self._evict()
@@ -170,11 +173,15 @@ class Program:
         """Have an entry that serves first be replaced once its search has settled."""
         if entry.serving is not None and not entry.serving.is_attached:
             entry.serving.attach(self._swap)
-            weakref.finalize(self, entry.serving.cancel).atexit = False
+            self._searches[entry.serving] = weakref.finalize(self, entry.serving.cancel)
+            self._searches[entry.serving].atexit = False
 
     def _swap(self, serving: Serving, settled: Entry) -> None:
         """Replace what the next calls run; calls that are running keep what they run."""
         with self._lock:
+            # It would keep the first plan alive.
+            if (search := self._searches.pop(serving, None)) is not None:
+                search.detach()
             if self._closed:
                 settled.runner.close()
                 return
@@ -391,9 +398,34 @@ def signature(arguments: tuple[Any, ...]) -> Signature:
     return tuple([_key(x) for x in arguments])
 
 
+def _with_arrays(argument: Any) -> Any:
+    """Turn tensors of other libraries into arrays, also in containers."""
+    if isinstance(argument, np.ndarray | np.generic):
+        return argument
+    if _is_array_like(argument):
+        return as_array(argument)
+    if isinstance(argument, dict):
+        return {key: _with_arrays(item) for key, item in argument.items()}
+    if isinstance(argument, list | tuple):
+        parts = [_with_arrays(item) for item in argument]
+        return type(argument)(*parts) if hasattr(argument, "_fields") else type(argument)(parts)
+    return argument
+
+
+def _is_array_like(argument: Any) -> bool:
+    return hasattr(type(argument), "__array__") and hasattr(argument, "shape")
+
+
 def _key(argument: Any) -> Signature:
     if isinstance(argument, np.ndarray | np.generic):
+        if isinstance(argument, np.ma.MaskedArray):
+            raise ShapeMismatchError(
+                "An argument is a masked array, and programs know no masks. Give its data, or "
+                "x.filled(value)."
+            )
         return (argument.shape, argument.dtype)
+    if _is_array_like(argument):
+        return (type(argument), tuple(argument.shape), str(argument.dtype))
     if isinstance(argument, dict):
         return (type(argument), *((_key(key), _key(item)) for key, item in argument.items()))
     if isinstance(argument, list | tuple):

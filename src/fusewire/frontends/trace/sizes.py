@@ -45,8 +45,15 @@ class Size:
     def __repr__(self) -> str:
         return str(self.dim)
 
+    def __str__(self) -> str:
+        return self._unknown("as text; repr shows its name")
+
+    def __format__(self, spec: str) -> str:
+        return self._unknown("as text; repr shows its name")
+
     def __hash__(self) -> int:
-        return hash(self.dim)
+        # As the key of a dict it would be found missing, whatever it turns out to be.
+        return self._unknown("as a key")
 
     __add__, __radd__ = _both(operator.add)
     __sub__, __rsub__ = _both(operator.sub)
@@ -72,19 +79,19 @@ class Size:
     def __eq__(self, other: object) -> bool:
         dim = dim_of(other)
         found = False if dim is None else is_equal(self.dim, dim)
-        return self._unknown(f"== {other}") if found is None else found
+        return self._unknown(f"== {other!r}") if found is None else found
 
     def __le__(self, other: Any) -> bool:
-        return self._at_most(self.dim, dim_of(other), f"<= {other}")
+        return self._at_most(self.dim, dim_of(other), f"<= {other!r}")
 
     def __ge__(self, other: Any) -> bool:
-        return self._at_most(dim_of(other), self.dim, f">= {other}")
+        return self._at_most(dim_of(other), self.dim, f">= {other!r}")
 
     def __lt__(self, other: Any) -> bool:
-        return not self._at_most(dim_of(other), self.dim, f"< {other}")
+        return not self._at_most(dim_of(other), self.dim, f"< {other!r}")
 
     def __gt__(self, other: Any) -> bool:
-        return not self._at_most(self.dim, dim_of(other), f"> {other}")
+        return not self._at_most(self.dim, dim_of(other), f"> {other!r}")
 
     def _at_most(self, left: Dim | None, right: Dim | None, asked: str) -> bool:
         if left is None or right is None:

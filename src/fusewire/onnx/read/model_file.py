@@ -21,6 +21,7 @@ from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError, FusewireError, SourceError
 from fusewire.ir.graph import Array, Constant
 from fusewire.ir.types import TensorType
+from fusewire.onnx.package import need_onnx
 from fusewire.onnx.read.external import FLAGS, ModelFolder, State, digest_of, read_at, span_of
 from fusewire.onnx.read.shown import shown
 from fusewire.onnx.read.straighten import check, straighten
@@ -111,6 +112,7 @@ def open_model(source: Any, limits: Limits = Limits()) -> Opened:
 
 
 def _open(name: str, data: bytes | bytearray, home: Path | None, limits: Limits) -> Opened:
+    need_onnx("Reading")
     look(data, limits)
     sha = hashlib.sha256()
     # Neither waits for the other: hashing needs no interpreter.
@@ -190,15 +192,11 @@ def _too_long(what: str, size: int, limits: Limits) -> BudgetError:
 
 
 def _parse(data: bytes | bytearray) -> Any:
-    try:
-        from google.protobuf.message import (  # type: ignore[import-untyped] # ships no types
-            DecodeError,
-        )
-        from onnx import ModelProto
-    except ImportError as error:
-        raise SourceError(
-            f"Reading ONNX models needs a package: {error}. Run: pip install 'fusewire[onnx]'"
-        ) from None
+    from google.protobuf.message import (  # type: ignore[import-untyped] # ships no types
+        DecodeError,
+    )
+    from onnx import ModelProto
+
     try:
         proto = ModelProto.FromString(data)
     except DecodeError as error:
