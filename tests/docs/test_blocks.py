@@ -14,12 +14,19 @@ PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 
 
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a page in a fresh process and an empty folder, with our own commands on the path."""
+    """Run a page in a fresh process, an empty folder and an empty cache, with our commands."""
+    cache = folder.with_name(f"{folder.name}-cache")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
         [sys.executable, blocks.__file__, str(page)],
         cwd=folder,
-        env={**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"},
+        env={
+            **os.environ,
+            "PATH": path,
+            "COLUMNS": "100",
+            "NO_COLOR": "1",
+            "FUSEWIRE_CACHE": str(cache),
+        },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
