@@ -6,16 +6,16 @@ The result counts only if it says, at both sizes, what the traces at these sizes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from fusewire.contract.frontend import Example, Reading, Spec, plain_key
+from fusewire.contract.frontend import Example, Reading, Spec, Structure, plain_key
 from fusewire.errors import DimError, FusewireError, SizesNeededError
 from fusewire.ir.builder import bind_symbols
-from fusewire.ir.dims import Dim, Symbol, lone_symbol
+from fusewire.ir.dims import Symbol, bind_alone, lone_symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
 from fusewire.ir.types import TensorType, Type
@@ -96,25 +96,17 @@ def _opening(arguments: tuple[Any, ...], first: Shapes, now: Shapes) -> Opening 
     )
 
 
-def _arrays(argument: Any) -> Iterator[Any]:
-    """Yield the arrays in nested arguments, in the order of a signature."""
-    if isinstance(argument, np.ndarray | np.generic):
-        yield argument
-    elif isinstance(argument, dict):
-        for item in argument.values():
-            yield from _arrays(item)
-    elif isinstance(argument, list | tuple):
-        for item in argument:
-            yield from _arrays(item)
+def _is_array(argument: Any) -> bool:
+    return isinstance(argument, np.ndarray | np.generic)
 
 
 def _shapes(arguments: tuple[Any, ...]) -> Shapes:
-    return tuple(array.shape for array in _arrays(arguments))
+    return tuple(array.shape for array in Structure.of(arguments, _is_array)[1])
 
 
 def _pattern(argument: Any) -> Any:
     """Return the signature of arguments without the sizes of arrays."""
-    if isinstance(argument, np.ndarray | np.generic):
+    if _is_array(argument):
         return argument.ndim, argument.dtype
     if isinstance(argument, dict):
         return (type(argument), *((key, _pattern(item)) for key, item in argument.items()))
@@ -127,19 +119,9 @@ def _with_specs(
     arguments: tuple[Any, ...], shapes: Sequence[Sequence[int | str]]
 ) -> tuple[Any, ...]:
     """Put a Spec of each shape in the place of each array."""
-    rest = iter(shapes)
-
-    def visit(item: Any) -> Any:
-        if isinstance(item, np.ndarray | np.generic):
-            return Spec(next(rest), item.dtype)
-        if isinstance(item, dict):
-            return {key: visit(part) for key, part in item.items()}
-        if isinstance(item, list | tuple):
-            parts = [visit(part) for part in item]
-            return type(item)(*parts) if hasattr(item, "_fields") else type(item)(parts)
-        return item
-
-    return tuple([visit(item) for item in arguments])
+    structure, arrays = Structure.of(arguments, _is_array)
+    specs = [Spec(shape, array.dtype) for shape, array in zip(shapes, arrays, strict=True)]
+    return tuple(structure.restore(specs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,13 +216,12 @@ def read_apart(source: Source, arguments: tuple[Any, ...]) -> Reading | None:
     do not go together.
     """
     reading = _read_apart(source, arguments)
-    sizes: dict[Symbol, Dim] = {}
+    sizes: dict[Symbol, int] = {}
     for value, argument in zip(reading.graph.inputs, arguments, strict=True):
         if isinstance(value.type, TensorType):
-            pairs = zip(value.type.shape, np.shape(argument), strict=True)
-            sizes |= {symbol: size for dim, size in pairs if (symbol := lone_symbol(dim))}
+            bind_alone(value.type.shape, np.shape(argument), sizes)
     try:
-        bind_symbols(reading.graph, sizes)
+        bind_symbols(reading.graph, dict(sizes))
     except DimError:
         return None
     return reading

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, final
 
 from fusewire.errors import IsolationError
+from fusewire.process.child import open_pipe
 from fusewire.process.frames import Frame, Incoming, Outgoing
 
 CAN_COMPARE = os.name == "posix" and bool(sys.executable)
@@ -38,9 +39,9 @@ class ComparerProcess:
         self._ours = contextlib.ExitStack()
         self._output = self._ours.enter_context(_temporary_file())
         with contextlib.ExitStack() as theirs:
-            requests, self._requests = _pipe(theirs, self._ours)
-            self._replies, replies = _pipe(self._ours, theirs)
-            life, _ = _pipe(theirs, self._ours)
+            requests, self._requests = open_pipe(theirs, self._ours)
+            self._replies, replies = open_pipe(self._ours, theirs)
+            life, _ = open_pipe(theirs, self._ours)
             passed = (requests, replies, life, page)
             path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
             try:
@@ -108,10 +109,3 @@ class ComparerProcess:
 
 def _temporary_file() -> IO[bytes]:
     return tempfile.TemporaryFile()
-
-
-def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    ends = os.pipe()
-    for stack, end in zip((reader, writer), ends, strict=True):
-        stack.callback(os.close, end)
-    return ends

@@ -108,11 +108,11 @@ class Child:
         scratch = tempfile.mkdtemp(prefix="fusewire-")
         self._ours.callback(_remove, scratch, os.getpid())
         with contextlib.ExitStack() as theirs:
-            requests, self._requests = _pipe(theirs, self._ours)
-            self._replies, replies = _pipe(self._ours, theirs)
+            requests, self._requests = open_pipe(theirs, self._ours)
+            self._replies, replies = open_pipe(self._ours, theirs)
             _widen(requests, replies)
-            life, _ = _pipe(theirs, self._ours)
-            heard, noise = _pipe(self._ours, theirs)
+            life, _ = open_pipe(theirs, self._ours)
+            heard, noise = open_pipe(self._ours, theirs)
             command = [sys.executable, "-P", "-m", "fusewire.process.start"]
             command += [confinement.as_argument(scratch), module, reference]
             passed = (requests, replies, life, *shared)
@@ -332,7 +332,8 @@ def _remove(scratch: str, owner: int) -> None:
         remove_tree(scratch)
 
 
-def _pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+def open_pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
+    """Open a pipe; each end is closed with its stack."""
     ends = os.pipe()
     for stack, end in zip((reader, writer), ends, strict=True):
         stack.callback(os.close, end)

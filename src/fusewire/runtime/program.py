@@ -14,7 +14,7 @@ from typing import Any, Self, overload
 import numpy as np
 from numpy import ndarray
 
-from fusewire.contract.frontend import plain_key
+from fusewire.contract.frontend import Structure, plain_key
 from fusewire.errors import GraphError, ShapeMismatchError
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, Type
@@ -139,7 +139,7 @@ class Program:
         entry = self._entries.get(key)
         if entry is None:
             with self._lock:
-                arrays = tuple(map(_with_arrays, arguments))
+                arrays = _with_arrays(arguments)
                 entry = self._entries.get(key) or self._fitting(arrays) or self._make(arrays)
                 if entry.decide is not None:
                     entry = self._decided(entry, entry.decide(arrays))
@@ -398,21 +398,15 @@ def signature(arguments: tuple[Any, ...]) -> Signature:
     return tuple([_key(x) for x in arguments])
 
 
-def _with_arrays(argument: Any) -> Any:
+def _with_arrays(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
     """Turn tensors of other libraries into arrays, also in containers."""
-    if isinstance(argument, np.ndarray | np.generic):
-        return argument
-    if _is_array_like(argument):
-        return as_array(argument)
-    if isinstance(argument, dict):
-        return {key: _with_arrays(item) for key, item in argument.items()}
-    if isinstance(argument, list | tuple):
-        parts = [_with_arrays(item) for item in argument]
-        return type(argument)(*parts) if hasattr(argument, "_fields") else type(argument)(parts)
-    return argument
+    structure, tensors = Structure.of(arguments, _is_array_like)
+    return tuple(structure.restore([as_array(x) for x in tensors])) if tensors else arguments
 
 
 def _is_array_like(argument: Any) -> bool:
+    if isinstance(argument, np.ndarray | np.generic):
+        return False
     return hasattr(type(argument), "__array__") and hasattr(argument, "shape")
 
 
