@@ -243,3 +243,16 @@ def test_sizes_at_which_a_function_raised_are_not_learned_from() -> None:
         program(rows(3))
     for count in (8, 16, 9):
         np.testing.assert_array_equal(program(rows(count)), rows(count)[6] * 2)
+
+
+def test_sizes_that_disagree_are_named_and_no_cast_is_advised(sum_file: Path) -> None:
+    program = fw.compile(sum_file, backend="onnxruntime")
+    program(rows(2), rows(2))
+    with pytest.raises(ShapeMismatchError) as caught:
+        program(rows(5), rows(3))
+    said = str(caught.value)
+    assert said.endswith("rows is 5 in an earlier input, and 3 here.")
+    assert "astype" not in said
+    with pytest.raises(ShapeMismatchError) as caught:
+        program(rows(5))
+    assert str(caught.value).count("It takes 2 arguments") == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -221,7 +221,7 @@ def misfit(entry: Entry, arguments: tuple[Any, ...], casts: bool = False) -> str
     sizes: dict[object, int] = {}
     for value, leaf in zip(entry.inputs, leaves, strict=True):
         if not _fits(value, leaf, sizes, casts):
-            return _problem(value, leaf)
+            return _problem(value, leaf, sizes)
     if entry.learned is None:
         return None
     known = entry.sizes(arguments)
@@ -238,13 +238,15 @@ def _shown(leaf: Any) -> str:
     return kind if array.dtype == object else f"a {kind} of {array.dtype}{list(array.shape)}"
 
 
-def _problem(value: Value, leaf: HostValue) -> str:
+def _problem(value: Value, leaf: HostValue, sizes: Mapping[Any, int]) -> str:
     """Say what an input is and what was found, and write the cast if that is all it lacks."""
     shown = f"{leaf.dtype}{list(leaf.shape)}" if isinstance(leaf, np.ndarray) else _shown(leaf)
     said = f"The input {value.name} is {value.type}, found {shown}."
     if not isinstance(value.type, TensorType):
         return said
     wanted, array = value.type.dtype, np.asarray(leaf)
+    if isinstance(leaf, np.ndarray) and array.dtype == wanted.numpy:
+        return " ".join([said, *_disagreements(value.type, array.shape, sizes)])
     if not np.can_cast(array.dtype, wanted.numpy, "same_kind"):
         return said
     if not _fits(value, array.astype(wanted.numpy), {}, False):
@@ -252,6 +254,16 @@ def _problem(value: Value, leaf: HostValue) -> str:
     if not isinstance(leaf, np.ndarray):
         return f'{said} Give np.asarray({value.name}, "{wanted.name}").'
     return f'{said} Give {value.name}.astype("{wanted.name}"), or compile with cast="same_kind".'
+
+
+def _disagreements(
+    type_: TensorType, shape: tuple[int, ...], sizes: Mapping[Any, int]
+) -> Iterator[str]:
+    """Say which sizes differ from those that earlier inputs gave the same names."""
+    for dim, size in zip(type_.shape, shape, strict=False):
+        symbol = lone_symbol(dim)
+        if symbol is not None and sizes.get(symbol, size) != size:
+            yield f"{symbol.name} is {sizes[symbol]} in an earlier input, and {size} here."
 
 
 def _fits(value: Value, leaf: HostValue, sizes: dict[object, int], casts: bool) -> bool:

@@ -244,7 +244,7 @@ class Program:
         if (apart := self._make_apart(arguments)) is not None:
             return apart
         said = (problem or "" for entry, problem in problems if entry in self._initial)
-        raise ShapeMismatchError(" ".join(said))
+        raise ShapeMismatchError(" ".join(dict.fromkeys(said)))
 
     def _all_entries(self) -> list[Entry]:
         """List the entries, each once."""
