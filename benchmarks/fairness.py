@@ -27,6 +27,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -199,17 +200,19 @@ class Model:
     def raced(self, family: str, engines: Sequence[str], seconds: float) -> dict[str, Any]:
         """Compare engines as ``auto`` does; count what is in quarantine afterwards."""
         options = fw.Options(level=1, budget_seconds=seconds, fallback="allow")
-        session = Session(options)
+        decider = Session(options).decider
+        finder = decider.context.finder
+        question = replace(
+            decider.question(self.graph, inputs_of(self.given, family)),
+            fields=None,
+            targets=lambda: (t for name in engines for t in finder.targets(name)),
+            is_thorough=True,
+            backends=tuple,
+        )
         with tempfile.TemporaryDirectory() as folder:
             store = Store(Path(folder) / "cache")
             try:
-                decision: Any = session.choose(
-                    self.graph,
-                    inputs_of(self.given, family),
-                    lambda: (t for name in engines for t in session.finder.targets(name)),
-                    records=Records(store),
-                    is_thorough=True,
-                )
+                decision: Any = decider.decide(question, Records(store))
             except NoneRightError as error:
                 decision = error
             except FusewireError as error:

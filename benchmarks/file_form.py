@@ -29,7 +29,8 @@ ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "benchmarks" / "zoo"), str(ROOT)]
 
 from benchmarks.timing import interleaved, ratio  # noqa: E402 - found by the path above
-from fusewire.compiler import Session, reference_target  # noqa: E402
+from fusewire.compiler import Session  # noqa: E402
+from fusewire.context import reference_target  # noqa: E402
 from fusewire.errors import SizesNeededError  # noqa: E402
 from fusewire.model_source import ModelSource  # noqa: E402
 from fusewire.planning.candidates import Candidate  # noqa: E402
@@ -54,7 +55,7 @@ def measured(name: str, engine: str, seconds: float, is_fixed: bool) -> dict[str
     except SizesNeededError:
         reading = source.read(example, is_open=True)
     session = Session()
-    (target,) = session.finder.targets(engine)
+    (target,) = session.context.finder.targets(engine)
     graph, fallback = session.rewrite(reading.graph), reference_target()
     planned = make_plan(graph, [target, fallback], fallback)
     row: dict[str, Any] = {"name": name, "engine": engine, "is_whole": planned.plan.is_whole}
@@ -65,7 +66,7 @@ def measured(name: str, engine: str, seconds: float, is_fixed: bool) -> dict[str
         return {**row, "refused": own}
 
     def program(candidate: Candidate) -> Call:
-        runner = session._ready_entry(reading, candidate, None, ()).runner
+        runner = session.decider.entries.ready_entry(reading, candidate, None, ()).runner
         return lambda: runner.call(example)
 
     ways = {

@@ -24,6 +24,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +107,18 @@ def compare(number: int, engines: Sequence[str], store: Store, killer: Killer) -
     def targets() -> Any:
         for name in engines:
             with contextlib.suppress(fw.FusewireError):
-                yield from session.finder.targets(name)
+                yield from session.context.finder.targets(name)
 
     graph = session.rewrite(fw.trace(network(number), x))
+    question = replace(
+        session.decider.question(graph, [x]),
+        fields=None,
+        targets=targets,
+        is_thorough=True,
+        backends=tuple,
+    )
     try:
-        found = session.choose(graph, [x], targets, records=records, is_thorough=True)
-        return found.tried
+        return session.decider.decide(question, records).tried
     except NoneRightError as error:
         return error.tried
 

@@ -31,7 +31,7 @@ os.environ["FUSEWIRE_CONFIG"] = _CONFIG.name
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store of the test's own, in place of the user's."""
     own = Store(tmp_path / "cache")
-    monkeypatch.setattr("fusewire.compiler.shared_store", lambda: own)
+    monkeypatch.setattr("fusewire.context.shared_store", lambda: own)
     yield own
     own.close()
 

@@ -123,16 +123,18 @@ def _compare(job: ComparisonJob, page: int) -> None:
     """Do what ``start="measured"`` does, and record it."""
     from fusewire.background.job import FileSource
     from fusewire.choosing.quiet import CallWatch
-    from fusewire.compiler import Session
+    from fusewire.context import CompileContext
+    from fusewire.decider import Decider
     from fusewire.errors import FormatError
     from fusewire.model_source import ModelSource
     from fusewire.process.calls import CallPage
+    from fusewire.rewrite.pipeline import run_pipeline
 
     watch = CallWatch(CallPage(page), _PATIENCE * job.options.budget_seconds)
-    session = Session(job.options, job.store, watch)
+    decider = Decider(CompileContext(job.options, job.store, watch))
     asked = job.model
     if not isinstance(asked, FileSource):
-        session.decide(asked, job.inputs)
+        decider.decide(decider.question(asked, job.inputs))
         return
     model = ModelSource(asked.path)
     example = tuple(job.inputs) if asked.has_example else ()
@@ -140,7 +142,8 @@ def _compare(job: ComparisonJob, page: int) -> None:
     model.release()
     if reading.digest != asked.digest:
         raise FormatError(f"{asked.path} has changed since it was compiled. Compile it again.")
-    session.decide(session.rewrite(reading.graph), job.inputs, reading.file)
+    graph = run_pipeline(reading.graph).graph
+    decider.decide(decider.question(graph, job.inputs, reading.file))
 
 
 if __name__ == "__main__":

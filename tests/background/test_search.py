@@ -162,7 +162,7 @@ def test_plan_to_keep_that_cannot_be_built_leaves_the_first_one(
     def fail(*given: object) -> None:
         raise fw.errors.RefusedError("It was built yesterday.")
 
-    monkeypatch.setattr("fusewire.compiler.Session.engine_entry", fail)
+    monkeypatch.setattr("fusewire.decider.Decider.proposal", fail)
     program = fw.compile(fw.trace(waves, X), X, budget_seconds=2.0)
     assert program.wait(PATIENCE)
     assert program.why().notes[0] == "It stays on reference: It was built yesterday."

@@ -44,9 +44,11 @@ class Plans:
     def entry(self, backend: str, *rows: Tried) -> tuple[Candidate, Entry]:
         reading = self.source.read()
         graph = self.session.rewrite(reading.graph)
-        target = self.session.finder.targets(backend)[0]
-        candidate = Candidate(target, self.session.plan(graph, target))
-        return candidate, self.session._ready_entry(reading, candidate, None, (), rows)
+        target = self.session.context.finder.targets(backend)[0]
+        candidate = Candidate(target, self.session.decider.entries.plan(graph, target))
+        return candidate, self.session.decider.entries.ready_entry(
+            reading, candidate, None, (), rows
+        )
 
     def proposal(self, backend: str, *rows: Tried) -> Proposal:
         candidate, entry = self.entry(backend, *rows)

@@ -11,7 +11,8 @@ import pytest
 from onnx import helper
 
 import fusewire as fw
-from fusewire.compiler import Session, reference_target
+from fusewire.compiler import Session
+from fusewire.context import reference_target
 from fusewire.errors import CheckError, FormatError
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
@@ -52,10 +53,10 @@ def file_entry(path: Path, engine: str, **fields: Any) -> Entry:
     """Make the entry of the file form, and save its plan, as if it had won."""
     session = Session(options(engine, **fields))
     reading = ModelSource(path).read()
-    key = session._plan_key(reading.digest, (), False)
+    key = session.warm_start.key(reading.digest, (), False)
     found = candidates(
         session.rewrite(reading.graph),
-        session.finder.targets(engine),
+        session.context.finder.targets(engine),
         reference_target(),
         session.options.config,
         may_fall_back=True,
@@ -63,7 +64,7 @@ def file_entry(path: Path, engine: str, **fields: Any) -> Entry:
     )
     (candidate,) = (x for x in found if isinstance(x, Candidate) and x.form == "file")
     assert candidate.name == f"{engine} file"
-    return session._ready_entry(reading, candidate, key, ())
+    return session.decider.entries.ready_entry(reading, candidate, key, ())
 
 
 def answer(entry: Entry, words: Any) -> Any:

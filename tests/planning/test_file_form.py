@@ -9,7 +9,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from fusewire.compiler import Session, reference_target
+from fusewire.compiler import Session
+from fusewire.context import reference_target
 from fusewire.contract.backend import Config
 from fusewire.model_source import ModelSource
 from fusewire.planning.candidates import Candidate, candidates
@@ -33,7 +34,7 @@ def planned(
     onnx.save(model(graph(nodes, inputs, outputs, constants), 17), path)
     session, reading = Session(), ModelSource(path).read()
     assert reading.file is not None
-    (target,) = session.finder.targets(engine)
+    (target,) = session.context.finder.targets(engine)
     plan = make_plan(session.rewrite(reading.graph), [target, reference_target()])
     return plan_file(reading.file, target, plan)
 
@@ -138,7 +139,7 @@ def test_an_option_of_the_user_keeps_the_file_away(tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     onnx.save(model(graph(nodes, {"x": ("float32", [3])}, ["y"]), 17), path)
     session, reading = Session(), ModelSource(path).read()
-    targets = session.finder.targets("openvino")
+    targets = session.context.finder.targets("openvino")
     for options, has_file in (({}, True), ({"nan": "exact"}, False)):
         found = candidates(
             session.rewrite(reading.graph),

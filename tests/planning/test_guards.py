@@ -48,7 +48,8 @@ def computed(x: Value) -> Any:
 
 def planned(graph: Graph, backend: str) -> Plan:
     session = Session(fw.Options(backend=backend, isolate=False, cache=False))
-    return session.plan(graph, session._preferred_target(graph, [])).plan
+    entries = session.decider.entries
+    return entries.plan(graph, entries.preferred_target(graph, [])).plan
 
 
 @pytest.mark.parametrize("backend", ENGINES)

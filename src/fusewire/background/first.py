@@ -24,8 +24,8 @@ from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
 
-class Compiling(Protocol):
-    """What a session does with a rewritten graph."""
+class Deciding(Protocol):
+    """What decides how a rewritten graph is served."""
 
     @property
     def options(self) -> Options: ...
@@ -34,7 +34,7 @@ class Compiling(Protocol):
     def records(self) -> Records: ...
 
     def with_store(self, store: Store) -> Self:
-        """Return the same session with records in another store."""
+        """Return the same with records in another store."""
 
     def host_inputs(
         self, reading: Reading, graph: Graph, arguments: tuple[Any, ...]
@@ -56,13 +56,14 @@ class Compiling(Protocol):
     ) -> Entry | None:
         """Make the entry of what was decided for such inputs; None if nothing was."""
 
-    def recalled_decision(
-        self, graph: Graph, inputs: Sequence[HostValue], file: ModelFile | None
-    ) -> Decision | None:
-        """Recall how the engines raced on such inputs; None if they did not."""
-
-    def engine_entry(self, reading: Reading, decision: Decision) -> Entry:
-        """Make the entry of the engine that won."""
+    def proposal(
+        self,
+        reading: Reading,
+        graph: Graph,
+        inputs: Sequence[HostValue],
+        file: ModelFile | None,
+    ) -> Proposal | None:
+        """Recall how the engines raced on such inputs, and make the entry of the winner."""
 
     def fallback_entry(
         self,
@@ -91,7 +92,7 @@ class Compiling(Protocol):
 class FirstCall:
     """What the first call of a graph needs; ``file`` is set if the comparer can read it itself."""
 
-    session: Compiling
+    decider: Deciding
     reading: Reading
     graph: Graph
     key: Key | None
@@ -99,19 +100,19 @@ class FirstCall:
 
     def entry(self, arguments: tuple[Any, ...], start: float | None = None) -> Entry:
         """Make the entry for these arguments; ``start`` is when the budget began, if not now."""
-        session, options = self.session, self.session.options
-        inputs = session.host_inputs(self.reading, self.graph, arguments)
+        decider, options = self.decider, self.decider.options
+        inputs = decider.host_inputs(self.reading, self.graph, arguments)
         is_recalled = options.level == "recall"
         if not is_recalled and (options.measures_first or not _can_compare(options)):
-            return session.chosen_entry(self.reading, self.graph, self.key, inputs, start)
-        entry = session.recalled_entry(self.reading, self.graph, self.key, inputs)
+            return decider.chosen_entry(self.reading, self.graph, self.key, inputs, start)
+        entry = decider.recalled_entry(self.reading, self.graph, self.key, inputs)
         if entry is None and is_recalled:
             raise not_recalled(self.graph.name)
         return entry or self._served(inputs)
 
     def _served(self, inputs: Sequence[HostValue]) -> Entry:
         """Serve with what is quickest to start, and search behind it."""
-        first = self.session.first_plan(self.reading, self.graph, inputs)
+        first = self.decider.first_plan(self.reading, self.graph, inputs)
         search = BackgroundSearch(self.graph.name, _RecordedChoices(self), first)
         runner = ServingRunner(first.entry.runner, search, inputs)
         note = (
@@ -143,12 +144,12 @@ class _RecordedChoices:
 
     @property
     def options(self) -> Options:
-        return self.call.session.options
+        return self.call.decider.options
 
     @cached_property
     def store(self) -> Store:
         """The user's store; if that is off, one that ends with this process."""
-        shared = self.call.session.records.store
+        shared = self.call.decider.records.store
         return private_store() if shared is None or shared.is_off else shared
 
     @property
@@ -157,27 +158,21 @@ class _RecordedChoices:
 
     def proposal(self, inputs: Sequence[HostValue]) -> Proposal | None:
         """Recall the decision for such inputs; None if there is none."""
-        session = self._session
-        decision = session.recalled_decision(self.call.graph, inputs, self._file)
-        if decision is None:
-            return None
-        return Proposal(session.engine_entry(self.call.reading, decision), decision)
-
-    @property
-    def _file(self) -> ModelFile | None:
+        call = self.call
         # Only the comparer that reads the file knows of candidates that do.
-        return None if self.call.file is None else self.call.reading.file
+        file = None if call.file is None else call.reading.file
+        return self._decider.proposal(call.reading, call.graph, inputs, file)
 
     @cached_property
-    def _session(self) -> Compiling:
-        return self.call.session.with_store(self.store)
+    def _decider(self) -> Deciding:
+        return self.call.decider.with_store(self.store)
 
     def last_resort(self, inputs: Sequence[HostValue], error: NoneRightError) -> Entry:
         """Make the entry that serves if no engine is right."""
         call = self.call
-        return call.session.fallback_entry(call.reading, call.graph, inputs, error)
+        return call.decider.fallback_entry(call.reading, call.graph, inputs, error)
 
     def keep(self, inputs: Sequence[HostValue], decision: Decision) -> None:
         """Record what was settled, and save its plan if plans of this source are saved."""
         call = self.call
-        self._session.keep_decision(call.reading, call.graph, call.key, inputs, decision)
+        self._decider.keep_decision(call.reading, call.graph, call.key, inputs, decision)

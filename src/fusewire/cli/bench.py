@@ -123,20 +123,20 @@ def measure(
     session = Session(replace(options, progress=load.watched(options.report)))
     reading, values = read_open(model, inputs)
     model.release()
-    graph = session.rewrite(reading.graph)
+    graph, decider = session.rewrite(reading.graph), session.decider
+    finder = session.context.finder
     missing, late = dict[str, str](), list[Tried]()
+    question = replace(
+        decider.question(graph, values, reading.file),
+        fields=None,
+        targets=partial(_targets, names, options, finder, missing, late),
+        is_thorough=True,
+        start=start,
+        backends=partial(_with_devices, names, finder),
+    )
     decision: Decision | NoneRightError | RaceInterrupted
     try:
-        decision = session.choose(
-            graph,
-            values,
-            partial(_targets, names, options, session.finder, missing, late),
-            records=_records(session, model.name, retry=retry),
-            is_thorough=True,
-            file=reading.file,
-            start=start,
-            backends=partial(_with_devices, names, session.finder),
-        )
+        decision = decider.decide(question, _records(decider.records, model.name, retry=retry))
     except (NoneRightError, RaceInterrupted) as error:
         is_guess = inputs.assumed and not inputs.is_proven
         is_none = isinstance(error, NoneRightError)
@@ -152,9 +152,9 @@ def measure(
     }
 
 
-def _records(session: Session, model: str, *, retry: bool) -> Records:
+def _records(recorded: Records, model: str, *, retry: bool) -> Records:
     """Return records of which only the quarantine is read, or nothing; all are written."""
-    records = Records(session.records.store, () if retry else ("quarantine",))
+    records = Records(recorded.store, () if retry else ("quarantine",))
     records.model = model
     return records
 

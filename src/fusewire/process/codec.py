@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias, get_args
 
 import numpy as np
 
@@ -33,7 +33,9 @@ from fusewire.ir.dims import Dim, Sym
 from fusewire.ir.graph import Array
 from fusewire.ir.parse import parse_dim
 from fusewire.ops.sample import HostValue
-from fusewire.process.frames import Blobs
+
+if TYPE_CHECKING:
+    from fusewire.process.frames import Blobs
 
 Json: TypeAlias = Any
 Blob: TypeAlias = Iterator[Array]

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from fusewire.contract.backend import Artifact
 from fusewire.errors import FusewireError
 from fusewire.ir.graph import Array
 from fusewire.process.codec import read_record, read_value, write_record, write_value
-from fusewire.process.frames import Blobs
 from fusewire.records.plans import (
     GraphSource,
     SavedPlan,
@@ -34,6 +33,9 @@ from fusewire.runtime.why import Contacted
 from fusewire.store.ahead import is_large
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
+
+if TYPE_CHECKING:
+    from fusewire.process.frames import Blobs
 
 Read = TypeVar("Read")
 # An artifact, and those of its weights that are recorded, by digest.

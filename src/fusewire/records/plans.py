@@ -19,13 +19,13 @@ from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.parse import parse_dim, parse_type
 from fusewire.ir.types import Type
 from fusewire.process.codec import read_record, read_value, write_record, write_value
-from fusewire.process.frames import Blobs
 from fusewire.records.keys import backend_fields
 from fusewire.runtime.guards import Guard
 from fusewire.runtime.plan import Plan, Region, Step
 
 if TYPE_CHECKING:
     from fusewire.contract.model_file import ModelFile
+    from fusewire.process.frames import Blobs
 
 Row: TypeAlias = Any
 # The place of a region: its step; in a body, the step around it, the body, and its own step.

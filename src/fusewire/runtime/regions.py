@@ -15,7 +15,6 @@ from numpy import ndarray
 
 from fusewire.contract.backend import Buffer, Done, Event, Exchange, Executable, Held
 from fusewire.errors import EngineError, EngineRaised, FusewireError
-from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, type_symbols
@@ -319,6 +318,7 @@ class RegionRunner:
         return self._sized(inputs) if self._per_size else self._region.graph
 
     def _sized(self, inputs: Sequence[Held]) -> Graph:
+        from fusewire.ir.builder import bind_symbols
         from fusewire.ops.interpret import bind
 
         sizes: dict[Symbol, int] = {}

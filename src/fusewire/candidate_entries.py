@@ -1,0 +1,235 @@
+"""Make entries of plans: of a candidate that was chosen, or at level 0 of the preferred target.
+
+The plan is saved for warm starts, and the canary watches its engine where the options ask for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from fusewire.choosing.explain import Explanation
+from fusewire.context import CompileContext, reference_target
+from fusewire.contract.backend import Config
+from fusewire.contract.frontend import Reading, Structure
+from fusewire.errors import warn_outside
+from fusewire.ir.graph import Graph
+from fusewire.options import FALLBACK
+from fusewire.records.keys import body_key
+from fusewire.records.plans import SavedPlan, SavedTarget
+from fusewire.records.recall import keep_host_graphs
+from fusewire.runtime.entry import Entry, Runner
+from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.plan import Plan
+from fusewire.runtime.why import Tried
+from fusewire.store.key import Key
+from fusewire.trials.build import BuildTarget, PlanBuilder
+
+if TYPE_CHECKING:
+    from fusewire.numerics.judge import Verdict
+    from fusewire.planning.candidates import Candidate
+    from fusewire.planning.planner import Planned
+    from fusewire.planning.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateEntries:
+    """Makes the entries of candidates.
+
+    ``choose_again`` makes the entry of a graph whose engine the canary found wrong, where engines
+    are compared.
+    """
+
+    context: CompileContext
+    choose_again: Callable[[Reading, Graph, Sequence[Any]], Entry] | None = None
+
+    def planned_entry(self, reading: Reading, graph: Graph, key: Key | None) -> Entry:
+        """Plan on the preferred target, without measuring."""
+        from fusewire.planning.candidates import Candidate
+
+        notes: list[str] = []
+        target = self.preferred_target(graph, notes)
+        candidate = Candidate(target, self.plan_within_limits(graph, target, notes))
+        # A target that is missing now may be there next time: a plan with notes is not saved.
+        return self.ready_entry(reading, candidate, None if notes else key, notes)
+
+    def preferred_target(self, graph: Graph, notes: list[str]) -> Target:
+        """Find the requested target; if it has no device, the fallback where that is allowed."""
+        from fusewire.errors import UnavailableError
+        from fusewire.planning.policy import choose
+
+        options = self.context.options
+        try:
+            return choose(options.backend, options.device, graph, self.context.finder)
+        except UnavailableError as error:
+            if options.fallback == "error":
+                raise
+            self.context.warn(notes, f"{error} All of it runs on {FALLBACK}.")
+            return reference_target()
+
+    def plan_within_limits(self, graph: Graph, target: Target, notes: list[str]) -> Planned:
+        """Plan on the target, or on the fallback where that would hand over too many tensors."""
+        from fusewire.errors import RefusedError
+        from fusewire.planning.planner import make_plan
+
+        options, planned = self.context.options, self.plan(graph, target)
+        crossings = planned.plan.crossings() if options.max_crossings is not None else 0
+        if crossings <= (options.max_crossings or 0):
+            return planned
+        problem = (
+            f"{target.name} would hand over {crossings} tensors, and {options.max_crossings} "
+            "are allowed."
+        )
+        if options.fallback == "error":
+            raise RefusedError(f"{problem} Raise max_crossings, or choose another backend.")
+        self.context.warn(notes, f"{problem} All of it runs on {FALLBACK}.")
+        return make_plan(graph, [reference_target()])
+
+    def plan(self, graph: Graph, target: Target) -> Planned:
+        """Plan a graph on a target; the fallback takes the nodes that it refuses, if allowed."""
+        from fusewire.planning.candidates import allowed
+        from fusewire.planning.planner import make_plan
+
+        fallback = reference_target()
+        may_fall_back = self.context.options.fallback != "error"
+        return make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
+
+    def ready_entry(
+        self,
+        reading: Reading,
+        candidate: Candidate,
+        key: Key | None,
+        notes: Sequence[str],
+        tried: tuple[Tried, ...] = (),
+        cut_at: float | None = None,
+        built: tuple[PlanBuilder, Runner] | None = None,
+    ) -> Entry:
+        """Make the entry of a candidate, and save its plan under the key."""
+        options, plan = self.context.options, candidate.planned.plan
+        warnings = candidate.planned.warnings() if options.fallback == "warn" else []
+        for sentence in warnings:
+            warn_outside(sentence)
+        key = key if self.may_save(candidate) else None
+        if key is not None:
+            self.save(key, reading, candidate, tried, cut_at, warnings)
+        builder, runner = built or self.built(candidate, key)
+        if options.canary and candidate.target.name != FALLBACK:
+            runner = self._watched(runner, reading, candidate)
+        return Entry(
+            plan.graph.inputs,
+            runner,
+            reading.arguments,
+            reading.results,
+            candidate.target.name,
+            len(plan.graph.nodes),
+            Explanation(candidate.planned, builder, tuple(notes), tried),
+        )
+
+    def built(self, candidate: Candidate, key: Key | None) -> tuple[PlanBuilder, Runner]:
+        """Make the runner of a candidate; its bodies are planned under the key."""
+        builder = self.context.builder(
+            BuildTarget.of(candidate.target, candidate.config(self.context.options.config)),
+            BuildTarget.of(reference_target(), Config()),
+            BodyPlanner(self, candidate.target, key).plan,
+        )
+        return builder, PlanRunner(candidate.planned.plan, builder)
+
+    def may_save(self, candidate: Candidate) -> bool:
+        """Tell whether the plan may be saved: backends of other packages may change unnoticed."""
+        from fusewire.registry import REGISTRY
+
+        names = (candidate.target.name, FALLBACK)
+        is_ours = all(REGISTRY.backends.describe(x).distribution == "fusewire" for x in names)
+        return is_ours and not self.context.options.canary
+
+    def save(
+        self,
+        key: Key,
+        reading: Reading,
+        candidate: Candidate,
+        tried: Sequence[Tried],
+        cut_at: float | None,
+        warnings: Sequence[str],
+    ) -> None:
+        """Save the plan of a model for a warm start of another process."""
+        plan, fallback = candidate.planned.plan, reference_target()
+        keep_host_graphs(self.context.records, plan, fallback.backend, fallback.device, Config())
+        targets = {
+            FALLBACK: _saved_target(fallback, Config()),
+            candidate.target.name: _saved_target(
+                candidate.target, candidate.config(self.context.options.config)
+            ),
+        }
+        saved = SavedPlan(
+            plan,
+            tuple((value.name or "", value.type) for value in plan.graph.inputs),
+            reading.results.names,
+            reading.results.tree is Structure.LEAF,
+            len(plan.graph.nodes),
+            targets,
+            candidate.choice(),
+            [asdict(row) for row in tried],
+            cut_at,
+            tuple(warnings),
+        )
+        self.context.records.keep_saved_plan(key, saved)
+
+    def _watched(self, runner: Runner, reading: Reading, candidate: Candidate) -> Runner:
+        from fusewire.choosing.canary import Watched
+
+        graph, every = candidate.planned.plan.graph, self.context.options.canary
+        remake = partial(self._without_wrong_engine, reading, candidate)
+        limits = self.context.options.run_limits
+        return Watched(runner, graph, every, candidate.name, remake, limits)
+
+    def _without_wrong_engine(
+        self, reading: Reading, candidate: Candidate, inputs: Sequence[Any], verdict: Verdict
+    ) -> Runner:
+        """Make a runner without the engine that the canary found wrong."""
+        from fusewire.choosing.findings import Findings
+        from fusewire.errors import RefusedError
+        from fusewire.planning.candidates import Candidate
+        from fusewire.planning.planner import make_plan
+        from fusewire.records.quarantine import Fact
+        from fusewire.rewrite.pipeline import run_pipeline
+
+        graph, options = run_pipeline(reading.graph).graph, self.context.options
+        findings = Findings(graph, inputs, self.context.records, options.config, options.deadline)
+        findings.quarantine(candidate, Fact("wrong", verdict.reason))
+        if self.choose_again is not None and self.context.level:
+            return self.choose_again(reading, graph, inputs).runner
+        if options.fallback == "error":
+            raise RefusedError(
+                f"{candidate.target.name} gave a wrong answer, and fallback is not allowed: "
+                f"{verdict.reason}"
+            )
+        fallback = reference_target()
+        rest = Candidate(fallback, make_plan(graph, [fallback]))
+        return self.ready_entry(reading, rest, None, ()).runner
+
+
+@dataclass(frozen=True, eq=False)
+class BodyPlanner:
+    """Plans bodies of control flow once their sizes are known, and records the plans."""
+
+    entries: CandidateEntries
+    target: Target
+    key: Key | None
+
+    def plan(self, body: Graph) -> Plan:
+        """Plan a body, and record its plan if there is a key."""
+        plan = self.entries.plan(body, self.target).plan
+        if self.key is not None:
+            records, fallback = self.entries.context.records, reference_target()
+            keep_host_graphs(records, plan, fallback.backend, fallback.device, Config())
+            records.keep_plan(body_key(self.key, body), plan)
+        return plan
+
+
+def _saved_target(target: Target, config: Config) -> SavedTarget:
+    from fusewire.registry import REGISTRY
+
+    reference = REGISTRY.backends.describe(target.name).reference
+    return SavedTarget.of(target.backend, reference, target.device, config)

@@ -1,0 +1,100 @@
+"""The options of a session, and what they open: records, targets, and children for engines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fusewire.errors import warn_outside
+from fusewire.ir.graph import Graph
+from fusewire.options import FALLBACK, Options
+from fusewire.records.entries import Records
+from fusewire.runtime.plan import Plan
+from fusewire.store.disk import Store, shared_store
+from fusewire.trials.build import BuildTarget, PlanBuilder
+
+if TYPE_CHECKING:
+    from fusewire.choosing.quiet import CallWatch
+    from fusewire.planning.policy import TargetFinder
+    from fusewire.planning.target import Target
+    from fusewire.process.isolated import Services
+
+
+@dataclass(frozen=True)
+class CompileContext:
+    """What every part of a session shares; each is opened when it is first needed."""
+
+    options: Options = field(default_factory=Options)
+    # Used instead of the user's store.
+    store: Store | None = None
+    # Tells when calls of a program disturb what is measured for it.
+    watch: CallWatch | None = None
+
+    @cached_property
+    def records(self) -> Records:
+        """The records of earlier processes, which this session adds to."""
+        return Records(self.store or (shared_store() if self.options.cache else None))
+
+    @cached_property
+    def finder(self) -> TargetFinder:
+        """Finds the targets of this machine."""
+        from fusewire.planning.policy import TargetFinder
+        from fusewire.registry import REGISTRY
+
+        return TargetFinder(REGISTRY, self.options.has_children, self.options.limits)
+
+    @cached_property
+    def services(self) -> Services | None:
+        """The children in which engines stay; None if engines run in this process."""
+        if self.options.isolate != "always":
+            return None
+        from fusewire.process.isolated import Services
+
+        return Services(self.options.limits)
+
+    @property
+    def level(self) -> int:
+        """The requested level; by default "auto" measures, and a named backend does not."""
+        from fusewire.registry import REGISTRY
+
+        options = self.options
+        if options.level == "recall":
+            return 1
+        if options.level is not None:
+            return options.level
+        is_auto = options.backend == "auto" and REGISTRY.default == "auto"
+        return int(is_auto and options.budget_seconds > 0)
+
+    def builder(
+        self, first: BuildTarget, fallback: BuildTarget, plan_body: Callable[[Graph], Plan]
+    ) -> PlanBuilder:
+        """Make the builder of the regions of a plan, new or recalled."""
+        options = self.options
+        return PlanBuilder(
+            first,
+            fallback,
+            options.fallback,
+            options.deadline,
+            self.records,
+            plan_body,
+            options.run_limits,
+            services=self.services,
+        )
+
+    def warn(self, notes: list[str], sentence: str) -> None:
+        """Note a sentence, and warn of it if the options say so."""
+        notes.append(sentence)
+        if self.options.fallback == "warn":
+            warn_outside(sentence)
+
+
+def reference_target() -> Target:
+    """Return the target of the reference backend, which runs every op."""
+    from fusewire.contract.region import first_device
+    from fusewire.planning.target import Target
+    from fusewire.registry import REGISTRY
+
+    backend = REGISTRY.backends.get(FALLBACK)
+    return Target(backend, first_device(backend))

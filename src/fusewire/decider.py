@@ -1,0 +1,400 @@
+"""Decide which engine serves a graph, at the levels that measure, and what serves it first.
+
+An entry is that of the winner of a race, of what an earlier race decided, or of the user's own
+function where no engine beats it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from fusewire.candidate_entries import CandidateEntries
+from fusewire.context import CompileContext, reference_target
+from fusewire.contract.frontend import Reading
+from fusewire.ir.graph import Graph
+from fusewire.ops.sample import HostValue
+from fusewire.options import FALLBACK, Fallback, Options
+from fusewire.records.entries import Records
+from fusewire.records.keys import decision_fields
+from fusewire.runtime.entry import Entry, Runner, plain
+from fusewire.runtime.transfer import to_host
+from fusewire.store.disk import Store
+from fusewire.store.key import Key
+from fusewire.trials.build import PlanBuilder
+
+if TYPE_CHECKING:
+    from fusewire.background.search import FirstPlan, Proposal
+    from fusewire.choosing.baseline import Baseline
+    from fusewire.choosing.decide import Decision, Question
+    from fusewire.contract.model_file import ModelFile
+    from fusewire.planning.candidates import Candidate
+    from fusewire.planning.target import Target
+    from fusewire.runtime.function import FunctionRunner
+
+# Operations that the reference does sooner than an engine starts.
+_LITTLE_WORK = 2e7
+
+
+@dataclass(frozen=True, eq=False)
+class Decider:
+    """Races the candidates of a graph, before the first answer or behind it."""
+
+    context: CompileContext
+
+    @property
+    def options(self) -> Options:
+        """The options of the session."""
+        return self.context.options
+
+    @property
+    def records(self) -> Records:
+        """The records of the session."""
+        return self.context.records
+
+    @cached_property
+    def entries(self) -> CandidateEntries:
+        """Makes the entry of what is decided."""
+        return CandidateEntries(self.context, self._choose_again)
+
+    def _choose_again(self, reading: Reading, graph: Graph, inputs: Sequence[Any]) -> Entry:
+        return self.chosen_entry(reading, graph, None, inputs)
+
+    def with_store(self, store: Store) -> Decider:
+        """Return the same with records in another store."""
+        if store is self.records.store:
+            return self
+        return Decider(replace(self.context, store=store))
+
+    def first_plan(self, reading: Reading, graph: Graph, inputs: Sequence[HostValue]) -> FirstPlan:
+        """Make the entry that is quickest to start, which serves until engines are compared."""
+        from fusewire.background.search import FirstPlan
+        from fusewire.choosing.decide import Decision
+        from fusewire.planning.candidates import Candidate
+        from fusewire.runtime.function import YOUR_FUNCTION
+
+        engines = EngineRunners(self.entries)
+        baseline = self.baseline(reading, engines)
+        may_serve = baseline is not None and baseline.may_serve and self.options.device is None
+        if baseline is not None and baseline.runner is not None and may_serve:
+            target = reference_target()
+            candidate = Candidate(target, self.entries.plan(graph, target))
+            decision = Decision(candidate, (), ())
+            entry = self._function_entry(reading, graph, decision, baseline.runner, engines)
+            return FirstPlan(entry, candidate, YOUR_FUNCTION, is_function=True)
+        options = self.options
+        # Warnings would be about a plan that is not kept.
+        silent: Fallback = "allow" if options.fallback == "warn" else options.fallback
+        quiet = Decider(replace(self.context, options=replace(options, fallback=silent)))
+        candidate = quiet._first_candidate(graph, inputs)
+        entry = quiet.entries.ready_entry(reading, candidate, None, ())
+        return FirstPlan(entry, candidate, candidate.name)
+
+    def _first_candidate(self, graph: Graph, inputs: Sequence[HostValue]) -> Candidate:
+        """Return the reference where it has little to do, else the preferred engine."""
+        from fusewire.numerics.bound import bindings_of
+        from fusewire.numerics.scale import work_of
+        from fusewire.planning.candidates import Candidate
+
+        options = self.options
+        is_free = options.backend == "auto" and options.device is None
+        may_interpret = is_free and options.fallback != "error"
+        if may_interpret and work_of(graph, bindings_of(graph, inputs)) <= _LITTLE_WORK:
+            target = reference_target()
+            return Candidate(target, self.entries.plan(graph, target))
+        notes: list[str] = []
+        target = self.entries.preferred_target(graph, notes)
+        return Candidate(target, self.entries.plan_within_limits(graph, target, notes))
+
+    def host_inputs(
+        self, reading: Reading, graph: Graph, arguments: tuple[Any, ...]
+    ) -> list[HostValue]:
+        """Return the arguments as the graph takes them; CheckError if it does not allow them."""
+        from fusewire.planning.guards import check_inputs
+
+        leaves = reading.arguments.flatten(arguments)
+        inputs = [to_host(plain(*pair)) for pair in zip(graph.inputs, leaves, strict=True)]
+        check_inputs(graph, inputs)
+        return inputs
+
+    def chosen_entry(
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        inputs: Sequence[HostValue],
+        start: float | None = None,
+    ) -> Entry:
+        """Choose a candidate by racing all of them on these inputs, or recall the choice."""
+        from fusewire.errors import NoneRightError
+
+        engines = EngineRunners(self.entries)
+        question = self.program_question(reading, graph, inputs, engines)
+        try:
+            decision = self.decide(replace(question, start=start))
+        except NoneRightError as error:
+            return self.fallback_entry(reading, graph, inputs, error)
+        self.options.report("ready", 1.0)
+        return self.settled_entry(reading, graph, key, decision, question.baseline, engines)
+
+    def recalled_entry(
+        self, reading: Reading, graph: Graph, key: Key | None, inputs: Sequence[HostValue]
+    ) -> Entry | None:
+        """Make the entry of what was decided for such inputs; None if nothing was."""
+        engines = EngineRunners(self.entries)
+        question = self.program_question(reading, graph, inputs, engines)
+        decision = self.recall(question)
+        if decision is None:
+            return None
+        self.options.report("ready", 1.0)
+        return self.settled_entry(reading, graph, key, decision, question.baseline, engines)
+
+    def settled_entry(
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        decision: Decision,
+        baseline: Baseline | None,
+        engines: EngineRunners,
+    ) -> Entry:
+        """Make the entry of a decision: of the function, or of a candidate."""
+        if decision.is_function and baseline is not None and baseline.runner is not None:
+            return self._function_entry(reading, graph, decision, baseline.runner, engines)
+        built = engines.made.get(decision.candidate)
+        return self._decided_entry(reading, decision, key, built)
+
+    def _decided_entry(
+        self,
+        reading: Reading,
+        decision: Decision,
+        key: Key | None,
+        built: tuple[PlanBuilder, Runner] | None,
+    ) -> Entry:
+        """Make the entry of the chosen candidate."""
+        notes = list(decision.notes)
+        if decision.is_last_resort:
+            self.context.warn(
+                notes, f"No engine here is right beyond doubt: all of it runs on {FALLBACK}."
+            )
+        # A saved plan is used for any inputs: one that is in doubt is decided again.
+        key = key if decision.is_settled else None
+        return self.entries.ready_entry(
+            reading, decision.candidate, key, notes, decision.tried, decision.cut_at, built
+        )
+
+    # What runs behind a program that answers already: the function takes no part in the race.
+
+    def proposal(
+        self,
+        reading: Reading,
+        graph: Graph,
+        inputs: Sequence[HostValue],
+        file: ModelFile | None,
+    ) -> Proposal | None:
+        """Recall how the engines raced on such inputs, and make the entry of the winner."""
+        from fusewire.background.search import Proposal
+
+        decision = self.recall(self.question(graph, inputs, file))
+        if decision is None:
+            return None
+        return Proposal(self._decided_entry(reading, decision, None, None), decision)
+
+    def keep_decision(
+        self,
+        reading: Reading,
+        graph: Graph,
+        key: Key | None,
+        inputs: Sequence[HostValue],
+        decision: Decision,
+    ) -> None:
+        """Record what was settled, and save its plan under the key."""
+        from fusewire.choosing.decide import record_decision
+
+        question = replace(self.question(graph, inputs), fields=self._fields_of(reading))
+        record_decision(question, decision, self.records, self.context.finder)
+        candidate = decision.candidate
+        if key is not None and decision.is_settled and self.entries.may_save(candidate):
+            warnings = candidate.planned.warnings() if self.options.fallback == "warn" else []
+            self.entries.save(key, reading, candidate, decision.tried, decision.cut_at, warnings)
+
+    def baseline(self, reading: Reading, engines: EngineRunners) -> Baseline | None:
+        """Return the user's own function, for a graph that was traced from one."""
+        from fusewire.choosing.baseline import Baseline
+        from fusewire.errors import EngineGarbage
+        from fusewire.registry import REGISTRY
+        from fusewire.runtime.function import FunctionRunner
+
+        if reading.function is None:
+            return None
+        if self.options.isolate == "always":
+            problem = "isolate='always' runs every call in a child, where a function cannot go."
+            return Baseline(None, engines.runner, problem)
+        may_serve = self.options.backend == "auto" and REGISTRY.default == "auto"
+        try:
+            runner = FunctionRunner(reading)
+        except EngineGarbage as error:
+            return Baseline(None, engines.runner, f"{error}.")
+        return Baseline(runner, engines.runner, may_serve=may_serve)
+
+    def _function_entry(
+        self,
+        reading: Reading,
+        graph: Graph,
+        decision: Decision,
+        runner: FunctionRunner,
+        engines: EngineRunners,
+    ) -> Entry:
+        """Make the entry of the user's own function, which no engine beat."""
+        from fusewire.choosing.explain import Explanation, FunctionExplanation
+        from fusewire.runtime.function import FUNCTION
+
+        candidate = decision.candidate
+        builder = engines.builder(candidate)
+        engines.close()
+        rejected = Explanation(candidate.planned, builder, decision.notes, decision.tried)
+        return Entry(
+            graph.inputs,
+            runner,
+            reading.arguments,
+            reading.results,
+            FUNCTION,
+            len(graph.nodes),
+            FunctionExplanation(rejected),
+        )
+
+    def _fitting_targets(self, graph: Graph) -> Iterator[Target]:
+        """Yield the targets to choose from, the most preferred first."""
+        from fusewire.planning.policy import choose, fitting
+
+        options, finder = self.options, replace(self.context.finder, is_ahead=True)
+        policy = finder.registry.default if options.backend == "auto" else options.backend
+        if callable(policy):
+            return iter([choose(policy, options.device, graph, finder)])
+        return fitting(policy, options.device, graph, finder)
+
+    def _expected_backends(self) -> Sequence[str]:
+        """List the backends that "auto" chooses from."""
+        options, registry = self.options, self.context.finder.registry
+        if options.backend != "auto" or registry.default != "auto" or options.device is not None:
+            return ()
+        return registry.ranked(isolate=options.has_children, limits=options.limits)
+
+    # Every question is decided, or recalled, here.
+
+    def decide(self, question: Question, records: Records | None = None) -> Decision:
+        """Race the candidates and record the decision, or recall an earlier one."""
+        from fusewire.choosing.decide import decide
+
+        return decide(question, self.records if records is None else records, self.context.finder)
+
+    def recall(self, question: Question) -> Decision | None:
+        """Recall an earlier decision; None if there is none."""
+        from fusewire.choosing.decide import recall_decision
+
+        return recall_decision(question, self.records, self.context.finder)
+
+    def program_question(
+        self,
+        reading: Reading,
+        graph: Graph,
+        inputs: Sequence[HostValue],
+        engines: EngineRunners,
+    ) -> Question:
+        """Ask what serves a program best: its own function may, if it was traced from one."""
+        return replace(
+            self.question(graph, inputs, reading.file),
+            fields=self._fields_of(reading),
+            baseline=self.baseline(reading, engines),
+        )
+
+    def question(
+        self, graph: Graph, inputs: Sequence[HostValue], file: ModelFile | None = None
+    ) -> Question:
+        """Ask which engine serves a rewritten graph best."""
+        from fusewire.choosing.decide import Question
+
+        options = self.options
+        return Question(
+            graph,
+            inputs,
+            partial(self._fitting_targets, graph),
+            reference_target(),
+            options.config,
+            decision_fields(options, self.context.level),
+            may_fall_back=options.fallback != "error",
+            # What is recorded is wanted whatever budget it had.
+            budget=0.0 if options.level == "recall" else options.budget_seconds,
+            seed=options.seed,
+            progress=options.report,
+            max_crossings=options.max_crossings,
+            tunes=options.level == 3,
+            file=file,
+            backends=self._expected_backends,
+            watch=self.context.watch,
+        )
+
+    def _fields_of(self, reading: Reading) -> dict[str, object] | None:
+        """Name what a decision depends on besides the graph: also the code of a function."""
+        fields = decision_fields(self.options, self.context.level)
+        if fields is not None and reading.file is not None:
+            # Files that differ may have the same graph.
+            fields["file"] = reading.file.digest
+        if fields is None or reading.function is None:
+            return fields
+        from fusewire.records.function_code import function_digest
+
+        return {**fields, "function": function_digest(reading.function.function)}
+
+    def fallback_entry(
+        self, reading: Reading, graph: Graph, inputs: Sequence[Any], error: Any
+    ) -> Entry:
+        """Run everything on the fallback, which was not in the race: no engine is right."""
+        from fusewire.contract.region import build
+        from fusewire.planning.candidates import Candidate
+        from fusewire.planning.planner import make_plan
+        from fusewire.process.guard import guarded_run
+        from fusewire.runtime.recovery import LimitedExecutable
+
+        if any(x.backend == FALLBACK for x in error.tried):
+            raise error
+        fallback = reference_target()
+        built = build(fallback.backend, graph, fallback.device)
+        run = LimitedExecutable(built, self.options.run_limits).run
+        # Raises if the values are at fault, and not the engines: the next call compares again.
+        guarded_run(FALLBACK, run, inputs, True)
+        if self.options.fallback == "error":
+            raise error
+        notes: list[str] = []
+        self.context.warn(notes, f"{error} All of it runs on {FALLBACK}.")
+        candidate = Candidate(fallback, make_plan(graph, [fallback]))
+        return self.entries.ready_entry(reading, candidate, None, notes, tuple(error.tried))
+
+
+@dataclass(frozen=True, eq=False)
+class EngineRunners:
+    """The runners of candidates in this process, each made once."""
+
+    entries: CandidateEntries
+    made: dict[Candidate, tuple[PlanBuilder, Runner]] = field(default_factory=dict)
+
+    def runner(self, candidate: Candidate) -> Runner:
+        """Return the runner of a candidate."""
+        return self._built(candidate)[1]
+
+    def builder(self, candidate: Candidate) -> PlanBuilder:
+        """Return the builder of a candidate's regions."""
+        return self._built(candidate)[0]
+
+    def _built(self, candidate: Candidate) -> tuple[PlanBuilder, Runner]:
+        if candidate not in self.made:
+            # Functions have no key: their plans are not saved.
+            self.made[candidate] = self.entries.built(candidate, None)
+        return self.made[candidate]
+
+    def close(self) -> None:
+        """Close the runners."""
+        for _, runner in self.made.values():
+            runner.close()

@@ -1,0 +1,198 @@
+"""A warm start: make the entry of a plan that an earlier process saved for the same file.
+
+Nothing is read or planned, unless a call or a user needs what the record lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fusewire.context import CompileContext, reference_target
+from fusewire.contract.backend import Backend, Config
+from fusewire.contract.frontend import Reading, Structure
+from fusewire.errors import FormatError, warn_outside
+from fusewire.ir.graph import Graph, Value
+from fusewire.model_source import ModelSource
+from fusewire.options import FALLBACK
+from fusewire.records.keys import file_key
+from fusewire.records.plans import SavedPlan, SavedTarget
+from fusewire.records.recall import Recalled, recall
+from fusewire.runtime.entry import Entry
+from fusewire.runtime.execute import PlanRunner
+from fusewire.runtime.plan import Plan
+from fusewire.runtime.why import Why
+from fusewire.store.key import Key
+from fusewire.store.stamps import file_digest
+from fusewire.trials.build import BuildTarget, PlanBuilder
+
+if TYPE_CHECKING:
+    from fusewire.planning.planner import Planned
+    from fusewire.planning.target import Target
+
+
+@dataclass(frozen=True, eq=False)
+class WarmStart:
+    """Recalls what earlier processes saved for model files."""
+
+    context: CompileContext
+
+    def entry(self, model: ModelSource, example: tuple[Any, ...], *, is_open: bool) -> Entry | None:
+        """Make the entry of a saved plan; None if there is none, or it no longer fits."""
+        # An open model is read at a call, which may be long after compiling.
+        digest = self._file_digest(model, is_fresh=is_open and bool(example))
+        if digest is None:
+            return None
+        key = file_key(digest, example, is_open, self.context.options)
+        planner = partial(_Replanner, self, model, example, is_open, digest)
+        recalled = recall(self.context.records, key, self.context.options, planner)
+        if recalled is None:
+            return None
+        saved = recalled.saved
+        builder = self._builder(recalled)
+        builder.read_ahead(recalled.artifact_keys)
+        for sentence in saved.warnings:
+            warn_outside(sentence)
+        names = tuple(name for name, _ in saved.inputs)
+        leaves = (Structure.LEAF,) * len(saved.outputs)
+        return Entry(
+            tuple(Value(type_, name) for name, type_ in saved.inputs),
+            PlanRunner(saved.plan, builder),
+            Structure((Structure.LEAF,) * len(names), names),
+            Structure(Structure.LEAF if saved.is_alone else leaves, saved.outputs),
+            saved.choice.backend,
+            saved.nodes,
+            _RecalledDetails(recalled, builder),
+        )
+
+    def key(self, digest: str | None, example: Sequence[Any], is_open: bool) -> Key | None:
+        """Return the key of a file's plan; None without a file, or if nothing is recorded."""
+        from fusewire.registry import REGISTRY
+
+        if digest is None or self.context.records.store is None or REGISTRY.extensions.names():
+            return None
+        return file_key(digest, example, is_open, self.context.options)
+
+    def _builder(self, recalled: Recalled) -> PlanBuilder:
+        saved, options = recalled.saved, self.context.options
+        configs = {FALLBACK: Config(), saved.choice.backend: saved.choice.config(options.config)}
+        targets = {
+            name: BuildTarget(
+                name,
+                partial(self.load_target, saved.targets[name]),
+                config,
+                known_fields=saved.targets[name].fields,
+                reference=saved.targets[name].reference,
+            )
+            for name, config in configs.items()
+        }
+        return self.context.builder(
+            targets[saved.choice.backend], targets[FALLBACK], recalled.plan_body
+        )
+
+    def load_target(self, saved: SavedTarget) -> Target:
+        """Load a target of saved plans once; the store has authenticated the name of its class."""
+        from fusewire.planning.target import Target
+
+        place = saved.reference, saved.device.id
+        if place not in self._loaded_targets:
+            module, _, name = saved.reference.partition(":")
+            backend: Backend = getattr(import_module(module), name)()
+            is_isolated = self.context.options.has_children and not backend.info.trusted
+            reference = saved.reference if is_isolated else None
+            target = Target(backend, saved.device, reference, self.context.options.limits)
+            self._loaded_targets[place] = target
+        return self._loaded_targets[place]
+
+    @cached_property
+    def _loaded_targets(self) -> dict[tuple[str, str], Target]:
+        return {}
+
+    def _file_digest(self, model: ModelSource, *, is_fresh: bool = False) -> str | None:
+        """Return the digest of a model file; None if nothing is recorded for this source."""
+        store = self.context.records.store
+        if not model.is_file or store is None:
+            return None
+        if is_fresh or model.digest is None:
+            model.digest = file_digest(model.source, store)
+        return model.digest
+
+    def _sizes_key(self, model: ModelSource) -> Key | None:
+        digest = self._file_digest(model)
+        return None if digest is None else file_key(digest, (), True, self.context.options)
+
+    def is_known_to_need_sizes(self, model: ModelSource) -> bool:
+        """Tell whether an earlier process needed the sizes of a call to read the model."""
+        key = self._sizes_key(model)
+        return key is not None and self.context.records.get(key) is not None
+
+    def record_need_for_sizes(self, model: ModelSource) -> None:
+        """Record that reading the model needs the sizes of a call."""
+        if (key := self._sizes_key(model)) is not None:
+            self.context.records.put(key, b"{}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Replanner:
+    """Plans a recalled model again, if a call or a user needs what its record lacks."""
+
+    warm: WarmStart
+    model: ModelSource
+    example: tuple[Any, ...]
+    is_open: bool
+    digest: str
+    key: Key
+
+    def planned(self, saved: SavedPlan) -> Planned:
+        """Plan the model on the target, and in the form, that was chosen."""
+        from fusewire.planning.candidates import plan_choice
+        from fusewire.rewrite.pipeline import run_pipeline
+
+        reading = self._read()
+        graph = run_pipeline(reading.graph).graph
+        target = self.warm.load_target(saved.targets[saved.choice.backend])
+        may_fall_back = self.warm.context.options.fallback != "error"
+        fallback = reference_target()
+        return plan_choice(saved.choice, graph, target, fallback, may_fall_back, reading.file)
+
+    def plan_body(self, saved: SavedPlan, body: Graph) -> Plan:
+        """Plan a body of control flow, and record its plan."""
+        from fusewire.candidate_entries import BodyPlanner, CandidateEntries
+
+        entries = CandidateEntries(self.warm.context)
+        target = self.warm.load_target(saved.targets[saved.choice.backend])
+        return BodyPlanner(entries, target, self.key).plan(body)
+
+    def _read(self) -> Reading:
+        model = self.model
+        reading = model.read(self.example, is_open=self.is_open, digest=self.digest)
+        model.release()
+        if reading.digest != self.digest:
+            # Its plan and artifacts would be recorded, and used, under the digest of the old file.
+            raise FormatError(
+                f"{model.source} has changed since it was compiled, and this needs the graph of "
+                "the old file. Compile it again."
+            )
+        return reading
+
+
+@dataclass(frozen=True, eq=False)
+class _RecalledDetails:
+    """The recalled plan; ``why`` makes it again, to collect what backends say about nodes."""
+
+    recalled: Recalled
+    builder: PlanBuilder
+
+    @property
+    def plan(self) -> Plan:
+        return self.recalled.saved.plan
+
+    def why(self) -> Why:
+        from fusewire.choosing.decide import read_tried
+        from fusewire.choosing.explain import Explanation
+
+        tried = tuple(map(read_tried, self.recalled.saved.tried))
+        return Explanation(self.recalled.planned, self.builder, (), tried).why()
