@@ -53,6 +53,11 @@ def test_of_few_samples_the_interval_is_all_of_them(count: int) -> None:
     assert interval(range(count)) == (0, count - 1)
 
 
+def test_one_sample_has_no_interval() -> None:
+    assert Timing((3.0,)).interval == (None, None)
+    assert Timing((3.0, 4.0)).interval == (3.0, 4.0)
+
+
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing runs here that would have to end first."""

@@ -73,6 +73,13 @@ def test_fastest_is_chosen_and_stands_first(clock: Clock) -> None:
     assert result.notes == ()
 
 
+def test_one_sample_of_long_calls_is_said_to_be_one(clock: Clock) -> None:
+    result = run(stage(clock, run_seconds={FAST: 20.0, SLOW: 20.5}), 200.0)
+    assert rows(result)[FAST].seconds == pytest.approx(20.0)
+    assert (rows(result)[FAST].low, rows(result)[FAST].high) == (None, None)
+    assert f"{FAST}, {SLOW} cannot be told apart: there is one sample." in result.notes
+
+
 @pytest.mark.parametrize(
     ("graph", "fast", "slow", "is_tried"),
     [

@@ -147,6 +147,14 @@ def test_plot_has_a_bar_for_each_time_as_long_as_it() -> None:
     assert not any("log" in text for text in said)
 
 
+def test_plot_has_no_whisker_for_one_sample() -> None:
+    rows = row("a", 1e-3), row("b", 4e-3)
+    single = [{**row, "low": None, "high": None} for row in rows]
+    assert len(parts(drawn(*rows), "rect")) == len(parts(drawn(*single), "rect")) == 2
+    ticks = len(parts(drawn(*single), "line"))
+    assert len(parts(drawn(single[0], rows[1]), "line")) == ticks + 3
+
+
 def test_plot_of_times_far_apart_is_by_powers() -> None:
     svg = drawn(row("a", 1e-3), row("b", 1e-1), row("c", 10.0, elsewhere=3, is_software=True))
     widths = [float(bar.attrib["width"]) for bar in parts(svg, "rect")]

@@ -110,6 +110,24 @@ def test_ties_are_called_ties() -> None:
     assert first == "a and b tie, 1.96 ± 0.14 times faster than c."
 
 
+def once(name: str, seconds: float, **changes: Any) -> dict[str, Any]:
+    return row(name, seconds, low=None, high=None, **changes)
+
+
+def test_one_sample_shows_neither_an_interval_nor_a_tie() -> None:
+    winner = row("a", 1e-3, is_chosen=True)
+    for chosen in (winner, once("a", 1e-3, is_chosen=True)):
+        first, _ = summary(report(chosen, once("b", 4e-3)))
+        assert first == "a ran 4.0 times faster than b (one sample)."
+        first, _ = summary(report(chosen, once("b", 1.02e-3)))
+        assert first == "One sample does not tell a and b apart."
+    shown = candidates(with_ratios([winner, once("b", 4e-3)]))
+    line = next(line for line in shown.to_text(120).splitlines() if "b " in line)
+    assert "%" not in line
+    assert line.split()[:4] == ["b", "4.00", "-", "4.00"]
+    assert shown.to_html().count("%") == 2, "the name of the column, and the interval of a"
+
+
 def test_noise_means_no_ranking() -> None:
     rows = row("a", 1e-3, is_chosen=True), row("b", 2e-3)
     first, second = summary(report(*rows, noise=9.9))

@@ -69,15 +69,9 @@ class Timing:
         return statistics.median(self.samples)
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """The interval of the median, with 95% confidence from six samples on."""
-        return interval(self.samples)
-
-    @property
-    def spread(self) -> float:
-        """Half the width of that interval, divided by the median."""
-        low, high = self.interval
-        return (high - low) / 2 / self.median if self.median else 0.0
+    def interval(self) -> tuple[float, float] | tuple[None, None]:
+        """The interval of the median, with 95% confidence from six samples on; None for one."""
+        return interval(self.samples) if len(self.samples) > 1 else (None, None)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from functools import partial
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge, Judgement
-from fusewire.choosing.measure import Comparison, Contender, compare, interval
+from fusewire.choosing.measure import Comparison, Contender, Timing, compare
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.repro import explain_fault
 from fusewire.choosing.upcoming import Upcoming
@@ -164,9 +164,10 @@ class Race:
         """
         for name, samples in self._samples.items():
             if self._rows[name].seconds is None:
-                low, high = interval(samples)
-                median = statistics.median(samples)
-                self._rows[name] = replace(self._rows[name], seconds=median, low=low, high=high)
+                timing = Timing(tuple(samples))
+                low, high = timing.interval
+                row = replace(self._rows[name], seconds=timing.median, low=low, high=high)
+                self._rows[name] = row
         return tuple(sorted(self._rows.values(), key=worth))
 
     def _run(self, candidates: Iterable[Candidate | Unfit]) -> RaceResult:
@@ -430,8 +431,10 @@ class Race:
         if coverage is not None:
             yield coverage.sentence()
         if comparison.ties:
-            names = ", ".join((fastest, *comparison.ties))
-            yield f"{names} cannot be told apart: the noise is {comparison.noise:.0%}."
+            tied = (fastest, *comparison.ties)
+            is_single = any(len(comparison.timings[name].samples) == 1 for name in tied)
+            because = "there is one sample" if is_single else f"the noise is {comparison.noise:.0%}"
+            yield f"{', '.join(tied)} cannot be told apart: {because}."
         if (status := self._rows[fastest].status) != "right":
             yield f"Nobody knows whether {fastest} is right ({status})."
         for name, row in self._rows.items():

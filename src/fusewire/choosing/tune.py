@@ -289,7 +289,9 @@ def _lead(result: RaceResult, before: Candidate) -> float:
     """Return the speedup of the chosen candidate over another; 1 where it may be noise."""
     rows = {row.name: row for row in result.tried}
     old, new = rows[before.name], rows[result.chosen.name]
-    pairs = ((old.seconds, new.seconds), (old.low, new.low))
+    pairs = [(old.seconds, new.seconds)]
+    if old.low is not None and new.low is not None:
+        pairs.append((old.low, new.low))
     lead = min(a / b if a and b else 1.0 for a, b in pairs)
     return 1.0 if before.name in result.ties or lead <= 1 + (result.noise or 0.0) else lead
 

@@ -63,11 +63,17 @@ def _subtitle(report: Row) -> str:
     return f"{shapes} · {host['processor']}, {host['cores']} cores · {report['date']}"
 
 
+def _interval(row: Row) -> tuple[float, float]:
+    """Return the ends of a row's whisker, which has no length after one sample."""
+    low, high = row["low"], row["high"]
+    return (row["seconds"],) * 2 if low is None or high is None else (low, high)
+
+
 def _scale(rows: Sequence[Row]) -> tuple[Callable[[float], float], float, float, bool]:
     """Return the position of a time, the least and most shown, and whether the scale is log."""
     room = _WIDTH - _LEFT - _RIGHT
-    highs = [row["high"] for row in rows if row["seconds"] is not None]
-    lows = [row["low"] for row in rows if row["seconds"] is not None]
+    ends = [_interval(row) for row in rows if row["seconds"] is not None]
+    lows, highs = [low for low, _ in ends], [high for _, high in ends]
     most, least = max(highs, default=1e-3), min(lows, default=1e-3)
     is_log = most / least > _LOG
     if not is_log:
@@ -117,14 +123,15 @@ def _row(row: Row, rows: Sequence[Row], place: int) -> Iterator[str]:
     at = _scale(rows)[0]
     colour = _COLOURS.get(row["status"], _FAULT)
     opacity = 0.9 if row["is_chosen"] else 0.45
-    end, low, high = at(row["seconds"]), at(row["low"]), at(row["high"])
+    end, (low, high) = at(row["seconds"]), map(at, _interval(row))
     yield (
         f'<rect x="{_LEFT}" y="{top:.1f}" width="{end - _LEFT:.1f}" height="{_BAR}" rx="3" '
         f'fill="{colour}" fill-opacity="{opacity}"/>'
     )
-    yield _line(low, middle, high, middle, _TEXT, 1.5)
-    for x in (low, high):
-        yield _line(x, middle - 5, x, middle + 5, _TEXT, 1.5)
+    if low < high:
+        yield _line(low, middle, high, middle, _TEXT, 1.5)
+        for x in (low, high):
+            yield _line(x, middle - 5, x, middle + 5, _TEXT, 1.5)
     notes = [f"{digits(row['ratio'])}x"] if row["ratio"] > 1 else []
     notes += [row["status"]] if row["status"] != "right" else []
     notes += ["split"] if row["elsewhere"] else []

@@ -50,7 +50,12 @@ def _ranked(chosen: Row, rivals: Sequence[Row], noise: float) -> str:
     ties, slower = [], ""
     for rival in rivals:
         times, spread = ratio(chosen, rival)
-        if times - spread <= 1 or times <= 1 + noise:
+        if spread is None:
+            # One sample shows neither a tie nor how sure a ratio is.
+            if times <= 1 + noise:
+                return f"One sample does not tell {_listed([named(chosen), named(rival)])} apart."
+            slower = slower or f"{times:.1f} times faster than {named(rival)} (one sample)"
+        elif times - spread <= 1 or times <= 1 + noise:
             ties.append(named(rival))
         elif not slower:
             slower = f"{times:.2f} ± {spread:.2f} times faster than {named(rival)}"
@@ -60,15 +65,19 @@ def _ranked(chosen: Row, rivals: Sequence[Row], noise: float) -> str:
     return f"{tied}, {slower}." if slower else f"{tied}."
 
 
-def ratio(chosen: Row, rival: Row) -> tuple[float, float]:
-    """Return how many times as long the rival takes, and half of its 95% interval."""
+def ratio(chosen: Row, rival: Row) -> tuple[float, float | None]:
+    """Return how many times as long the rival takes, and half of its 95% interval.
+
+    There is no interval if one of them has a single sample.
+    """
     times = rival["seconds"] / chosen["seconds"]
-    return times, times * math.hypot(_spread(chosen), _spread(rival))
+    spreads = [spread for row in (chosen, rival) if (spread := _spread(row)) is not None]
+    return times, times * math.hypot(*spreads) if len(spreads) == 2 else None
 
 
-def _spread(row: Row) -> float:
-    if row["low"] is None or row["high"] is None or not row["seconds"]:
-        return 0.0
+def _spread(row: Row) -> float | None:
+    if row["low"] is None or row["high"] is None:
+        return None
     return float((row["high"] - row["low"]) / 2 / row["seconds"])
 
 
