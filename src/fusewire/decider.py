@@ -280,7 +280,7 @@ class Decider:
         options, registry = self.options, self.context.finder.registry
         if options.backend != "auto" or registry.default != "auto" or options.device is not None:
             return ()
-        return registry.ranked(isolate=options.has_children, limits=options.limits)
+        return self.context.finder.expected()
 
     # Every question is decided, or recalled, here.
 

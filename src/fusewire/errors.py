@@ -284,6 +284,11 @@ def _is_ours(filename: str) -> bool:
     return filename.startswith(_LIBRARY) and "-packages" not in filename
 
 
+def install_advice(extra: str) -> str:
+    """Write the command that installs one of the extras."""
+    return f"Run: pip install 'fusewire[{extra}]'"
+
+
 def note(message: str, *, is_warning: bool = False) -> None:
     """Log what happens, to the logger "fusewire": long work, fallbacks, refusals, quarantine."""
     # Most programs have nothing to say, and importing it takes a millisecond.

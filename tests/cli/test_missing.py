@@ -88,5 +88,33 @@ def test_a_function_answers(python: Path) -> None:
     assert done.stdout == "[2.0, 2.0, 2.0]\n", done.stderr
 
 
+def test_every_engine_says_in_one_way_that_it_is_not_installed(python: Path) -> None:
+    code = (
+        "from fusewire.registry import REGISTRY as r\n"
+        "for name in r.backends.names():\n"
+        "    if not (met := r.meet(name)).devices: print(met.reasons)"
+    )
+    lines = execute(python, code).stdout.splitlines()
+    packages = {"openvino": "openvino", "triton": "triton", "webgpu": "wgpu", "xla": "jax"}
+    if python.parents[1].name == "none":
+        packages["onnxruntime"] = "onnxruntime"
+    assert sorted(lines) == [
+        f"{name} needs the package {package}, which is not installed. "
+        f"Run: pip install 'fusewire[{name}]'"
+        for name, package in sorted(packages.items())
+    ]
+
+
+def test_engines_that_are_not_installed_are_not_waited_for(python: Path) -> None:
+    code = (
+        "from fusewire.planning.policy import TargetFinder\n"
+        "from fusewire.registry import REGISTRY\n"
+        "print(*TargetFinder(REGISTRY).expected())"
+    )
+    done = execute(python, code)
+    installed = [] if python.parents[1].name == "none" else ["onnxruntime"]
+    assert done.stdout.split() == [*installed, "reference"], done.stderr
+
+
 def test_errors_of_commands_have_exit_codes() -> None:
     assert CliRunner().invoke(main, ["conform", "nosuch"]).exit_code == 2

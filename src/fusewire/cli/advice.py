@@ -18,4 +18,5 @@ def for_commands(text: str) -> str:
         verb = {"P": "Use ", "p": "use "}.get(found[0][0], "")
         return f"{verb}--isolate {found[1]}"
 
-    return _ISOLATE.sub(option, text).replace("budget_seconds", "--budget")
+    named = _ISOLATE.sub(option, text).replace("budget_seconds=", "--budget ")
+    return named.replace("budget_seconds", "--budget")

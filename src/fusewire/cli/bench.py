@@ -227,14 +227,18 @@ def _outcome(
     late: list[Tried],
     model: str,
 ) -> dict[str, Any]:
-    noise, notes = None, list[str]()
+    noise, notes, coverage = None, list[str](), None
     if isinstance(decision, Decision):
-        noise, notes = decision.noise, list(decision.notes)
+        noise, coverage = decision.noise, decision.coverage
+        # The summary says what the budget covered.
+        covered = coverage and coverage.sentence()
+        notes = [note for note in decision.notes if note != covered]
     rows = with_ratios([_row(candidate, model) for candidate in (*decision.tried, *late)])
     return {
         "chosen": next((row["name"] for row in rows if row["is_chosen"]), None),
         "noise": noise,
         "notes": notes,
+        "coverage": coverage and asdict(coverage),
         "rows": rows,
         "missing": missing,
     }

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from fusewire.choosing.budget import Coverage
+from fusewire.cli.advice import for_commands
 from fusewire.runtime.report import Row, named, seconds
 
 # Above this noise, an order would be chance.
 BUSY = 0.25
-# Budgets that people type, in seconds.
-_BUDGETS = (5, 10, 20, 30, 60, 90, 120, 180, 300, 600, 1200, 1800, 3600)
-# What the budget ended before it was known.
-_OPEN = ("not tried", "not judged")
 
 
 def summary(report: Row) -> Iterator[str]:
@@ -83,24 +81,10 @@ def _spread(row: Row) -> float | None:
 
 def covered(report: Row) -> str:
     """Say how much of the comparison the budget covered, and which budget covers all of it."""
+    if (coverage := report.get("coverage")) is not None:
+        return for_commands(Coverage(**coverage).sentence())
     rows = report["rows"]
-    if not rows:
-        return ""
-    left = [row for row in rows if row["status"] in _OPEN]
-    if not left or report.get("is_interrupted"):
-        return f"{_count(len(rows), 'candidate')} in {report['seconds']:.0f} s."
-    engines = {row["backend"] for row in rows}
-    compared = {row["backend"] for row in rows if row["status"] not in _OPEN}
-    all_of, of = (engines, compared) if engines != compared else (rows, rows[len(left) :])
-    what = "engines" if engines != compared else "candidates"
-    need = _budget(report["budget_seconds"], report["seconds"], len(rows), len(rows) - len(left))
-    return f"{len(of)} of {len(all_of)} {what} were compared; --budget {need} compares all."
-
-
-def _budget(asked: float, took: float, total: int, compared: int) -> int:
-    """Return the budget that would cover all candidates, if the rest takes as long on average."""
-    need = max(1.5 * asked, 1.2 * max(asked, took) * total / max(compared, 1))
-    return next((x for x in _BUDGETS if x >= need), math.ceil(need / 3600) * 3600)
+    return f"{_count(len(rows), 'candidate')} in {report['seconds']:.0f} s." if rows else ""
 
 
 def _conditions(report: Row) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
 from fusewire.dtypes import DType
-from fusewire.errors import OptionsError
+from fusewire.errors import OptionsError, install_advice
 from fusewire.ir.dims import Shape
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType
@@ -36,7 +36,7 @@ class BackendInfo:
     ``programs`` names programs, or folders of them, that ``compile`` starts; nothing else may. An
     engine that ``checks_indices`` raises for every index and length that an op does not allow, but
     for the ``unchecked_ops``; for any other, plans check those that are computed before the engine
-    sees them.
+    sees them. ``version`` is that of the engine, and "none" if it is not installed.
     """
 
     name: str
@@ -52,6 +52,11 @@ class BackendInfo:
     checks_indices: bool = False
     programs: tuple[str, ...] = ()
     unchecked_ops: tuple[str, ...] = ()
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the engine's packages are there; only a probe knows whether it works."""
+        return self.version != "none"
 
     def checks(self, op: str) -> bool:
         """Tell whether the engine finds what an op does not allow."""
@@ -79,6 +84,13 @@ class Unavailable:
     code: str
     reason: str
     fix: str
+
+    @staticmethod
+    def not_installed(info: BackendInfo, package: str) -> Unavailable:
+        """Say which package a backend lacks, and how to install it."""
+        reason = f"{info.name} needs the package {package}, which is not installed."
+        fix = f"Run: pip install {package}" if info.extra is None else install_advice(info.extra)
+        return Unavailable("not-installed", reason, fix)
 
     @property
     def is_fault(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from fusewire.errors import SourceError
+from fusewire.errors import SourceError, install_advice
 
 
 def need_onnx(what: str) -> None:
@@ -16,5 +16,6 @@ def need_onnx(what: str) -> None:
             is_there = False
         if not is_there:
             raise SourceError(
-                f"{what} ONNX models needs the package onnx. Run: pip install 'fusewire[onnx]'"
+                f"{what} ONNX models needs the package onnx, which is not installed. "
+                f"{install_advice('onnx')}"
             )

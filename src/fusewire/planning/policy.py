@@ -45,7 +45,8 @@ class TargetFinder:
         """List the targets of a backend; UnavailableError says why there is none."""
         met = self.registry.meet(name, isolate=self.isolate, limits=self.limits)
         if not met.devices:
-            lacks = "" if met.is_momentary else f"{name} has no device here. "
+            is_said = met.is_momentary or met.is_missing
+            lacks = "" if is_said else f"{name} has no device here. "
             raise UnavailableError(f"{lacks}{met.reasons}".rstrip(), met.is_momentary)
         backend = self.registry.get(name, isolate=self.isolate, limits=self.limits)
         reference = met.reference if self.isolate and not backend.info.trusted else None
@@ -59,6 +60,17 @@ class TargetFinder:
         for name in names:
             with contextlib.suppress(RegistryError):
                 yield from self.targets(name)
+
+    def expected(self) -> list[str]:
+        """List backends that "auto" chooses from here, or may: they are not probed yet."""
+        names = self.registry.ranked(isolate=self.isolate, limits=self.limits)
+        return [name for name in names if self._may_be_chosen(name)]
+
+    def _may_be_chosen(self, name: str) -> bool:
+        met = self.registry.known(name)
+        if met is None:
+            return self.registry.backends.get(name).info.is_installed
+        return not all(device.facts.get("interprets") for device in met.devices)
 
     def meet_ahead(self, policy: Policy) -> None:
         """Start to probe the backend that a policy most likely wants, while the caller is busy."""

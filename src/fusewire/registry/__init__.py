@@ -63,6 +63,12 @@ class Met:
         return bool(faults) or any(x.problem for x in self.extensions)
 
     @property
+    def is_missing(self) -> bool:
+        """Whether nothing but a package is missing."""
+        codes = {x.code for x in self.found if isinstance(x, Unavailable)}
+        return not self.devices and codes == {"not-installed"}
+
+    @property
     def is_momentary(self) -> bool:
         """Whether it may be usable later: its process was killed, or did not start."""
         return any(isinstance(x, Unavailable) and x.code in _MOMENTARY for x in self.found)
@@ -90,6 +96,8 @@ class Registry:
         self.extensions: Plugins[Extension] = Plugins(GROUP, Extension)  # type: ignore[type-abstract]
         self._default: str | None = None
         self._met: dict[str, Met] = {}
+        # What the last probe found, which is asked again unless it is one of the above or below.
+        self._latest: dict[str, Met] = {}
         # With the limits that were given, and the time after which it is asked again.
         self._failed: dict[str, tuple[Met, ChildLimits, float]] = {}
         self._started: dict[str, list[Extension]] = {}
@@ -129,6 +137,7 @@ class Registry:
         """Discard what is known about a backend, and its child."""
         met = self._met.pop(name, None)
         self._failed.pop(name, None)
+        self._latest.pop(name, None)
         own = self.backends.describe(name).reference
         for reference in {own, met.reference if met else own}:
             shared_pool().release(reference)
@@ -158,13 +167,17 @@ class Registry:
             is_over = time.monotonic() > until
             if failed is not None and not is_over and not _is_more(limits, given):
                 return failed
-            met = self._meeting(name, isolate, limits)
+            met = self._latest[name] = self._meeting(name, isolate, limits)
             if met.devices:
                 self._met[name] = met
             elif met.is_broken:
                 until = time.monotonic() + _MOMENT if met.is_momentary else math.inf
                 self._failed[name] = met, limits, until
             return met
+
+    def known(self, name: str) -> Met | None:
+        """Return what the last probe found, if there was one; waits for nothing."""
+        return self._latest.get(name)
 
     def _meeting(self, name: str, isolate: bool, limits: ChildLimits) -> Met:
         reference = self.backends.describe(name).reference

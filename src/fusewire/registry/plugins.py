@@ -13,7 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from fusewire.contract.backend import API, Backend, BackendInfo
-from fusewire.errors import EngineError, RegistryError
+from fusewire.errors import EngineError, RegistryError, install_advice
 from fusewire.process.codec import write_record
 from fusewire.process.guard import guarded
 
@@ -130,8 +130,7 @@ class Plugins(Generic[Kind]):
                         f"Install a newer release of {point.name!r}."
                     ) from error
                 raise RegistryError(
-                    f"{said} cannot be imported: {cause}. "
-                    f"Install what it needs: pip install 'fusewire[{point.name}]'."
+                    f"{said} cannot be imported: {cause}. {install_advice(point.name)}"
                 ) from error
             raise RegistryError(
                 f"{said} cannot be created: {error.reason} Report it to its authors."

@@ -32,7 +32,6 @@ from fusewire.ir.types import TensorType
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
 
-INSTALL = "pip install 'fusewire[onnxruntime]'"
 # Constants of so many bytes are weights: bound by digest, never in the model that is written.
 WEIGHT_BYTES = 1024
 # Fewer nodes, without weights, are optimised as quickly as they are read.
@@ -76,12 +75,14 @@ class OnnxRuntimeBackend(Backend, Scripted, FileReader):
 
     def _tried(self) -> Device | Unavailable:
         if importlib.util.find_spec("onnxruntime") is None:
-            return Unavailable("not-installed", "ONNX Runtime is not installed.", INSTALL)
+            return Unavailable.not_installed(INFO, "onnxruntime")
         device = Device("cpu", platform.processor() or platform.machine())
         found = _doubled(self, device)
         if found == [2.0, 2.0, 2.0]:
             return device
-        return Unavailable("wrong", f"ONNX Runtime added 1 and 1 to {found}.", INSTALL)
+        return Unavailable(
+            "wrong", f"ONNX Runtime added 1 and 1 to {found}.", "Reinstall onnxruntime."
+        )
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what the ONNX writer can write for the kernels there are."""

@@ -11,7 +11,7 @@ WHEELS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime
 
 INFO = BackendInfo(
     name="onnxruntime",
-    version=installed(*WHEELS),
+    version=installed(*WHEELS) or "none",
     description="ONNX Runtime on the CPU; compiled once for any input size.",
     vendor="Microsoft",
     extra="onnxruntime",

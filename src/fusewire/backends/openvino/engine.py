@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from typing import Any, final
 
 from fusewire.backends.openvino.gaps import GAPS
@@ -28,7 +29,7 @@ from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
 
-INSTALL = "Install it with: pip install 'fusewire[openvino]'"
+_REINSTALL = "Reinstall openvino."
 # Fewer nodes, without weights, are compiled nearly as quickly as they are read.
 FEW_NODES = 16
 # Above this, writing and keeping all weights again costs more than it saves.
@@ -70,14 +71,16 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
 
     def probe(self) -> list[Device | Unavailable]:
         """Find the CPU, proved by a sum."""
+        if find_spec("openvino") is None:
+            return [Unavailable.not_installed(INFO, "openvino")]
         try:
             from fusewire.backends.openvino.api import openvino
         except ImportError as error:
-            return [Unavailable("not-installed", f"openvino cannot be imported: {error}.", INSTALL)]
+            return [Unavailable("broken", f"openvino cannot be imported: {error}.", _REINSTALL)]
         from fusewire.backends.openvino.building import proves
 
         if not proves(_core()):
-            return [Unavailable("wrong", "OpenVINO's CPU plugin gave a wrong sum.", INSTALL)]
+            return [Unavailable("wrong", "OpenVINO's CPU plugin gave a wrong sum.", _REINSTALL)]
         get = _core().get_property
         facts: dict[str, Fact] = {
             "engine": str(openvino.get_version()),

@@ -86,11 +86,7 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def _look(self) -> list[Device | Unavailable]:
         if importlib.util.find_spec("triton") is None:
-            return [
-                Unavailable(
-                    "not-installed", "triton cannot be imported.", "pip install 'fusewire[triton]'"
-                )
-            ]
+            return [Unavailable.not_installed(INFO, "triton")]
         found: list[Device | Unavailable] = []
         for device in launch.find_devices():
             try:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 from fusewire.contract.backend import BackendInfo
-
-
-def _installed() -> str:
-    try:
-        return version("triton")
-    except PackageNotFoundError:
-        return "none"
-
+from fusewire.process.wheels import installed
 
 INFO = BackendInfo(
     name="triton",
-    version=_installed(),
+    version=installed("triton") or "none",
     description="Our own fused kernels in Triton, for NVIDIA and AMD GPUs.",
     vendor="Fusewire",
     extra="triton",

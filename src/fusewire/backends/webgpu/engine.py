@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -79,16 +80,12 @@ class WebGpuBackend(Backend, Tuner):
             return list(self._found)
 
     def _look(self) -> list[Device | Unavailable]:
+        if find_spec("wgpu") is None:
+            return [Unavailable.not_installed(INFO, "wgpu")]
         try:
             from fusewire.backends.webgpu import context
         except ImportError as error:
-            return [
-                Unavailable(
-                    "not-installed",
-                    f"wgpu cannot be imported: {error}.",
-                    "pip install 'fusewire[webgpu]'",
-                )
-            ]
+            return [Unavailable("broken", f"wgpu cannot be imported: {error}.", "Reinstall wgpu.")]
         adapters = context.find_adapters()
         if not adapters:
             reason = "No adapter of Vulkan, Metal or D3D12 was found."

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
-
 from fusewire.contract.backend import BackendInfo
-
-
-def _installed() -> str:
-    try:
-        return version("wgpu")
-    except PackageNotFoundError:
-        return "none"
-
+from fusewire.process.wheels import installed
 
 INFO = BackendInfo(
     name="webgpu",
-    version=_installed(),
+    version=installed("wgpu") or "none",
     description="Our own fused kernels in WGSL, on Vulkan, Metal and Direct3D 12.",
     vendor="Fusewire",
     extra="webgpu",

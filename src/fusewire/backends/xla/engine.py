@@ -182,8 +182,7 @@ def _threads(config: Config) -> int | None:
 def _missing() -> Unavailable | None:
     for package in ("jax", "jaxlib"):
         if importlib.util.find_spec(package) is None:
-            fix = "Run: pip install 'fusewire[xla]'"
-            return Unavailable("not-installed", f"{package} is not installed.", fix)
+            return Unavailable.not_installed(INFO, package)
     return None
 
 
