@@ -53,13 +53,10 @@ def _step_back() -> None:
 
 def _end_with_parent(life: int) -> None:
     """End, with the whole group, when the parent closes its end of the pipe."""
-    if sys.platform == "linux":
-        import fcntl
+    from fusewire.process.lifeline import HAS_LIFELINES
 
-        # The kernel does it, stuck in native code or not.
-        fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
-        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    if HAS_LIFELINES:
+        # The parent has tied us to the pipe.
         return
 
     def watch() -> None:

@@ -20,6 +20,7 @@ from typing import IO, final
 from fusewire.errors import IsolationError
 from fusewire.process.child import open_pipe
 from fusewire.process.frames import Frame, Incoming, Outgoing
+from fusewire.process.lifeline import HAS_LIFELINES, tie
 
 CAN_COMPARE = os.name == "posix" and bool(sys.executable)
 # The parent trusts a process of its own.
@@ -57,6 +58,8 @@ class ComparerProcess:
             except OSError as error:
                 self._ours.close()
                 raise IsolationError(f"Cannot start a process: {error}.") from error
+            if HAS_LIFELINES:
+                tie(life, self.pid)
 
     @property
     def pid(self) -> int:

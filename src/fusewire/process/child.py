@@ -34,6 +34,7 @@ from fusewire.errors import (
 from fusewire.process.confinement import Confinement
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import KINDS, Phase, failure
+from fusewire.process.lifeline import tie
 from fusewire.process.limits import ChildLimits
 from fusewire.process.output import OutputTail
 from fusewire.process.procfs import descendants, processor_seconds, resident, share_idleness
@@ -125,6 +126,8 @@ class Child:
                 start_new_session=True,
                 env=confinement.environment(scratch),
             )
+            # Not by the child alone: it starts late on a busy machine, and we may be gone by then.
+            tie(life, self.pid)
         share_idleness(self.pid)
         self.alive = os.pidfd_open(self.pid)
         self._ours.callback(os.close, self.alive)

@@ -185,7 +185,8 @@ def _checked(loaded: object) -> Executable:
 
 def main(reference: str, requests: int, replies: int, life: int, *shared: int) -> None:
     """Serve until the parent is gone."""
-    settle(away(life))
+    settle()
+    away(life)
     arena, *lanes = shared
     memory = mmap.mmap(arena, os.fstat(arena).st_size)
     os.close(arena)

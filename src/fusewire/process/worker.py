@@ -227,18 +227,12 @@ def _records(name: str, phase: Phase, what: str, found: Any, blobs: Blobs) -> An
         return [write_record(item, blobs) for item in found]
 
 
-def settle(life: int) -> None:
-    """Set limits, and arrange to end with the parent."""
+def settle() -> None:
+    """Set limits, and say what happens on signals; the parent has tied this process to itself."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _DESCRIPTORS), hard))
     # Orphans are reparented to this process, so that the parent can find them.
     ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
-    # The parent alone holds the other end. When that closes, the kernel kills the whole group,
-    # stuck in native code or not. PR_SET_PDEATHSIG would spoil it: it comes when a *thread* ends,
-    # which in a dying parent is before its pipes close, and the group would lose its watch.
-    fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpgrp())
-    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
     # Both write a traceback to stderr without the interpreter lock, which a hang may hold.
     faulthandler.enable()
     faulthandler.register(signal.SIGTERM, chain=True)
@@ -253,7 +247,9 @@ def away(descriptor: int) -> int:
 
 def main(reference: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
-    settle(away(life))
+    settle()
+    # Held, and out of the way of engines: see lifeline.
+    away(life)
     Worker(reference, away(requests), away(replies)).serve()
     # Engines crash and hang at exit too; nobody needs to know.
     os._exit(0)
