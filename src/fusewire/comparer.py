@@ -30,9 +30,9 @@ _PATIENCE = 2.0
 
 def main(priority: str, requests: int, replies: int, life: int, page: int) -> None:
     """Answer one question, and end."""
+    _end_with_parent(life)
     if priority == "idle":
         _step_back()
-    _end_with_parent(life)
     from fusewire.process.frames import Frame, Outgoing
 
     def say(**header: Any) -> None:
@@ -52,11 +52,11 @@ def _step_back() -> None:
 
 
 def _end_with_parent(life: int) -> None:
-    """End, with the whole group, when the parent closes its end of the pipe."""
-    from fusewire.process.lifeline import HAS_LIFELINES
+    """End, with all that this process starts, when the parent closes its end of the pipe."""
+    if sys.platform == "linux":
+        from fusewire.process.supervisor import supervise
 
-    if HAS_LIFELINES:
-        # The parent has tied us to the pipe.
+        supervise(life)
         return
 
     def watch() -> None:

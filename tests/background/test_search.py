@@ -208,7 +208,7 @@ from fusewire.process.procfs import descendants
 
 program = fw.compile(waves, budget_seconds=30.0)
 program(X)
-while not descendants(comparer()):
+while len(descendants(comparer())) < 2:
     time.sleep(0.01)
 print(*descendants(os.getpid()), flush=True)
 if sys.argv[1] == "killed":
@@ -222,25 +222,27 @@ def test_nothing_is_left_of_a_process_that_ends(way: str) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pids = [int(word) for word in process.stdout.readline().split()]
-        assert len(pids) >= 2
+        assert len(pids) >= 3
         if way == "killed":
             process.kill()
         process.wait()
-        # To end takes a moment on a core, which these get last: benchmarks/first_answer.py
-        # has the time that it takes on quiet cores.
-        assert [pid for pid in pids if not has_ended(pid, 60.0)] == []
+        # benchmarks/leftover.py has the time that it takes.
+        assert [pid for pid in pids if not has_ended(pid, 10.0)] == []
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="Linux has this policy")
 def test_comparer_and_its_children_take_the_time_that_is_left() -> None:
     program = fw.compile(waves, budget_seconds=30.0)
     program(X)
-    pid = comparer()
+    supervisor = comparer()
     end = time.monotonic() + 60
-    while not (children := descendants(pid)):
+    while len(below := descendants(supervisor)) < 2:
         assert time.monotonic() < end
         time.sleep(0.01)
-    assert {os.sched_getscheduler(x) for x in (pid, *children)} == {os.SCHED_IDLE}
+    # It has to run as soon as its parent has ended.
+    assert os.sched_getscheduler(supervisor) == os.SCHED_OTHER
+    assert {os.sched_getscheduler(x) for x in below} == {os.SCHED_IDLE}
+    pid, *children = below
     autogroup = Path(f"/proc/{children[0]}/autogroup")
     while autogroup.exists() and not autogroup.read_text().endswith("nice 19\n"):
         assert time.monotonic() < end

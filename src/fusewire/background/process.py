@@ -1,7 +1,8 @@
 """The comparer, as its parent sees it: one process of lowest priority that compares engines.
 
 It runs code of ours, in the session of its parent: the scheduler compares priorities within a
-session. It ends with its parent, and its own children end with it.
+session. A supervisor at normal priority is between it and its parent: it ends with its parent,
+however that ends, and its own children end with it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ CAN_COMPARE = os.name == "posix" and bool(sys.executable)
 # The parent trusts a process of its own.
 _ANY_SIZE = 1 << 62
 _SHOWN = 800
+# Its supervisor waits for others for a few seconds.
+_PATIENCE = 10.0
 # How much of the cores it takes: what nobody else wants.
 PRIORITY = "idle"
 
@@ -94,13 +97,18 @@ class ComparerProcess:
         """Kill it from any thread; the thread that waits for it does the rest."""
         with self._lock, contextlib.suppress(ProcessLookupError, PermissionError):
             if self._process.returncode is None:
-                os.killpg(self.pid, signal.SIGKILL)
+                # Its supervisor ends the others first.
+                os.killpg(self.pid, signal.SIGTERM)
 
     def end(self) -> None:
         """Kill it, and close what is shared with it."""
         self.interrupt()
         with self._lock:
-            self._process.wait()
+            try:
+                self._process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._ours.close()
 
     def forget(self) -> None:

@@ -22,3 +22,8 @@ def tie(life: int, group: int) -> None:
     fcntl.fcntl(life, fcntl.F_SETOWN, -group)
     fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+
+
+def untie(life: int) -> None:
+    """Have nobody killed any more: the process looks after itself."""
+    fcntl.fcntl(life, fcntl.F_SETFL, 0)

@@ -237,7 +237,8 @@ def _resources(asm: Any, kind: str) -> dict[str, int]:
 
 def main(mode: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
-    settle(away(life))
+    settle()
+    away(life)
     os.environ["TRITON_INTERPRET"] = "1" if mode == "interpret" else "0"
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     warnings.simplefilter("ignore")

@@ -49,7 +49,8 @@ def _result(suite: Suite, side: Side, case: str, home: str) -> tuple[str, str]:
 
 def main(_: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
-    settle(away(life))
+    settle()
+    away(life)
     incoming, out = Incoming(away(requests), _MOST_BYTES), away(replies)
     suite = Suite()
 
