@@ -113,7 +113,7 @@ class CandidateEntries:
             warn_outside(sentence)
         key = key if self.may_save(candidate) else None
         if key is not None:
-            self.save(key, reading, candidate, tried, cut_at, warnings)
+            self.save(key, reading, candidate, tried, cut_at, warnings, notes)
         builder, runner = built or self.built(candidate, key)
         if options.canary and candidate.target.name != FALLBACK:
             runner = self._watched(runner, reading, candidate)
@@ -152,6 +152,7 @@ class CandidateEntries:
         tried: Sequence[Tried],
         cut_at: float | None,
         warnings: Sequence[str],
+        notes: Sequence[str],
     ) -> None:
         """Save the plan of a model for a warm start of another process."""
         plan, fallback = candidate.planned.plan, reference_target()
@@ -173,6 +174,7 @@ class CandidateEntries:
             [asdict(row) for row in tried],
             cut_at,
             tuple(warnings),
+            tuple(notes),
         )
         self.context.records.keep_saved_plan(key, saved)
 

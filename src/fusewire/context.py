@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from fusewire.planning.policy import TargetFinder
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
+
+LOG = logging.getLogger("fusewire")
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,17 @@ class CompileContext:
             options.run_limits,
             services=self.services,
         )
+
+    def say_if_cut_short(self, name: str, cut_at: float | None, notes: Sequence[str]) -> None:
+        """Log what the comparison left out that a recalled plan comes from."""
+        if cut_at is not None:
+            LOG.info(
+                "The plan recalled for %s comes from a comparison that was cut short after %g s. "
+                "%s",
+                name,
+                cut_at,
+                " ".join(notes),
+            )
 
     def warn(self, notes: list[str], sentence: str) -> None:
         """Note a sentence, and warn of it if the options say so."""

@@ -161,6 +161,8 @@ class Decider:
         engines: EngineRunners,
     ) -> Entry:
         """Make the entry of a decision: of the function, or of a candidate."""
+        if decision.is_recalled:
+            self.context.say_if_cut_short(graph.name, decision.cut_at, decision.notes)
         if decision.is_function and baseline is not None and baseline.runner is not None:
             return self._function_entry(reading, graph, decision, baseline.runner, engines)
         built = engines.made.get(decision.candidate)
@@ -218,7 +220,8 @@ class Decider:
         candidate = decision.candidate
         if key is not None and decision.is_settled and self.entries.may_save(candidate):
             warnings = candidate.planned.warnings() if self.options.fallback == "warn" else []
-            self.entries.save(key, reading, candidate, decision.tried, decision.cut_at, warnings)
+            tried, cut_at, notes = decision.tried, decision.cut_at, decision.notes
+            self.entries.save(key, reading, candidate, tried, cut_at, warnings, notes)
 
     def baseline(self, reading: Reading, engines: EngineRunners) -> Baseline | None:
         """Return the user's own function, for a graph that was traced from one."""

@@ -56,6 +56,7 @@ class WarmStart:
         builder.read_ahead(recalled.artifact_keys)
         for sentence in saved.warnings:
             warn_outside(sentence)
+        self.context.say_if_cut_short(model.name, saved.cut_at, saved.notes)
         names = tuple(name for name, _ in saved.inputs)
         leaves = (Structure.LEAF,) * len(saved.outputs)
         return Entry(
@@ -194,5 +195,6 @@ class _RecalledDetails:
         from fusewire.choosing.decide import read_tried
         from fusewire.choosing.explain import Explanation
 
-        tried = tuple(map(read_tried, self.recalled.saved.tried))
-        return Explanation(self.recalled.planned, self.builder, (), tried).why()
+        recalled = self.recalled
+        tried = tuple(map(read_tried, recalled.saved.tried))
+        return Explanation(recalled.planned, self.builder, recalled.saved.notes, tried).why()

@@ -137,6 +137,20 @@ def test_plan_that_cannot_be_built_leaves_the_first_one(error: Exception) -> Non
     np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
 
 
+def test_first_plan_that_stays_says_what_time_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: False)
+    plans = Plans()
+    proposal = plans.proposal("onnxruntime")
+    left_out = "1 of 3 candidates were compared; budget_seconds=20 compares all."
+    decision = replace(proposal.decision, notes=(left_out,), cut_at=1.0)
+    choices = GivenChoices(replace(proposal, decision=decision))
+    program, serving = served(first := plans.first("reference"), choices)
+    BackgroundSearch("waves", choices, first).run(serving, [X])
+    assert program.why().backend == "reference"
+    assert left_out in program.why().notes
+    assert [decision.notes for decision in choices.kept] == [(left_out,)]
+
+
 def test_same_plan_keeps_its_runner_and_shows_what_was_tried() -> None:
     plans = Plans()
     row = Tried("reference", "reference", "cpu", "native", "right", is_chosen=True)

@@ -265,6 +265,28 @@ def test_decision_that_time_cut_short_is_made_again_when_there_is_more(tmp_path:
     assert all(way.status != "not tried" for way in patient.why().tried)
 
 
+@pytest.mark.usefixtures("few", "store")
+@pytest.mark.parametrize("level", [1, "recall"])
+@pytest.mark.parametrize("is_file", [True, False])
+def test_recalled_plan_says_what_time_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, level: Any, is_file: bool
+) -> None:
+    source: Any = fw.trace(program, X)
+    if is_file:
+        fw.save_onnx(source, tmp_path / "model.onnx")
+        source = tmp_path / "model.onnx"
+    hasty = fw.compile(source, level=1, start="measured", budget_seconds=0)
+    hasty(X)
+    (left_out,) = [note for note in hasty.why().notes if "candidates were compared" in note]
+    caplog.set_level("INFO", "fusewire")
+    again = fw.compile(source, level=level, start="measured", budget_seconds=0)
+    again(X)
+    assert again.why().notes == hasty.why().notes
+    assert left_out in str(again.why())
+    (said,) = [x.getMessage() for x in caplog.records if "cut short" in x.getMessage()]
+    assert left_out in said
+
+
 @pytest.fixture
 def split(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One engine, which does not take all of ``waves``."""

@@ -220,7 +220,7 @@ class BackgroundSearch:
         if is_faster:
             return replace(proposal.entry, details=NotedDetails(proposal.entry.details, (), tried))
         note = f"{first.name} stays: {proposal.name} won the race, and is not faster here."
-        return self._stay(note, tried)
+        return self._stay(note, *decision.notes, tried=tried)
 
     def _tried(
         self, tried: Sequence[Tried], comparison: Comparison, chosen: str
@@ -237,10 +237,10 @@ class BackgroundSearch:
         marked = [replace(row, is_chosen=row.name == chosen) for row in rows.values()]
         return tuple(sorted(marked, key=worth))
 
-    def _stay(self, note: str, tried: tuple[Tried, ...] = ()) -> Entry:
-        """Return the entry that serves, to be kept, with a note that says why."""
+    def _stay(self, *notes: str, tried: tuple[Tried, ...] = ()) -> Entry:
+        """Return the entry that serves, to be kept, with notes that say why."""
         entry = self._first.entry
-        return replace(entry, details=NotedDetails(entry.details, (note,), tried))
+        return replace(entry, details=NotedDetails(entry.details, notes, tried))
 
 
 @final

@@ -68,8 +68,9 @@ class Decision:
     cut_at: float | None = None
     is_settled: bool = True
     is_function: bool = False
-    # What the budget left out; None if it left out nothing, and for a recalled decision.
+    # What the budget left out; None if it left out nothing, and if the notes were recalled.
     coverage: Coverage | None = None
+    is_recalled: bool = False
 
     @property
     def is_last_resort(self) -> bool:
@@ -369,28 +370,52 @@ def _to_data(result: RaceResult) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class _Recorded:
+    """A decision as it is recorded."""
+
+    choice: Choice
+    tried: tuple[Tried, ...]
+    notes: tuple[str, ...]
+    is_function: bool
+    cut_at: float | None
+    doubts: list[str]
+
+    @staticmethod
+    def read(payload: bytes) -> _Recorded | None:
+        """Read a record; None if it is not one."""
+        try:
+            row = json.loads(payload)
+            return _Recorded(
+                Choice.from_data(row["choice"]),
+                tuple(read_tried(x) for x in row["tried"]),
+                tuple(map(str, row["notes"])),
+                bool(row["is_function"]),
+                None if row["cut_at"] is None else float(row["cut_at"]),
+                _doubts(payload),
+            )
+        except (StoreError, ValueError, KeyError, TypeError):
+            return None
+
+    def serves(self, question: Question) -> bool:
+        """Tell whether it holds for these inputs, and had as much time as there is now."""
+        if not _is_settled(self.doubts) and _digest(question.inputs) not in self.doubts:
+            return False
+        return self.cut_at is None or question.budget <= self.cut_at
+
+
 def _recall(
     question: Question, key: Key, records: Records, finder: TargetFinder, findings: Findings
 ) -> Decision | None:
     payload = records.get(key)
     if payload is None:
         return None
-    try:
-        row = json.loads(payload)
-        choice = Choice.from_data(row["choice"])
-        tried = tuple(read_tried(x) for x in row["tried"])
-        notes = tuple(map(str, row["notes"]))
-        is_function = bool(row["is_function"]) and question.baseline is not None
-        cut_at = None if row["cut_at"] is None else float(row["cut_at"])
-    except (StoreError, ValueError, KeyError, TypeError):
+    recorded = _Recorded.read(payload)
+    if recorded is None:
         records.drop(key)
         return None
-    doubts = _doubts(payload)
-    if not _is_settled(doubts) and _digest(question.inputs) not in doubts:
-        return None
-    if cut_at is not None and question.budget > cut_at:
-        return None
-    target = _target(choice, finder)
+    choice = recorded.choice
+    target = _target(choice, finder) if recorded.serves(question) else None
     if target is None:
         return None
     planned = question.planned(choice, target)
@@ -403,11 +428,12 @@ def _recall(
         return None
     return Decision(
         candidate,
-        tried,
-        notes,
-        cut_at=cut_at,
-        is_settled=_is_settled(doubts),
-        is_function=is_function,
+        recorded.tried,
+        recorded.notes,
+        cut_at=recorded.cut_at,
+        is_settled=_is_settled(recorded.doubts),
+        is_function=recorded.is_function and question.baseline is not None,
+        is_recalled=True,
     )
 
 

@@ -105,8 +105,8 @@ class SavedPlan:
     """A plan with all that a call needs, so that nothing has to be read, planned or measured.
 
     ``choice`` is its candidate, ``tried`` are the candidates that raced, and ``cut_at`` is the
-    budget in seconds that ended the race early, or None. ``warnings`` are shown at every warm
-    start. ``is_alone``: the result is one array and not a tuple.
+    budget in seconds that ended the race early, or None; ``notes`` say what it left out.
+    ``warnings`` are shown at every warm start. ``is_alone``: the result is one array, not a tuple.
     """
 
     plan: Plan
@@ -119,6 +119,7 @@ class SavedPlan:
     tried: Sequence[Mapping[str, Any]] = ()
     cut_at: float | None = None
     warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def write_saved(saved: SavedPlan, blobs: Blobs) -> Row:
@@ -134,12 +135,13 @@ def write_saved(saved: SavedPlan, blobs: Blobs) -> Row:
         "tried": list(saved.tried),
         "cut_at": saved.cut_at,
         "warnings": list(saved.warnings),
+        "notes": list(saved.notes),
     }
 
 
 def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPlan:
     """Read a saved plan; StoreError, ValueError, TypeError or KeyError if the row is invalid."""
-    _check_texts(*row["outputs"], *row["warnings"])
+    _check_texts(*row["outputs"], *row["warnings"], *row["notes"])
     if type(row["nodes"]) is not int:
         raise StoreError("A recorded plan has a field of the wrong type.")
     saved = SavedPlan(
@@ -153,6 +155,7 @@ def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPl
         list(row["tried"]),
         None if row["cut_at"] is None else float(row["cut_at"]),
         tuple(row["warnings"]),
+        tuple(row["notes"]),
     )
     if saved.choice.backend not in saved.targets:
         raise StoreError("A recorded plan does not describe its own target.")
