@@ -1,9 +1,9 @@
 """The comparer: a process that compares engines behind a program, and records the result.
 
-``python -m fusewire.comparer PRIORITY REQUESTS REPLIES LIFE PAGE``: "idle" or "normal", then the
-descriptors of pipes, and of the page in which the program counts its calls. It does what a first
-call with ``start="measured"`` does, one on a machine at a time, and ends with its parent. Imports
-nothing heavy before its priority is low.
+``python -m fusewire.comparer PRIORITY BUDGET REQUESTS REPLIES LIFE PAGE``: "idle" or "normal",
+seconds, then the descriptors of pipes, and of the page in which the program counts its calls. It
+does what a first call with ``start="measured"`` does, one on a machine at a time, and ends with its
+parent. Imports nothing heavy before its priority is low.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import contextlib
 import os
 import signal
 import sys
-import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,22 +22,29 @@ if TYPE_CHECKING:
 
 _LOWEST = 19
 _ANY_SIZE = 1 << 62
-# Calls may leave no quiet moment for this many times the budget.
+# Calls may leave no quiet moment for this many times the budget, and others wait for as long.
 _PATIENCE = 2.0
 
 
-def main(priority: str, requests: int, replies: int, life: int, page: int) -> None:
+def main(priority: str, budget: float, requests: int, replies: int, life: int, page: int) -> None:
     """Answer one question, and end."""
     _end_with_parent(life)
     if priority == "idle":
         _step_back()
+    from fusewire.background.turns import one_on_this_machine
+    from fusewire.errors import NoQuietError
     from fusewire.process.frames import Frame, Outgoing
 
     def say(**header: Any) -> None:
         Outgoing(replies, Frame(header, [])).write()
 
-    with _one_on_this_machine():
-        say(**_answer(_received(requests), page, say))
+    try:
+        with one_on_this_machine(_PATIENCE * budget):
+            say(**_answer(_received(requests), page, say))
+    except NoQuietError as error:
+        # The parent listens when it has sent all.
+        _received(requests)
+        say(stopped=str(error))
 
 
 def _step_back() -> None:
@@ -64,27 +69,6 @@ def _end_with_parent(life: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, daemon=True).start()
-
-
-@contextlib.contextmanager
-def _one_on_this_machine() -> Iterator[None]:
-    """Wait for other comparers of this user: two would measure each other."""
-    import fcntl
-
-    folder = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    path = Path(folder) / f"fusewire-{os.getuid()}.lock"
-    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        descriptor = os.open(path, flags, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:
-        # No answer depends on a lock.
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _received(requests: int) -> Frame:
@@ -144,4 +128,4 @@ def _compare(job: ComparisonJob, page: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(sys.argv[1], float(sys.argv[2]), *map(int, sys.argv[3:]))

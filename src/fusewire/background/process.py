@@ -37,8 +37,11 @@ PRIORITY = "idle"
 class ComparerProcess:
     """Answers one question."""
 
-    def __init__(self, page: int) -> None:
-        """Start it; ``page`` is the descriptor of the page in which calls are counted."""
+    def __init__(self, page: int, budget: float) -> None:
+        """Start it; ``page`` is the descriptor of the page in which calls are counted.
+
+        ``budget`` is how long its comparison should take, in seconds.
+        """
         self._lock = threading.Lock()
         self._ours = contextlib.ExitStack()
         self._output = self._ours.enter_context(_temporary_file())
@@ -48,9 +51,10 @@ class ComparerProcess:
             life, _ = open_pipe(theirs, self._ours)
             passed = (requests, replies, life, page)
             path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
+            command = [sys.executable, "-P", "-m", "fusewire.comparer"]
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "fusewire.comparer", PRIORITY, *map(str, passed)],
+                    [*command, PRIORITY, str(budget), *map(str, passed)],
                     stdin=subprocess.DEVNULL,
                     stdout=self._output,
                     stderr=self._output,

@@ -183,7 +183,9 @@ class BackgroundSearch:
         with self._lock:
             if self._is_cancelled:
                 raise IsolationError("The program was closed.")
-            self._comparer = ComparerProcess(serving.page_descriptor)
+            self._comparer = ComparerProcess(
+                serving.page_descriptor, choices.options.budget_seconds
+            )
         try:
             return self._comparer.ask(job, choices.options.report)
         finally:

@@ -215,8 +215,7 @@ class Folder:
 
         A lock ends with its process. OSError if the disk cannot lock.
         """
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(name, flags, 0o600, dir_fd=self._fd)
+        fd = self.open_lock(name)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The previous holder removed the file: a lock on it locks nothing.
@@ -230,6 +229,11 @@ class Folder:
             raise
         os.close(fd)
         return None
+
+    def open_lock(self, name: str) -> int:
+        """Open a file to lock, and return its descriptor."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(name, flags, 0o600, dir_fd=self._fd)
 
     def unlock(self, name: str, fd: int) -> None:
         """Release a lock, and remove its file."""
