@@ -38,9 +38,12 @@ _PATIENCE = 120.0
 _CHILD_SUBREAPER = 36
 
 PROGRAM = """
-import os, sys
+import os, signal, sys
 import numpy as np
 import fusewire as fw
+
+# Shells have what they start in the background ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def waves(x, y):
     return np.tanh(x @ y) + np.exp(-x).sum()

@@ -48,6 +48,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -268,9 +269,15 @@ _PACKAGE = str(Path(__file__).parent)
 _LIBRARY = str(Path(warnings.__file__).parent)
 
 
+# Set in work that no line of the user's code led to: it logs, and warns nobody.
+IS_IN_BACKGROUND = ContextVar("IS_IN_BACKGROUND", default=False)
+
+
 def warn_outside(message: str, category: type[Warning] = FallbackWarning) -> None:
-    """Log a warning, and warn at the line of the user's code that led to it."""
+    """Log a warning, and warn at the line of the user's code that led to it, if any did."""
     note(message, is_warning=True)
+    if IS_IN_BACKGROUND.get():
+        return
     depth, frame = 2, sys._getframe(0).f_back
     while frame is not None and _is_ours(frame.f_code.co_filename):
         depth, frame = depth + 1, frame.f_back

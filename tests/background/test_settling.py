@@ -1,8 +1,9 @@
 """A search settles on the plan that won, unless the one that serves is as fast here."""
 
 import threading
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,12 +14,21 @@ import fusewire as fw
 from fusewire.background.search import BackgroundSearch, FirstPlan, Proposal
 from fusewire.choosing.decide import Decision
 from fusewire.compiler import Session
-from fusewire.errors import MiscompileWarning, NoneRightError, RefusedError
+from fusewire.errors import (
+    FallbackWarning,
+    GraphError,
+    MiscompileWarning,
+    NoneRightError,
+    RefusedError,
+    warn_outside,
+)
 from fusewire.ir.graph import Graph
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.planning.candidates import Candidate
+from fusewire.process.frames import Frame
 from fusewire.runtime.entry import Entry
+from fusewire.runtime.origin import Origin
 from fusewire.runtime.program import Program
 from fusewire.runtime.serving import ServingRunner
 from fusewire.runtime.why import Tried
@@ -63,8 +73,10 @@ class Plans:
 class GivenChoices:
     """What a comparison decided, given by a test."""
 
-    given: Proposal | Exception
+    given: Proposal | Exception | None
     kept: list[Decision] = field(default_factory=list)
+    resort: Entry | None = None
+    errors: list[NoneRightError] = field(default_factory=list)
     options: Options = field(default_factory=Options)
 
     @property
@@ -81,15 +93,29 @@ class GivenChoices:
         return self.given
 
     def last_resort(self, inputs: object, error: NoneRightError) -> Entry:
-        raise AssertionError("an engine is right")
+        self.errors.append(error)
+        assert self.resort is not None, "an engine is right"
+        return self.resort
 
     def keep(self, inputs: object, decision: Decision) -> None:
         self.kept.append(decision)
 
 
-def served(first: FirstPlan, choices: GivenChoices) -> tuple[Program, ServingRunner]:
-    """Make a program of a plan that serves first."""
-    serving = ServingRunner(first.entry.runner, BackgroundSearch("waves", choices, first), [X])
+@dataclass
+class Swapping:
+    """Searches nothing: the test settles on plans."""
+
+    def begin(self, serving: ServingRunner, inputs: Sequence[Any]) -> None:
+        pass
+
+    def cancel(self) -> None:
+        pass
+
+
+def served(first: FirstPlan, choices: GivenChoices | None) -> tuple[Program, ServingRunner]:
+    """Make a program of a plan that serves first; without choices, nothing is searched."""
+    search = Swapping() if choices is None else BackgroundSearch("waves", choices, first)
+    serving = ServingRunner(first.entry.runner, search, [X])
     entry = replace(first.entry, runner=serving, serving=serving)
     parameters = ModelSource(first.entry.graph).parameters([entry])
     return Program("waves", lambda arguments: entry, [entry], parameters=parameters), serving
@@ -113,11 +139,12 @@ def test_first_plan_that_is_wrong_is_replaced_with_a_warning() -> None:
     np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
 
 
-def test_first_plan_that_nobody_judged_gives_way_without_a_duel() -> None:
+@pytest.mark.parametrize("status", ["not judged", "doubtful", "cannot say", "killed"])
+def test_first_plan_that_may_be_right_gives_way_without_a_duel_or_a_warning(status: str) -> None:
     plans = Plans()
     rows = (
         Tried("reference", "reference", "cpu", "native", "right", is_chosen=True),
-        Tried("onnxruntime", "onnxruntime", "cpu", "native", "not judged"),
+        Tried("onnxruntime", "onnxruntime", "cpu", "native", status),
     )
     program, serving = served(
         first := plans.first("onnxruntime"), choices := GivenChoices(plans.proposal("reference"))
@@ -127,7 +154,15 @@ def test_first_plan_that_nobody_judged_gives_way_without_a_duel() -> None:
     assert program.why().backend == "reference"
 
 
-@pytest.mark.parametrize("error", [RefusedError("It was built yesterday."), UserWarning("Beware.")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RefusedError("It was built yesterday."),
+        OSError(28, "No space left on device"),
+        MemoryError("No room."),
+        UserWarning("Beware."),
+    ],
+)
 def test_plan_that_cannot_be_built_leaves_the_first_one(error: Exception) -> None:
     plans = Plans()
     program, serving = served(first := plans.first("reference"), choices := GivenChoices(error))
@@ -151,6 +186,139 @@ def test_first_plan_that_stays_says_what_time_left_out(monkeypatch: pytest.Monke
     assert [decision.notes for decision in choices.kept] == [(left_out,)]
 
 
+def test_search_that_finds_no_right_engine_raises_in_the_next_call() -> None:
+    plans = Plans()
+    row = Tried("onnxruntime", "onnxruntime", "cpu", "native", "wrong", "It is off by one.")
+    error = NoneRightError("No engine is right.", [row])
+    program, serving = served(first := plans.first("onnxruntime"), choices := GivenChoices(error))
+    BackgroundSearch("waves", choices, first).run(serving, [X])
+    with pytest.raises(NoneRightError, match=r"No engine is right\.") as caught:
+        program(X)
+    assert [x.status for x in caught.value.tried] == ["wrong"]
+
+
+def test_reply_with_wrong_rows_only_ends_on_the_last_resort(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans = Plans()
+    row = Tried("onnxruntime", "onnxruntime", "cpu", "native", "wrong", "It is off by one.")
+    reply = Frame({"none_right": "No engine is right.", "tried": [asdict(row)]}, [])
+    monkeypatch.setattr(BackgroundSearch, "_reply", lambda *given: reply)
+    choices = GivenChoices(None, resort=plans.entry("reference")[1])
+    program, serving = served(first := plans.first("onnxruntime"), choices)
+    BackgroundSearch("waves", choices, first).run(serving, [X])
+    assert program.why().backend == "reference"
+    assert [[x.reason for x in e.tried] for e in choices.errors] == [["It is off by one."]]
+    np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
+
+
+def test_search_logs_what_it_would_warn_of(caplog: pytest.LogCaptureFixture) -> None:
+    plans = Plans()
+    proposal = plans.proposal("reference")
+
+    class WarningChoices(GivenChoices):
+        def proposal(self, inputs: object) -> Proposal | None:
+            warn_outside("2 nodes run on reference instead.")
+            return super().proposal(inputs)
+
+    program, serving = served(
+        first := plans.first("reference"), choices := WarningChoices(proposal)
+    )
+    with caplog.at_level("WARNING", "fusewire"):
+        # Warnings are errors in tests.
+        BackgroundSearch("waves", choices, first).run(serving, [X])
+    assert "2 nodes run on reference instead." in caplog.messages
+    assert not any(note.startswith("It stays") for note in program.why().notes)
+    with pytest.warns(FallbackWarning, match="3 nodes"):
+        warn_outside("3 nodes run on reference instead.")
+
+
+@dataclass
+class ClosingRunner:
+    """Closes its program in its second call, which is one of the duel."""
+
+    runner: Any
+    program: Program | None = None
+    calls: int = 0
+    is_closed: bool = False
+
+    def call(self, inputs: Sequence[Any]) -> list[Any]:
+        self.calls += 1
+        if self.calls == 2:
+            assert self.program is not None
+            self.program.close()
+        return list(self.runner.call(inputs))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_duel_builds_nothing_for_a_program_that_was_closed() -> None:
+    plans = Plans()
+    row = Tried("onnxruntime", "onnxruntime", "cpu", "native", "right", is_chosen=True)
+    proposal = plans.proposal("onnxruntime", row)
+    runner = ClosingRunner(proposal.entry.runner)
+    choices = GivenChoices(replace(proposal, entry=replace(proposal.entry, runner=runner)))
+    first = plans.first("reference")
+    search = BackgroundSearch("waves", choices, first)
+    serving = ServingRunner(first.entry.runner, search, [X])
+    entry = replace(first.entry, runner=serving, serving=serving)
+    parameters = plans.source.parameters([entry])
+    runner.program = Program("waves", lambda arguments: entry, [entry], parameters=parameters)
+    search.run(serving, [X])
+    assert runner.calls == 2
+    assert runner.is_closed
+    assert not choices.kept
+
+
+def test_call_that_waited_while_the_program_was_closed_is_refused() -> None:
+    plans = Plans()
+    program, _ = served(plans.first("reference"), None)
+    raised: list[Exception] = []
+
+    def call() -> None:
+        try:
+            program(X)
+        except GraphError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=call)
+    with program._lock:
+        thread.start()
+        time.sleep(0.1)
+        program._closed = True
+    thread.join()
+    assert "is closed" in str(raised[0])
+
+
+def test_runner_that_was_closed_keeps_nothing_that_a_late_call_builds() -> None:
+    _, entry = Plans().entry("onnxruntime")
+    entry.runner.close()
+    for _ in range(3):
+        np.testing.assert_allclose(entry.runner.call([X])[0], waves(X), rtol=1e-5)
+    (runner,) = entry.runner._runners  # type: ignore[attr-defined] # what it holds is asked
+    assert not runner._made
+    assert not runner._loading
+
+
+def test_new_signature_runs_on_what_was_settled_after_a_fork() -> None:
+    plans = Plans()
+    first = plans.first("reference")
+    proposal = plans.proposal("onnxruntime")
+    program, serving = served(first, None)
+    forked = Program("waves", lambda arguments: entry, [], parameters=program._parameters)
+    entry = program._initial[0]
+    forked.origin = Origin(None, (), Options(), lambda *given: program)
+    # This is what a child does with the programs of its parent.
+    forked.abandon()
+    np.testing.assert_allclose(forked(X), waves(X), rtol=1e-5)
+    serving.settle(proposal.entry)
+    assert forked._initial == [proposal.entry]
+    assert forked._fitting((X,)) is proposal.entry
+    forked.close()
+    assert program._closed
+
+
 def test_same_plan_keeps_its_runner_and_shows_what_was_tried() -> None:
     plans = Plans()
     row = Tried("reference", "reference", "cpu", "native", "right", is_chosen=True)
@@ -159,17 +327,6 @@ def test_same_plan_keeps_its_runner_and_shows_what_was_tried() -> None:
     assert program.wait(60)
     assert program.entry((X,)).runner is first.entry.runner
     assert program.why().tried == (row,)
-
-
-@dataclass
-class Swapping:
-    """Settles on other plans while calls run."""
-
-    def begin(self, serving: ServingRunner, inputs: Sequence[Any]) -> None:
-        pass
-
-    def cancel(self) -> None:
-        pass
 
 
 def test_answers_are_right_while_plans_are_swapped_under_threads() -> None:

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, final
@@ -28,6 +28,7 @@ from fusewire.choosing.measure import Comparison
 from fusewire.choosing.race import worth
 from fusewire.contract.backend import Held
 from fusewire.errors import (
+    IS_IN_BACKGROUND,
     FusewireError,
     IsolationError,
     MiscompileWarning,
@@ -39,7 +40,7 @@ from fusewire.ops.sample import HostValue
 from fusewire.options import Options
 from fusewire.planning.candidates import Candidate
 from fusewire.process.frames import Frame
-from fusewire.runtime.entry import Entry
+from fusewire.runtime.entry import Entry, Runner
 from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.serving import NotedDetails, ServingRunner
 from fusewire.runtime.why import Tried
@@ -118,6 +119,8 @@ class BackgroundSearch:
         # Says that answers so far came from a plan that is not right.
         self._fault = ""
         self._comparer: ComparerProcess | None = None
+        # The entry that was built and has not been settled on yet.
+        self._proposed: Entry | None = None
 
     def begin(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
         """Have it run in a thread, after those before it."""
@@ -139,6 +142,7 @@ class BackgroundSearch:
     def run(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
         """Compare, and settle."""
         entry = self._stay("The search for a better plan failed: see the log.")
+        token = IS_IN_BACKGROUND.set(True)
         try:
             entry = self._settled(serving, inputs)
         except NoneRightError as error:
@@ -147,14 +151,29 @@ class BackgroundSearch:
             # With warnings as errors, those about the plan to keep end up here.
             entry = self._stay(f"It stays on {self._first.name}: {error}")
         finally:
-            if not self._is_cancelled:
+            IS_IN_BACKGROUND.reset(token)
+            if self._is_cancelled:
+                self._drop_proposed()
+            else:
+                self._proposed = None
                 serving.settle(entry)
                 LOG.info("%s has settled on %s.", self._title, entry.backend)
                 # After the swap: with warnings as errors, this raises.
                 if self._fault:
                     warn_outside(self._fault, MiscompileWarning)
 
+    def _check_open(self) -> None:
+        if self._is_cancelled:
+            raise IsolationError("The program was closed.")
+
+    def _drop_proposed(self) -> None:
+        """Close what was built for a program that was closed meanwhile."""
+        if self._proposed is not None:
+            self._proposed.runner.close()
+            self._proposed = None
+
     def _settled(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> Entry:
+        self._check_open()
         choices, name = self._choices, self._first.name
         LOG.info(
             "Comparing engines for %s in the background, for about %.0f s; %s answers meanwhile. "
@@ -181,8 +200,7 @@ class BackgroundSearch:
         choices = self._choices
         job = ComparisonJob(choices.options, choices.store, choices.model, inputs).written()
         with self._lock:
-            if self._is_cancelled:
-                raise IsolationError("The program was closed.")
+            self._check_open()
             self._comparer = ComparerProcess(
                 serving.page_descriptor, choices.options.budget_seconds
             )
@@ -206,12 +224,17 @@ class BackgroundSearch:
                 f"{self._title} was answered by {first.name} so far, which turned out to be "
                 f"{status}: {rows[first.name].reason} From now on, {proposal.name} answers."
             )
+        self._proposed = proposal.entry
+        self._check_open()
         # The first call loads the engine, and may fail.
         proposal.entry.runner.call(inputs)
         if status != "right":
             self._choices.keep(inputs, decision)
             return proposal.entry
-        runners = {first.name: first.entry.runner, proposal.name: proposal.entry.runner}
+        runners = {
+            name: _StoppableRunner(entry.runner, self._check_open)
+            for name, entry in ((first.name, first.entry), (proposal.name, proposal.entry))
+        }
         comparison = duel(runners, inputs)
         is_faster = beats(comparison, proposal.name, first.name)
         tried = self._tried(decision.tried, comparison, proposal.name if is_faster else first.name)
@@ -243,6 +266,24 @@ class BackgroundSearch:
         """Return the entry that serves, to be kept, with notes that say why."""
         entry = self._first.entry
         return replace(entry, details=NotedDetails(entry.details, notes, tried))
+
+
+@final
+class _StoppableRunner:
+    """A runner that builds nothing for a program that was closed."""
+
+    def __init__(self, runner: Runner, check: Callable[[], None]) -> None:
+        self._runner = runner
+        self._check = check
+
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run, unless the program was closed."""
+        self._check()
+        return self._runner.call(inputs)
+
+    def close(self) -> None:
+        """Close the runner."""
+        self._runner.close()
 
 
 @final

@@ -131,14 +131,15 @@ class Program:
 
     def entry(self, arguments: tuple[Any, ...]) -> Entry:
         """Find or make the entry for such arguments."""
-        if self._closed:
-            raise GraphError(f"The program {self.name} is closed. Compile it again.")
+        self._check_open()
         if self._is_forked:
             self._remake()
         key = signature(arguments)
         entry = self._entries.get(key)
         if entry is None:
             with self._lock:
+                # Somebody may have closed it while this call waited.
+                self._check_open()
                 arrays = _with_arrays(arguments)
                 entry = self._entries.get(key) or self._fitting(arrays) or self._make(arrays)
                 if entry.decide is not None:
@@ -153,6 +154,10 @@ class Program:
                 self._put(key, entry)
         return entry
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise GraphError(f"The program {self.name} is closed. Compile it again.")
+
     def _put(self, key: Signature, entry: Entry) -> None:
         """Have calls of a signature run an entry, as soon as it is ready for their sizes."""
         self._entries[key] = entry
@@ -165,7 +170,8 @@ class Program:
 
     def _decided(self, entry: Entry, decided: Entry) -> Entry:
         """Replace an entry that was undecided."""
-        self._initial = [decided if initial is entry else initial for initial in self._initial]
+        # In place: after a fork, two programs share the list.
+        self._initial[:] = [decided if initial is entry else initial for initial in self._initial]
         entry.runner.close()
         return decided
 
@@ -185,7 +191,8 @@ class Program:
             if self._closed:
                 settled.runner.close()
                 return
-            self._initial = [settled if x.serving is serving else x for x in self._initial]
+            # In place: after a fork, two programs share the list.
+            self._initial[:] = [settled if x.serving is serving else x for x in self._initial]
             for key, entry in self._entries.items():
                 if entry.serving is serving:
                     is_plain, learned = entry.is_plain, entry.learned
@@ -351,6 +358,7 @@ class Program:
                 raise GraphError(f"The program {self.name} was forked. Compile it here.")
             remade: Program = self.origin.remake(self.name)
             self._remade, self._make, self._parameters = remade, remade._make, remade._parameters
+            self._make_apart = remade._make_apart
             self._initial, self._entries, self._calls = (
                 remade._initial,
                 remade._entries,
@@ -364,6 +372,9 @@ class Program:
         """Close all entries; calling the program afterwards is an error."""
         with self._lock:
             self._closed = True
+            if self._remade is not None:
+                # What its searches settle on comes too late.
+                self._remade._closed = True
             entries = self._all_entries()
             self._calls.clear()
             self._entries.clear()

@@ -194,6 +194,7 @@ class RegionRunner:
         # Made at the first failure.
         self._recovery: Recovery | None = None
         self._breakers: dict[Key, CircuitBreaker] = {}
+        self._is_closed = False
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
         """Run on values from anywhere. What stays on a device is not waited for."""
@@ -280,6 +281,9 @@ class RegionRunner:
             if loaded is None:
                 start = time.monotonic()
                 loaded = self._load_or_rest(key, inputs)
+                if self._is_closed:
+                    # Only the call that is running needs it.
+                    self.close()
                 if (meter := limits.meter()) is not None:
                     meter.allow(time.monotonic() - start)
         return loaded
@@ -329,7 +333,11 @@ class RegionRunner:
         return bind_symbols(self._region.graph, known)
 
     def close(self) -> None:
-        """Drop the executables; one that is running is closed when it is done."""
+        """Drop the executables; one that is running is closed when it is done.
+
+        A call that had begun may still build one, which is not kept.
+        """
+        self._is_closed = True
         self._made.clear()
         self._loading.clear()
 
