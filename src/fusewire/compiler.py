@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
@@ -77,6 +77,8 @@ def compile(
         return lambda function: compile(function, *example, options=session.options)
     program = session.program(ModelSource(source), example)
     program.origin = Origin(source, example, session.options, compile_again)
+    if callable(source):
+        update_wrapper(program, source, updated=())
     return program
 
 

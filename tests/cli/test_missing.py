@@ -105,6 +105,15 @@ def test_every_engine_says_in_one_way_that_it_is_not_installed(python: Path) -> 
     ]
 
 
+def test_doctor_says_what_a_frontend_lacks(python: Path) -> None:
+    checks = json.loads(run(python, "doctor", "--json").stdout)["checks"]
+    (row,) = [row for row in checks if row["check"] == "frontends"]
+    is_bare = python.parents[1].name == "none"
+    assert row["found"] == {"frontends": "trace" if is_bare else "onnx, trace"}
+    lacks = "onnx needs the package onnx, which is not installed. "
+    assert row["fix"] == (f"{lacks}Run: pip install 'fusewire[onnx]'" if is_bare else "")
+
+
 def test_engines_that_are_not_installed_are_not_waited_for(python: Path) -> None:
     code = (
         "from fusewire.planning.policy import TargetFinder\n"

@@ -10,13 +10,15 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import click
 
 from fusewire.cli.backends import COLOURS, describe_all, table
 from fusewire.cli.terminal import Terminal, wide_option
-from fusewire.errors import IsolationError, RegistryError
+from fusewire.contract.frontend import Frontend
+from fusewire.errors import IsolationError, RegistryError, install_advice
 from fusewire.process.child import Child
 from fusewire.process.closed import weaknesses
 from fusewire.process.machine import machine
@@ -124,7 +126,20 @@ def _folder() -> dict[str, Any]:
 def _frontends() -> dict[str, Any]:
     names = REGISTRY.frontends.names()
     problems = [REGISTRY.frontends.problem(name) for name in names]
-    return _row({"frontends": ", ".join(names)}, " ".join(filter(None, problems)))
+    if any(problems):
+        return _row({"frontends": ", ".join(names)}, " ".join(filter(None, problems)))
+    missing = {name: lacks for name in names if (lacks := _missing(REGISTRY.frontends.get(name)))}
+    row = _row({"frontends": ", ".join(name for name in names if name not in missing)})
+    says = (
+        f"{name} needs the package {package}, which is not installed. {install_advice(name)}"
+        for name, package in missing.items()
+    )
+    return {**row, "fix": " ".join(says)}
+
+
+def _missing(frontend: Frontend) -> str | None:
+    package = frontend.package
+    return None if package is None or find_spec(package) else package
 
 
 def _orphans() -> dict[str, Any]:

@@ -239,10 +239,12 @@ class Document(abc.ABC):
 class Frontend(abc.ABC):
     """Turns one kind of source into graphs.
 
-    ``needs_example`` says that sources do not declare the types of their arguments.
+    ``needs_example`` says that sources do not declare the types of their arguments. ``package``
+    names what reading them imports, beyond what every installation has.
     """
 
     needs_example: ClassVar[bool]
+    package: ClassVar[str | None] = None
 
     @abc.abstractmethod
     def accepts(self, source: object) -> bool:

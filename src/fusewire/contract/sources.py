@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import PurePath
+from types import MethodType
 
 _EXPORT = (
-    'Export it to ONNX: torch.onnx.export(module, example, "model.onnx", dynamo=True), '
-    'then fw.compile("model.onnx").'
+    'Export it to ONNX: torch.onnx.export(module, example, "model.onnx", dynamo=True), which needs '
+    'the package onnxscript (pip install onnxscript), then fw.compile("model.onnx").'
 )
 # What a file holds, by its suffix, and how it becomes one that can be read.
 _FILES: Mapping[str, str] = {
@@ -31,7 +32,7 @@ def unread(source: object) -> str:
     if isinstance(source, type):
         return f"{source.__name__} is a class. Give a function, or an object that can be called."
     if is_of_torch(source):
-        return f"No frontend reads a {type(source).__name__} of PyTorch yet. {_EXPORT}"
+        return f"No frontend reads a {type(_owner(source)).__name__} of PyTorch yet. {_EXPORT}"
     return (
         f"No frontend reads a {type(source).__name__}. "
         "Give a Python function, the path of an ONNX file, or a Graph."
@@ -50,4 +51,10 @@ def is_of_torch(source: object) -> bool:
     Its modules can be called, but not with the arrays of a trace. Looked up by name: importing
     torch takes seconds.
     """
-    return any(kind.__module__.partition(".")[0] == "torch" for kind in type(source).__mro__)
+    kinds = type(_owner(source)).__mro__
+    return any(kind.__module__.partition(".")[0] == "torch" for kind in kinds)
+
+
+def _owner(source: object) -> object:
+    """Return the object that a method belongs to, or the source itself."""
+    return source.__self__ if isinstance(source, MethodType) else source

@@ -15,6 +15,7 @@ class OnnxFrontend(Frontend):
     """Reads ONNX models; arguments are the model's inputs in their order, or by name."""
 
     needs_example = False
+    package = "onnx"
 
     def accepts(self, source: object) -> bool:
         if isinstance(source, str | os.PathLike):

@@ -105,17 +105,30 @@ class Program:
 
         The inputs of a model can also be given as one mapping from their names.
         """
+        given = arguments
         if named:
             arguments = self._parameters.bind(arguments, named)
         found = self._calls.get(
             tuple([(x.shape, x.dtype) if type(x) is ndarray else _key(x) for x in arguments])
         )
         if found is None:
+            source = self.origin and self.origin.source
+            if callable(source) and any(map(_is_traced, arguments)):
+                # The caller is being traced, and this is a part of it.
+                return source(*given, **named)
             arguments = self._parameters.bind(arguments, {})
             entry = self.entry(arguments)
             found = self._calls.get(signature(arguments)) or (entry.run, entry.restore)
         run, restore = found
         return restore(run(arguments))
+
+    def __get__(self, instance: object, owner: type | None = None) -> Program:
+        """Bind a compiled method: every object has a program, in which its attributes are known."""
+        if instance is None:
+            return self
+        from fusewire.runtime.methods import bound
+
+        return bound(self, instance)
 
     def run(self, *arguments: Any, **named: Any) -> Result:
         """Run, and report the outputs by name too, the time, the bytes, and what ran."""
@@ -318,13 +331,9 @@ class Program:
         return f"<Program {self.name}({takes}) on {latest.backend}, {latest.nodes} nodes>"
 
     def __str__(self) -> str:
-        entries = self._all_entries()
-        if not entries:
-            return f"program {self.name}: not called yet"
-        shown = (
-            f"# {entry.backend}: {len(entry.graph.nodes)} nodes\n{entry.graph}" for entry in entries
-        )
-        return f"program {self.name}\n" + "\n".join(shown)
+        from fusewire.runtime.report import program_text
+
+        return program_text(self)
 
     def _repr_html_(self) -> str:
         """Show inputs, outputs and where it runs in a notebook."""
@@ -419,6 +428,14 @@ def _is_array_like(argument: Any) -> bool:
     if isinstance(argument, np.ndarray | np.generic):
         return False
     return hasattr(type(argument), "__array__") and hasattr(argument, "shape")
+
+
+def _is_traced(argument: Any) -> bool:
+    if not _is_array_like(argument):
+        return False
+    from fusewire.ops.operand import Traced
+
+    return isinstance(argument, Traced)
 
 
 def _key(argument: Any) -> Signature:

@@ -78,7 +78,7 @@ class Rebinder:
             return functools.partial(self._recording.call_op, thing)
         if isinstance(thing, _FUNCTIONS):
             return self._callable(thing)
-        if isinstance(thing, _CACHED):
+        if isinstance(thing, _CACHED) or _is_compiled(thing):
             return self(thing.__wrapped__)
         if isinstance(thing, MethodType):
             return MethodType(self(thing.__func__), self(thing.__self__))
@@ -110,6 +110,8 @@ class Rebinder:
             for name, member in vars(owner).items() if _is_plain(owner) else ():
                 if isinstance(member, FunctionType):
                     members.setdefault(name, self.function(member))
+                elif _is_compiled(member):
+                    members.setdefault(name, self.function(member.__wrapped__))
                 elif isinstance(member, staticmethod):
                     members.setdefault(name, staticmethod(self(member.__func__)))
                 elif isinstance(member, property) and isinstance(member.fget, FunctionType):
@@ -176,7 +178,9 @@ class Rebinder:
         return found
 
     def _copied(self, function: FunctionType) -> FunctionType:
-        cells = tuple(self._cell(cell) for cell in function.__closure__ or ())
+        named = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        # Of the class that stands for it, super() would find the same method once more.
+        cells = tuple(cell if name == "__class__" else self._cell(cell) for name, cell in named)
         known = self._scope(function.__globals__, function.__code__)
         copy = FunctionType(
             function.__code__, known, function.__name__, self(function.__defaults__), cells
@@ -229,6 +233,12 @@ def _is_ours(array: np.ndarray[Any, Any]) -> bool:
         return dtype(array.dtype).kind != "string"
     except DTypeError:
         return False
+
+
+def _is_compiled(thing: Any) -> bool:
+    """Return whether this is the program of a function: it is traced with what calls it."""
+    is_ours = type(thing).__module__.startswith("fusewire.")
+    return is_ours and isinstance(getattr(thing, "__wrapped__", None), FunctionType | MethodType)
 
 
 def _is_plain(kind: type) -> bool:
