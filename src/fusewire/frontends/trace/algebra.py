@@ -125,6 +125,9 @@ def _trace(
 @TABLE.row(np.correlate)
 def _correlate(trace: Recording, a: Any, v: Any, mode: str = "valid") -> Any:
     x, y = strong(trace, a), xp.conj(strong(trace, v))
+    for which, array in (("first", x), ("second", y)):
+        if array.type.shape == (0,):
+            raise ValueError(f"{which} array argument cannot be empty")
     if x.shape[0] < y.shape[0]:
         # Swapping the operands gives the same sums in the opposite order.
         return xp.conj(_correlate(trace, y, xp.conj(x), mode))[::-1]
@@ -138,6 +141,9 @@ def _correlate(trace: Recording, a: Any, v: Any, mode: str = "valid") -> Any:
 @TABLE.row(np.convolve)
 def _convolve(trace: Recording, a: Any, v: Any, mode: str = "full") -> Any:
     x, y = strong(trace, a), strong(trace, v)
+    for name, array in (("a", x), ("v", y)):
+        if array.type.shape == (0,):
+            raise ValueError(f"{name} cannot be empty")
     x, y = (y, x) if y.shape[0] > x.shape[0] else (x, y)
     return xp.correlate(x, xp.conj(y[::-1]), mode)
 

@@ -163,6 +163,9 @@ def _windows(trace: Recording, x: Any, window_shape: Any, axis: Any = None, **mo
     widths, axes = trace.shape(window_shape), axes_of(axis, array.ndim)
     numpy, found = trace.rebinder(np), array
     for width, at in zip(widths, axes, strict=True):
+        size = found.type.shape[at]
+        if isinstance(size, int) and isinstance(width, int) and width > size:
+            raise ValueError("window shape cannot be larger than input array shape")
         count = found.shape[at] - trace.size(width) + 1
         places = numpy.arange(count)[:, None] + numpy.arange(trace.size(width))
         # The axis of the windows goes last, in the order given.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -150,6 +151,9 @@ def _median(
 ) -> Any:
     x = strong(trace, a)
     of = result_dtype(np.median, x).numpy
+    if any(x.type.shape[at] == 0 for at in axes_of(axis, x.ndim)):
+        # NumPy takes the mean of nothing, which is NaN.
+        return xp.mean(x, axis, of, keepdims=flag(keepdims))
     found = xp.quantile(x.astype(of, copy=False), 0.5, axis, keepdims=flag(keepdims))
     return found.astype(of, copy=False)
 
@@ -176,9 +180,10 @@ def _quantile(
     axes = axes_of(axis, x.ndim)
     rest = [at for at in range(x.ndim) if at not in axes]
     flat = x.astype(of, copy=False).transpose([*rest, *axes])
-    ranked = xp.sort(flat.reshape([*(x.shape[at] for at in rest), -1]), -1)
-    if not isinstance(ranked.shape[-1], int):
+    sizes = [x.shape[at] for at in axes]
+    if not all(isinstance(size, int) for size in sizes):
         raise refusal("Quantiles over an axis need its size while tracing. Give the dim a number.")
+    ranked = xp.sort(flat.reshape([*(x.shape[at] for at in rest), math.prod(sizes)]), -1)
     found = _between(ranked, part * (ranked.shape[-1] - 1), method, of)
     last = ranked[(..., -1, *[None] * part.ndim)]
     found = xp.where(xp.isnan(last), last, found)

@@ -140,6 +140,8 @@ def _position(function: Any, op: Any) -> None:
     @TABLE.row(function)
     def handler(trace: Recording, a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
         x = strong(trace, a)
+        if any(x.type.shape[at] == 0 for at in axes_of(axis, x.ndim)):
+            raise ValueError(f"attempt to get {function.__name__} of an empty sequence")
         if axis is None:
             found = trace.op(op, x.ravel(), axis=0, keepdims=False)
             return found.reshape((1,) * x.ndim) if flag(keepdims) else found
