@@ -66,7 +66,7 @@ def measured(name: str, engine: str, seconds: float, is_fixed: bool) -> dict[str
         return {**row, "refused": own}
 
     def program(candidate: Candidate) -> Call:
-        runner = session.decider.entries.ready_entry(reading, candidate, None, ()).runner
+        runner = session.decider.entries.ready_entry(reading, candidate, None).runner
         return lambda: runner.call(example)
 
     ways = {

@@ -34,6 +34,20 @@ if TYPE_CHECKING:
     from fusewire.planning.target import Target
 
 
+@dataclass(frozen=True)
+class Compared:
+    """What a comparison showed, which is saved with the plan; empty if there was none.
+
+    ``cut_at`` is the budget in seconds that ended it early, or None; ``shapes`` are those of its
+    inputs, None for what is no tensor.
+    """
+
+    notes: tuple[str, ...] = ()
+    tried: tuple[Tried, ...] = ()
+    cut_at: float | None = None
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
+
+
 @dataclass(frozen=True, eq=False)
 class CandidateEntries:
     """Makes the entries of candidates.
@@ -53,7 +67,7 @@ class CandidateEntries:
         target = self.preferred_target(graph, notes)
         candidate = Candidate(target, self.plan_within_limits(graph, target, notes))
         # A target that is missing now may be there next time: a plan with notes is not saved.
-        return self.ready_entry(reading, candidate, None if notes else key, notes)
+        return self.ready_entry(reading, candidate, None if notes else key, Compared(tuple(notes)))
 
     def preferred_target(self, graph: Graph, notes: list[str]) -> Target:
         """Find the requested target; if it has no device, the fallback where that is allowed."""
@@ -101,9 +115,7 @@ class CandidateEntries:
         reading: Reading,
         candidate: Candidate,
         key: Key | None,
-        notes: Sequence[str],
-        tried: tuple[Tried, ...] = (),
-        cut_at: float | None = None,
+        compared: Compared = Compared(),
         built: tuple[PlanBuilder, Runner] | None = None,
     ) -> Entry:
         """Make the entry of a candidate, and save its plan under the key."""
@@ -113,7 +125,7 @@ class CandidateEntries:
             warn_outside(sentence)
         key = key if self.may_save(candidate) else None
         if key is not None:
-            self.save(key, reading, candidate, tried, cut_at, warnings, notes)
+            self.save(key, reading, candidate, compared, warnings)
         builder, runner = built or self.built(candidate, key)
         if options.canary and candidate.target.name != FALLBACK:
             runner = self._watched(runner, reading, candidate)
@@ -124,7 +136,7 @@ class CandidateEntries:
             reading.results,
             candidate.target.name,
             len(plan.graph.nodes),
-            Explanation(candidate.planned, builder, tuple(notes), tried),
+            Explanation(candidate.planned, builder, compared.notes, compared.tried),
         )
 
     def built(self, candidate: Candidate, key: Key | None) -> tuple[PlanBuilder, Runner]:
@@ -149,10 +161,8 @@ class CandidateEntries:
         key: Key,
         reading: Reading,
         candidate: Candidate,
-        tried: Sequence[Tried],
-        cut_at: float | None,
+        compared: Compared,
         warnings: Sequence[str],
-        notes: Sequence[str],
     ) -> None:
         """Save the plan of a model for a warm start of another process."""
         plan, fallback = candidate.planned.plan, reference_target()
@@ -171,10 +181,11 @@ class CandidateEntries:
             len(plan.graph.nodes),
             targets,
             candidate.choice(),
-            [asdict(row) for row in tried],
-            cut_at,
+            [asdict(row) for row in compared.tried],
+            compared.cut_at,
             tuple(warnings),
-            tuple(notes),
+            compared.notes,
+            compared.shapes,
         )
         self.context.records.keep_saved_plan(key, saved)
 
@@ -209,7 +220,7 @@ class CandidateEntries:
             )
         fallback = reference_target()
         rest = Candidate(fallback, make_plan(graph, [fallback]))
-        return self.ready_entry(reading, rest, None, ()).runner
+        return self.ready_entry(reading, rest, None).runner
 
 
 @dataclass(frozen=True, eq=False)

@@ -186,6 +186,7 @@ class Session:
             parameters=maker.model.parameters(entries),
             casts=self.options.cast == "same_kind",
             make_apart=maker.make_apart,
+            compares=self.options.level != "recall",
         )
 
     def entry(

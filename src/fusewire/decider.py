@@ -11,7 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from fusewire.candidate_entries import CandidateEntries
+import numpy as np
+
+from fusewire.candidate_entries import CandidateEntries, Compared
 from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Reading
 from fusewire.ir.graph import Graph
@@ -89,7 +91,7 @@ class Decider:
         silent: Fallback = "allow" if options.fallback == "warn" else options.fallback
         quiet = Decider(replace(self.context, options=replace(options, fallback=silent)))
         candidate = quiet._first_candidate(graph, inputs)
-        entry = quiet.entries.ready_entry(reading, candidate, None, ())
+        entry = quiet.entries.ready_entry(reading, candidate, None)
         return FirstPlan(entry, candidate, candidate.name)
 
     def _first_candidate(self, graph: Graph, inputs: Sequence[HostValue]) -> Candidate:
@@ -137,7 +139,7 @@ class Decider:
         except NoneRightError as error:
             return self.fallback_entry(reading, graph, inputs, error)
         self.options.report("ready", 1.0)
-        return self.settled_entry(reading, graph, key, decision, question.baseline, engines)
+        return self.settled_entry(reading, graph, key, decision, question, engines)
 
     def recalled_entry(
         self, reading: Reading, graph: Graph, key: Key | None, inputs: Sequence[HostValue]
@@ -149,7 +151,7 @@ class Decider:
         if decision is None:
             return None
         self.options.report("ready", 1.0)
-        return self.settled_entry(reading, graph, key, decision, question.baseline, engines)
+        return self.settled_entry(reading, graph, key, decision, question, engines)
 
     def settled_entry(
         self,
@@ -157,35 +159,37 @@ class Decider:
         graph: Graph,
         key: Key | None,
         decision: Decision,
-        baseline: Baseline | None,
+        question: Question,
         engines: EngineRunners,
     ) -> Entry:
         """Make the entry of a decision: of the function, or of a candidate."""
+        baseline = question.baseline
         if decision.is_recalled:
             self.context.say_if_cut_short(graph.name, decision.cut_at, decision.notes)
         if decision.is_function and baseline is not None and baseline.runner is not None:
             return self._function_entry(reading, graph, decision, baseline.runner, engines)
         built = engines.made.get(decision.candidate)
-        return self._decided_entry(reading, decision, key, built)
+        return self._decided_entry(reading, decision, key, question.inputs, built)
 
     def _decided_entry(
         self,
         reading: Reading,
         decision: Decision,
         key: Key | None,
-        built: tuple[PlanBuilder, Runner] | None,
+        inputs: Sequence[HostValue],
+        built: tuple[PlanBuilder, Runner] | None = None,
     ) -> Entry:
         """Make the entry of the chosen candidate."""
-        notes = list(decision.notes)
+        compared = _compared(decision, inputs)
         if decision.is_last_resort:
+            notes = list(compared.notes)
             self.context.warn(
                 notes, f"No engine here is right beyond doubt: all of it runs on {FALLBACK}."
             )
+            compared = replace(compared, notes=tuple(notes))
         # A saved plan is used for any inputs: one that is in doubt is decided again.
         key = key if decision.is_settled else None
-        return self.entries.ready_entry(
-            reading, decision.candidate, key, notes, decision.tried, decision.cut_at, built
-        )
+        return self.entries.ready_entry(reading, decision.candidate, key, compared, built)
 
     # What runs behind a program that answers already: the function takes no part in the race.
 
@@ -202,7 +206,7 @@ class Decider:
         decision = self.recall(self.question(graph, inputs, file))
         if decision is None:
             return None
-        return Proposal(self._decided_entry(reading, decision, None, None), decision)
+        return Proposal(self._decided_entry(reading, decision, None, inputs), decision)
 
     def keep_decision(
         self,
@@ -220,8 +224,7 @@ class Decider:
         candidate = decision.candidate
         if key is not None and decision.is_settled and self.entries.may_save(candidate):
             warnings = candidate.planned.warnings() if self.options.fallback == "warn" else []
-            tried, cut_at, notes = decision.tried, decision.cut_at, decision.notes
-            self.entries.save(key, reading, candidate, tried, cut_at, warnings, notes)
+            self.entries.save(key, reading, candidate, _compared(decision, inputs), warnings)
 
     def baseline(self, reading: Reading, engines: EngineRunners) -> Baseline | None:
         """Return the user's own function, for a graph that was traced from one."""
@@ -373,7 +376,13 @@ class Decider:
         notes: list[str] = []
         self.context.warn(notes, f"{error} All of it runs on {FALLBACK}.")
         candidate = Candidate(fallback, make_plan(graph, [fallback]))
-        return self.entries.ready_entry(reading, candidate, None, notes, tuple(error.tried))
+        compared = Compared(tuple(notes), tuple(error.tried))
+        return self.entries.ready_entry(reading, candidate, None, compared)
+
+
+def _compared(decision: Decision, inputs: Sequence[HostValue]) -> Compared:
+    shapes = (x.shape if isinstance(x, np.ndarray | np.generic) else None for x in inputs)
+    return Compared(decision.notes, decision.tried, decision.cut_at, tuple(shapes))
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,4 +82,4 @@ def _entry_as_before(decider: Decider, opened: OpenTrace) -> Entry | None:
     candidate = replace(decision.candidate, planned=planned)
     note = "It was chosen at the sizes of an earlier call."
     decision = replace(decision, candidate=candidate, notes=(*decision.notes, note))
-    return decider.settled_entry(reading, opened.graph, None, decision, question.baseline, engines)
+    return decider.settled_entry(reading, opened.graph, None, decision, question, engines)

@@ -5,7 +5,7 @@ Nothing is read or planned, unless a call or a user needs what the record lacks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib import import_module
@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 from fusewire.context import CompileContext, reference_target
 from fusewire.contract.backend import Backend, Config
 from fusewire.contract.frontend import Reading, Structure
-from fusewire.errors import FormatError, warn_outside
+from fusewire.errors import FormatError, NotRecalledError, warn_outside
+from fusewire.ir.dims import Symbol, bind_alone
 from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
 from fusewire.model_source import ModelSource
 from fusewire.options import FALLBACK
 from fusewire.records.keys import file_key
 from fusewire.records.plans import SavedPlan, SavedTarget
 from fusewire.records.recall import Recalled, recall
-from fusewire.runtime.entry import Entry
+from fusewire.runtime.entry import Entry, LearnedSizes
 from fusewire.runtime.execute import PlanRunner
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import Why
@@ -59,15 +61,42 @@ class WarmStart:
         self.context.say_if_cut_short(model.name, saved.cut_at, saved.notes)
         names = tuple(name for name, _ in saved.inputs)
         leaves = (Structure.LEAF,) * len(saved.outputs)
+        inputs = tuple(Value(type_, name) for name, type_ in saved.inputs)
         return Entry(
-            tuple(Value(type_, name) for name, type_ in saved.inputs),
+            inputs,
             PlanRunner(saved.plan, builder),
             Structure((Structure.LEAF,) * len(names), names),
             Structure(Structure.LEAF if saved.is_alone else leaves, saved.outputs),
             saved.choice.backend,
             saved.nodes,
             _RecalledDetails(recalled, builder),
+            learned=self._known_sizes(model, saved),
         )
+
+    def _known_sizes(self, model: ModelSource, saved: SavedPlan) -> LearnedSizes | None:
+        """Keep a plan to sizes near those it was chosen at, if nothing may be measured."""
+        if self.context.options.level != "recall":
+            return None
+        sizes: dict[Symbol, int] = {}
+        for (_, type_), shape in zip(saved.inputs, saved.shapes, strict=False):
+            if isinstance(type_, TensorType) and shape is not None:
+                bind_alone(type_.shape, shape, sizes)
+        far = partial(self._far_entry, model, sizes)
+        return LearnedSizes.recalled(sizes, far) if sizes else None
+
+    def _far_entry(
+        self, model: ModelSource, sizes: Mapping[Symbol, int], arguments: tuple[Any, ...]
+    ) -> Entry:
+        """Recall the plan that was chosen with arrays of these sizes as example."""
+        entry = self.entry(model, arguments, is_open=False)
+        if entry is None:
+            known = ", ".join(f"{symbol.name} = {size}" for symbol, size in sizes.items())
+            raise NotRecalledError(
+                f"The plan recorded for {model.name} was chosen at {known}, and serves sizes "
+                "within a factor of four of these. Record one for the sizes of this call: compile "
+                'the model once with these arrays as example, and start="measured".'
+            )
+        return entry
 
     def key(self, digest: str | None, example: Sequence[Any], is_open: bool) -> Key | None:
         """Return the key of a file's plan; None without a file, or if nothing is recorded."""

@@ -155,6 +155,38 @@ def test_program_that_ends_takes_its_comparer_along(way: str) -> None:
     assert has_ended(pid)
 
 
+@pytest.mark.usefixtures("brisk", "store")
+@pytest.mark.parametrize("is_file", [True, False])
+def test_recalled_plan_serves_sizes_near_those_it_was_chosen_at(
+    tmp_path: Path, is_file: bool
+) -> None:
+    source: Any = fw.trace(lambda x: np.tanh(x), fw.Spec(("n", 6), "float32"))
+    if is_file:
+        fw.save_onnx(source, tmp_path / "tanh.onnx")
+        source = tmp_path / "tanh.onnx"
+    with fw.compile(source, start="measured", budget_seconds=1.0) as measured:
+        measured(X)
+    recalled = fw.compile(source, level="recall")
+    recalled(X)
+    far = np.ones((17, 6), np.float32)
+    for near in (X[:1], np.ones((16, 6), np.float32)):
+        np.testing.assert_allclose(recalled(near), np.tanh(near), rtol=1e-5)
+    with pytest.raises(NotRecalledError, match="chosen at n = 4" if is_file else "No plan"):
+        recalled(far)
+    assert recalled.state == "settled"
+    example = (far,) if is_file else ()
+    with fw.compile(source, *example, start="measured", budget_seconds=1.0) as measured:
+        measured(far)
+    np.testing.assert_allclose(recalled(far), np.tanh(far), rtol=1e-5)
+
+
+def test_program_that_recalls_nothing_does_not_claim_to_serve(store: Store) -> None:
+    program = fw.compile(fw.trace(lambda x: np.tanh(x), fw.Spec(("n",), "float32")), level="recall")
+    with pytest.raises(NotRecalledError, match="No plan is recorded"):
+        program(np.ones(3, np.float32))
+    assert program.state == "settled"
+
+
 @pytest.mark.usefixtures("brisk")
 def test_plan_to_keep_that_cannot_be_built_leaves_the_first_one(
     monkeypatch: pytest.MonkeyPatch,

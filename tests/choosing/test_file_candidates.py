@@ -64,7 +64,7 @@ def file_entry(path: Path, engine: str, **fields: Any) -> Entry:
     )
     (candidate,) = (x for x in found if isinstance(x, Candidate) and x.form == "file")
     assert candidate.name == f"{engine} file"
-    return session.decider.entries.ready_entry(reading, candidate, key, ())
+    return session.decider.entries.ready_entry(reading, candidate, key)
 
 
 def answer(entry: Entry, words: Any) -> Any:

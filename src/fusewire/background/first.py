@@ -18,7 +18,7 @@ from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
 from fusewire.options import Options
 from fusewire.records.entries import Records
-from fusewire.runtime.entry import Entry
+from fusewire.runtime.entry import Entry, LearnedSizes
 from fusewire.runtime.serving import NotedDetails, ServingRunner
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
@@ -106,9 +106,17 @@ class FirstCall:
         if not is_recalled and (options.measures_first or not _can_compare(options)):
             return decider.chosen_entry(self.reading, self.graph, self.key, inputs, start)
         entry = decider.recalled_entry(self.reading, self.graph, self.key, inputs)
-        if entry is None and is_recalled:
+        return (
+            self._only_recalled(entry, arguments) if is_recalled else entry or self._served(inputs)
+        )
+
+    def _only_recalled(self, entry: Entry | None, arguments: tuple[Any, ...]) -> Entry:
+        """Keep a recalled entry to sizes near these; NotRecalledError if there is none."""
+        if entry is None:
             raise not_recalled(self.graph.name)
-        return entry or self._served(inputs)
+        if not entry.is_open:
+            return entry
+        return replace(entry, learned=LearnedSizes.recalled(entry.sizes(arguments), self.entry))
 
     def _served(self, inputs: Sequence[HostValue]) -> Entry:
         """Serve with what is quickest to start, and search behind it."""

@@ -106,7 +106,9 @@ class SavedPlan:
 
     ``choice`` is its candidate, ``tried`` are the candidates that raced, and ``cut_at`` is the
     budget in seconds that ended the race early, or None; ``notes`` say what it left out.
-    ``warnings`` are shown at every warm start. ``is_alone``: the result is one array, not a tuple.
+    ``shapes`` are those of the inputs that it was chosen at, None for what is no tensor; empty if
+    nothing was measured. ``warnings`` are shown at every warm start. ``is_alone``: the result is
+    one array, not a tuple.
     """
 
     plan: Plan
@@ -120,6 +122,7 @@ class SavedPlan:
     cut_at: float | None = None
     warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
 
 
 def write_saved(saved: SavedPlan, blobs: Blobs) -> Row:
@@ -136,6 +139,7 @@ def write_saved(saved: SavedPlan, blobs: Blobs) -> Row:
         "cut_at": saved.cut_at,
         "warnings": list(saved.warnings),
         "notes": list(saved.notes),
+        "shapes": [None if shape is None else list(shape) for shape in saved.shapes],
     }
 
 
@@ -156,6 +160,7 @@ def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPl
         None if row["cut_at"] is None else float(row["cut_at"]),
         tuple(row["warnings"]),
         tuple(row["notes"]),
+        tuple(None if shape is None else tuple(map(int, shape)) for shape in row["shapes"]),
     )
     if saved.choice.backend not in saved.targets:
         raise StoreError("A recorded plan does not describe its own target.")

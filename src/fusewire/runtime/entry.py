@@ -86,17 +86,25 @@ _NEAR = 4
 
 @dataclass(frozen=True, eq=False)
 class LearnedSizes:
-    """What an entry has whose open sizes were learned from calls.
+    """What an entry has that serves near some sizes only: they were learned, or recalled.
 
-    ``allows`` tells whether its graph holds at some sizes. Its plan was chosen at ``sizes``;
-    ``decide`` makes the entry for sizes far from them. ``interim`` takes any sizes, and answers
-    while an engine compiles for those of a call.
+    ``allows`` tells whether its graph holds at some sizes, of which none is below ``least``. Its
+    plan was chosen at ``sizes``; ``decide`` makes the entry for sizes far from them. ``interim``
+    takes any sizes, and answers while an engine compiles for those of a call.
     """
 
     allows: Callable[[Mapping[Symbol, int]], bool]
     sizes: Mapping[Symbol, int]
     decide: Callable[[tuple[Any, ...]], Entry]
     interim: Runner | None = None
+    least: int = LEAST_SIZE
+
+    @staticmethod
+    def recalled(
+        sizes: Mapping[Symbol, int], decide: Callable[[tuple[Any, ...]], Entry]
+    ) -> LearnedSizes:
+        """Have a recalled plan serve near the sizes at which it was chosen."""
+        return LearnedSizes(lambda sizes: True, sizes, decide, least=0)
 
     def is_near(self, sizes: Mapping[Symbol, int]) -> bool:
         """Tell whether a plan chosen at its sizes may serve at these."""
@@ -224,9 +232,9 @@ def misfit(entry: Entry, arguments: tuple[Any, ...], casts: bool = False) -> str
             return _problem(value, leaf, sizes)
     if entry.learned is None:
         return None
-    known = entry.sizes(arguments)
-    is_plain = min(known.values(), default=LEAST_SIZE) >= LEAST_SIZE
-    return None if is_plain and entry.learned.allows(known) else f"It does not take {known}."
+    known, learned = entry.sizes(arguments), entry.learned
+    is_plain = min(known.values(), default=learned.least) >= learned.least
+    return None if is_plain and learned.allows(known) else f"It does not take {known}."
 
 
 def _shown(leaf: Any) -> str:

@@ -65,7 +65,8 @@ class Program:
 
     An entry is made for each input signature when it is first seen. Safe to call from several
     threads. ``make_apart`` makes one for arguments in which one name of a size stands for several;
-    it returns None if they misfit for another reason.
+    it returns None if they misfit for another reason. Without ``compares``, it is settled from the
+    start: its plans are recalled.
     """
 
     # What it was compiled from, and what replaced it in a forked child.
@@ -82,12 +83,14 @@ class Program:
         parameters: Parameters,
         casts: bool = False,
         make_apart: Callable[[tuple[Any, ...]], Entry | None] = lambda arguments: None,
+        compares: bool = True,
     ) -> None:
         self.name = name
         self._make = make
         self._make_apart = make_apart
         self._parameters = parameters
         self._casts = casts
+        self._compares = compares
         self._initial = list(entries)
         # What ends the searches of entries that serve first, if nobody has the program any more.
         self._searches: dict[Serving, weakref.finalize[[], Program]] = {}
@@ -216,8 +219,10 @@ class Program:
         """How far the program is: "serving-first", "comparing" or "settled".
 
         Until it has been called, and until engines are compared, it is "serving-first". A settled
-        program keeps its plan.
+        program keeps its plan. With ``level="recall"`` it is always "settled": nothing is compared.
         """
+        if not self._compares:
+            return "settled"
         entries = self._all_entries()
         states = {entry.serving.state for entry in entries if entry.serving is not None}
         if "comparing" in states:
