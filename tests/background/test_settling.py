@@ -12,6 +12,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.background.search import BackgroundSearch, FirstPlan, Proposal
+from fusewire.candidate_entries import Compared
 from fusewire.choosing.decide import Decision
 from fusewire.compiler import Session
 from fusewire.errors import (
@@ -57,7 +58,7 @@ class Plans:
         target = self.session.context.finder.targets(backend)[0]
         candidate = Candidate(target, self.session.decider.entries.plan(graph, target))
         return candidate, self.session.decider.entries.ready_entry(
-            reading, candidate, None, (), rows
+            reading, candidate, None, Compared(tried=rows)
         )
 
     def proposal(self, backend: str, *rows: Tried) -> Proposal:
@@ -121,6 +122,13 @@ def served(first: FirstPlan, choices: GivenChoices | None) -> tuple[Program, Ser
     return Program("waves", lambda arguments: entry, [entry], parameters=parameters), serving
 
 
+def outcomes(program: Program) -> dict[str, str]:
+    """Return what became of each region, as the report shows it."""
+    why = program.why()
+    contacts = {contact.region: contact.outcome for contact in why.contacts}
+    return {region.name: contacts.get(region.name, "not run") for region in why.regions}
+
+
 def test_first_plan_that_is_wrong_is_replaced_with_a_warning() -> None:
     plans = Plans()
     rows = (
@@ -152,6 +160,17 @@ def test_first_plan_that_may_be_right_gives_way_without_a_duel_or_a_warning(stat
     choices.given = plans.proposal("reference", *rows)
     BackgroundSearch("waves", choices, first).run(serving, [X])
     assert program.why().backend == "reference"
+
+
+def test_first_plan_that_was_not_compared_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: False)
+    plans = Plans()
+    row = Tried("reference", "reference", "cpu", "native", "right", is_chosen=True)
+    choices = GivenChoices(plans.proposal("reference", row))
+    program, serving = served(first := plans.first("onnxruntime"), choices)
+    BackgroundSearch("waves", choices, first).run(serving, [X])
+    assert program.why().backend == "reference"
+    assert [decision.candidate.name for decision in choices.kept] == ["reference"]
 
 
 @pytest.mark.parametrize(
@@ -324,9 +343,30 @@ def test_same_plan_keeps_its_runner_and_shows_what_was_tried() -> None:
     row = Tried("reference", "reference", "cpu", "native", "right", is_chosen=True)
     first = plans.first("reference")
     program, _ = served(first, GivenChoices(plans.proposal("reference", row)))
+    program(X)
     assert program.wait(60)
     assert program.entry((X,)).runner is first.entry.runner
     assert program.why().tried == (row,)
+    assert outcomes(program) == {"region0": "ready"}
+    assert program.why(0).verdicts[0].status == "right"
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_regions_have_run_after_a_swap(monkeypatch: pytest.MonkeyPatch, is_faster: bool) -> None:
+    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: is_faster)
+    plans = Plans()
+    program, _ = served(plans.first("reference"), GivenChoices(plans.proposal("onnxruntime")))
+    program(X)
+    assert program.wait(60)
+    assert program.why().backend == ("onnxruntime" if is_faster else "reference")
+    assert outcomes(program) == {"region0": "ready"}
+
+
+def test_function_that_stays_is_ready() -> None:
+    program = fw.compile(lambda x: x + 1, level=1, start="measured", budget_seconds=0, cache=False)
+    program(X)
+    assert set(outcomes(program).values()) == {"ready"}
+    assert "not run" not in str(program.why())
 
 
 def test_answers_are_right_while_plans_are_swapped_under_threads() -> None:

@@ -24,6 +24,7 @@ from fusewire.background.job import ComparisonJob, FileSource
 from fusewire.background.process import ComparerProcess
 from fusewire.choosing.decide import Decision, read_tried
 from fusewire.choosing.duel import beats, duel
+from fusewire.choosing.explain import Explanation
 from fusewire.choosing.measure import Comparison
 from fusewire.choosing.race import worth
 from fusewire.contract.backend import Held
@@ -216,9 +217,11 @@ class BackgroundSearch:
         first, decision = self._first, proposal.decision
         if proposal.name == first.name:
             self._choices.keep(inputs, decision)
-            return replace(proposal.entry, runner=first.entry.runner)
+            # It has run: its own details know what came of that.
+            return self._stay(*decision.notes, tried=decision.tried)
         rows = {row.name: row for row in decision.tried}
-        status = "right" if first.is_trusted or first.name not in rows else rows[first.name].status
+        status = rows[first.name].status if first.name in rows else "not judged"
+        status = "right" if first.is_trusted else status
         if status == "wrong":
             self._fault = (
                 f"{self._title} was answered by {first.name} so far, which turned out to be "
@@ -264,8 +267,10 @@ class BackgroundSearch:
 
     def _stay(self, *notes: str, tried: tuple[Tried, ...] = ()) -> Entry:
         """Return the entry that serves, to be kept, with notes that say why."""
-        entry = self._first.entry
-        return replace(entry, details=NotedDetails(entry.details, notes, tried))
+        entry, details = self._first.entry, self._first.entry.details
+        if isinstance(details, Explanation):
+            return replace(entry, details=replace(details, notes=notes, tried=tried))
+        return replace(entry, details=NotedDetails(details, notes, tried))
 
 
 @final

@@ -105,10 +105,15 @@ class FunctionExplanation:
             nodes=nodes,
             regions=(region,),
             expanded=(),
-            contacts=(),
+            contacts=(self._contacted(),),
             failures=(),
             guards=(),
         )
+
+    def _contacted(self) -> Contacted:
+        """Say that the function, which nothing has to build, is ready."""
+        types = tuple(str(value.type) for value in self.plan.graph.inputs)
+        return Contacted(FUNCTION, FUNCTION, types, "ready", FUNCTION, is_isolated=False)
 
 
 def _guards(plan: Plan) -> Iterator[Guard]:
