@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import fusewire as fw
+from fusewire.choosing.budget import DecisionBudget
 from fusewire.cli import main
 
 
@@ -46,6 +48,27 @@ def test_user_is_asked_where_no_usual_size_runs(tmp_path: Path) -> None:
     assert "--shape x=" in done.output
     sized = invoke("run", model, "--backend", "reference", "--shape", "x=1,2000")
     assert sized.exit_code == 0, sized.output
+
+
+def test_bench_has_one_budget_for_all_guesses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets: list[DecisionBudget] = []
+
+    def budget(seconds: float, start: float) -> DecisionBudget:
+        budgets.append(DecisionBudget(seconds, start))
+        return budgets[-1]
+
+    monkeypatch.setattr("fusewire.choosing.decide.DecisionBudget", budget)
+    model = window(tmp_path / "model.onnx", 200)
+    before = time.monotonic()
+    done = invoke("bench", model, "--backends", "onnxruntime", "--budget", "3", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["assumed"]["n"] == 256
+    assert "Nothing runs at the assumed sizes" in done.stderr
+    assert len({budget.start for budget in budgets}) == 1
+    searched = json.loads(done.stdout)["seconds"]
+    assert budgets[0].start - before < 0.5 * searched
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from fusewire.choosing.decide import Decision
+from fusewire.choosing.decide import Decision, Question
 from fusewire.choosing.race import RaceInterrupted
 from fusewire.cli.comparison import markdown, sheet
 from fusewire.cli.load import Load
@@ -34,6 +34,7 @@ from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import Session
 from fusewire.contract.region import answers_to
+from fusewire.decider import Decider
 from fusewire.errors import (
     NoneRightError,
     OptionsError,
@@ -89,8 +90,11 @@ def command(
             raise OptionsError(f"--level {options.level}: {sentence}")
         source = ModelSource(model)
         options = replace(options, progress=show)
-        use = partial(measure, source, options, _names(backends), retry=retry)
-        report = with_usual_sizes(source, shapes, files, options.seed, use)
+        # Guessing sizes is part of the time that the user gives.
+        start = time.monotonic()
+        use = partial(measure, source, options, _names(backends), retry=retry, start=start)
+        end = start + options.budget_seconds
+        report = with_usual_sizes(source, shapes, files, options.seed, use, end)
     if picture is not None:
         picture.write_text(plot(report), encoding="utf-8")
     if as_json:
@@ -117,9 +121,13 @@ def measure(
     inputs: Inputs,
     *,
     retry: bool = False,
+    start: float | None = None,
 ) -> dict[str, Any]:
-    """Compare engines, with ``retry`` also those in quarantine; report the result as plain data."""
-    start, load = time.monotonic(), Load()
+    """Compare engines, with ``retry`` also those in quarantine; report the result as plain data.
+
+    ``start`` is when the budget began, now if it is None.
+    """
+    start, load = time.monotonic() if start is None else start, Load()
     session = Session(replace(options, progress=load.watched(options.report)))
     reading, values = read_open(model, inputs)
     model.release()
@@ -134,15 +142,8 @@ def measure(
         start=start,
         backends=partial(_with_devices, names, finder),
     )
-    decision: Decision | NoneRightError | RaceInterrupted
-    try:
-        decision = decider.decide(question, _records(decider.records, model.name, retry=retry))
-    except (NoneRightError, RaceInterrupted) as error:
-        is_guess = inputs.assumed and not inputs.is_proven
-        is_none = isinstance(error, NoneRightError)
-        if is_none and is_guess and all(row.status == "refused" for row in error.tried):
-            raise
-        decision = error
+    records = _records(decider.records, model.name, retry=retry)
+    decision = _compared(decider, question, records, inputs)
     return {
         **_request(model, graph, inputs, options),
         **_outcome(decision, missing, late, model.name),
@@ -150,6 +151,20 @@ def measure(
         "load": load.to_data(),
         "is_interrupted": isinstance(decision, RaceInterrupted),
     }
+
+
+def _compared(
+    decider: Decider, question: Question, records: Records, inputs: Inputs
+) -> Decision | NoneRightError | RaceInterrupted:
+    """Compare; raises if every engine refuses sizes that were only guessed."""
+    try:
+        return decider.decide(question, records)
+    except (NoneRightError, RaceInterrupted) as error:
+        is_guess = inputs.assumed and not inputs.is_proven
+        is_none = isinstance(error, NoneRightError)
+        if is_none and is_guess and all(row.status == "refused" for row in error.tried):
+            raise
+        return error
 
 
 def _records(recorded: Records, model: str, *, retry: bool) -> Records:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,6 +22,8 @@ from fusewire.options import Options
 USUAL = (16, 64, 256, 512, 1024)
 # Seconds that the reference may take at each.
 _DEADLINE = 10.0
+# Seconds that it may take in any case.
+_LEAST_DEADLINE = 1.0
 
 Used = TypeVar("Used")
 
@@ -30,8 +34,12 @@ def with_usual_sizes(
     files: tuple[str, ...],
     seed: int,
     use: Callable[[Inputs], Used],
+    end: float = math.inf,
 ) -> Used:
-    """Use inputs of the first guess; if nothing runs, of sizes at which the reference runs."""
+    """Use inputs of the first guess; if nothing runs, of sizes at which the reference runs.
+
+    Guesses do not run for long after ``end``, a time of ``time.monotonic()``.
+    """
     make = partial(Inputs.of, model, shapes, files, seed)
     first = make()
     try:
@@ -41,7 +49,7 @@ def with_usual_sizes(
     except FusewireError as error:
         if not first.assumed:
             raise
-        found = next(filter(partial(_runs, model), _guesses(make, first)), None)
+        found = next(filter(partial(_runs, model, end), _guesses(make, first)), None)
         if found is None:
             raise click.UsageError(_question(model, first, error)) from error
     loudly(
@@ -72,8 +80,9 @@ def _last(size: int, type_: Type, axis: int) -> int:
     return size if axis and (axis == rank - 1 or (rank == 4 and axis >= 2)) else 1
 
 
-def _runs(model: ModelSource, inputs: Inputs) -> bool:
-    options = Options(backend="reference", isolate="never", deadline=_DEADLINE, cache=False)
+def _runs(model: ModelSource, end: float, inputs: Inputs) -> bool:
+    seconds = min(_DEADLINE, max(end - time.monotonic(), _LEAST_DEADLINE))
+    options = Options(backend="reference", isolate="never", deadline=seconds, cache=False)
     try:
         program = Session(options).program(ModelSource(model.source))
         program.run(**_by_name(inputs))
