@@ -69,14 +69,17 @@ class CandidateEntries:
         # A target that is missing now may be there next time: a plan with notes is not saved.
         return self.ready_entry(reading, candidate, None if notes else key, Compared(tuple(notes)))
 
-    def preferred_target(self, graph: Graph, notes: list[str]) -> Target:
-        """Find the requested target; if it has no device, the fallback where that is allowed."""
-        from fusewire.errors import UnavailableError
-        from fusewire.planning.policy import choose
+    def preferred_target(self, graph: Graph, notes: list[str], *, is_first: bool = False) -> Target:
+        """Find the requested target; if it has no device, the fallback where that is allowed.
 
-        options = self.context.options
+        One that only serves first need not be the best: it is one that can answer soon.
+        """
+        from fusewire.errors import UnavailableError
+        from fusewire.planning.policy import choose, soonest
+
+        options, find = self.context.options, soonest if is_first else choose
         try:
-            return choose(options.backend, options.device, graph, self.context.finder)
+            return find(options.backend, options.device, graph, self.context.finder)
         except UnavailableError as error:
             if options.fallback == "error":
                 raise

@@ -107,7 +107,7 @@ class Decider:
             target = reference_target()
             return Candidate(target, self.entries.plan(graph, target))
         notes: list[str] = []
-        target = self.entries.preferred_target(graph, notes)
+        target = self.entries.preferred_target(graph, notes, is_first=True)
         return Candidate(target, self.entries.plan_within_limits(graph, target, notes))
 
     def host_inputs(

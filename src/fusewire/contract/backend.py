@@ -36,7 +36,8 @@ class BackendInfo:
     ``programs`` names programs, or folders of them, that ``compile`` starts; nothing else may. An
     engine that ``checks_indices`` raises for every index and length that an op does not allow, but
     for the ``unchecked_ops``; for any other, plans check those that are computed before the engine
-    sees them. ``version`` is that of the engine, and "none" if it is not installed.
+    sees them. A backend that ``claims_by_table`` imports no engine to claim, so that it is asked in
+    the caller's process. ``version`` is that of the engine, and "none" if it is not installed.
     """
 
     name: str
@@ -52,6 +53,7 @@ class BackendInfo:
     checks_indices: bool = False
     programs: tuple[str, ...] = ()
     unchecked_ops: tuple[str, ...] = ()
+    claims_by_table: bool = False
 
     @property
     def is_installed(self) -> bool:

@@ -63,9 +63,23 @@ class Apply:
     left: Dim
     right: Dim
 
+    # Sizes nest deeply and share parts: what is asked of them often is computed once.
+
     @cached_property
     def key(self) -> str:
         return f"{self.function}({self.left}, {self.right})"
+
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """The symbols of both dims, each once."""
+        return tuple(dict.fromkeys((*symbols(self.left), *symbols(self.right))))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.function, self.left, self.right))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 # Hostile programs can double the terms of a size with every node: this limit stops them.
@@ -377,30 +391,36 @@ def bind_alone(dims: Sequence[Dim], sizes: Sequence[int], bound: dict[Symbol, in
 
 
 def symbols(dim: Dim) -> Iterator[Symbol]:
-    """Yield the symbols of a size, in order of appearance, repeats included."""
+    """Yield the symbols of a size, in order of appearance."""
     for monomial, _ in dim.terms if isinstance(dim, Sym) else ():
         for atom, _ in monomial:
             if isinstance(atom, Symbol):
                 yield atom
             else:
-                yield from symbols(atom.left)
-                yield from symbols(atom.right)
+                yield from atom.symbols
 
 
-def substitute(dim: Dim, values: Mapping[Symbol, Dim]) -> Dim:
-    """Replace symbols; those without a value stay."""
+def substitute(
+    dim: Dim, values: Mapping[Symbol, Dim], known: dict[Apply, Dim] | None = None
+) -> Dim:
+    """Replace symbols; those without a value stay.
+
+    ``known`` has the parts that were met already, for those who replace the same in many sizes.
+    """
     if isinstance(dim, int):
         return dim
+    known = {} if known is None else known
     total: Dim = 0
     for monomial, factor in dim.terms:
         term: Dim = factor
         for atom, power in monomial:
             if isinstance(atom, Symbol):
                 value = values.get(atom, _atom(atom))
+            elif (met := known.get(atom)) is not None:
+                value = met
             else:
-                value = apply(
-                    atom.function, substitute(atom.left, values), substitute(atom.right, values)
-                )
+                left, right = (substitute(x, values, known) for x in (atom.left, atom.right))
+                value = known[atom] = apply(atom.function, left, right)
             for _ in range(power):
                 term = term * value
         total = total + term

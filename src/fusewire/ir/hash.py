@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from fusewire.ir.dims import Dim, Sym, Symbol, substitute, symbol, symbols, unbacked
+from fusewire.ir.dims import Apply, Dim, Sym, Symbol, substitute, symbol, symbols, unbacked
 from fusewire.ir.graph import Attr, Graph, Value, order
 from fusewire.ir.text import format_attr
 from fusewire.ir.types import (
@@ -44,6 +44,8 @@ class _Hasher:
         self._exact = exact
         self._names: dict[Symbol, Dim] = {} if names is None else names
         self._types: dict[Type, str] = {}
+        # Symbols keep their new names: what was substituted once holds for the whole graph.
+        self._known: dict[Apply, Dim] = {}
 
     def graph(self, graph: Graph) -> str:
         return hashlib.sha256("\n".join(self.lines(graph)).encode()).hexdigest()
@@ -84,13 +86,13 @@ class _Hasher:
         text = self._types.get(type_)
         if text is None:
             self.rename(type_symbols(type_))
-            text = self._types[type_] = str(substitute_type(type_, self._names))
+            text = self._types[type_] = str(substitute_type(type_, self._names, self._known))
         return text
 
     def attr(self, attr: Attr) -> str:
         if isinstance(attr, Sym):
             self.rename(symbols(attr))
-            return str(substitute(attr, self._names))
+            return str(substitute(attr, self._names, self._known))
         if isinstance(attr, Graph):
             return _Hasher(self._exact, dict(self._names)).graph(attr)
         if isinstance(attr, tuple):

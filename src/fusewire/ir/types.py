@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from fusewire.dtypes import DType, DTypeLike, dtype
-from fusewire.ir.dims import Dim, Shape, Symbol, evaluate, size, substitute, symbols
+from fusewire.ir.dims import Apply, Dim, Shape, Symbol, evaluate, size, substitute, symbols
 
 # NumPy's limits on dims and on bytes, which hold even if a size is 0.
 MOST_RANK, MOST_BYTES = 64, 2**63 - 1
@@ -95,13 +95,15 @@ def type_symbols(type_: Type) -> Iterator[Symbol]:
         yield from symbols(dim)
 
 
-def substitute_type(type_: Type, values: Mapping[Symbol, Dim]) -> Type:
-    """Replace symbols in a type."""
+def substitute_type(
+    type_: Type, values: Mapping[Symbol, Dim], known: dict[Apply, Dim] | None = None
+) -> Type:
+    """Replace symbols in a type; ``known`` as for ``substitute``."""
     if isinstance(type_, TensorType):
         if type_.is_static:
             return type_
-        return type_.with_shape(tuple(substitute(dim, values) for dim in type_.shape))
-    return type(type_)(substitute_type(type_.element, values))
+        return type_.with_shape(tuple(substitute(dim, values, known) for dim in type_.shape))
+    return type(type_)(substitute_type(type_.element, values, known))
 
 
 def concrete_shape(type_: TensorType, values: Mapping[Symbol, int]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 from fusewire.options import FirstWith, ForDevice, Policy
-from fusewire.planning.claims import ask_safely
+from fusewire.planning.claims import Claimed, ask_safely
 from fusewire.planning.partition import partition
 from fusewire.planning.target import Target
 from fusewire.process.limits import ChildLimits
@@ -78,17 +78,31 @@ class TargetFinder:
             return
         policy = self.registry.default if policy == "auto" else policy
         is_named = isinstance(policy, str) and policy != "auto"
-        names = [str(policy)] if is_named else self._first_ranked()
+        name = str(policy) if is_named else self.registry.first_of_ours()
+        names = [] if name is None else [name]
         threading.Thread(target=self._meet, args=(names,), daemon=True).start()
-
-    def _first_ranked(self) -> list[str]:
-        return self.registry.ranked(isolate=self.isolate, limits=self.limits)[:1]
 
     def _meet(self, names: Sequence[str]) -> None:
         for name in names:
             # The caller who wants this backend gets the same error, and reports it.
             with contextlib.suppress(FusewireError):
                 self.registry.meet(name, isolate=self.isolate, limits=self.limits)
+
+
+def soonest(policy: Policy, device: str | None, graph: Graph, finder: TargetFinder) -> Target:
+    """Find a target that can answer soon: one engine that runs most of a graph is good enough.
+
+    No other is started to see whether it runs more, unless the policy wants one.
+    """
+    name = finder.registry.first_of_ours()
+    is_free = policy == finder.registry.default == "auto" and device is None
+    if is_free and name is not None:
+        with contextlib.suppress(RegistryError):
+            for target in finder.targets(name):
+                claimed = ask_safely(target, graph)
+                if claimed.fault is None and 2 * len(claimed.shapes) >= len(claimed.graph.nodes):
+                    return target
+    return choose(policy, device, graph, finder)
 
 
 def choose(policy: Policy, device: str | None, graph: Graph, finder: TargetFinder) -> Target:
@@ -171,8 +185,11 @@ def _fewest_regions(targets: Iterable[Target], graph: Graph) -> Target | None:
     """Return the first target that runs the whole graph, or the one with the fewest regions."""
     best, fewest = None, 0
     for target in targets:
-        count = _regions(target, graph)
-        if count is not None and (best is None or count < fewest):
+        claimed = ask_safely(target, graph)
+        if claimed.fault is not None:
+            continue
+        count = _regions(target, claimed)
+        if best is None or count < fewest:
             best, fewest = target, count
         if count == 1:
             break
@@ -183,11 +200,8 @@ def _is_control(node: Node) -> bool:
     return get_op(node.op).is_(Trait.CONTROL)
 
 
-def _regions(target: Target, graph: Graph) -> int | None:
-    """Count the regions that claims lead to; None if the backend does not answer."""
-    claimed = ask_safely(target, graph)
-    if claimed.fault is not None:
-        return None
+def _regions(target: Target, claimed: Claimed) -> int:
+    """Count the regions that claims lead to."""
     # Refused control flow is a region of its own, as in a plan.
     targets = {
         node: target.name if node in claimed.shapes else None if _is_control(node) else ""

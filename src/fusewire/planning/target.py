@@ -15,7 +15,8 @@ from fusewire.process.limits import ChildLimits
 class Target:
     """A backend and one of its devices.
 
-    With a ``reference`` the backend is asked in a child process, without one in this process.
+    With a ``reference`` the backend is asked in a child process, without one in this process. One
+    of ours that claims by a table is asked here, unless it is extended.
     """
 
     backend: Backend
@@ -29,7 +30,7 @@ class Target:
 
     def claim(self, graph: Graph) -> Sequence[Offer | Refusal]:
         """Ask which nodes of a graph it would run; raises EngineError if there is no answer."""
-        if self.reference is None:
+        if self.reference is None or self._claims_here:
             return guarded(self.name, "claim", described(graph), self._claim, graph)
         from fusewire.process import isolate
 
@@ -38,6 +39,11 @@ class Target:
             if isinstance(answer, Refusal) and (kind := BY_CODE.get(answer.code)):
                 raise kind(answer.reason, answer.suggestion)
         return answers
+
+    @property
+    def _claims_here(self) -> bool:
+        is_alone = self.reference is not None and "+" not in self.reference
+        return is_alone and self.backend.info.claims_by_table
 
     def _claim(self, graph: Graph) -> Sequence[Offer | Refusal]:
         answers, count = self.backend.claim(graph, self.device), len(graph.nodes)

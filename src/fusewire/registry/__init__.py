@@ -275,6 +275,16 @@ class Registry:
                 usable.append((-backend.info.priority, name))
         return [name for _, name in sorted(usable)]
 
+    def first_of_ours(self) -> str | None:
+        """Return the most preferred of our backends whose engine is installed; probes nothing."""
+        usable = []
+        for name in filter(self._is_ours, self.backends.names()):
+            with contextlib.suppress(RegistryError):
+                info = self._made(name).info
+                if info.is_installed and not info.trusted:
+                    usable.append((-info.priority, name))
+        return min(usable)[1] if usable else None
+
     def devices(self, *, isolate: bool = CAN_ISOLATE) -> list[BackendDevice]:
         """List every device of every backend, the most preferred backend first."""
         names = self.ranked(isolate=isolate)

@@ -18,4 +18,5 @@ INFO = BackendInfo(
     checks_indices=True,
     # 1.31.1 narrows the k of TopK to 32 bits before it looks at it.
     unchecked_ops=("dynamic_top_k",),
+    claims_by_table=True,
 )

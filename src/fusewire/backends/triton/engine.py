@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 from collections.abc import Mapping, Sequence
-from typing import Literal, final
+from functools import cached_property
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from fusewire.backends.triton import estimate, launch
-from fusewire.backends.triton.client import Client, Compiler
-from fusewire.backends.triton.executable import Interpreted
 from fusewire.backends.triton.gaps import GAPS
 from fusewire.backends.triton.info import INFO
-from fusewire.backends.triton.printer import Function, print_kernel
-from fusewire.backends.triton.program import Program, Source, size_of
-from fusewire.backends.triton.refusal import primitive_refusal, refusal
-from fusewire.backends.triton.space import TritonSpace
-from fusewire.backends.triton.targets import Target
 from fusewire.contract.backend import (
     Artifact,
     Backend,
@@ -33,18 +25,17 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.contract.region import CrossCompiler, build, claim_by_table, edge_slots, weight_slots
+from fusewire.contract.region import CrossCompiler, build, claim_by_table
 from fusewire.contract.tuning import Estimate, Estimator, Piece, Tuner
 from fusewire.dtypes import float32
 from fusewire.errors import FusewireError
-from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.kernel.form import Kernel
-from fusewire.kernel.lower.region import lower_fusion
-from fusewire.kernel.printed import PrintedKernel
-from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
-from fusewire.ops.elementwise import add
+
+# Kernels are imported where they are made: every process asks who this is, and few run it.
+if TYPE_CHECKING:
+    from fusewire.backends.triton.client import Client, Compiler
+    from fusewire.backends.triton.program import Program
 
 INTERPRETER = "interpreter"
 _NAME = "Triton's interpreter: kernels are run step by step in NumPy, on no GPU"
@@ -55,10 +46,26 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
     """Runs regions with kernels of our own: on GPUs, or where there is none, interpreted."""
 
     def __init__(self) -> None:
-        self._interpreter = Client("interpret")
-        self._client = Client("compile")
-        self.compiler = Compiler(self._client)
         self._found: list[Device | Unavailable] | None = None
+
+    @cached_property
+    def _interpreter(self) -> Client:
+        from fusewire.backends.triton.client import Client
+
+        return Client("interpret")
+
+    @cached_property
+    def _client(self) -> Client:
+        from fusewire.backends.triton.client import Client
+
+        return Client("compile")
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        """What has Triton compile for GPUs, in a child."""
+        from fusewire.backends.triton.client import Compiler
+
+        return Compiler(self._client)
 
     @property
     def info(self) -> BackendInfo:
@@ -87,6 +94,8 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
     def _look(self) -> list[Device | Unavailable]:
         if importlib.util.find_spec("triton") is None:
             return [Unavailable.not_installed(INFO, "triton")]
+        from fusewire.backends.triton import launch
+
         found: list[Device | Unavailable] = []
         for device in launch.find_devices():
             try:
@@ -100,6 +109,8 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def _try(self, device: Device) -> str:
         """Run one kernel; say what was wrong with the answer."""
+        from fusewire.ops.elementwise import add
+
         x = Value(TensorType(float32, (3,)), "x")
         held = np.array([1.0, 2.5, -4.0], np.float32)
         (got,) = build(self, Graph([x], [add(x, x)]), device).run([held]).wait()
@@ -113,29 +124,23 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what has kernels, and composites all parts of which have."""
+        from fusewire.backends.triton.refusal import refusal
+
         return claim_by_table(graph, refusal)
 
     def lower(self, region: Graph, config: Config) -> Program:
         """Fuse a region and print its kernels."""
-        configured = TritonSpace().configured(config)
-        weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
-        lowered = lower_fusion(_fused(region))
-        sources: dict[Function, Source] = {}
+        from fusewire.backends.triton.lowering import lower
 
-        def printed(kernel: Kernel) -> PrintedKernel[Function]:
-            source = Source(kernel, configured.configuration(kernel))
-            printed = print_kernel(source.kernel, source.configuration)
-            sources.setdefault(printed.code, source)
-            return printed
-
-        functions, schedule = ProgramWriter(lowered, printed, size_of, weights).write()
-        return Program([sources[function] for function in functions], schedule)
+        return lower(region, config)
 
     def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
         """List kernels that may have other tiles; the interpreter's time says nothing of any."""
         if device.id == INTERPRETER:
             return []
-        return list(TritonSpace().pieces(_fused(region), _fused, config))
+        from fusewire.backends.triton.lowering import pieces
+
+        return pieces(region, config)
 
     def clock(self, device: Device) -> Mapping[str, Fact]:
         """None: a run is timed as a whole."""
@@ -143,6 +148,9 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def estimates(self, region: Graph, device: Device) -> tuple[str, Sequence[Estimate]]:
         """Choose for each kernel by what compiles, what it takes, and a rule that is told."""
+        from fusewire.backends.triton import estimate
+        from fusewire.backends.triton.targets import Target
+
         pieces = self.pieces(region, device, Config())
         target = Target.of(str(device.facts["target"]))
         return estimate.RULE, [
@@ -151,25 +159,23 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the kernels; for a GPU, have Triton make its code of them."""
-        start = time.perf_counter()
-        program = self.lower(region, config)
-        if device.id != INTERPRETER:
-            target = Target.of(str(device.facts["target"]))
-            # What a kernel takes of a device that nobody can run it on is all there is to see.
-            measured = bool(device.facts.get("is_elsewhere"))
-            program.binaries = self.compiler.compile(program, target.triton, measured)
-        payload = program.to_bytes()
-        counts: dict[str, Fact] = {
-            "kernels": len(program.functions),
-            "launches": len(program.turns()),
-        }
-        metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
-        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
-        kind: Literal["native", "rebuild"] = "native" if program.binaries else "rebuild"
-        return Artifact(kind, payload, slots, sum(program.schedule.scratch), counts, metrics)
+        from fusewire.backends.triton.lowering import compiled
+        from fusewire.backends.triton.targets import Target
+
+        if device.id == INTERPRETER:
+            return compiled(region, config, None)
+        target = Target.of(str(device.facts["target"]))
+        # What a kernel takes of a device that nobody can run it on is all there is to see.
+        measured = bool(device.facts.get("is_elsewhere"))
+        return compiled(
+            region, config, lambda made: self.compiler.compile(made, target.triton, measured)
+        )
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Hand the kernels to the interpreter, or to the driver of a GPU."""
+        from fusewire.backends.triton import launch
+        from fusewire.backends.triton.executable import Interpreted
+
         if device.id == INTERPRETER:
             return Interpreted(self._interpreter, artifact.payload, artifact.slots, weights)
         return launch.Launched(device.id, artifact.payload, artifact.slots, weights)
@@ -180,6 +186,8 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def device_for(self, target: str) -> Device | None:
         """Describe a GPU by its architecture: cuda:sm_90, hip:gfx942."""
+        from fusewire.backends.triton.targets import Target
+
         if target.partition(":")[0] not in ("cuda", "hip"):
             return None
         found = str(Target.of(target))
@@ -188,14 +196,13 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def files(self, artifact: Artifact) -> Mapping[str, bytes]:
         """Give the module, the code of each kernel, how it is launched and what it takes."""
+        from fusewire.backends.triton.program import Program
+
         return Program.from_bytes(artifact.payload).files()
 
     def close(self) -> None:
         """End the children."""
-        self._interpreter.close()
-        self._client.close()
+        for made in ("_interpreter", "_client"):
+            if made in vars(self):
+                getattr(self, made).close()
         self._found = None
-
-
-def _fused(region: Graph) -> Fusion:
-    return fuse(region, primitive_refusal)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, final
@@ -12,9 +11,6 @@ import numpy as np
 
 from fusewire.backends.webgpu.gaps import GAPS
 from fusewire.backends.webgpu.info import INFO
-from fusewire.backends.webgpu.program import Mode, Program, size_of
-from fusewire.backends.webgpu.refusal import primitive_refusal, refusal
-from fusewire.backends.webgpu.space import CLOCK, DEFAULTS, WebGpuSpace
 from fusewire.contract.backend import (
     Artifact,
     Backend,
@@ -30,20 +26,17 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.contract.region import build, claim_by_table, edge_slots, weight_slots
+from fusewire.contract.region import build, claim_by_table
 from fusewire.contract.tuning import Piece, Tuner
 from fusewire.dtypes import float32
-from fusewire.errors import EngineOutOfMemory, OptionsError, RegistryError
-from fusewire.fusion.grouping import Fusion, fuse
+from fusewire.errors import RegistryError
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
-from fusewire.kernel.lower.region import lower_fusion
-from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
-from fusewire.ops.elementwise import add
-from fusewire.rewrite.specialize import infer_again
 
+# Kernels are imported where they are made: every process asks who this is, and few run it.
 if TYPE_CHECKING:
     from fusewire.backends.webgpu.context import Context
+    from fusewire.backends.webgpu.program import Program
 
 _DRIVER = "Install a Vulkan driver; without a GPU: apt install mesa-vulkan-drivers libvulkan1."
 
@@ -103,6 +96,8 @@ class WebGpuBackend(Backend, Tuner):
 
     def _try(self, device: Device) -> str:
         """Run one kernel; say what was wrong with the answer."""
+        from fusewire.ops.elementwise import add
+
         x = Value(TensorType(float32, (3,)), "x")
         held = np.array([1.0, 2.5, -4.0], np.float32)
         (got,) = build(self, Graph([x], [add(x, x)]), device).run([held]).wait()
@@ -112,42 +107,26 @@ class WebGpuBackend(Backend, Tuner):
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what has an expression in the table."""
+        from fusewire.backends.webgpu.refusal import refusal
+
         return claim_by_table(graph, lambda node: refusal(node, device))
 
     def lower(self, region: Graph, device: Device, config: Config) -> Program:
         """Fuse a region and print its kernels."""
-        configured = WebGpuSpace(device).configured(config)
-        # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
-        weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
-        lowered = lower_fusion(_fused(region, device))
-        writer = ProgramWriter(lowered, configured.print, size_of, weights)
-        return Program(*writer.write(), _mode(config, device))
+        from fusewire.backends.webgpu.lowering import lower
+
+        return lower(region, device, config)
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the kernels, and have the device check them."""
-        start = time.perf_counter()
-        program = self.lower(region, device, config)
-        schedule = program.schedule
-        _check_memory(config, device, schedule.bytes)
-        context = self.context(device)
-        for source in program.kernels:
-            context.pipeline(source)
-        payload = program.to_bytes()
-        configured = WebGpuSpace(device).configured(config)
-        launch: dict[str, Fact] = {
-            "workgroup": configured.untuned.workgroup,
-            "tuned": len(configured.tuned),
-            "kernels": len(program.kernels),
-            "dispatches": len(schedule.launches),
-        }
-        metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
-        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
-        # WGSL is compiled again by the driver wherever it is loaded.
-        return Artifact("rebuild", payload, slots, sum(schedule.scratch), launch, metrics)
+        from fusewire.backends.webgpu.lowering import compiled
+
+        return compiled(region, device, config, lambda: self.context(device).pipeline)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Make pipelines, and put weights and parameters on the device."""
         from fusewire.backends.webgpu.executable import WebGpuExecutable
+        from fusewire.backends.webgpu.program import Program
 
         program = Program.from_bytes(artifact.payload)
         context = self.context(device)
@@ -168,14 +147,14 @@ class WebGpuBackend(Backend, Tuner):
 
     def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
         """List kernels that may have other tiles, rows or workgroups."""
+        from fusewire.backends.webgpu.lowering import pieces
 
-        def fused(graph: Graph) -> Fusion:
-            return _fused(graph, device)
-
-        return list(WebGpuSpace(device).pieces(fused(region), fused, config))
+        return pieces(region, device, config)
 
     def clock(self, device: Device) -> Mapping[str, Fact]:
         """Timestamps, where the adapter has them."""
+        from fusewire.backends.webgpu.space import CLOCK
+
         return {"timestamps": CLOCK} if device.facts["has_timestamps"] else {}
 
     def _renew(self, lost: Context) -> Context:
@@ -197,31 +176,3 @@ class WebGpuBackend(Backend, Tuner):
                 known = ", ".join(self._contexts) or "none"
                 raise RegistryError(f"No device is called {device.id}. There are {known}.")
             return self._contexts[device.id]
-
-
-def _fused(region: Graph, device: Device) -> Fusion:
-    # Bodies of scans name sizes of their own: they are told those of the region.
-    return fuse(infer_again(region), lambda node: primitive_refusal(node, device))
-
-
-def _mode(config: Config, device: Device) -> Mode:
-    chosen = config.checked(INFO.name, DEFAULTS)
-    if chosen["debug"]:
-        return "debug"
-    stamps = chosen["timestamps"]
-    if stamps not in (False, True, CLOCK):
-        raise OptionsError(f"timestamps={stamps!r}: it is False, True or {CLOCK!r}.")
-    if stamps and not device.facts["has_timestamps"]:
-        raise OptionsError(f"timestamps={stamps!r}: {device.name} has no timestamp-query.")
-    return "clocked" if stamps == CLOCK else "timed" if stamps else "plain"
-
-
-def _check_memory(config: Config, device: Device, needed: int) -> None:
-    limit = config.checked(INFO.name, DEFAULTS)["memory"]
-    if not isinstance(limit, int) or limit < 0:
-        raise OptionsError(f"memory={limit}: it is a number of bytes, or 0 for no limit.")
-    if limit and needed > limit:
-        raise EngineOutOfMemory(
-            f"The region takes {needed:,} bytes on {device.name}, and memory={limit:,}.",
-            "Raise the limit, or run it elsewhere.",
-        )

@@ -1,0 +1,68 @@
+"""Lower regions to kernels of Triton: fuse, print, compile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from fusewire.backends.triton.printer import Function, print_kernel
+from fusewire.backends.triton.program import Program, Source, size_of
+from fusewire.backends.triton.refusal import primitive_refusal
+from fusewire.backends.triton.space import TritonSpace
+from fusewire.contract.backend import Artifact, Config, Fact
+from fusewire.contract.region import edge_slots, weight_slots
+from fusewire.contract.tuning import Piece
+from fusewire.fusion.grouping import Fusion, fuse
+from fusewire.ir.graph import Graph
+from fusewire.kernel.form import Kernel
+from fusewire.kernel.lower.region import lower_fusion
+from fusewire.kernel.printed import PrintedKernel
+from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
+
+
+def lower(region: Graph, config: Config) -> Program:
+    """Fuse a region and print its kernels."""
+    configured = TritonSpace().configured(config)
+    weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
+    lowered = lower_fusion(_fused(region))
+    sources: dict[Function, Source] = {}
+
+    def printed(kernel: Kernel) -> PrintedKernel[Function]:
+        source = Source(kernel, configured.configuration(kernel))
+        printed = print_kernel(source.kernel, source.configuration)
+        sources.setdefault(printed.code, source)
+        return printed
+
+    functions, schedule = ProgramWriter(lowered, printed, size_of, weights).write()
+    return Program([sources[function] for function in functions], schedule)
+
+
+def pieces(region: Graph, config: Config) -> Sequence[Piece]:
+    """List kernels that may have other tiles."""
+    return list(TritonSpace().pieces(_fused(region), _fused, config))
+
+
+def compiled(
+    region: Graph,
+    config: Config,
+    compile_program: Callable[[Program], list[dict[str, Any]]] | None,
+) -> Artifact:
+    """Print the kernels; with a compiler, have it make the code of a GPU of them."""
+    start = time.perf_counter()
+    program = lower(region, config)
+    if compile_program is not None:
+        program.binaries = compile_program(program)
+    payload = program.to_bytes()
+    counts: dict[str, Fact] = {
+        "kernels": len(program.functions),
+        "launches": len(program.turns()),
+    }
+    metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
+    slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
+    kind: Literal["native", "rebuild"] = "native" if program.binaries else "rebuild"
+    return Artifact(kind, payload, slots, sum(program.schedule.scratch), counts, metrics)
+
+
+def _fused(region: Graph) -> Fusion:
+    return fuse(region, primitive_refusal)

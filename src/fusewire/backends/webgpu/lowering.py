@@ -1,0 +1,95 @@
+"""Lower regions to kernels in WGSL: fuse, print, have the device check them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from fusewire.backends.webgpu.info import INFO
+from fusewire.backends.webgpu.program import Mode, Program, size_of
+from fusewire.backends.webgpu.refusal import primitive_refusal
+from fusewire.backends.webgpu.space import CLOCK, DEFAULTS, WebGpuSpace
+from fusewire.contract.backend import Artifact, Config, Device, Fact
+from fusewire.contract.region import edge_slots, weight_slots
+from fusewire.contract.tuning import Piece
+from fusewire.errors import EngineOutOfMemory, OptionsError
+from fusewire.fusion.grouping import Fusion, fuse
+from fusewire.ir.graph import Graph
+from fusewire.kernel.lower.region import lower_fusion
+from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
+from fusewire.rewrite.specialize import infer_again
+
+
+def lower(region: Graph, device: Device, config: Config) -> Program:
+    """Fuse a region and print its kernels."""
+    configured = WebGpuSpace(device).configured(config)
+    # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
+    weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
+    lowered = lower_fusion(_fused(region, device))
+    writer = ProgramWriter(lowered, configured.print, size_of, weights)
+    return Program(*writer.write(), _mode(config, device))
+
+
+def compiled(
+    region: Graph,
+    device: Device,
+    config: Config,
+    open_device: Callable[[], Callable[[str], object]],
+) -> Artifact:
+    """Print the kernels, and have the device make a pipeline of each."""
+    start = time.perf_counter()
+    program = lower(region, device, config)
+    schedule = program.schedule
+    _check_memory(config, device, schedule.bytes)
+    pipeline = open_device()
+    for source in program.kernels:
+        pipeline(source)
+    payload = program.to_bytes()
+    configured = WebGpuSpace(device).configured(config)
+    launch: dict[str, Fact] = {
+        "workgroup": configured.untuned.workgroup,
+        "tuned": len(configured.tuned),
+        "kernels": len(program.kernels),
+        "dispatches": len(schedule.launches),
+    }
+    metrics = {"compile_seconds": time.perf_counter() - start, "bytes": float(len(payload))}
+    slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
+    # WGSL is compiled again by the driver wherever it is loaded.
+    return Artifact("rebuild", payload, slots, sum(schedule.scratch), launch, metrics)
+
+
+def pieces(region: Graph, device: Device, config: Config) -> Sequence[Piece]:
+    """List kernels that may have other tiles, rows or workgroups."""
+
+    def fused(graph: Graph) -> Fusion:
+        return _fused(graph, device)
+
+    return list(WebGpuSpace(device).pieces(fused(region), fused, config))
+
+
+def _fused(region: Graph, device: Device) -> Fusion:
+    # Bodies of scans name sizes of their own: they are told those of the region.
+    return fuse(infer_again(region), lambda node: primitive_refusal(node, device))
+
+
+def _mode(config: Config, device: Device) -> Mode:
+    chosen = config.checked(INFO.name, DEFAULTS)
+    if chosen["debug"]:
+        return "debug"
+    stamps = chosen["timestamps"]
+    if stamps not in (False, True, CLOCK):
+        raise OptionsError(f"timestamps={stamps!r}: it is False, True or {CLOCK!r}.")
+    if stamps and not device.facts["has_timestamps"]:
+        raise OptionsError(f"timestamps={stamps!r}: {device.name} has no timestamp-query.")
+    return "clocked" if stamps == CLOCK else "timed" if stamps else "plain"
+
+
+def _check_memory(config: Config, device: Device, needed: int) -> None:
+    limit = config.checked(INFO.name, DEFAULTS)["memory"]
+    if not isinstance(limit, int) or limit < 0:
+        raise OptionsError(f"memory={limit}: it is a number of bytes, or 0 for no limit.")
+    if limit and needed > limit:
+        raise EngineOutOfMemory(
+            f"The region takes {needed:,} bytes on {device.name}, and memory={limit:,}.",
+            "Raise the limit, or run it elsewhere.",
+        )
