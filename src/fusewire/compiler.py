@@ -168,7 +168,7 @@ class Session:
         if not self.warm_start.is_known_to_need_sizes(model):
             if model.is_file:
                 # A child starts, and imports the engine, while the file is read.
-                self.context.finder.meet_ahead(self.options.backend)
+                self.context.start_engine()
             if model.needs_example:
                 return self._program(maker)
             try:

@@ -48,6 +48,16 @@ class CompileContext:
 
         return TargetFinder(REGISTRY, self.options.has_children, self.options.limits)
 
+    def start_engine(self) -> None:
+        """Have the engine that is most likely wanted start in a child, while the caller is busy."""
+        if not self.options.has_children:
+            return
+        from fusewire.registry import REGISTRY
+
+        policy = REGISTRY.default if self.options.backend == "auto" else self.options.backend
+        is_named = isinstance(policy, str) and policy != "auto"
+        REGISTRY.meet_ahead(str(policy) if is_named else None, self.options.limits)
+
     @cached_property
     def services(self) -> Services | None:
         """The children in which engines stay; None if engines run in this process."""

@@ -72,16 +72,6 @@ class TargetFinder:
             return self.registry.backends.get(name).info.is_installed
         return not all(device.facts.get("interprets") for device in met.devices)
 
-    def meet_ahead(self, policy: Policy) -> None:
-        """Start to probe the backend that a policy most likely wants, while the caller is busy."""
-        if not self.isolate:
-            return
-        policy = self.registry.default if policy == "auto" else policy
-        is_named = isinstance(policy, str) and policy != "auto"
-        name = str(policy) if is_named else self.registry.first_of_ours()
-        names = [] if name is None else [name]
-        threading.Thread(target=self._meet, args=(names,), daemon=True).start()
-
     def _meet(self, names: Sequence[str]) -> None:
         for name in names:
             # The caller who wants this backend gets the same error, and reports it.

@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fusewire.contract.backend import Backend, Device, Offer, Unavailable
 from fusewire.contract.extension import GROUP, Extended, Extension, attach, detach
@@ -19,6 +20,7 @@ from fusewire.contract.sources import unread
 from fusewire.errors import (
     EngineError,
     ExtensionWarning,
+    FusewireError,
     RegistryError,
     SourceError,
     warn_outside,
@@ -26,12 +28,12 @@ from fusewire.errors import (
 from fusewire.ir.graph import Graph
 from fusewire.process.child import CAN_ISOLATE
 from fusewire.process.guard import guarded
-from fusewire.process.isolate import claim, probe
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import shared_pool
-from fusewire.process.trial import backend_of
-from fusewire.registry.capability import FLAGS, Capability, capabilities, record_of
 from fusewire.registry.plugins import Plugins
+
+if TYPE_CHECKING:
+    from fusewire.registry.capability import Capability
 
 # Failures that may be the machine's, and for how many seconds they are kept.
 _MOMENTARY = ("killed", "not-started")
@@ -119,6 +121,8 @@ class Registry:
         if not isinstance(reference, str):
             raise RegistryError(_not_a_reference(reference))
         if name is None:
+            from fusewire.process.trial import backend_of
+
             try:
                 name = backend_of(reference).info.name
             except EngineError as error:
@@ -179,7 +183,27 @@ class Registry:
         """Return what the last probe found, if there was one; waits for nothing."""
         return self._latest.get(name)
 
+    def meet_ahead(self, name: str | None, limits: ChildLimits = ChildLimits()) -> None:
+        """Start a child for a backend, and probe it while the caller is busy.
+
+        Without a name, it is the most preferred of ours.
+        """
+        name = name or self.first_of_ours()
+        if name is None:
+            return
+        with contextlib.suppress(FusewireError):
+            if name not in self._met and self._is_ours(name) and not self._made(name).info.trusted:
+                shared_pool().prepare(self.backends.describe(name).reference)
+        threading.Thread(target=self._meet_quietly, args=(name, limits), daemon=True).start()
+
+    def _meet_quietly(self, name: str, limits: ChildLimits) -> None:
+        # The caller who wants this backend gets the same error, and reports it.
+        with contextlib.suppress(FusewireError):
+            self.meet(name, limits=limits)
+
     def _meeting(self, name: str, isolate: bool, limits: ChildLimits) -> Met:
+        from fusewire.process.isolate import probe
+
         reference = self.backends.describe(name).reference
         try:
             here = not isolate or (self._is_ours(name) and self._made(name).info.trusted)
@@ -210,6 +234,8 @@ class Registry:
         self, name: str, label: str, reference: str | None, limits: ChildLimits
     ) -> Extended:
         """Start one extension; if it has a reference, first in a child."""
+        from fusewire.process.isolate import probe
+
         own = self.extensions.describe(label).reference
         try:
             if reference is not None:
@@ -298,12 +324,16 @@ class Registry:
 
     def capabilities(self, name: str) -> dict[str, Capability]:
         """Return the twelve capability flags of a backend, with reasons."""
+        from fusewire.registry.capability import capabilities, record_of
+
         backend, reference = self.get(name), self.backends.describe(name).reference
         record = record_of(name, reference)
         return capabilities(record, backend.info.version, backend.is_extensible)
 
     def holds(self, name: str, *flags: str) -> bool:
         """Return whether a backend holds all these flags."""
+        from fusewire.registry.capability import FLAGS
+
         if unknown := [flag for flag in flags if flag not in FLAGS]:
             raise RegistryError(
                 f"Unknown capability: {', '.join(unknown)}. Known: {', '.join(FLAGS)}."
@@ -324,6 +354,8 @@ class Registry:
         if backend.info.trusted:
             answers = backend.claim(graph, place.device)
         else:
+            from fusewire.process.isolate import claim
+
             answers = claim(self.meet(place.backend).reference, graph, place.device)
         offered = {node for x in answers if isinstance(x, Offer) for node in x.nodes}
         return offered >= set(range(len(graph.nodes)))
