@@ -33,7 +33,7 @@ from fusewire.contract.backend import Config, Fact
 from fusewire.contract.region import build, first_device
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Array, Graph
-from fusewire.numerics.bound import bindings_of
+from fusewire.numerics.scale import bindings_of
 from fusewire.runtime.why import Tried
 
 sys.path.insert(0, str(Path(__file__).parent / "zoo"))

@@ -17,10 +17,11 @@ from fusewire.candidate_entries import CandidateEntries, Compared
 from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Reading
 from fusewire.ir.graph import Graph
+from fusewire.ir.hash import exact_hash
 from fusewire.ops.sample import HostValue
 from fusewire.options import FALLBACK, Fallback, Options
 from fusewire.records.entries import Records
-from fusewire.records.keys import decision_fields
+from fusewire.records.keys import decision_fields, decision_key
 from fusewire.runtime.entry import Entry, Runner, plain
 from fusewire.runtime.transfer import to_host
 from fusewire.store.disk import Store
@@ -28,7 +29,8 @@ from fusewire.store.key import Key
 from fusewire.trials.build import PlanBuilder
 
 if TYPE_CHECKING:
-    from fusewire.background.search import FirstPlan, Proposal
+    from fusewire.background.first_plan import FirstPlan
+    from fusewire.background.search import Proposal
     from fusewire.choosing.baseline import Baseline
     from fusewire.choosing.decide import Decision, Question
     from fusewire.contract.model_file import ModelFile
@@ -72,15 +74,16 @@ class Decider:
 
     def first_plan(self, reading: Reading, graph: Graph, inputs: Sequence[HostValue]) -> FirstPlan:
         """Make the entry that is quickest to start, which serves until engines are compared."""
-        from fusewire.background.search import FirstPlan
-        from fusewire.choosing.decide import Decision
+        from fusewire.background.first_plan import FirstPlan
         from fusewire.planning.candidates import Candidate
-        from fusewire.runtime.function import YOUR_FUNCTION
 
         engines = EngineRunners(self.entries)
         baseline = self.baseline(reading, engines)
         may_serve = baseline is not None and baseline.may_serve and self.options.device is None
         if baseline is not None and baseline.runner is not None and may_serve:
+            from fusewire.choosing.decide import Decision
+            from fusewire.runtime.function import YOUR_FUNCTION
+
             target = reference_target()
             candidate = Candidate(target, self.entries.plan(graph, target))
             decision = Decision(candidate, (), ())
@@ -96,8 +99,7 @@ class Decider:
 
     def _first_candidate(self, graph: Graph, inputs: Sequence[HostValue]) -> Candidate:
         """Return the reference where it has little to do, else the preferred engine."""
-        from fusewire.numerics.bound import bindings_of
-        from fusewire.numerics.scale import work_of
+        from fusewire.numerics.scale import bindings_of, work_of
         from fusewire.planning.candidates import Candidate
 
         options = self.options
@@ -145,6 +147,13 @@ class Decider:
         self, reading: Reading, graph: Graph, key: Key | None, inputs: Sequence[HostValue]
     ) -> Entry | None:
         """Make the entry of what was decided for such inputs; None if nothing was."""
+        fields = self._fields_of(reading)
+        if (
+            fields is None
+            or self.records.get(decision_key(exact_hash(graph), inputs, fields)) is None
+        ):
+            # What recalls a decision is not imported before there is one.
+            return None
         engines = EngineRunners(self.entries)
         question = self.program_question(reading, graph, inputs, engines)
         decision = self.recall(question)
@@ -228,13 +237,13 @@ class Decider:
 
     def baseline(self, reading: Reading, engines: EngineRunners) -> Baseline | None:
         """Return the user's own function, for a graph that was traced from one."""
+        if reading.function is None:
+            return None
         from fusewire.choosing.baseline import Baseline
         from fusewire.errors import EngineGarbage
         from fusewire.registry import REGISTRY
         from fusewire.runtime.function import FunctionRunner
 
-        if reading.function is None:
-            return None
         if self.options.isolate == "always":
             problem = "isolate='always' runs every call in a child, where a function cannot go."
             return Baseline(None, engines.runner, problem)

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.background.search import BackgroundSearch, FirstPlan, Proposal
+from fusewire.background.first_plan import FirstPlan
+from fusewire.background.search import BackgroundSearch, Proposal
 from fusewire.candidate_entries import Compared
 from fusewire.choosing.decide import Decision
 from fusewire.compiler import Session

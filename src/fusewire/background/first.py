@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, final
 
+from fusewire.background.first_plan import FirstPlan
 from fusewire.background.job import FileSource, can_be_sent
 from fusewire.background.process import CAN_COMPARE
-from fusewire.background.search import BackgroundSearch, FirstPlan, Proposal, private_store
-from fusewire.choosing.decide import Decision
 from fusewire.contract.frontend import Reading
 from fusewire.contract.model_file import ModelFile
 from fusewire.errors import NoneRightError, NotRecalledError
@@ -22,6 +22,11 @@ from fusewire.runtime.entry import Entry, LearnedSizes
 from fusewire.runtime.serving import NotedDetails, ServingRunner
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
+
+# Comparing is imported after the first answer.
+if TYPE_CHECKING:
+    from fusewire.background.search import BackgroundSearch, Proposal
+    from fusewire.choosing.decide import Decision
 
 
 class Deciding(Protocol):
@@ -121,7 +126,7 @@ class FirstCall:
     def _served(self, inputs: Sequence[HostValue]) -> Entry:
         """Serve with what is quickest to start, and search behind it."""
         first = self.decider.first_plan(self.reading, self.graph, inputs)
-        search = BackgroundSearch(self.graph.name, _RecordedChoices(self), first)
+        search = _LateSearch(lambda: self._search(first))
         runner = ServingRunner(first.entry.runner, search, inputs)
         note = (
             f"This is the plan that answers first, {first.name}: engines are compared in the "
@@ -129,6 +134,42 @@ class FirstCall:
         )
         details = NotedDetails(first.entry.details, (note,))
         return replace(first.entry, runner=runner, details=details, serving=runner)
+
+    def _search(self, first: FirstPlan) -> BackgroundSearch:
+        from fusewire.background.search import BackgroundSearch
+
+        return BackgroundSearch(self.graph.name, _RecordedChoices(self), first)
+
+
+@final
+class _LateSearch:
+    """A search that is made after the first answer, in a thread: its imports take a while."""
+
+    def __init__(self, make: Callable[[], BackgroundSearch]) -> None:
+        self._make = make
+        # Collecting garbage in here may end a program, which cancels its search.
+        self._lock = threading.RLock()
+        self._is_cancelled = False
+        self._made: BackgroundSearch | None = None
+
+    def begin(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
+        """Make the search and have it begin, behind the caller."""
+        threading.Thread(target=self._begin, args=(serving, inputs), daemon=True).start()
+
+    def _begin(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
+        made = self._make()
+        with self._lock:
+            if not self._is_cancelled:
+                self._made = made
+                made.begin(serving, inputs)
+
+    def cancel(self) -> None:
+        """Stop: the first plan stays."""
+        with self._lock:
+            self._is_cancelled = True
+            made = self._made
+        if made is not None:
+            made.cancel()
 
 
 def _can_compare(options: Options) -> bool:
@@ -158,6 +199,8 @@ class _RecordedChoices:
     def store(self) -> Store:
         """The user's store; if that is off, one that ends with this process."""
         shared = self.call.decider.records.store
+        from fusewire.background.search import private_store
+
         return private_store() if shared is None or shared.is_off else shared
 
     @property

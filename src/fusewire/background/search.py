@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, final
 
+from fusewire.background.first_plan import FirstPlan
 from fusewire.background.job import ComparisonJob, FileSource
 from fusewire.background.process import ComparerProcess
 from fusewire.choosing.decide import Decision, read_tried
@@ -39,7 +40,6 @@ from fusewire.errors import (
 from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
 from fusewire.options import Options
-from fusewire.planning.candidates import Candidate
 from fusewire.process.frames import Frame
 from fusewire.runtime.entry import Entry, Runner
 from fusewire.runtime.function import FUNCTION
@@ -49,24 +49,6 @@ from fusewire.store.disk import Store
 
 LOG = logging.getLogger("fusewire")
 LOG.addHandler(logging.NullHandler())
-
-
-@dataclass(frozen=True, eq=False)
-class FirstPlan:
-    """The entry that serves first, its candidate, and its name among those that are compared.
-
-    With ``is_function`` the user's own function runs, and the candidate is the reference.
-    """
-
-    entry: Entry
-    candidate: Candidate
-    name: str
-    is_function: bool = False
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether its answers need no judge."""
-        return self.is_function or self.candidate.target.backend.info.trusted
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,9 +21,9 @@ from fusewire.errors import EngineError, FusewireError
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType
-from fusewire.numerics.bound import bindings_of
 from fusewire.numerics.judge import Alone
 from fusewire.numerics.oracle import Oracle
+from fusewire.numerics.scale import bindings_of
 from fusewire.numerics.spread import Expected
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue

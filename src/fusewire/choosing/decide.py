@@ -31,6 +31,7 @@ from fusewire.planning.target import Target
 from fusewire.process.codec import write_value
 from fusewire.process.frames import Blobs
 from fusewire.records.entries import Records
+from fusewire.records.keys import decision_key
 from fusewire.records.plans import Choice
 from fusewire.runtime.function import FUNCTION, YOUR_FUNCTION
 from fusewire.runtime.why import Tried
@@ -149,8 +150,7 @@ def _findings(question: Question, records: Records, finder: TargetFinder) -> Fin
 
 def _key(question: Question, findings: Findings) -> Key:
     assert question.fields is not None, "the decision is recorded"
-    sizes = " ".join(str(getattr(x, "shape", "")) for x in question.inputs)
-    return Key.of("plan", graph=findings.exact, sizes=sizes, **question.fields)
+    return decision_key(findings.exact, question.inputs, question.fields)
 
 
 def decide(question: Question, records: Records, finder: TargetFinder) -> Decision:

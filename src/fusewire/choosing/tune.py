@@ -24,7 +24,7 @@ from fusewire.errors import FusewireError, NoneRightError
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import tensor_of
-from fusewire.numerics.bound import bindings_of
+from fusewire.numerics.scale import bindings_of
 from fusewire.ops.sample import Draw, HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.planning.planner import make_plan

@@ -16,10 +16,10 @@ from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, Type, tensor_of
 from fusewire.numerics.noise import MOVED_IN_OP, Noise, alone, felt_inputs, is_exact
-from fusewire.numerics.scale import Scales, rms, terms_of
+from fusewire.numerics.scale import Scales, bindings_of, rms, terms_of
 from fusewire.numerics.spread import SCOUT, Expected, Runs, expect, expect_exact, floor_of
 from fusewire.ops.declare import Op, Trait
-from fusewire.ops.interpret import Interpreter, bind
+from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
 
 RUNS = 8
@@ -106,17 +106,6 @@ def expect_region(
         seen = Runs(same[:RUNS], same[RUNS:])
         found.append(expect(name, of, wide, seen, multiple, codes=codes, scale=scale))
     return found
-
-
-def bindings_of(
-    graph: Graph, inputs: Sequence[HostValue], given: Bindings | None = None
-) -> dict[Symbol, int]:
-    """Read the symbols of a graph's inputs from arrays."""
-    known = dict(given or {})
-    for value, array in zip(graph.inputs, inputs, strict=True):
-        if isinstance(value.type, TensorType):
-            bind(value.type, np.shape(array), known, f"The input {value.name}")
-    return known
 
 
 def leaves(graph: Graph, outputs: Sequence[HostValue]) -> list[Leaf]:

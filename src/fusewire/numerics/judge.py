@@ -14,7 +14,8 @@ import numpy as np
 
 from fusewire import dtypes
 from fusewire.ir.graph import Array, Graph
-from fusewire.numerics.bound import Leaf, bindings_of, expect_op, expect_region, leaves
+from fusewire.numerics.bound import Leaf, expect_op, expect_region, leaves
+from fusewire.numerics.scale import bindings_of
 from fusewire.numerics.spread import Expected, classes, is_code, slice_rms
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue

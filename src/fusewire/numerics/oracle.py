@@ -14,10 +14,10 @@ import numpy as np
 
 from fusewire.errors import GraphError, ShapeMismatchError
 from fusewire.ir.graph import Array, Graph, Node, Value
-from fusewire.numerics.bound import Leaf, bindings_of, value_leaves
+from fusewire.numerics.bound import Leaf, value_leaves
 from fusewire.numerics.judge import Verdict, judge_leaves, summary
 from fusewire.numerics.noise import Noise, felt_inputs
-from fusewire.numerics.scale import Scales
+from fusewire.numerics.scale import Scales, bindings_of
 from fusewire.numerics.spread import SCOUT, Expected, Runs, expect
 from fusewire.ops import limits
 from fusewire.ops.interpret import Interpreter

@@ -7,7 +7,7 @@ beside a loud one. Scales are learned once, in the wide run, and serve every run
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from fusewire.ir.dims import Symbol, evaluate
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, substitute_type
 from fusewire.ops.declare import Trait
-from fusewire.ops.interpret import Bindings, Interpreter
+from fusewire.ops.interpret import Bindings, Interpreter, bind
 from fusewire.ops.sample import HostValue
 from fusewire.ops.table import get_op
 
@@ -126,6 +126,17 @@ def terms_of(node: Node, bindings: Mapping[Symbol, int]) -> float:
         return max(1.0, _operations(node, bindings) / max(1, _elements(node, bindings)))
     except DimError:
         return UNKNOWN_TERMS
+
+
+def bindings_of(
+    graph: Graph, inputs: Sequence[HostValue], given: Mapping[Symbol, int] | None = None
+) -> dict[Symbol, int]:
+    """Read the symbols of a graph's inputs from arrays."""
+    known = dict(given or {})
+    for value, array in zip(graph.inputs, inputs, strict=True):
+        if isinstance(value.type, TensorType):
+            bind(value.type, np.shape(array), known, f"The input {value.name}")
+    return known
 
 
 def work_of(graph: Graph, bindings: Mapping[Symbol, int]) -> float:

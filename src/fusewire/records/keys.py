@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,12 @@ def decision_fields(options: Options, level: int) -> dict[str, object] | None:
         **code_fields(policy),
         **dict(host_fields()),
     }
+
+
+def decision_key(graph_hash: str, inputs: Sequence[Any], fields: Mapping[str, object]) -> Key:
+    """Return the key of what was decided for inputs of these sizes."""
+    sizes = " ".join(str(getattr(x, "shape", "")) for x in inputs)
+    return Key.of("plan", graph=graph_hash, sizes=sizes, **fields)
 
 
 def _engine_version(name: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from fusewire.contract.backend import Config, Refusal
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Graph
-from fusewire.numerics.bound import bindings_of
+from fusewire.numerics.scale import bindings_of
 from fusewire.ops.sample import HostValue
 from fusewire.options import FALLBACK
 from fusewire.planning.candidates import Candidate
