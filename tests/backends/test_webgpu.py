@@ -139,8 +139,7 @@ def test_missing_adapter_is_a_reason_with_a_fix(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_missing_package_is_a_reason_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fusewire.backends.webgpu.context", None)
-    monkeypatch.delattr(fusewire.backends.webgpu, "context")
+    monkeypatch.setattr("fusewire.backends.webgpu.engine.find_spec", lambda name: None)
     (found,) = WebGpuBackend().probe()
     assert isinstance(found, Unavailable)
     assert "fusewire[webgpu]" in found.fix

@@ -26,7 +26,7 @@ import fusewire as fw
 MILESTONES = {
     "onnx.read.document.OnnxDocument.convert",
     "rewrite.pipeline.run_pipeline",
-    "process.isolate.claim",
+    "planning.target.Target.claim",
     "process.child.Child.ask",
     "planning.partition.partition",
     "records.entries.Records.saved_plan",
