@@ -21,6 +21,7 @@ from fusewire.errors import (
     GraphError,
     MiscompileWarning,
     NoneRightError,
+    NoQuietError,
     RefusedError,
     warn_outside,
 )
@@ -30,6 +31,7 @@ from fusewire.options import Options
 from fusewire.planning.candidates import Candidate
 from fusewire.process.frames import Frame
 from fusewire.runtime.entry import Entry
+from fusewire.runtime.function import FunctionRunner
 from fusewire.runtime.origin import Origin
 from fusewire.runtime.program import Program
 from fusewire.runtime.serving import ServingRunner
@@ -289,6 +291,52 @@ def test_duel_builds_nothing_for_a_program_that_was_closed() -> None:
     assert runner.calls == 2
     assert runner.is_closed
     assert not choices.kept
+
+
+def test_function_takes_its_turns_of_the_duel_between_calls() -> None:
+    inside: list[int] = []
+    overlaps: list[int] = []
+
+    def careless(x: Any) -> Any:
+        if inside:
+            overlaps.append(1)
+        inside.append(1)
+        time.sleep(0.002)
+        inside.pop()
+        return np.exp(x) @ np.cos(x).T
+
+    plans = Plans()
+    reading = ModelSource(careless).read((X,))
+    function = FunctionRunner(reading)
+    candidate, entry = plans.entry("reference")
+    first = FirstPlan(replace(entry, runner=function), candidate, "your function", is_function=True)
+    row = Tried("onnxruntime", "onnxruntime", "cpu", "native", "right", is_chosen=True)
+    choices = GivenChoices(plans.proposal("onnxruntime", row))
+    program, serving = served(first, None)
+    program(X)
+    search = threading.Thread(
+        target=BackgroundSearch("waves", choices, first).run, args=(serving, [X])
+    )
+    search.start()
+    while search.is_alive():
+        np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
+    search.join()
+    assert choices.kept
+    assert not overlaps
+
+
+def test_turn_that_calls_leave_no_moment_for_is_given_up() -> None:
+    program, serving = served(Plans().first("reference"), None)
+    serving._page.start()  # type: ignore[union-attr] # a call that does not end
+    with pytest.raises(NoQuietError, match="left no moment"), serving.between_calls(0.0):
+        raise AssertionError("a call is running")
+    np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
+
+
+def test_turn_may_call_the_program_itself() -> None:
+    program, serving = served(Plans().first("reference"), None)
+    with serving.between_calls(1.0):
+        np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
 
 
 def test_call_that_waited_while_the_program_was_closed_is_refused() -> None:

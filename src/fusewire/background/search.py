@@ -7,6 +7,7 @@ takes its place.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
@@ -15,8 +16,9 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, final
 
@@ -41,7 +43,7 @@ from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
 from fusewire.options import Options
 from fusewire.process.frames import Frame
-from fusewire.runtime.entry import Entry, Runner
+from fusewire.runtime.entry import Entry
 from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.serving import NotedDetails, ServingRunner
 from fusewire.runtime.why import Tried
@@ -49,6 +51,8 @@ from fusewire.store.disk import Store
 
 LOG = logging.getLogger("fusewire")
 LOG.addHandler(logging.NullHandler())
+# Calls may leave no moment between them for this many times the budget.
+_PATIENCE = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,6 +153,19 @@ class BackgroundSearch:
         if self._is_cancelled:
             raise IsolationError("The program was closed.")
 
+    @contextlib.contextmanager
+    def _turn(self, serving: ServingRunner, name: str) -> Iterator[None]:
+        """Surround a turn of the duel: none for a program that was closed meanwhile.
+
+        The user's function need not be safe in several threads: it takes its turns between calls.
+        """
+        self._check_open()
+        if not (self._first.is_function and name == self._first.name):
+            yield
+            return
+        with serving.between_calls(_PATIENCE * self._choices.options.budget_seconds):
+            yield
+
     def _drop_proposed(self) -> None:
         """Close what was built for a program that was closed meanwhile."""
         if self._proposed is not None:
@@ -177,7 +194,7 @@ class BackgroundSearch:
             proposal = choices.proposal(inputs)
         if proposal is None:
             return self._stay(f"The decision could not be recalled, and {name} stays.")
-        return self._winner(proposal, inputs)
+        return self._winner(serving, proposal, inputs)
 
     def _reply(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> Frame:
         choices = self._choices
@@ -194,7 +211,9 @@ class BackgroundSearch:
                 self._comparer.end()
                 self._comparer = None
 
-    def _winner(self, proposal: Proposal, inputs: Sequence[HostValue]) -> Entry:
+    def _winner(
+        self, serving: ServingRunner, proposal: Proposal, inputs: Sequence[HostValue]
+    ) -> Entry:
         """Return the entry to keep: the proposed one, if it is faster in this process too."""
         first, decision = self._first, proposal.decision
         if proposal.name == first.name:
@@ -216,11 +235,8 @@ class BackgroundSearch:
         if status != "right":
             self._choices.keep(inputs, decision)
             return proposal.entry
-        runners = {
-            name: _StoppableRunner(entry.runner, self._check_open)
-            for name, entry in ((first.name, first.entry), (proposal.name, proposal.entry))
-        }
-        comparison = duel(runners, inputs)
+        runners = {first.name: first.entry.runner, proposal.name: proposal.entry.runner}
+        comparison = duel(runners, inputs, turn=partial(self._turn, serving))
         is_faster = beats(comparison, proposal.name, first.name)
         tried = self._tried(decision.tried, comparison, proposal.name if is_faster else first.name)
         decision = replace(decision, tried=tried, is_function=first.is_function and not is_faster)
@@ -253,24 +269,6 @@ class BackgroundSearch:
         if isinstance(details, Explanation):
             return replace(entry, details=replace(details, notes=notes, tried=tried))
         return replace(entry, details=NotedDetails(details, notes, tried))
-
-
-@final
-class _StoppableRunner:
-    """A runner that builds nothing for a program that was closed."""
-
-    def __init__(self, runner: Runner, check: Callable[[], None]) -> None:
-        self._runner = runner
-        self._check = check
-
-    def call(self, inputs: Sequence[Held]) -> list[Any]:
-        """Run, unless the program was closed."""
-        self._check()
-        return self._runner.call(inputs)
-
-    def close(self) -> None:
-        """Close the runner."""
-        self._runner.close()
 
 
 @final

@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import TypeAlias
 
 from fusewire.choosing.measure import Comparison, Contender, Timing, compare, interval
 from fusewire.ops.sample import HostValue
@@ -26,17 +28,25 @@ _TURNS, _CLEAR = 3, 2.0
 _MOST_NOISE = 0.25
 
 
+# Makes what surrounds the turn of a runner, by its name.
+Turn: TypeAlias = Callable[[str], AbstractContextManager[object]]
+
+
 def duel(
-    runners: Mapping[str, Runner], inputs: Sequence[HostValue], seconds: float = SECONDS
+    runners: Mapping[str, Runner],
+    inputs: Sequence[HostValue],
+    seconds: float = SECONDS,
+    turn: Turn = nullcontext,
 ) -> Comparison:
     """Time runners on the same inputs, in turns; what they raise passes through.
 
     The first is the one that serves if the other is not faster; see ``beats``. Every runner is
-    called at least twice, even if that takes longer than ``seconds``.
+    called at least twice, even if that takes longer than ``seconds``. Every turn is taken within
+    what ``turn`` returns, which is not timed.
     """
     end = time.monotonic() + seconds
     contenders = {
-        name: Contender(partial(_run, runner, inputs), os.getpid)
+        name: Contender(partial(_run, runner, inputs, partial(turn, name)), os.getpid)
         for name, runner in runners.items()
     }
     # The first call may load the engine.
@@ -55,12 +65,18 @@ def beats(comparison: Comparison, name: str, other: str) -> bool:
     return ratio > 1 + min(comparison.noise, _MOST_NOISE)
 
 
-def _run(runner: Runner, inputs: Sequence[HostValue], count: int) -> Sequence[float]:
+def _run(
+    runner: Runner,
+    inputs: Sequence[HostValue],
+    turn: Callable[[], AbstractContextManager[object]],
+    count: int,
+) -> Sequence[float]:
     """Time calls together: the first of them wakes an engine's threads, and that counts, too."""
-    call, start = runner.call, time.perf_counter()
-    for _ in range(count):
-        call(inputs)
-    return [(time.perf_counter() - start) / count] * count
+    with turn():
+        call, start = runner.call, time.perf_counter()
+        for _ in range(count):
+            call(inputs)
+        return [(time.perf_counter() - start) / count] * count
 
 
 def _in_turns(

@@ -7,16 +7,19 @@ that a later call would pay for.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, final
 
 import numpy as np
 
 from fusewire.contract.backend import Held
+from fusewire.errors import NoQuietError
 from fusewire.ops.sample import HostValue
 from fusewire.process.calls import CallPage, new_page
 from fusewire.runtime.entry import Details, Entry, Runner, State
@@ -33,6 +36,21 @@ class Search(Protocol):
 
     def cancel(self) -> None:
         """Stop soon; may be called at any time, more than once."""
+
+
+# Seconds for which calls are kept out while one is running, and between looks at it. Not longer: a
+# function that calls its own program would wait for itself.
+_GRACE, _TICK = 0.5, 0.0005
+# The most seconds that a call waits for a turn.
+_LONGEST_TURN = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class _Turn:
+    """The time of one thread, in which no calls of others run."""
+
+    owner: int
+    is_over: threading.Event
 
 
 @final
@@ -53,6 +71,7 @@ class ServingRunner:
         self.page_descriptor = new_page()
         weakref.finalize(self, os.close, self.page_descriptor)
         self._page: CallPage | None = CallPage(self.page_descriptor)
+        self._turn: _Turn | None = None
 
     def call(self, inputs: Sequence[Held]) -> list[Any]:
         """Run on the first plan, and count the call."""
@@ -60,6 +79,8 @@ class ServingRunner:
         if page is None:
             return self.runner.call(inputs)
         page.start()
+        if self._turn is not None:
+            self._let_pass(page)
         try:
             outputs = self.runner.call(inputs)
         finally:
@@ -67,6 +88,49 @@ class ServingRunner:
         if self._state == "serving-first":
             self._begin([to_host(value) for value in inputs])
         return outputs
+
+    def _let_pass(self, page: CallPage) -> None:
+        """Wait for the turn that somebody else has between calls."""
+        while (turn := self._turn) is not None and turn.owner != threading.get_ident():
+            page.end()
+            is_over = turn.is_over.wait(_LONGEST_TURN)
+            page.start()
+            if not is_over:
+                return
+
+    @contextlib.contextmanager
+    def between_calls(self, seconds: float) -> Iterator[None]:
+        """Have no call run meanwhile: calls that come wait for as long as this takes.
+
+        NoQuietError if calls that are running do not end in so many seconds.
+        """
+        end = time.monotonic() + seconds
+        while not self._take_turn():
+            if time.monotonic() > end:
+                raise NoQuietError(
+                    f"The calls of the program left no moment between them in {seconds:.0f} s."
+                )
+            time.sleep(_TICK)
+        try:
+            yield
+        finally:
+            self._end_turn()
+
+    def _take_turn(self) -> bool:
+        """Keep calls out; returns False, and lets them in, if one is running for long."""
+        page, end = self._page, time.monotonic() + _GRACE
+        self._turn = _Turn(threading.get_ident(), threading.Event())
+        while page is not None and page.mark() is None:
+            if time.monotonic() > end:
+                self._end_turn()
+                return False
+            time.sleep(_TICK)
+        return True
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.is_over.set()
 
     def _begin(self, inputs: Sequence[HostValue]) -> None:
         with self._lock:
@@ -122,6 +186,7 @@ class ServingRunner:
         """Stay with the first plan in a forked process: the search goes on in its parent."""
         # A thread that is not here may have held the lock, and the page is shared with the parent.
         self._lock, self._settled, self._page = threading.Lock(), threading.Event(), None
+        self._turn = None
         self._end()
 
 
