@@ -142,12 +142,18 @@ class CandidateEntries:
             Explanation(candidate.planned, builder, compared.notes, compared.tried),
         )
 
-    def built(self, candidate: Candidate, key: Key | None) -> tuple[PlanBuilder, Runner]:
-        """Make the runner of a candidate; its bodies are planned under the key."""
+    def built(
+        self, candidate: Candidate, key: Key | None, *, is_first: bool = False
+    ) -> tuple[PlanBuilder, Runner]:
+        """Make the runner of a candidate; its bodies are planned under the key.
+
+        One that only serves first is built in the quickest way.
+        """
         builder = self.context.builder(
             BuildTarget.of(candidate.target, candidate.config(self.context.options.config)),
             BuildTarget.of(reference_target(), Config()),
             BodyPlanner(self, candidate.target, key).plan,
+            is_first=is_first,
         )
         return builder, PlanRunner(candidate.planned.plan, builder)
 

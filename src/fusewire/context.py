@@ -81,7 +81,12 @@ class CompileContext:
         return int(is_auto and options.budget_seconds > 0)
 
     def builder(
-        self, first: BuildTarget, fallback: BuildTarget, plan_body: Callable[[Graph], Plan]
+        self,
+        first: BuildTarget,
+        fallback: BuildTarget,
+        plan_body: Callable[[Graph], Plan],
+        *,
+        is_first: bool = False,
     ) -> PlanBuilder:
         """Make the builder of the regions of a plan, new or recalled."""
         options = self.options
@@ -94,6 +99,7 @@ class CompileContext:
             plan_body,
             options.run_limits,
             services=self.services,
+            is_first=is_first,
         )
 
     def say_if_cut_short(self, name: str, cut_at: float | None, notes: Sequence[str]) -> None:

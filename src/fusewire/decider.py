@@ -94,7 +94,8 @@ class Decider:
         silent: Fallback = "allow" if options.fallback == "warn" else options.fallback
         quiet = Decider(replace(self.context, options=replace(options, fallback=silent)))
         candidate = quiet._first_candidate(graph, inputs)
-        entry = quiet.entries.ready_entry(reading, candidate, None)
+        built = quiet.entries.built(candidate, None, is_first=True)
+        entry = quiet.entries.ready_entry(reading, candidate, None, built=built)
         return FirstPlan(entry, candidate, candidate.name)
 
     def _first_candidate(self, graph: Graph, inputs: Sequence[HostValue]) -> Candidate:

@@ -132,3 +132,22 @@ def test_only_a_whole_dim_can_be_read_off_a_shape() -> None:
     assert lone_symbol(n + 1) is None
     assert lone_symbol(2 * n) is None
     assert lone_symbol(4) is None
+
+
+def test_nested_sizes_that_share_parts_are_substituted_part_by_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size: Dim = n
+    for layer in range(6):
+        # Each layer mentions the one before twice.
+        size = floordiv(size + layer, 3) * dim_max(size, m)
+    assert set(symbols(size)) == {Symbol("n"), Symbol("m")}
+    applied: list[str] = []
+
+    def counted(function: str, left: Dim, right: Dim) -> Dim:
+        applied.append(function)
+        return apply(function, left, right)
+
+    monkeypatch.setattr("fusewire.ir.dims.apply", counted)
+    evaluate(size, {Symbol("n"): 7, Symbol("m"): 5})
+    assert len(applied) == 12

@@ -26,7 +26,8 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.contract.model_file import ModelFile
+from fusewire.contract.model_file import ModelFile, known_constants
+from fusewire.contract.region import weights_of
 from fusewire.errors import (
     BackendCrashed,
     BackendKilled,
@@ -161,13 +162,15 @@ def first_contact(
     limits: ChildLimits = ChildLimits(),
     *,
     file: ModelFile | None = None,
+    artifact: Artifact | None = None,
     isolate: bool = True,
     pool: ChildPool | None = None,
 ) -> Contact | Refusal:
     """Compile, load and run a region on the backend that "module:Class" names.
 
-    With a ``file``, the engine reads that in place of the region. Without ``isolate`` this happens
-    in this process: limits do not hold, and a crash ends it.
+    With a ``file``, the engine reads that in place of the region; an ``artifact`` of the region is
+    only loaded and run. Without ``isolate`` this happens in this process: limits do not hold, and a
+    crash ends it.
     """
     source = ContactSource(reference, region, device, config, file)
     bound = bindings(region, inputs)
@@ -175,7 +178,8 @@ def first_contact(
         if not isolate:
             return _in_process(source, inputs, bound)
         children = pool or shared_pool()
-        return _retried(partial(_in_some_child, children, source, inputs, bound, limits))
+        given = children, source, inputs, bound, limits, artifact
+        return _retried(partial(_in_some_child, *given))
     except EngineError as error:
         return refusal(error, region)
 
@@ -296,13 +300,15 @@ def _in_some_child(
     inputs: Sequence[HostValue],
     bound: Bindings,
     limits: ChildLimits,
+    known: Artifact | None,
 ) -> Contact:
     """Make contact in a child; one that earlier jobs have filled is replaced once."""
     for is_last in (False, True):
         with pool.seated(source.reference) as (seat, start):
             try:
                 held = uuid.uuid4().hex
-                contact = _in_child(seat, source, inputs, bound, limits, held, pool=pool)
+                given = inputs, bound, limits, held, known
+                contact = _in_child(seat, source, *given, pool=pool)
             except EngineOutOfMemory:
                 was_small = seat.held_before < limits.most_bytes // _FULL
                 if start or is_last or was_small:
@@ -369,7 +375,12 @@ def _contact_job(
     job["artifact"] = known and write_record(known, blobs)
     job["drop"] = seat.executables[: 1 - _KEPT_EXECUTABLES]
     del seat.executables[: 1 - _KEPT_EXECUTABLES]
-    return job | seat.written(source.region, blobs, source.file)
+    job["what"] = described(source.region)
+    if known is None:
+        return job | seat.written(source.region, blobs, source.file)
+    # To load an artifact takes its weights, and not the region.
+    weights = weights_of(known, known_constants(source.region, source.file))
+    return job | seat.lent(weights, blobs)
 
 
 def _compiled(

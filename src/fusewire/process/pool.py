@@ -9,7 +9,7 @@ import os
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -72,6 +72,24 @@ class Seat:
             for digest, constant in known_constants(region, file).items()
             if constant.array.nbytes > INLINE_BYTES and constant.type.dtype is not string
         }
+        new, job = self._new_constants(needed)
+        blobs.append(np.frombuffer(print_graph(region).encode(), np.uint8))
+        if file is not None:
+            blobs.append(np.frombuffer(file.payload, np.uint8))
+            job["file"] = [file.format, file.digest, list(file.weights)]
+        constants = {digest: write_value(array, blobs) for digest, array in new.items()}
+        return {**job, "has_region": True, "constants": constants}
+
+    def lent(self, weights: Mapping[str, Array], blobs: Blobs) -> dict[str, Any]:
+        """Write the weights of an artifact, in place of a region, as the last part of a job."""
+        new, job = self._new_constants(weights)
+        constants = {digest: write_value(array, blobs) for digest, array in new.items()}
+        return {**job, "has_region": False, "constants": constants, "weights": list(weights)}
+
+    def _new_constants(
+        self, needed: Mapping[str, Array]
+    ) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return the arrays that the child lacks, and a job that has it forget others."""
         new = {digest: array for digest, array in needed.items() if digest not in self.constants}
         forget: list[str] = []
         if sum(self.constants.values()) + sum(array.nbytes for array in new.values()) > _KEPT_BYTES:
@@ -79,13 +97,7 @@ class Seat:
         for digest in forget:
             del self.constants[digest]
         self.constants |= {digest: array.nbytes for digest, array in new.items()}
-        blobs.append(np.frombuffer(print_graph(region).encode(), np.uint8))
-        job: dict[str, Any] = {"forget": forget}
-        if file is not None:
-            blobs.append(np.frombuffer(file.payload, np.uint8))
-            job["file"] = [file.format, file.digest, list(file.weights)]
-        constants = {digest: write_value(array, blobs) for digest, array in new.items()}
-        return {**job, "constants": constants}
+        return new, {"forget": forget}
 
     def ask(
         self,

@@ -6,7 +6,7 @@ import importlib
 import re
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from fusewire.contract.region import edge_slots, weights_of
 from fusewire.contract.tuning import Clocked
 from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError, EngineGarbage, ShapeMismatchError
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import OptionalType, SequenceType, Type
 from fusewire.ops import limits
 from fusewire.ops.interpret import Bindings, bind
@@ -78,38 +78,70 @@ def attempt(
     device: Device,
     config: Config,
     inputs: Sequence[HostValue],
-    artifact: Artifact | None = None,
     report: Callable[[Phase], None] = lambda phase: None,
     file: ModelFile | None = None,
 ) -> Trial:
-    """Compile unless there is an artifact, load and run; the guard types the errors."""
-    name, what = backend.info.name, described(region)
-    metrics: dict[str, float] = {}
+    """Compile, load and run; the guard types the errors."""
+    phases = _Phases(backend.info.name, described(region), report)
+    given = backend, region, file, device, config
+    artifact = phases.timed("compile", Artifact, compiled, *given)
+    weights = weights_of(artifact, known_constants(region, file))
+    return _loaded_and_run(backend, artifact, device, weights, inputs, phases)
 
-    def timed(phase: Phase, kind: type, call: Callable[..., Any], *given: object) -> Any:
-        report(phase)
+
+def attempt_artifact(
+    backend: Backend,
+    artifact: Artifact,
+    device: Device,
+    weights: Mapping[str, Array],
+    inputs: Sequence[HostValue],
+    what: str,
+    report: Callable[[Phase], None] = lambda phase: None,
+) -> Trial:
+    """Load and run what was compiled before; ``what`` names it in messages."""
+    phases = _Phases(backend.info.name, what, report)
+    return _loaded_and_run(backend, artifact, device, weights, inputs, phases)
+
+
+class _Phases:
+    """Times and reports the phases of a trial."""
+
+    def __init__(self, name: str, what: str, report: Callable[[Phase], None]) -> None:
+        self.name, self.what, self._report = name, what, report
+        self.metrics: dict[str, float] = {}
+
+    def timed(self, phase: Phase, kind: type, call: Callable[..., Any], *given: object) -> Any:
+        self._report(phase)
         start = time.perf_counter()
-        made = guarded(name, phase, what, call, *given)
-        seconds = metrics[f"{phase}_seconds"] = time.perf_counter() - start
+        made = guarded(self.name, phase, self.what, call, *given)
+        seconds = self.metrics[f"{phase}_seconds"] = time.perf_counter() - start
         if phase != "run" and (meter := limits.meter()) is not None:
             meter.allow(seconds)
         if not isinstance(made, kind):
             found = f"expected {kind.__name__}, found {type(made).__name__}"
-            raise failure(EngineGarbage, name, phase, what, found)
+            raise self.garbage(phase, found)
         return made
 
-    if artifact is None:
-        artifact = timed("compile", Artifact, compiled, backend, region, file, device, config)
-    assert artifact is not None
-    weights = weights_of(artifact, known_constants(region, file))
-    executable = timed("load", Executable, backend.load, artifact, device, weights)
+    def garbage(self, phase: Phase, found: str) -> Exception:
+        return failure(EngineGarbage, self.name, phase, self.what, found)
+
+
+def _loaded_and_run(
+    backend: Backend,
+    artifact: Artifact,
+    device: Device,
+    weights: Mapping[str, Array],
+    inputs: Sequence[HostValue],
+    phases: _Phases,
+) -> Trial:
+    executable = phases.timed("load", Executable, backend.load, artifact, device, weights)
     before = _sums(inputs)
-    outputs = timed("run", list, run, executable, inputs)
+    outputs = phases.timed("run", list, run, executable, inputs)
     if _sums(inputs) != before:
-        raise failure(EngineGarbage, name, "run", what, "it wrote into an input")
+        raise phases.garbage("run", "it wrote into an input")
     if any(_shares(x, y) for x in outputs for y in inputs):
-        raise failure(EngineGarbage, name, "run", what, "an output shares memory with an input")
-    return Trial(artifact, executable, outputs, metrics)
+        raise phases.garbage("run", "an output shares memory with an input")
+    return Trial(artifact, executable, outputs, phases.metrics)
 
 
 def compiled(

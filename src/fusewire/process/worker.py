@@ -28,7 +28,7 @@ from fusewire.process.closed import finish, missing_programs
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import CALLERS, Phase, blaming, described, guarded
-from fusewire.process.trial import attempt, backend_of, compiled, run, run_timed
+from fusewire.process.trial import attempt, attempt_artifact, backend_of, compiled, run, run_timed
 
 _DESCRIPTORS = 4096
 # Above the numbers that engines use, so that an engine that closes a wrong one misses ours.
@@ -47,8 +47,10 @@ class Job:
     config: Config
     inputs: list[HostValue]
     artifact: Artifact | None
+    weights: dict[str, Array]
     region: Graph
     file: ModelFile | None
+    what: str
     held: str
     count: int
     is_same: bool
@@ -113,7 +115,8 @@ class Worker:
         device, config = record("device", Device), record("config", Config)
         inputs = [read_value(x, given) for x in header.get("inputs", ())]
         artifact = record("artifact", Artifact)
-        region, file = self._region(header, given) if "constants" in header else (None, None)
+        region, file = self._region(header, given)
+        weights = {digest: self._constants[digest].array for digest in header.get("weights", ())}
         # Kinds of jobs that lack one of these do not use it.
         return Job(
             header["kind"],
@@ -121,22 +124,28 @@ class Worker:
             config,
             inputs,
             artifact,
+            weights,
             cast(Graph, region),
             file,
+            header.get("what", ""),
             header.get("held", ""),
             header.get("count", 0),
             header.get("is_same", False),
         )
 
-    def _region(self, header: Any, given: Iterator[Array]) -> tuple[Graph, ModelFile | None]:
-        for digest in header["forget"]:
-            del self._constants[digest]
-        text = next(given).tobytes().decode()
+    def _region(self, header: Any, given: Iterator[Array]) -> tuple[Graph | None, ModelFile | None]:
+        """Keep the constants that are sent, and read the region that is sent with them, if any."""
+        has_region = header.get("has_region", False)
+        text = next(given).tobytes().decode() if has_region else ""
         payload = next(given).tobytes() if "file" in header else b""
-        for digest, value in header["constants"].items():
+        for digest in header.get("forget", ()):
+            del self._constants[digest]
+        for digest, value in header.get("constants", {}).items():
             array = read_value(value, given)
             array.flags.writeable = False
             self._constants[digest] = Constant.of(array)
+        if not has_region:
+            return None, None
         region = parse_graph(text, self._constants)
         if "file" not in header:
             return region, None
@@ -192,9 +201,13 @@ class Worker:
         return {"artifact": made, "metrics": {"compile_seconds": seconds}}
 
     def _contact(self, backend: Backend, job: Job, blobs: Blobs) -> Any:
-        given = job.region, job.device, job.config, job.inputs, job.artifact
-        trial = attempt(backend, *given, self._report, job.file)
-        name, what = backend.info.name, described(job.region)
+        name, what = backend.info.name, job.what
+        if job.artifact is None:
+            given = job.region, job.device, job.config, job.inputs
+            trial = attempt(backend, *given, self._report, job.file)
+        else:
+            held = job.device, job.weights, job.inputs, what
+            trial = attempt_artifact(backend, job.artifact, *held, self._report)
         with blaming(name, "compile", what):
             made = None if job.artifact else write_record(trial.artifact, blobs)
         with blaming(name, "run", what):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, final
 
+from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
     Artifact,
     Backend,
@@ -126,7 +127,9 @@ class PlanBuilder:
     ``contacts`` collects the outcome for each region. An artifact in ``records`` ran before and is
     loaded without a trial. ``plan_body`` plans a body of control flow once its sizes are known.
     ``limits`` are those of a call, for what the interpreter runs of it.
-    With ``services``, everything is loaded in children, and stays there.
+    With ``services``, everything is loaded in children, and stays there. With ``is_first``, what is
+    built serves only until engines are compared: an engine whose artifacts this process can write
+    does not compile ahead.
     """
 
     first: BuildTarget
@@ -137,6 +140,7 @@ class PlanBuilder:
     plan_body: Callable[[Graph], Plan] | None = None
     limits: RunLimits = field(default_factory=RunLimits)
     services: Services | None = None
+    is_first: bool = False
     contacts: list[BuiltRegion] = field(default_factory=list)
     recoveries: list[tuple[Region, Recovery]] = field(default_factory=list)
     ahead: dict[Key, Ahead[StoredArtifact | None]] = field(default_factory=dict)
@@ -156,6 +160,13 @@ class PlanBuilder:
         loaded = self._load_recorded(region, key, graph)
         if loaded is not None:
             return _ready(loaded)
+        if self._writer(region) is not None:
+            # What is quickly made is recorded apart, so that nobody takes it for what lasts.
+            key = Key(key.kind, (*key.fields, ("made", "first")))
+            loaded = self._load_recorded(region, key, graph)
+            if loaded is not None:
+                return _ready(loaded)
+            return self._compile_and_load(region, graph(), inputs, key)
         with contextlib.ExitStack() as turn:
             turn.enter_context(self.records.alone(key))
             # Another process may have built it while this one waited.
@@ -369,12 +380,31 @@ class PlanBuilder:
             return guarded(name, "compile", graph.name, compiled, *given), None, {}
         arrays = [fetched(value) for value in inputs]
         limits = _remaining(target.limits)
+        writer, artifact = self._writer(region), None
+        if writer is not None:
+            write = writer.write_artifact
+            artifact = guarded(name, "compile", graph.name, write, graph, region.device, config)
         contact = first_contact(
-            target.reference, graph, region.device, config, arrays, limits, file=region.file
+            target.reference,
+            graph,
+            region.device,
+            config,
+            arrays,
+            limits,
+            file=region.file,
+            artifact=artifact,
         )
         if isinstance(contact, Refusal):
             raise BY_CODE[contact.code](contact.reason, contact.suggestion)
         return contact.artifact, contact.outputs, contact.metrics
+
+    def _writer(self, region: Region) -> ArtifactWriter | None:
+        """Return the backend of a region if this process writes its artifact, for a first plan."""
+        target = self._target(region).target
+        reference = target.reference
+        if not self.is_first or region.file is not None or reference is None or "+" in reference:
+            return None
+        return target.backend if isinstance(target.backend, ArtifactWriter) else None
 
     def _note(
         self,
