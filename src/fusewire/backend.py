@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fusewire.contract.artifact_writer import ArtifactWriter
     from fusewire.contract.backend import (
         API,
         Artifact,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 
 _MODULES = {
+    "contract.artifact_writer": ("ArtifactWriter",),
     "contract.backend": (
         "API", "Artifact", "Backend", "BackendInfo", "Buffer", "Config", "Device", "Done", "Event",
         "Exchange", "Executable", "Fact", "Gap", "Held", "Offer", "Refusal", "Slot", "Unavailable",
@@ -103,6 +105,7 @@ __all__ = [
     "Reading",
     "Spec",
     "Structure",
+    "ArtifactWriter",
     "FileReader",
     "ModelFile",
     "CrossCompiler",
