@@ -77,7 +77,10 @@ class CandidateEntries:
         from fusewire.errors import UnavailableError
         from fusewire.planning.policy import choose, soonest
 
-        options, find = self.context.options, soonest if is_first else choose
+        options = self.context.options
+        # The rest of a graph goes to the fallback, as far as that is allowed.
+        may_split = options.fallback != "error" and options.max_crossings is None
+        find = soonest if is_first and may_split else choose
         try:
             return find(options.backend, options.device, graph, self.context.finder)
         except UnavailableError as error:

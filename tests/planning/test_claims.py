@@ -1,5 +1,6 @@
 """Claims at their edges: places that are not in the graph, mixed shapes, nodes passed over."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fusewire.ir.graph import Graph
 from fusewire.planning.candidates import Candidate, Unfit, candidates, plan_choice
 from fusewire.planning.claims import ask, ask_safely
 from fusewire.planning.planner import make_plan
+from fusewire.planning.policy import choose, soonest
 from fusewire.planning.target import Target
 from fusewire.records.plans import Choice
 from tests.planning.picky import PickyBackend
@@ -182,3 +184,20 @@ def test_plans_with_too_many_crossings_are_left_out_and_told() -> None:
     assert unfit.reason == (
         f"picky would hand over {crossings} tensors, and {crossings - 1} are allowed."
     )
+
+
+@pytest.mark.parametrize(
+    ("refused", "first"), [([], "some"), (["sin"], "some"), (["sin", "cos", "exp"], "all")]
+)
+def test_engine_that_takes_most_of_a_graph_serves_first(refused: list[str], first: str) -> None:
+    some, whole = (Target(PickyBackend(*x), CPU) for x in (("some", refused), ("all", [])))
+    asked = [some, whole]
+    finder: Any = SimpleNamespace(
+        registry=SimpleNamespace(default="auto", first_of_ours=lambda: "some"),
+        targets=lambda name: [some],
+        all_targets=lambda: iter(asked),
+    )
+    assert soonest("auto", None, GRAPH, finder).name == first
+    # Whoever must not share a graph gets the engine that takes all of it.
+    expected = "all" if refused else "some"
+    assert choose("auto", None, GRAPH, finder).name == expected
