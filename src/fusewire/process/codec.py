@@ -294,6 +294,7 @@ RECORDS: dict[type, dict[str, Written]] = {
         "checks_indices": FLAG,
         "programs": _many(TEXT),
         "unchecked_ops": _many(TEXT),
+        "claims_by_table": FLAG,
     },
     Device: {"id": TEXT, "name": TEXT, "is_software": FLAG, "facts": FACTS},
     Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT},

@@ -84,7 +84,7 @@ class Seat:
         """Write the weights of an artifact, in place of a region, as the last part of a job."""
         new, job = self._new_constants(weights)
         constants = {digest: write_value(array, blobs) for digest, array in new.items()}
-        return {**job, "has_region": False, "constants": constants, "weights": list(weights)}
+        return {**job, "has_region": False, "constants": constants, "lent": list(weights)}
 
     def _new_constants(
         self, needed: Mapping[str, Array]

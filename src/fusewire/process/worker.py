@@ -116,7 +116,7 @@ class Worker:
         inputs = [read_value(x, given) for x in header.get("inputs", ())]
         artifact = record("artifact", Artifact)
         region, file = self._region(header, given)
-        weights = {digest: self._constants[digest].array for digest in header.get("weights", ())}
+        weights = {digest: self._constants[digest].array for digest in header.get("lent", ())}
         # Kinds of jobs that lack one of these do not use it.
         return Job(
             header["kind"],
