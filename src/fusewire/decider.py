@@ -77,19 +77,15 @@ class Decider:
         from fusewire.background.first_plan import FirstPlan
         from fusewire.planning.candidates import Candidate
 
-        engines = EngineRunners(self.entries)
-        baseline = self.baseline(reading, engines)
-        may_serve = baseline is not None and baseline.may_serve and self.options.device is None
-        if baseline is not None and baseline.runner is not None and may_serve:
-            from fusewire.choosing.decide import Decision
+        options, function = self.options, self._own_function(reading)
+        if not isinstance(function, str) and self._function_may_serve and options.device is None:
             from fusewire.runtime.function import YOUR_FUNCTION
 
             target = reference_target()
             candidate = Candidate(target, self.entries.plan(graph, target))
-            decision = Decision(candidate, (), ())
-            entry = self._function_entry(reading, graph, decision, baseline.runner, engines)
+            engines = EngineRunners(self.entries)
+            entry = self._function_entry(reading, graph, candidate, Compared(), function, engines)
             return FirstPlan(entry, candidate, YOUR_FUNCTION, is_function=True)
-        options = self.options
         # Warnings would be about a plan that is not kept.
         silent: Fallback = "allow" if options.fallback == "warn" else options.fallback
         quiet = Decider(replace(self.context, options=replace(options, fallback=silent)))
@@ -177,7 +173,8 @@ class Decider:
         if decision.is_recalled:
             self.context.say_if_cut_short(graph.name, decision.cut_at, decision.notes)
         if decision.is_function and baseline is not None and baseline.runner is not None:
-            return self._function_entry(reading, graph, decision, baseline.runner, engines)
+            given = decision.candidate, Compared(decision.notes, decision.tried)
+            return self._function_entry(reading, graph, *given, baseline.runner, engines)
         built = engines.made.get(decision.candidate)
         return self._decided_entry(reading, decision, key, question.inputs, built)
 
@@ -241,36 +238,48 @@ class Decider:
         if reading.function is None:
             return None
         from fusewire.choosing.baseline import Baseline
-        from fusewire.errors import EngineGarbage
+
+        function = self._own_function(reading)
+        if isinstance(function, str):
+            return Baseline(None, engines.runner, function)
+        return Baseline(function, engines.runner, may_serve=self._function_may_serve)
+
+    @property
+    def _function_may_serve(self) -> bool:
         from fusewire.registry import REGISTRY
+
+        return self.options.backend == "auto" and REGISTRY.default == "auto"
+
+    def _own_function(self, reading: Reading) -> FunctionRunner | str:
+        """Return the function that a graph was traced from; a sentence says why it cannot run."""
+        from fusewire.errors import EngineGarbage
         from fusewire.runtime.function import FunctionRunner
 
+        if reading.function is None:
+            return "It was not traced from a function."
         if self.options.isolate == "always":
-            problem = "isolate='always' runs every call in a child, where a function cannot go."
-            return Baseline(None, engines.runner, problem)
-        may_serve = self.options.backend == "auto" and REGISTRY.default == "auto"
+            return "isolate='always' runs every call in a child, where a function cannot go."
         try:
-            runner = FunctionRunner(reading)
+            return FunctionRunner(reading)
         except EngineGarbage as error:
-            return Baseline(None, engines.runner, f"{error}.")
-        return Baseline(runner, engines.runner, may_serve=may_serve)
+            return f"{error}."
 
     def _function_entry(
         self,
         reading: Reading,
         graph: Graph,
-        decision: Decision,
+        candidate: Candidate,
+        compared: Compared,
         runner: FunctionRunner,
         engines: EngineRunners,
     ) -> Entry:
-        """Make the entry of the user's own function, which no engine beat."""
+        """Make the entry of the user's own function; the candidate is the best of the others."""
         from fusewire.choosing.explain import Explanation, FunctionExplanation
         from fusewire.runtime.function import FUNCTION
 
-        candidate = decision.candidate
         builder = engines.builder(candidate)
         engines.close()
-        rejected = Explanation(candidate.planned, builder, decision.notes, decision.tried)
+        rejected = Explanation(candidate.planned, builder, compared.notes, compared.tried)
         return Entry(
             graph.inputs,
             runner,
