@@ -445,7 +445,8 @@ def _is_traced(argument: Any) -> bool:
 
 def _key(argument: Any) -> Signature:
     if isinstance(argument, np.ndarray | np.generic):
-        if isinstance(argument, np.ma.MaskedArray):
+        # Naming np.ma imports it, which takes long: only other kinds of arrays need it.
+        if type(argument) is not ndarray and isinstance(argument, np.ma.MaskedArray):
             raise ShapeMismatchError(
                 "An argument is a masked array, and programs know no masks. Give its data, or "
                 "x.filled(value)."
