@@ -36,7 +36,7 @@ import numpy as np
 
 import fusewire as fw
 from fusewire.compiler import Session
-from fusewire.errors import FusewireError, NoneRightError, SizesNeededError
+from fusewire.errors import FusewireError, GraphError, NoneRightError, SizesNeededError
 from fusewire.ir.graph import Array, Graph
 from fusewire.numerics.bound import leaves
 from fusewire.numerics.oracle import Oracle
@@ -149,8 +149,14 @@ class Model:
     def __init__(self, name: str) -> None:
         self.name = name
         made = zoo.inputs(name)
-        names = list(fw.compile(str(zoo.path(name)), backend="reference", cache=False).inputs)
-        self.given = [made[getattr(x, "name", x)] for x in names]
+        program = fw.compile(str(zoo.path(name)), backend="reference", cache=False)
+        try:
+            ports = program.inputs
+        except GraphError:
+            # Some models are read only when the sizes of a call are known.
+            program(**made)
+            ports = program.inputs
+        self.given = [made[port.name] for port in ports]
         self.graph = load(name, self.given)
         self._programs: dict[str, Any] = {}
 
