@@ -35,14 +35,14 @@ def classify(features: Any, temperature: float = 1.0) -> Any:
 class Handler(BaseHTTPRequestHandler):
     """Answers ``POST /`` with the class of ``{"features": [...]}``."""
 
-    program: fw.Program
+    server: ModelServer
 
     def do_POST(self) -> None:
         """Run the program in the thread of this request."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         try:
             features = np.array(body["features"], np.float32)[None]
-            (probabilities,) = self.program(features=features)
+            (probabilities,) = self.server.program(features=features)
             best = int(np.argmax(probabilities))
             answer = {"class": CLASSES[best], "probability": float(probabilities[best])}
             code = 200
@@ -60,6 +60,14 @@ class Handler(BaseHTTPRequestHandler):
         """Write no log."""
 
 
+class ModelServer(ThreadingHTTPServer):
+    """Answers every request with one program, in a thread of its own."""
+
+    def __init__(self, program: fw.Program) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.program = program
+
+
 def ask(port: int, features: list[float]) -> tuple[int, dict[str, Any]]:
     """Send one request; gives the status and the answer."""
     data = json.dumps({"features": features}).encode()
@@ -74,9 +82,9 @@ def ask(port: int, features: list[float]) -> tuple[int, dict[str, Any]]:
 def main() -> None:
     """Compile, warm up, serve 200 requests from 8 clients, and stop."""
     example = fw.Spec((1, 32), "float32")
-    Handler.program = fw.compile(classify, example, threads=1, start="measured", budget_seconds=3)
-    Handler.program(np.zeros((1, 32), np.float32))  # The engines are compared here.
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    program = fw.compile(classify, example, threads=1, start="measured", budget_seconds=3)
+    program(np.zeros((1, 32), np.float32))  # The engines are compared here.
+    server = ModelServer(program)
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
     rows = np.random.default_rng(1).standard_normal((200, 32)).astype(np.float32)
@@ -85,14 +93,14 @@ def main() -> None:
     assert all(status == 200 for status, _ in answers)
     expected = [CLASSES[best] for best in classify(rows).argmax(axis=-1)]
     assert [answer["class"] for _, answer in answers] == expected
-    print(f"{len(answers)} requests answered by {Handler.program.why().backend}")
+    print(f"{len(answers)} requests answered by {program.why().backend}")
 
     status, answer = ask(server.server_port, [1.0, 2.0])
     print(f"a bad request: {status}, {answer['error']}")
     assert status == 400
     server.shutdown()
     server.server_close()
-    Handler.program.close()
+    program.close()
 
 
 if __name__ == "__main__":
