@@ -120,3 +120,53 @@ def test_program_whose_engines_must_stay_here_raises_after_a_fork(tmp_path: Path
     said = forked("xla", "never", tmp_path)
     assert said.startswith("0 ")
     assert "compiled before this process was forked" in said
+
+
+# A search and a meeting run in threads, and are not over when the process is forked.
+IMPORTING = """
+import importlib, os, signal, sys, time
+from types import SimpleNamespace
+from fusewire.background.first import _LateSearch
+
+def make():
+    importlib.import_module("slow")
+    return SimpleNamespace(begin=lambda *given: None)
+
+_LateSearch(make).begin(None, ())
+while "slow" not in sys.modules:
+    time.sleep(0.001)
+if not (child := os.fork()):
+    signal.alarm(8)
+    import slow
+    os._exit(slow.CODE)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+MEETING = """
+import os, signal, threading
+from fusewire.registry import REGISTRY
+
+met = threading.Event()
+
+def look(name):
+    met.set()
+    threading.Event().wait()
+
+given, REGISTRY._look = REGISTRY._look, look
+REGISTRY.meet_ahead("reference")
+met.wait()
+if not (child := os.fork()):
+    signal.alarm(8)
+    REGISTRY._look = given
+    os._exit(len(REGISTRY.meet("reference").devices))
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.parametrize("script", [IMPORTING, MEETING])
+def test_forked_process_waits_for_no_thread_of_its_parent(script: str, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.5)\nCODE = 1\n")
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == ("1", "")

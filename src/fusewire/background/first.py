@@ -17,6 +17,7 @@ from fusewire.errors import NoneRightError, NotRecalledError
 from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
 from fusewire.options import Options
+from fusewire.process.forks import without_forks
 from fusewire.records.entries import Records
 from fusewire.runtime.entry import Entry, LearnedSizes
 from fusewire.runtime.serving import NotedDetails, ServingRunner
@@ -157,7 +158,8 @@ class _LateSearch:
         threading.Thread(target=self._begin, args=(serving, inputs), daemon=True).start()
 
     def _begin(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
-        made = self._make()
+        with without_forks():
+            made = self._make()
         with self._lock:
             if not self._is_cancelled:
                 self._made = made

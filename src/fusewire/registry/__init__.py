@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fusewire.contract.backend import Backend, Device, Offer, Unavailable
@@ -27,6 +29,7 @@ from fusewire.errors import (
 )
 from fusewire.ir.graph import Graph
 from fusewire.process.child import CAN_ISOLATE
+from fusewire.process.forks import without_forks
 from fusewire.process.guard import guarded
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import shared_pool
@@ -197,6 +200,8 @@ class Registry:
         threading.Thread(target=self._meet_quietly, args=(name, limits), daemon=True).start()
 
     def _meet_quietly(self, name: str, limits: ChildLimits) -> None:
+        with without_forks():
+            import_module("fusewire.process.isolate")
         # The caller who wants this backend gets the same error, and reports it.
         with contextlib.suppress(FusewireError):
             self.meet(name, limits=limits)
@@ -268,6 +273,10 @@ class Registry:
 
     def _turn(self, name: str) -> threading.RLock:
         return self._turns.setdefault(name, threading.RLock())
+
+    def forget_turns(self) -> None:
+        """Free all turns in a forked process, which has no threads that could end them."""
+        self._turns = {}
 
     def close(self, name: str) -> None:
         """Stop the extensions of a backend and close it; the next use probes it again."""
@@ -379,6 +388,8 @@ def _is_more(limits: ChildLimits, than: ChildLimits) -> bool:
 
 
 REGISTRY = Registry()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=REGISTRY.forget_turns)
 
 # The public functions are those of the one registry.
 register, unregister, get = REGISTRY.register, REGISTRY.unregister, REGISTRY.get
