@@ -102,6 +102,28 @@ def test_object_without_a_dict_is_told_what_to_write() -> None:
         Slotted().scaled(X)
 
 
+def test_class_methods_know_their_class() -> None:
+    class Half:
+        factor = np.float32(0.5)
+
+        @classmethod
+        @fw.compile(backend="reference")
+        def scaled(cls, x: Any) -> Any:
+            return x * cls.factor
+
+        @fw.compile(backend="reference")
+        def shifted(self, x: Any) -> Any:
+            return self.scaled(x) + 1
+
+    class Third(Half):
+        factor = np.float32(3)
+
+    for kind in (Half, Third, Half):
+        np.testing.assert_array_equal(kind.scaled(X), X * kind.factor)
+        np.testing.assert_array_equal(kind().scaled(X), X * kind.factor)
+        np.testing.assert_array_equal(kind().shifted(X), X * kind.factor + 1)
+
+
 def test_programs_of_models_and_of_objects_are_not_bound(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     fw.save_onnx(fw.trace(lambda x: x * 2, X), path)

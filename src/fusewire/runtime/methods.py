@@ -44,12 +44,17 @@ def bound(program: Program, instance: Any) -> Program:
         attributes = instance.__dict__
         kept: _MethodPrograms | None = attributes.get(_KEY)
         if kept is None or kept.owner is not instance:
-            kept = attributes[_KEY] = _MethodPrograms(instance)
+            kept = _MethodPrograms(instance)
+            if isinstance(instance, type):
+                # A class method: before Python 3.13 it binds what it wraps to the class.
+                setattr(instance, _KEY, kept)
+            else:
+                attributes[_KEY] = kept
     except (AttributeError, TypeError):
-        name = program.name
+        name, kind = program.name, type(instance).__name__
         raise SourceError(
             f"The compiled method {name} needs a __dict__ to keep the program of each object, and "
-            f"{instance!r} has none to write to. Compile a function in place of it: "
+            f"an object of type {kind} has none to write to. Compile a function in place of it: "
             f"fw.compile(lambda x: {name}(self, x)), once for each object."
         ) from None
     found: Program | None = kept.programs.get(program)
