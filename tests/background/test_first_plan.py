@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import fusewire as fw
 from fusewire.backends.onnxruntime.engine import SUM, OnnxRuntimeBackend
 from fusewire.contract.backend import Config, Device
 from fusewire.process.isolate import Contact, first_contact, rerun
+from fusewire.records.quarantine import Fact, quarantine
+from fusewire.store.disk import Store
+from fusewire.store.key import Key
 
 REFERENCE = "fusewire.backends.onnxruntime.engine:OnnxRuntimeBackend"
 CPU = Device("cpu", "cpu")
@@ -98,3 +102,39 @@ def test_first_answer_asks_one_child_to_load_and_run(tmp_path: Path) -> None:
     assert children == [REFERENCE]
     assert late == []
     np.testing.assert_allclose(y, network(X), rtol=1e-5)
+
+
+def test_first_artifact_is_recorded_apart_also_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "cache")
+    monkeypatch.setattr("fusewire.context.shared_store", lambda: store)
+    monkeypatch.setattr("fusewire.background.first._LateSearch.begin", lambda *given: None)
+    fw.compile(fw.trace(network, X), backend="onnxruntime", level=0)(X)
+    (lasting,) = [entry.key for entry in store.entries("artifact")]
+    store.drop(lasting)
+    quarantine(store, lasting, Fact("crashed", "SIGSEGV."))
+    with fw.compile(fw.trace(network, X), backend="onnxruntime", level=1) as program:
+        np.testing.assert_allclose(program(X), network(X), rtol=1e-5)
+    (made,) = [entry.key for entry in store.entries("artifact")]
+    assert made.fields == (*lasting.fields, ("made", "first"))
+
+
+def test_accusation_of_a_stranger_has_the_first_engine_met_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path / "cache")
+    monkeypatch.setattr("fusewire.context.shared_store", lambda: store)
+    monkeypatch.setattr("fusewire.background.first._LateSearch.begin", lambda *given: None)
+
+    def is_loaded() -> bool:
+        with fw.compile(fw.trace(network, X), backend="onnxruntime", level=1) as program:
+            program(X)
+            (contact,) = program.why().contacts
+            return contact.cache == "hit"
+
+    assert [is_loaded(), is_loaded()] == [False, True]
+    (made,) = [entry.key for entry in store.entries("artifact")]
+    lasting = Key(made.kind, made.fields[:-1])
+    quarantine(store, lasting, Fact("crashed", "It said so.", is_imported=True))
+    assert not is_loaded()

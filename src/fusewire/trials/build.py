@@ -148,25 +148,24 @@ class PlanBuilder:
     def build(self, region: Region, graph: Callable[[], Graph], inputs: Sequence[Held]) -> Built:
         """Make a region ready to run; if its engine fails, on the fallback."""
         key = self._recorded_key(region, inputs)
-        if key is not None and self.records is not None:
-            reconsider(self.records, key)
+        made_key = key and self._made_key(region, key)
+        if key and made_key and self.records is not None and reconsider(self.records, key):
+            self.records.drop(made_key)
         fact = self._quarantined(key)
         if fact is not None and fact.code == "wrong":
             # Nothing checks answers here. An engine that crashed gets another trial in a child.
             error = EngineError(f"{region.backend} is {fact.sentence()}")
             return _ready(self.rescue(region, graph(), error))
-        if key is None or self.records is None or fact is not None:
-            return self._compile_and_load(region, graph(), inputs, key)
+        if key is None or made_key is None or self.records is None or fact is not None:
+            return self._compile_and_load(region, graph(), inputs, made_key)
         loaded = self._load_recorded(region, key, graph)
         if loaded is not None:
             return _ready(loaded)
-        if self._writer(region) is not None:
-            # What is quickly made is recorded apart, so that nobody takes it for what lasts.
-            key = Key(key.kind, (*key.fields, ("made", "first")))
-            loaded = self._load_recorded(region, key, graph)
+        if made_key != key:
+            loaded = self._load_recorded(region, made_key, graph)
             if loaded is not None:
                 return _ready(loaded)
-            return self._compile_and_load(region, graph(), inputs, key)
+            return self._compile_and_load(region, graph(), inputs, made_key)
         with contextlib.ExitStack() as turn:
             turn.enter_context(self.records.alone(key))
             # Another process may have built it while this one waited.
@@ -302,6 +301,15 @@ class PlanBuilder:
             return None
         return self.key(region, [shape_of(x) for x in inputs])
 
+    def _made_key(self, region: Region, key: Key) -> Key:
+        """Return the key of what this builder makes; ``key`` is that of what lasts.
+
+        What is quickly made is recorded apart, so that nobody takes it for what lasts.
+        """
+        if self._writer(region) is None:
+            return key
+        return Key(key.kind, (*key.fields, ("made", "first")))
+
     def _quarantined(self, key: Key | None) -> Fact | None:
         if key is None or self.records is None:
             return None
@@ -400,9 +408,10 @@ class PlanBuilder:
 
     def _writer(self, region: Region) -> ArtifactWriter | None:
         """Return the backend of a region if this process writes its artifact, for a first plan."""
+        if not self.is_first or region.file is not None:
+            return None
         target = self._target(region).target
-        reference = target.reference
-        if not self.is_first or region.file is not None or reference is None or "+" in reference:
+        if target.reference is None or "+" in target.reference:
             return None
         return target.backend if isinstance(target.backend, ArtifactWriter) else None
 
