@@ -114,10 +114,12 @@ def _compare(job: ComparisonJob, page: int) -> None:
     watch = CallWatch(CallPage(page), _PATIENCE * job.options.budget_seconds)
     decider = Decider(CompileContext(job.options, job.store, watch))
     asked = job.model
+    # What is put into quarantine names the model.
+    model = ModelSource(asked.path if isinstance(asked, FileSource) else asked)
+    decider.records.model = model.name
     if not isinstance(asked, FileSource):
         decider.decide(decider.question(asked, job.inputs))
         return
-    model = ModelSource(asked.path)
     example = tuple(job.inputs) if asked.has_example else ()
     reading = model.read(example, is_open=asked.is_open)
     model.release()

@@ -89,6 +89,7 @@ class Decider:
         # Warnings would be about a plan that is not kept.
         silent: Fallback = "allow" if options.fallback == "warn" else options.fallback
         quiet = Decider(replace(self.context, options=replace(options, fallback=silent)))
+        quiet.records.model = self.records.model
         candidate = quiet._first_candidate(graph, inputs)
         built = quiet.entries.built(candidate, None, is_first=True)
         entry = quiet.entries.ready_entry(reading, candidate, None, built=built)

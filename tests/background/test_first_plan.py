@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fusewire as fw
 from fusewire.backends.onnxruntime.engine import SUM, OnnxRuntimeBackend
+from fusewire.candidate_entries import CandidateEntries
 from fusewire.contract.backend import Config, Device
 from fusewire.process.isolate import Contact, first_contact, rerun
 from fusewire.records.quarantine import Fact, quarantine
@@ -138,3 +139,20 @@ def test_accusation_of_a_stranger_has_the_first_engine_met_again(
     lasting = Key(made.kind, made.fields[:-1])
     quarantine(store, lasting, Fact("crashed", "It said so.", is_imported=True))
     assert not is_loaded()
+
+
+def test_faults_of_a_first_plan_name_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models: list[str] = []
+    built = CandidateEntries.built
+
+    def noted(entries: CandidateEntries, *given: Any, **named: Any) -> Any:
+        models.append(entries.context.records.model)
+        return built(entries, *given, **named)
+
+    monkeypatch.setattr(CandidateEntries, "built", noted)
+    monkeypatch.setattr("fusewire.background.first._LateSearch.begin", lambda *given: None)
+    with fw.compile(model_file(tmp_path)) as program:
+        program(X)
+    assert models == ["network"]

@@ -16,8 +16,14 @@ import pytest
 from onnx import TensorProto, helper
 
 import fusewire as fw
+from fusewire.background.job import ComparisonJob, FileSource
+from fusewire.comparer import _compare
+from fusewire.decider import Decider
 from fusewire.errors import NotRecalledError
 from fusewire.ir.graph import Graph
+from fusewire.model_source import ModelSource
+from fusewire.options import Options
+from fusewire.process.calls import new_page
 from fusewire.process.procfs import descendants
 from fusewire.store.disk import Store
 
@@ -305,3 +311,22 @@ def test_answers_are_right_while_it_settles_under_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+def test_faults_that_the_comparer_records_name_the_model(
+    is_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models: list[str] = []
+    monkeypatch.setattr(Decider, "decide", lambda decider, _: models.append(decider.records.model))
+    path = model_file(tmp_path)
+    reading = ModelSource(path).read()
+    assert reading.digest is not None
+    file = FileSource(str(path), reading.digest, has_example=False, is_open=False)
+    model = file if is_file else reading.graph
+    page = new_page()
+    try:
+        _compare(ComparisonJob(Options(), Store(tmp_path / "cache"), model, [X]), page)
+    finally:
+        os.close(page)
+    assert models == ["waves"]
