@@ -201,3 +201,14 @@ def test_engine_that_takes_most_of_a_graph_serves_first(refused: list[str], firs
     # Whoever must not share a graph gets the engine that takes all of it.
     expected = "all" if refused else "some"
     assert choose("auto", None, GRAPH, finder).name == expected
+
+
+def test_device_that_interprets_kernels_does_not_serve_first() -> None:
+    slow = Target(PickyBackend("some", []), Device("interpreter", "slow", facts={"interprets": 1}))
+    whole = Target(PickyBackend("all", []), CPU)
+    finder: Any = SimpleNamespace(
+        registry=SimpleNamespace(default="auto", first_of_ours=lambda: "some"),
+        targets=lambda name: [slow],
+        all_targets=lambda: iter([slow, whole]),
+    )
+    assert soonest("auto", None, GRAPH, finder).name == "all"

@@ -89,6 +89,8 @@ def soonest(policy: Policy, device: str | None, graph: Graph, finder: TargetFind
     if is_free and name is not None:
         with contextlib.suppress(RegistryError):
             for target in finder.targets(name):
+                if interprets(target):
+                    continue
                 claimed = ask_safely(target, graph)
                 if claimed.fault is None and 2 * len(claimed.shapes) >= len(claimed.graph.nodes):
                     return target
