@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.background.first import _LateSearch
 from fusewire.background.first_plan import FirstPlan
 from fusewire.background.search import BackgroundSearch, Proposal
 from fusewire.candidate_entries import Compared
@@ -444,3 +445,57 @@ def test_answers_are_right_while_plans_are_swapped_under_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.fixture
+def raised(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Is set when a thread ends with an error."""
+    event = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda arguments: event.set())
+    return event
+
+
+def test_search_that_cannot_be_made_is_not_waited_for(raised: threading.Event) -> None:
+    first = Plans().first("reference")
+
+    def fail() -> Any:
+        raise MemoryError
+
+    serving = ServingRunner(first.entry.runner, _LateSearch(fail), [X])
+    assert serving.wait(20)
+    assert raised.wait(20)
+
+
+def test_call_is_answered_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Plans().first("reference")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    search = _LateSearch(lambda: BackgroundSearch("waves", GivenChoices(None), first))
+    serving = ServingRunner(first.entry.runner, search, [X])
+    np.testing.assert_allclose(serving.call([X])[0], waves(X), rtol=1e-5)
+    assert serving.state == "settled"
+
+
+def test_search_that_raises_leaves_the_next_ones_running(raised: threading.Event) -> None:
+    plans = Plans()
+    begun, go = threading.Event(), threading.Event()
+
+    class Raising(GivenChoices):
+        def proposal(self, inputs: object) -> Proposal | None:
+            begun.set()
+            assert go.wait(20)
+            raise LookupError("a defect")
+
+    first, second = plans.first("reference"), plans.first("reference")
+    program, raising = served(first, Raising(None))
+    other, waiting = served(second, GivenChoices(RefusedError("It is refused.")))
+    raising.call([X])
+    assert begun.wait(20)
+    waiting.call([X])
+    go.set()
+    assert raised.wait(20)
+    assert waiting.wait(20)
+    assert (program.state, other.state) == ("settled", "settled")

@@ -13,7 +13,7 @@ from fusewire.background.job import FileSource, can_be_sent
 from fusewire.background.process import CAN_COMPARE
 from fusewire.contract.frontend import Reading
 from fusewire.contract.model_file import ModelFile
-from fusewire.errors import NoneRightError, NotRecalledError
+from fusewire.errors import NoneRightError, NotRecalledError, note
 from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
 from fusewire.options import Options
@@ -155,15 +155,28 @@ class _LateSearch:
 
     def begin(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
         """Make the search and have it begin, behind the caller."""
-        threading.Thread(target=self._begin, args=(serving, inputs), daemon=True).start()
+        thread = threading.Thread(target=self._begin, args=(serving, inputs), daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # There are too many threads, or the process ends: the call has its answer.
+            note(f"Engines are not compared: {error}.")
+            serving.cancel()
 
     def _begin(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
-        with without_forks():
-            made = self._make()
-        with self._lock:
-            if not self._is_cancelled:
-                self._made = made
-                made.begin(serving, inputs)
+        is_begun = False
+        try:
+            with without_forks():
+                made = self._make()
+            with self._lock:
+                if not self._is_cancelled:
+                    self._made = made
+                    made.begin(serving, inputs)
+            is_begun = True
+        finally:
+            if not is_begun:
+                # Whoever waits for it would wait for ever.
+                serving.cancel()
 
     def cancel(self) -> None:
         """Stop: the first plan stays."""

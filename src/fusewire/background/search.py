@@ -308,17 +308,23 @@ class SearchQueue:
             self._active[serving] = search
             self._waiting.put((search, serving, inputs))
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._work, name="fusewire-search", daemon=True
-                )
-                self._thread.start()
+                self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._work, name="fusewire-search", daemon=True)
+        self._thread.start()
 
     def _work(self) -> None:
-        while True:
-            search, serving, inputs = self._waiting.get()
-            search.run(serving, inputs)
-            # The next one may come late: nothing of this one should be kept until then.
-            del search, serving, inputs
+        try:
+            while True:
+                search, serving, inputs = self._waiting.get()
+                search.run(serving, inputs)
+                # The next one may come late: nothing of this one should be kept until then.
+                del search, serving, inputs
+        finally:
+            # One has raised, as warnings may: those behind it do not wait for another to come.
+            with self._lock:
+                self._start()
 
     def _forget(self) -> None:
         """Start empty in a forked process, which has no threads."""
