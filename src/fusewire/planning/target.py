@@ -16,7 +16,7 @@ class Target:
     """A backend and one of its devices.
 
     With a ``reference`` the backend is asked in a child process, without one in this process. One
-    of ours that claims by a table is asked here, unless it is extended.
+    that claims by a table is asked here, whoever wrote it, unless it is extended.
     """
 
     backend: Backend
