@@ -166,12 +166,13 @@ class _LateSearch:
     def _begin(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> None:
         is_begun = False
         try:
+            # To begin takes locks, too.
             with without_forks():
                 made = self._make()
-            with self._lock:
-                if not self._is_cancelled:
-                    self._made = made
-                    made.begin(serving, inputs)
+                with self._lock:
+                    if not self._is_cancelled:
+                        self._made = made
+                        made.begin(serving, inputs)
             is_begun = True
         finally:
             if not is_begun:
