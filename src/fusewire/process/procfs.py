@@ -36,13 +36,19 @@ def descendants(pid: int) -> list[int]:
     found: list[int] = []
     waiting = [pid]
     while waiting:
-        for listed in (_PROC / str(waiting.pop()) / "task").glob("*/children"):
-            try:
-                children = [int(word) for word in listed.read_text().split()]
-            except OSError:
-                continue
-            found += children
-            waiting += children
+        children = _children(waiting.pop())
+        found += children
+        waiting += children
+    return found
+
+
+def _children(pid: int) -> list[int]:
+    """List the children of all threads of a process; it may end at any moment."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for listed in (_PROC / str(pid) / "task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, listed.read_text().split())
     return found
 
 
