@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import fusewire as fw
+from fusewire.backends.triton.info import INFO
 from fusewire.cli import COMMANDS, main
 from fusewire.contract.backend import Unavailable
 from fusewire.ops.table import all_ops
@@ -70,6 +72,18 @@ def test_compile_says_that_a_folder_cannot_be_written(tmp_path: Path, name: str)
     done = CliRunner().invoke(main, words, catch_exceptions=False)
     assert done.exit_code == 2, done.output
     assert "cannot be written" in " ".join(done.output.split())
+
+
+def test_compile_says_how_to_install_what_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model.onnx"
+    fw.save_onnx(fw.trace(np.linalg.det, fw.Spec((3, 3), "float32")), model)
+    monkeypatch.setattr("fusewire.backends.triton.engine.INFO", replace(INFO, version="none"))
+    words = ["compile", str(model), "--target", "cuda:sm_90", "-o", str(tmp_path / "out")]
+    done = CliRunner().invoke(main, words, catch_exceptions=False)
+    assert done.exit_code == 2, done.output
+    assert "pip install 'fusewire[triton]'" in " ".join(done.output.split())
 
 
 def test_help_lists_every_command() -> None:

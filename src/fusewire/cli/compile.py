@@ -21,7 +21,7 @@ from fusewire.compiler import Session
 from fusewire.contract.backend import Backend, Config, Device
 from fusewire.contract.region import CrossCompiler, weights_of
 from fusewire.contract.tuning import TUNED, Estimator, written
-from fusewire.errors import OptionsError
+from fusewire.errors import OptionsError, install_advice
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of, print_graph
 from fusewire.model_source import ModelSource
@@ -106,6 +106,9 @@ def maker_of(target: str) -> tuple[Backend, CrossCompiler, Device]:
         backend = REGISTRY.backends.get(name)
         device = backend.device_for(target) if isinstance(backend, CrossCompiler) else None
         if device is not None and isinstance(backend, CrossCompiler):
+            if not backend.info.is_installed:
+                advice = install_advice(backend.info.extra or name)
+                raise OptionsError(f"{name} compiles for {target}, and is not installed. {advice}")
             return backend, backend, device
     raise OptionsError(
         f"No installed backend compiles for {target!r}. Targets look like cuda:sm_90 or hip:gfx942."
