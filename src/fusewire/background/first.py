@@ -214,9 +214,9 @@ class _RecordedChoices:
     @cached_property
     def store(self) -> Store:
         """The user's store; if that is off, one that ends with this process."""
-        shared = self.call.decider.records.store
         from fusewire.background.search import private_store
 
+        shared = self.call.decider.records.store
         return private_store() if shared is None or shared.is_off else shared
 
     @property

@@ -7,13 +7,12 @@ the graph in the fewest regions; higher levels race the targets instead.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fusewire.contract.backend import Offer
 from fusewire.contract.region import answers_to
-from fusewire.errors import EngineError, FusewireError, RegistryError, UnavailableError
+from fusewire.errors import EngineError, RegistryError, UnavailableError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
@@ -56,7 +55,7 @@ class TargetFinder:
         """Yield every target, the most preferred first, as its backend is probed."""
         names = self.registry.ranked(isolate=self.isolate, limits=self.limits)
         if self.is_ahead and self.isolate:
-            threading.Thread(target=self._meet, args=(names,), daemon=True).start()
+            self.registry.meet_in_thread(names, self.limits)
         for name in names:
             with contextlib.suppress(RegistryError):
                 yield from self.targets(name)
@@ -71,12 +70,6 @@ class TargetFinder:
         if met is None:
             return self.registry.backends.get(name).info.is_installed
         return not all(device.facts.get("interprets") for device in met.devices)
-
-    def _meet(self, names: Sequence[str]) -> None:
-        for name in names:
-            # The caller who wants this backend gets the same error, and reports it.
-            with contextlib.suppress(FusewireError):
-                self.registry.meet(name, isolate=self.isolate, limits=self.limits)
 
 
 def soonest(policy: Policy, device: str | None, graph: Graph, finder: TargetFinder) -> Target:

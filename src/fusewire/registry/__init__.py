@@ -10,6 +10,7 @@ import math
 import os
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -197,14 +198,19 @@ class Registry:
         with contextlib.suppress(FusewireError):
             if name not in self._met and self._is_ours(name) and not self._made(name).info.trusted:
                 shared_pool().prepare(self.backends.describe(name).reference)
-        threading.Thread(target=self._meet_quietly, args=(name, limits), daemon=True).start()
+        self.meet_in_thread([name], limits)
 
-    def _meet_quietly(self, name: str, limits: ChildLimits) -> None:
+    def meet_in_thread(self, names: Sequence[str], limits: ChildLimits = ChildLimits()) -> None:
+        """Probe backends in order while the caller is busy, and report nothing."""
+        threading.Thread(target=self._meet_quietly, args=(names, limits), daemon=True).start()
+
+    def _meet_quietly(self, names: Sequence[str], limits: ChildLimits) -> None:
         with without_forks():
             import_module("fusewire.process.isolate")
-        # The caller who wants this backend gets the same error, and reports it.
-        with contextlib.suppress(FusewireError):
-            self.meet(name, limits=limits)
+        for name in names:
+            # The caller who wants this backend gets the same error, and reports it.
+            with contextlib.suppress(FusewireError):
+                self.meet(name, limits=limits)
 
     def _meeting(self, name: str, isolate: bool, limits: ChildLimits) -> Met:
         from fusewire.process.isolate import probe
