@@ -33,7 +33,9 @@ from fusewire.warm_start import WarmStart
 
 if TYPE_CHECKING:
     from fusewire.background.job import FileSource
+    from fusewire.contract.calling import Calling
     from fusewire.decider import Decider
+    from fusewire.runtime.module_program import ModuleProgram
     from fusewire.sizes import SeenSizes
 
 
@@ -60,12 +62,13 @@ def compile(
     options: Options | None = None,
     **fields_: Unpack[OptionFields],
 ) -> Any:
-    """Compile a function, a graph or a model file into a program.
+    """Compile a function, a module, a graph or a model file into a program.
 
     Without a source it is a decorator: ``@fw.compile(backend="xla")``.
 
     ``example`` holds arrays or Specs; without it, a function is traced at its first call, and again
-    for every new signature. With Specs that name dims, one graph serves every size.
+    for every new signature. With Specs that name dims, one graph serves every size. The program of
+    a module of PyTorch takes and returns what the module does.
 
     >>> import numpy as np
     >>> double = compile(lambda x: x + x)
@@ -75,7 +78,10 @@ def compile(
     session = Session(Options.of(options, fields_))
     if source is _NO_SOURCE:
         return lambda function: compile(function, *example, options=session.options)
-    program = session.program(ModelSource(source), example)
+    model = ModelSource(source)
+    if (calling := model.calling()) is not None:
+        return session.module_program(calling, example)
+    program = session.program(model, example)
     program.origin = Origin(source, example, session.options, compile_again)
     if callable(source):
         update_wrapper(program, source, updated=())
@@ -177,6 +183,30 @@ class Session:
                 self.warm_start.record_need_for_sizes(model)
         # Read at the first call, which fixes the sizes that must be known.
         return self._program(_EntryMaker(self, model, is_open=True))
+
+    def module_program(self, calling: Calling, example: tuple[Any, ...] = ()) -> ModuleProgram:
+        """Make the program of a source that takes values of its own library."""
+        from fusewire.registry import REGISTRY
+        from fusewire.runtime.module_program import CallPolicy, ModuleProgram
+
+        options, is_recalled = self.options, self.options.level == "recall"
+        is_named = options.backend != "auto" or REGISTRY.default != "auto"
+        is_asked_for = is_named or options.device is not None or is_recalled
+        policy = CallPolicy(
+            waits=is_asked_for
+            or self.context.level == 0
+            or options.measures_first
+            or options.isolate == "always",
+            raises=is_asked_for or options.fallback == "error",
+            compares=not is_recalled,
+        )
+        program = ModuleProgram(calling, self._flat_program, policy)
+        if example:
+            program.prepare_example(example)
+        return program
+
+    def _flat_program(self, source: Any, example: tuple[Any, ...]) -> Program:
+        return self.program(ModelSource(source), example)
 
     def _program(self, maker: _EntryMaker, *entries: Entry) -> Program:
         return Program(

@@ -79,13 +79,11 @@ class Decider:
 
         options, function = self.options, self._own_function(reading)
         if not isinstance(function, str) and self._function_may_serve and options.device is None:
-            from fusewire.runtime.function import YOUR_FUNCTION
-
             target = reference_target()
             candidate = Candidate(target, self.entries.plan(graph, target))
             engines = EngineRunners(self.entries)
             entry = self._function_entry(reading, graph, candidate, Compared(), function, engines)
-            return FirstPlan(entry, candidate, YOUR_FUNCTION, is_function=True)
+            return FirstPlan(entry, candidate, function.title, is_function=True)
         # Warnings would be about a plan that is not kept.
         silent: Fallback = "allow" if options.fallback == "warn" else options.fallback
         quiet = Decider(replace(self.context, options=replace(options, fallback=silent)))
@@ -240,10 +238,11 @@ class Decider:
             return None
         from fusewire.choosing.baseline import Baseline
 
-        function = self._own_function(reading)
+        function, title = self._own_function(reading), reading.function.title
         if isinstance(function, str):
-            return Baseline(None, engines.runner, function)
-        return Baseline(function, engines.runner, may_serve=self._function_may_serve)
+            return Baseline(None, engines.runner, function, title=title)
+        may_serve = self._function_may_serve
+        return Baseline(function, engines.runner, may_serve=may_serve, title=title)
 
     @property
     def _function_may_serve(self) -> bool:

@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from fusewire.contract.frontend import Document, Example, Frontend, Limits, Reading, Structure
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import Type
 from fusewire.runtime.entry import Entry
 from fusewire.runtime.parameters import FunctionParameters, InputNames, Parameters
+
+if TYPE_CHECKING:
+    from fusewire.contract.calling import Calling
 
 
 @final
@@ -53,6 +56,12 @@ class ModelSource:
         from fusewire.registry import REGISTRY
 
         return REGISTRY.frontend_for(self.source)
+
+    def calling(self) -> Calling | None:
+        """Return how a source is called that takes values of its own library, not arrays."""
+        if isinstance(self.source, Graph) or self.is_file:
+            return None
+        return self._frontend.calling(self.source)
 
     def parameters(self, entries: Sequence[Entry]) -> Parameters:
         """Return what calls by name need; a model's entry names its inputs without reading it."""

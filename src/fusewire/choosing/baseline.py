@@ -12,7 +12,7 @@ from fusewire.errors import EngineError, FusewireError
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate
 from fusewire.runtime.entry import Runner
-from fusewire.runtime.function import FUNCTION, YOUR_FUNCTION, FunctionRunner
+from fusewire.runtime.function import FUNCTION, FunctionRunner
 from fusewire.runtime.why import Tried
 
 
@@ -29,17 +29,18 @@ class Baseline:
     """The function, and what makes a runner of a candidate in this process.
 
     ``problem`` says why there is no runner of the function. ``may_serve`` is false if the user
-    asked for a backend by name: then the function is timed, and not used.
+    asked for a backend by name: then the function is timed, and not used. ``title`` names it.
     """
 
     runner: FunctionRunner | None
     build: Callable[[Candidate], Runner]
     problem: str = ""
     may_serve: bool = True
+    title: str = "your function"
 
     def attempt(self, inputs: Sequence[HostValue]) -> FunctionAnswer:
         """Run the function once."""
-        row = Tried(YOUR_FUNCTION, FUNCTION, "cpu", FUNCTION, "not judged")
+        row = Tried(self.title, FUNCTION, "cpu", FUNCTION, "not judged")
         if self.runner is None:
             return FunctionAnswer(replace(row, status="refused", reason=self.problem))
         try:
@@ -65,7 +66,7 @@ class Baseline:
         """Time the function against the winner of the race; None if one of them fails."""
         if self.runner is None or not is_usable(row):
             return None
-        runners = {YOUR_FUNCTION: self.runner, winner.name: self.build(winner)}
+        runners = {self.title: self.runner, winner.name: self.build(winner)}
         try:
             return duel(runners, inputs, seconds)
         except EngineError:
@@ -75,7 +76,7 @@ class Baseline:
         """Tell whether the function is used: it is, unless the winner is faster beyond noise."""
         if comparison is None or not self.may_serve:
             return False
-        return not beats(comparison, winner.name, YOUR_FUNCTION)
+        return not beats(comparison, winner.name, self.title)
 
 
 def is_usable(row: Tried) -> bool:

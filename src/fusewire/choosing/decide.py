@@ -33,7 +33,7 @@ from fusewire.process.frames import Blobs
 from fusewire.records.entries import Records
 from fusewire.records.keys import decision_key
 from fusewire.records.plans import Choice
-from fusewire.runtime.function import FUNCTION, YOUR_FUNCTION
+from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.why import Tried
 from fusewire.store.key import Key
 from fusewire.trials.trial import TrialRunner
@@ -263,7 +263,7 @@ def _only_function(
     fallback = question.fallback
     chosen = Candidate(fallback, make_plan(question.graph, [fallback], fallback))
     rows = (replace(row, is_chosen=True), *error.tried)
-    notes = (f"{error} Your function runs.",)
+    notes = (f"{error} {baseline.title.capitalize()} runs.",)
     return RaceResult(rows, chosen, notes=notes, is_function=True)
 
 
@@ -271,17 +271,17 @@ def _against_function(
     question: Question, baseline: Baseline, row: Tried, result: RaceResult, budget: DecisionBudget
 ) -> RaceResult:
     """Time the winner against the function; the rows of both have the times of this process."""
-    question.progress(f"timing {YOUR_FUNCTION}", 1.0)
-    winner = result.chosen
+    question.progress(f"timing {baseline.title}", 1.0)
+    winner, title = result.chosen, baseline.title
     seconds = min(SECONDS, max(left_until(budget.oracle_ends), _SHORTEST_DUEL))
     comparison = baseline.meet(row, winner, question.inputs, seconds)
-    rows = {YOUR_FUNCTION: row, **{other.name: other for other in result.tried}}
+    rows = {title: row, **{other.name: other for other in result.tried}}
     for name, timing in comparison.timings.items() if comparison is not None else ():
         low, high = timing.interval
         rows[name] = replace(rows[name], seconds=timing.median, low=low, high=high)
     is_function = baseline.serves(comparison, winner)
-    for name in (YOUR_FUNCTION, winner.name):
-        rows[name] = replace(rows[name], is_chosen=is_function == (name == YOUR_FUNCTION))
+    for name in (title, winner.name):
+        rows[name] = replace(rows[name], is_chosen=is_function == (name == title))
     tried = tuple(sorted(rows.values(), key=worth))
     return replace(result, tried=tried, is_function=is_function)
 

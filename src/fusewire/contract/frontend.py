@@ -19,6 +19,7 @@ from fusewire.ir.parse import parse_dim
 from fusewire.ir.types import TensorType, Type
 
 if TYPE_CHECKING:
+    from fusewire.contract.calling import Calling
     from fusewire.contract.model_file import ModelFile
 
 # Positional arguments in order, or arguments by name.
@@ -188,12 +189,15 @@ class TracedFunction:
     """A Python function that computes on arrays what a graph computes, and its side effects.
 
     ``written`` are the places of the inputs that it writes to. ``writes_captured``: it writes to
-    arrays that are not its arguments. The graph writes to neither.
+    arrays that are not its arguments. The graph writes to neither. ``title`` names it to people.
+    With ``may_share``, its results stay as they are, even if their memory belongs to others.
     """
 
     function: Callable[..., Any]
     written: frozenset[int] = frozenset()
     writes_captured: bool = False
+    title: str = "your function"
+    may_share: bool = False
 
 
 @dataclass(frozen=True)
@@ -253,6 +257,10 @@ class Frontend(abc.ABC):
     @abc.abstractmethod
     def open(self, source: Any, limits: Limits) -> Document:
         """Open a source; work that every use needs is done once."""
+
+    def calling(self, source: Any) -> Calling | None:
+        """Return how a source is called that takes values of its own library, not arrays."""
+        return None
 
     def read(self, source: Any, example: Example = (), limits: Limits = Limits()) -> Graph:
         """Turn a source into a graph; a Document also has the structure of its arguments."""

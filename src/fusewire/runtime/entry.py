@@ -71,6 +71,9 @@ class Serving(Protocol):
     def attach(self, swap: Callable[[Any, Entry], None]) -> None:
         """Say which method of a program takes this object and the entry to keep."""
 
+    def around(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Count a call of what serves first, whoever makes it."""
+
     def wait(self, timeout: float | None) -> bool:
         """Wait until it is settled; returns whether it is."""
 

@@ -22,9 +22,8 @@ from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
 from fusewire.process.guard import guarded
 
-# The function among backends, and among the candidates that people see.
+# The function among backends.
 FUNCTION = "function"
-YOUR_FUNCTION = "your function"
 
 _Place = Callable[[Sequence[Any]], Sequence[Any]]
 
@@ -46,6 +45,7 @@ class FunctionRunner:
                 "It writes to arrays that are not its arguments, which a program must not change"
             )
         self._function = traced.function
+        self.title, self._may_share = traced.title, traced.may_share
         self._written = sorted(traced.written)
         self._arguments = _arranged(reading.arguments)
         self._keywords = _keywords(traced.function, reading.arguments)
@@ -98,12 +98,13 @@ class FunctionRunner:
         """Check results, and copy those whose memory others hold."""
         for place, check in enumerate(self._checks):
             leaves[place] = check.array(leaves[place])
-        _own(leaves)
+        if not self._may_share:
+            _own(leaves)
         return leaves
 
     def attempt(self, inputs: Sequence[Held]) -> list[Any]:
         """Run for the first time: whatever goes wrong is an EngineError."""
-        return guarded(YOUR_FUNCTION, "run", "on arrays", self.call, inputs)
+        return guarded(self.title, "run", "on arrays", self.call, inputs)
 
     def close(self) -> None:
         """Nothing to close."""

@@ -21,6 +21,7 @@ from fusewire.contract.frontend import Spec
 from fusewire.errors import GraphError
 
 if TYPE_CHECKING:
+    from fusewire.runtime.module_program import ModuleProgram
     from fusewire.runtime.program import Program
 
 
@@ -82,7 +83,7 @@ def importable(module: str, name: str) -> Any:
 
 
 # The programs of this process, and what forked children must not let Python destroy.
-PROGRAMS: WeakSet[Program] = WeakSet()
+PROGRAMS: WeakSet[Program | ModuleProgram] = WeakSet()
 _ABANDONED: list[Any] = []
 
 

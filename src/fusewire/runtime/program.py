@@ -73,6 +73,8 @@ class Program:
     origin: Origin | None = None
     _is_forked = False
     _remade: Program | None = None
+    # Called when calls of some signature run another plan than before.
+    changed: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -170,6 +172,27 @@ class Program:
                 self._put(key, entry)
         return entry
 
+    def is_prepared(self, arguments: tuple[Any, ...]) -> bool:
+        """Tell whether a call with such arrays would make nothing, and wait for nobody."""
+        if signature(arguments) in self._entries:
+            return True
+        if self._lock.locked():
+            return False
+        entries = [*self._initial, *dict.fromkeys(self._entries.values())]
+        return any(
+            entry.decide is None
+            and entry.is_open
+            and misfit(entry, arguments, self._casts) is None
+            and (entry.learned is None or entry.learned.is_near(entry.sizes(arguments)))
+            for entry in entries
+        )
+
+    def prepared(self, arguments: tuple[Any, ...]) -> tuple[Entry, Run]:
+        """Find or make the entry for such arguments; returns what its calls run now, too."""
+        entry = self.entry(arguments)
+        run, _ = self._calls.get(signature(arguments)) or (entry.run, entry.restore)
+        return entry, run
+
     def _check_open(self) -> None:
         if self._closed:
             raise GraphError(f"The program {self.name} is closed. Compile it again.")
@@ -183,6 +206,8 @@ class Program:
 
             run = WarmingRun(entry, learned.interim, partial(_ready, weakref.ref(self), key, entry))
         self._calls[key] = run, entry.restore
+        if self.changed is not None:
+            self.changed()
 
     def _decided(self, entry: Entry, decided: Entry) -> Entry:
         """Replace an entry that was undecided."""
@@ -416,6 +441,8 @@ def _ready(program: weakref.ref[Program], key: Signature, entry: Entry, run: Run
     with found._lock:
         if found._entries.get(key) is entry:
             found._calls[key] = run, entry.restore
+            if found.changed is not None:
+                found.changed()
 
 
 def signature(arguments: tuple[Any, ...]) -> Signature:

@@ -11,6 +11,7 @@ from fusewire.errors import visible
 from fusewire.tables import Column, Sheet, styled
 
 if TYPE_CHECKING:
+    from fusewire.runtime.module_program import ModuleProgram
     from fusewire.runtime.program import Program, ProgramPort
     from fusewire.runtime.why import Contacted, Why
 
@@ -188,7 +189,7 @@ def html(why: Why) -> str:
     return f"<div><p>Runs on <b>{escape(visible(summary(why)))}</b></p>{tables}{notes}</div>"
 
 
-def program_html(program: Program) -> str:
+def program_html(program: Program | ModuleProgram) -> str:
     """Show the inputs and outputs of a program, and where it runs."""
     name = escape(visible(program.name))
     if not program.signatures:
@@ -197,7 +198,7 @@ def program_html(program: Program) -> str:
     return f"<div><p>Program <b>{name}</b> on {where}</p>{_ports(program).to_html()}</div>"
 
 
-def program_text(program: Program) -> str:
+def program_text(program: Program | ModuleProgram) -> str:
     """Write the inputs and outputs of a program, and where it runs, as plain text."""
     name, count = visible(program.name), len(program.signatures)
     if not count:
@@ -208,7 +209,7 @@ def program_text(program: Program) -> str:
     return "\n".join(lines)
 
 
-def _ports(program: Program) -> Sheet:
+def _ports(program: Program | ModuleProgram) -> Sheet:
     sheet = Sheet("", "name", "dtype", "shape")
     for side, ports in (("input", program.inputs), ("output", program.outputs)):
         for port in ports:

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from fusewire.runtime.entry import Details, Entry, Runner, State
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.transfer import to_host
 from fusewire.runtime.why import Tried, Why
+
+Answer = TypeVar("Answer")
 
 
 class Search(Protocol):
@@ -75,19 +77,23 @@ class ServingRunner:
 
     def call(self, inputs: Sequence[Held]) -> list[Any]:
         """Run on the first plan, and count the call."""
+        outputs = self.around(self.runner.call, inputs)
+        if self._state == "serving-first" and self._page is not None:
+            self._begin([to_host(value) for value in inputs])
+        return outputs
+
+    def around(self, call: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Count a call of what serves first, whoever makes it."""
         page = self._page
         if page is None:
-            return self.runner.call(inputs)
+            return call(*arguments)
         page.start()
         if self._turn is not None:
             self._let_pass(page)
         try:
-            outputs = self.runner.call(inputs)
+            return call(*arguments)
         finally:
             page.end()
-        if self._state == "serving-first":
-            self._begin([to_host(value) for value in inputs])
-        return outputs
 
     def _let_pass(self, page: CallPage) -> None:
         """Wait for the turn that somebody else has between calls."""

@@ -1,0 +1,520 @@
+"""The program of a source that is called with values of its own library, such as a module.
+
+For each structure of arguments it has a program on flat arrays. The source itself answers first,
+and whenever an engine may not; what it takes to have an engine answer is done behind the calls.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeAlias, final, overload
+
+from fusewire.contract.calling import Arguments, CallForm, Calling, Named, Restore, StateGuard
+from fusewire.errors import FusewireError, GraphError
+from fusewire.ir.graph import Graph
+from fusewire.process.forks import without_forks
+from fusewire.runtime.entry import Run, State
+from fusewire.runtime.function import FUNCTION
+from fusewire.runtime.origin import PROGRAMS, Origin
+from fusewire.runtime.plan import Plan
+from fusewire.runtime.program import Program, ProgramPort, Result
+from fusewire.runtime.why import NodeWhy, Why
+
+LOG = logging.getLogger("fusewire")
+# Takes the arguments of a call, by position and by name.
+Answer: TypeAlias = Callable[[Arguments, Named], Any]
+# Makes the program on flat arrays of what a form has as its source; the example may be empty.
+Make: TypeAlias = Callable[[Any, Arguments], Program]
+# The most keys of calls that a program keeps.
+_KEPT = 4096
+# Calls in which weights that changed must stay the same before engines get them: after the first
+# change, and how many times as many after each further one.
+_QUIET_CALLS, _QUIET_GROWTH = 2, 8
+
+
+@dataclass(frozen=True)
+class CallPolicy:
+    """How a program treats calls that no engine can answer yet.
+
+    With ``waits``, a call waits for the engine that it needs. With ``raises``, what keeps an engine
+    from answering is raised; otherwise the source itself answers. Without ``compares``, nothing
+    changes once an engine answers.
+    """
+
+    waits: bool = False
+    raises: bool = False
+    compares: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A call that an engine may answer."""
+
+    key: Hashable
+    form: CallForm
+    arrays: Arguments
+    arguments: Arguments
+    named: Named
+
+
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """A call that an engine should answer from now on; its arrays are copies."""
+
+    key: Hashable
+    form: CallForm
+    arrays: Arguments
+
+
+@final
+class _CallState:
+    """What is known while the state of a source stays the same: its guard, and its programs.
+
+    Engines are prepared once the state was the same for ``quiet_calls`` calls.
+    """
+
+    def __init__(self, calling: Calling, quiet_calls: int = 0) -> None:
+        self._calling = calling
+        self.quiet_calls = self._calls_left = quiet_calls
+        self._lock = threading.Lock()
+        self.guard: StateGuard | None = None
+        self.programs: dict[CallForm, Program] = {}
+        # Why no engine can answer calls of a form.
+        self.refused: dict[CallForm, str] = {}
+
+    def is_quiet(self) -> bool:
+        """Count a call; returns whether the state was the same for long enough."""
+        if self._calls_left == 0:
+            return True
+        if self.guard is None or not self.guard.holds():
+            self.guard, self._calls_left = self._calling.guard(), self.quiet_calls
+            return False
+        self._calls_left -= 1
+        return self._calls_left == 0
+
+    def program_of(self, form: CallForm, make: Callable[[CallForm], Program]) -> Program:
+        """Return the program of a form; the state is noted before anything is read."""
+        with self._lock:
+            if self.guard is None:
+                self.guard = self._calling.guard()
+            if form not in self.programs:
+                self.programs[form] = make(form)
+            return self.programs[form]
+
+    def close(self) -> None:
+        """Close the programs."""
+        for program in self.programs.values():
+            program.close()
+
+
+@final
+class _EngineAnswer:
+    """Answers calls of one key on an engine, as long as the state of the source is the same."""
+
+    def __init__(
+        self, program: ModuleProgram, guard: StateGuard, form: CallForm, run: Run, restore: Restore
+    ) -> None:
+        self._program = weakref.proxy(program)
+        self._holds, self._arrays = guard.holds, form.arrays
+        self._run, self._restore = run, restore
+
+    def __call__(self, arguments: Arguments, named: Named) -> Any:
+        """Run the engine, or have the source answer."""
+        if not self._holds():
+            return self._program.answer_changed(arguments, named)
+        try:
+            outputs = self._run(self._arrays(arguments, named))
+        except (FusewireError, ValueError) as error:
+            return self._program.answer_failed(error, arguments, named)
+        return self._restore(outputs)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _CountedAnswer:
+    """Has the source answer while engines are compared behind it: such calls are counted."""
+
+    infer: Answer
+    around: Callable[..., Any]
+
+    def __call__(self, arguments: Arguments, named: Named) -> Any:
+        """Have the source answer."""
+        return self.around(self.infer, arguments, named)
+
+
+@final
+@dataclass(frozen=True)
+class _Withdrawal:
+    """Withdraws the answers of a program: one of its programs on arrays runs another plan now."""
+
+    program: weakref.ref[ModuleProgram]
+
+    def __call__(self) -> None:
+        """Have the next calls look for what answers them."""
+        program = self.program()
+        if program is not None:
+            program.withdraw()
+
+
+@final
+class ModuleProgram:
+    """A compiled module; called as the module is, it returns what the module returns.
+
+    Safe to call from several threads if the module is. Results are those of inference: they require
+    no gradient, unless an argument does or the module is in training mode, when the module itself
+    answers.
+    """
+
+    # What it was compiled from.
+    origin: Origin | None = None
+
+    def __init__(self, calling: Calling, make: Make, policy: CallPolicy = CallPolicy()) -> None:
+        self.name = calling.name
+        self._calling, self._make, self._policy = calling, make, policy
+        self._key = calling.key
+        # What answers calls, by their keys: all that a call needs if nothing has changed.
+        self._answers: dict[Hashable, Answer] = {}
+        self._state = _CallState(calling)
+        self._said: set[str] = set()
+        self._lock = threading.RLock()
+        self._waiting: deque[_Request] = deque()
+        self._requested: set[Hashable] = set()
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self._is_closed = self._is_forked = False
+        PROGRAMS.add(self)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Call it as the module is called."""
+        answer = self._answers.get(self._key(arguments, named))
+        if answer is None:
+            return self._answered(arguments, named)
+        return answer(arguments, named)
+
+    def _answered(self, arguments: Arguments, named: Named) -> Any:
+        """Answer a call of a key that is new, or whose answer was withdrawn."""
+        calling = self._calling
+        self._check_open()
+        problem = calling.mode()
+        if self._is_forked:
+            problem = "This process was forked, and engines do not survive that."
+        if problem is not None:
+            self._say(f"{problem} {self.name} itself answers.")
+            return calling.call(arguments, named)
+        if (problem := calling.refusal(arguments, named)) is not None:
+            self._say(f"{problem} {self.name} itself answers.")
+            return self._keep(self._key(arguments, named), calling.call)(arguments, named)
+        if not self._state.is_quiet():
+            self._say_changed()
+            return calling.infer(arguments, named)
+        form = calling.form(arguments, named)
+        try:
+            arrays = form.arrays(arguments, named)
+        except ValueError as error:
+            self._say(f"{error} {self.name} itself answers.")
+            return calling.infer(arguments, named)
+        call = _Call(self._key(arguments, named), form, arrays, arguments, named)
+        if (answer := self._prepared(call)) is not None:
+            return answer(arguments, named)
+        request = _Request(call.key, form, tuple([array.copy() for array in arrays]))
+        if self._policy.waits:
+            self._prepare(request)
+            return (self._prepared(call) or calling.infer)(arguments, named)
+        result = calling.infer(arguments, named)
+        self._request(request)
+        return result
+
+    def _prepared(self, call: _Call) -> Answer | None:
+        """Return what answers a call now, and have calls with its key find it; None if nothing."""
+        with self._lock:
+            state, infer = self._state, self._calling.infer
+            if call.form in state.refused:
+                return self._keep(call.key, infer)
+            program = state.programs.get(call.form)
+            if program is None or not program.is_prepared(call.arrays):
+                return None
+            entry, run = program.prepared(call.arrays)
+            if entry.backend == FUNCTION:
+                counted = entry.serving and _CountedAnswer(infer, entry.serving.around)
+                return self._keep(call.key, counted or infer)
+            assert state.guard is not None, "it was noted before the program was made"
+            restore = call.form.restorer(call.arguments, call.named)
+            return self._keep(call.key, _EngineAnswer(self, state.guard, call.form, run, restore))
+
+    def _keep(self, key: Hashable, answer: Answer) -> Answer:
+        if len(self._answers) >= _KEPT:
+            self._answers.clear()
+        self._answers[key] = answer
+        return answer
+
+    # What is done behind the calls.
+
+    def _request(self, request: _Request) -> None:
+        """Have a thread prepare an engine for a call."""
+        with self._lock:
+            if request.key in self._requested or self._is_closed:
+                return
+            self._requested.add(request.key)
+            self._waiting.append(request)
+            if not self._is_idle.is_set():
+                return
+            self._is_idle.clear()
+        thread = threading.Thread(target=self._work, name="fusewire-module", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # There are too many threads, or the process ends: the call has its answer.
+            self._say(f"Engines are not compared: {error}. {self.name} itself answers.")
+            self._is_idle.set()
+
+    def _work(self) -> None:
+        """Prepare what is requested, one after the other."""
+        try:
+            while (request := self._next()) is not None:
+                with without_forks():
+                    self._prepare(request)
+                with self._lock:
+                    self._requested.discard(request.key)
+        finally:
+            self._is_idle.set()
+
+    def _next(self) -> _Request | None:
+        with self._lock:
+            if self._waiting and not self._is_closed:
+                return self._waiting.popleft()
+            self._waiting.clear()
+            # Whoever adds a request from now on starts another thread.
+            self._is_idle.set()
+            return None
+
+    def _prepare(self, request: _Request) -> None:
+        """Have the program of a form prepare the entry for a call, and compare engines."""
+        state = self._state
+        try:
+            program = state.program_of(request.form, self._made)
+            entry, _ = program.prepared(request.arrays)
+        except FusewireError as error:
+            if state is not self._state:
+                # Its weights changed meanwhile.
+                return
+            if self._policy.raises:
+                raise
+            state.refused[request.form] = str(error)
+            self._say(f"{self.name} itself answers: {error}", logging.WARNING)
+        else:
+            if entry.serving is not None:
+                # Begins, and does not wait.
+                entry.serving.wait(0)
+        self._answers.clear()
+
+    def _made(self, form: CallForm, example: Arguments = ()) -> Program:
+        program = self._make(form.source, example)
+        program.changed = _Withdrawal(weakref.ref(self))
+        return program
+
+    def prepare_example(self, arguments: Arguments) -> None:
+        """Prepare for calls like an example, whose tensors may be Specs."""
+        form = self._calling.form(arguments, {})
+        leaves = form.arrays(arguments, {})
+        if any(hasattr(leaf, "type") for leaf in leaves):
+            self._state.program_of(form, lambda form: self._made(form, leaves))
+            return
+        key = self._key(arguments, {})
+        request = _Request(key, form, tuple([array.copy() for array in leaves]))
+        if self._policy.waits:
+            self._prepare(request)
+        else:
+            self._request(request)
+
+    # What the answers need.
+
+    def withdraw(self) -> None:
+        """Have the next calls look for what answers them."""
+        self._answers.clear()
+
+    def answer_changed(self, arguments: Arguments, named: Named) -> Any:
+        """Answer a call for which the source has another state than the engines."""
+        with self._lock:
+            state = self._state
+            guard = state.guard
+            if guard is not None and not guard.holds() and not guard.is_passing():
+                calls = max(state.quiet_calls * _QUIET_GROWTH, _QUIET_CALLS)
+                self._state = _CallState(self._calling, calls)
+                self._answers.clear()
+                state.close()
+        return self._answered(arguments, named)
+
+    def answer_failed(self, error: Exception, arguments: Arguments, named: Named) -> Any:
+        """Have the source answer what an engine could not, or raise."""
+        if self._policy.raises:
+            raise error
+        self._say(f"{error} {self.name} itself answered.")
+        return self._calling.infer(arguments, named)
+
+    def _say_changed(self) -> None:
+        self._say(
+            f"The state of {self.name} has changed, and it answers itself. Engines get the new "
+            f"weights once they stay the same for {self._state.quiet_calls} calls."
+        )
+
+    def _say(self, sentence: str, level: int = logging.INFO) -> None:
+        """Log a sentence once."""
+        if sentence not in self._said:
+            self._said.add(sentence)
+            LOG.log(level, "%s", sentence)
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise GraphError(f"The program {self.name} is closed. Compile it again.")
+
+    # What a user may ask.
+
+    def run(self, *arguments: Any, **named: Any) -> Result:
+        """Run, and report the outputs by name too, the time, the bytes, and what ran."""
+        start = time.perf_counter()
+        result = self(*arguments, **named)
+        seconds = time.perf_counter() - start
+        by_name = self._calling.results(result)
+        size = sum(x.nbytes for x in by_name.values())
+        answer = self._answers.get(self._key(arguments, named))
+        is_engine = isinstance(answer, _EngineAnswer)
+        about: dict[str, Any] = {"backend": FUNCTION}
+        if is_engine:
+            program = self._latest()
+            about = {"backend": program.why().backend, "nodes": len(program.graph.nodes)}
+        return Result(result, by_name, seconds, size, about)
+
+    @property
+    def state(self) -> State:
+        """How far the program is: "serving-first", "comparing" or "settled", as of a Program."""
+        if not self._policy.compares:
+            return "settled"
+        if not self._is_idle.is_set():
+            return "serving-first"
+        state = self._state
+        states = {program.state for program in state.programs.values()}
+        if "comparing" in states:
+            return "comparing"
+        is_new = not state.programs and not state.refused
+        return "serving-first" if is_new or "serving-first" in states else "settled"
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the program is settled; returns whether it is.
+
+        Waits for what has been called so far, at most ``timeout`` seconds.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        self._is_idle.wait(timeout)
+        for program in list(self._state.programs.values()):
+            program.wait(None if end is None else max(end - time.monotonic(), 0.0))
+        return self.state == "settled"
+
+    def _latest(self) -> Program:
+        """Return the program that was made last."""
+        if programs := list(self._state.programs.values()):
+            return programs[-1]
+        if refused := list(self._state.refused.values()):
+            raise GraphError(f"{self.name} has no graph: it answers itself. {refused[-1]}")
+        raise GraphError(
+            f"The program {self.name} has no graph yet: it has not been called, or is being read. "
+            "Call it, then program.wait(), or give an example to fw.compile."
+        )
+
+    @property
+    def inputs(self) -> tuple[ProgramPort, ...]:
+        """Name, dtype and shape of every tensor that it takes; for the latest structure."""
+        return self._latest().inputs
+
+    @property
+    def outputs(self) -> tuple[ProgramPort, ...]:
+        """Name, dtype and shape of every tensor that it returns; for the latest structure."""
+        return self._latest().outputs
+
+    @property
+    def graph(self) -> Graph:
+        """The graph of the latest structure of arguments."""
+        return self._latest().graph
+
+    @property
+    def plan(self) -> Plan:
+        """Which region runs where; for the latest structure of arguments."""
+        return self._latest().plan
+
+    @overload
+    def why(self) -> Why: ...
+
+    @overload
+    def why(self, node: int | str) -> NodeWhy: ...
+
+    def why(self, node: int | str | None = None) -> Why | NodeWhy:
+        """Explain why the program, or one node of ``plan.graph`` by its place, runs as it does."""
+        return self._latest().why() if node is None else self._latest().why(node)
+
+    @property
+    def signatures(self) -> list[str]:
+        """The types of the tensors of every entry so far."""
+        programs = list(self._state.programs.values())
+        return [signature for program in programs for signature in program.signatures]
+
+    def __repr__(self) -> str:
+        if self._state.refused and not self._state.programs:
+            return f"<Program {self.name}: answers itself>"
+        if not self._state.programs:
+            return f"<Program {self.name}: not called yet>"
+        return repr(self._latest())
+
+    def __str__(self) -> str:
+        if not self._state.programs:
+            return repr(self)
+        from fusewire.runtime.report import program_text
+
+        return program_text(self)
+
+    def _repr_html_(self) -> str:
+        """Show inputs, outputs and where it runs in a notebook."""
+        from fusewire.runtime.report import program_html
+
+        return program_html(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Refuse: a pickle of a program names its source, and this one's has no name."""
+        raise TypeError(
+            f"The program {self.name} cannot be pickled or copied: its source is an object of this "
+            "process. Compile the module in each process, which the cache makes quick; threads may "
+            "share one program."
+        )
+
+    def abandon(self) -> Any:
+        """Let go of all engines after a fork, and return them: closing them could hang."""
+        engines = self._state, self._answers, self._waiting, self._lock, self._is_idle
+        self._state, self._answers = _CallState(self._calling), {}
+        self._waiting, self._requested = deque(), set()
+        self._lock, self._is_idle = threading.RLock(), threading.Event()
+        self._is_idle.set()
+        self._is_forked = True
+        return engines
+
+    def close(self) -> None:
+        """Close all engines; calling the program afterwards is an error."""
+        with self._lock:
+            self._is_closed = True
+            self._answers.clear()
+            self._state.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
