@@ -1,0 +1,285 @@
+"""One PyTorch module: is it right through every door and on every engine, and how fast is it?
+
+Run by `benchmarks/module_doors.py`, in a process of its own for each module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+
+import fusewire as fw
+from benchmarks.modules.case import Arguments, ModuleCase
+from benchmarks.timing import interleaved, ratio
+from fusewire.errors import FusewireError
+from fusewire.numerics.oracle import Oracle
+
+ENGINES = ("reference", "onnxruntime", "openvino", "xla", "torch", "inductor")
+# How far the float64 run of the graph may be from eager's, over the largest number of an output.
+HELD = 1e-9
+# Threads of one engine spin on after a call, and would take a core from the next one's.
+_PAUSE = 0.03
+Row = dict[str, Any]
+
+
+def case_of(name: str) -> ModuleCase:
+    """Find a case in the collection, or among the classes of transformers."""
+    from benchmarks.modules import collection
+    from benchmarks.transformers_models import cases
+
+    return (collection() | cases())[name]
+
+
+def leaves(answer: Any) -> list[Any]:
+    """Flatten an answer to its tensors: dictionaries, lists, tuples, dataclasses."""
+    if isinstance(answer, torch.Tensor):
+        return [answer]
+    if isinstance(answer, dict):
+        return [leaf for value in answer.values() for leaf in leaves(value)]
+    if isinstance(answer, list | tuple):
+        return [leaf for value in answer for leaf in leaves(value)]
+    if dataclasses.is_dataclass(answer):
+        values = (getattr(answer, field.name) for field in dataclasses.fields(answer))
+        return [leaf for value in values for leaf in leaves(value)]
+    return []
+
+
+def arrays(answer: Any) -> list[Any]:
+    """Give the tensors of an answer as arrays."""
+    return [leaf.detach().numpy() for leaf in leaves(answer)]
+
+
+def structure(answer: Any) -> Any:
+    """Give what is around the tensors of an answer, and the types of these, to be compared."""
+    if isinstance(answer, torch.Tensor):
+        return ("tensor", str(answer.dtype), tuple(answer.shape))
+    if isinstance(answer, dict):
+        return (type(answer).__name__, [(key, structure(x)) for key, x in answer.items()])
+    if isinstance(answer, list | tuple):
+        return (type(answer).__name__, [structure(x) for x in answer])
+    if dataclasses.is_dataclass(answer):
+        names = [field.name for field in dataclasses.fields(answer)]
+        return (type(answer).__name__, [(n, structure(getattr(answer, n))) for n in names])
+    return answer
+
+
+def doubled(given: Arguments) -> Arguments:
+    """Give the same arguments in float64."""
+    from torch.utils._pytree import tree_map
+
+    def wide(x: Any) -> Any:
+        return x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    args, kwargs = tree_map(wide, given)
+    return args, kwargs
+
+
+def graph_of(module: Any, given: Arguments) -> tuple[Any, list[Any]]:
+    """Convert a module for such arguments; returns the graph and its inputs as arrays."""
+    args, kwargs = given
+    exported = torch.export.export(module, args, kwargs, strict=False)
+    graph = fw.trace(exported)
+    flat = arrays((args, kwargs))
+    return graph, flat
+
+
+def held(case: ModuleCase) -> Row:
+    """Hold the float64 run of the module's graph against eager in float64."""
+    module, given = case.build().double(), doubled(case.example())
+    with torch.no_grad():
+        expected = arrays(module(*given[0], **given[1]))
+    graph, flat = graph_of(module, given)
+    found = Oracle(graph, flat, runs=2).outputs
+    worst = 0.0
+    for ours, theirs in zip(found, expected, strict=True):
+        if ours.shape != theirs.shape:
+            return {"error": float("inf"), "nodes": len(graph.nodes)}
+        scale = max(float(np.max(np.abs(theirs), initial=0)), 1e-30)
+        if theirs.dtype.kind in "biu":
+            scale = 1.0
+        apart = np.abs(ours.astype(np.float64) - theirs.astype(np.float64))
+        apart = np.where(np.isnan(ours.astype(float)) & np.isnan(theirs.astype(float)), 0, apart)
+        worst = max(worst, float(np.max(apart, initial=0)) / scale)
+    return {"error": worst, "nodes": len(graph.nodes)}
+
+
+def right(name: str, args: argparse.Namespace) -> Row:
+    """Hold the oracle against eager, and have it judge every engine with fallback."""
+    warnings.simplefilter("ignore")
+    case = case_of(name)
+    row: Row = {"held": held(case), "engines": {}}
+    graph, flat = graph_of(case.build(), case.example())
+    oracle = Oracle(graph, flat)
+    row["nodes"] = len(graph.nodes)
+    with torch.no_grad():
+        answer = case.build()(*case.example()[0], **case.example()[1])
+    row["eager"] = oracle.judge(arrays(answer)).status
+    for engine in [x for x in args.backends.split(",") if x] or ENGINES:
+        row["engines"][engine] = _judged(graph, flat, oracle, engine)
+    wrong = [e for e, x in row["engines"].items() if x["status"] not in ("right", "not here")]
+    row["ok"] = not wrong and row["held"]["error"] <= HELD
+    left = {e: x["fallback"] for e, x in row["engines"].items() if x.get("fallback")}
+    row["said"] = (
+        f"held {row['held']['error']:.1e}, {row['nodes']} nodes, "
+        f"{'right' if not wrong else 'not right: ' + _reasons(row, wrong)}, fallback {left or 0}"
+    )
+    return row
+
+
+def _reasons(row: Row, wrong: list[str]) -> str:
+    return "; ".join(
+        f"{e} {row['engines'][e]['status']}: {row['engines'][e]['reason']}" for e in wrong
+    )
+
+
+def _judged(graph: Any, flat: list[Any], oracle: Oracle, engine: str) -> Row:
+    if engine not in fw.list_backends():
+        return {"status": "not here", "reason": ""}
+    start = time.perf_counter()
+    try:
+        program = fw.compile(
+            graph, backend=engine, fallback="allow", start="measured", deadline=600.0
+        )
+        outputs = program(*flat)
+    except FusewireError as error:
+        return {"status": "refused", "reason": str(error)[:400]}
+    took = time.perf_counter() - start
+    outputs = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+    verdict = oracle.judge(outputs)
+    regions = program.plan.regions()
+    others = [r for r in regions if r.backend != engine]
+    ops = sorted({node.op for r in others for node in r.graph.nodes})
+    return {
+        "status": verdict.status,
+        "error": verdict.error,
+        "reason": verdict.reason,
+        "regions": len(regions),
+        "fallback": sum(len(r.graph.nodes) for r in others),
+        "ops": ops,
+        "seconds": took,
+    }
+
+
+def doors(name: str, args: argparse.Namespace) -> Row:
+    """Call the module through both doors, at every size, first and settled."""
+    warnings.simplefilter("ignore")
+    case = case_of(name)
+    row: Row = {}
+    for door, opened in (("fw.compile", _fusewire), ("torch.compile", _dynamo)):
+        try:
+            row[door] = _door(case, opened, args.budget)
+        except (FusewireError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+            row[door] = {"ok": False, "said": f"{type(error).__name__}: {error}"[:400]}
+    row["ok"] = all(row[door]["ok"] for door in ("fw.compile", "torch.compile"))
+    row["said"] = "; ".join(f"{d}: {row[d]['said']}" for d in ("fw.compile", "torch.compile"))
+    return row
+
+
+def _fusewire(module: Any, budget: float) -> Any:
+    return fw.compile(module, budget_seconds=budget)
+
+
+def _dynamo(module: Any, budget: float) -> Any:
+    return torch.compile(module, backend="fusewire", options={"budget_seconds": budget})
+
+
+def _door(case: ModuleCase, opened: Any, budget: float) -> Row:
+    module = case.build()
+    program = opened(module, budget)
+    steps: list[Row] = []
+    frames: list[int] = []
+    for is_settled in (False, True):
+        for size in case.sizes:
+            args, kwargs = case.example(size)
+            with torch.no_grad():
+                answer = program(*args, **kwargs)
+                expected = module(*args, **kwargs)
+            frames.append(_frames())
+            steps.append(_compared(case, size, answer, expected) | {"settled": is_settled})
+        settle(program)
+    bad = [s for s in steps if s["status"] != "right"]
+    said = f"{bad[0]['status']} at {bad[0]['size']}: {bad[0]['reason']}" if bad else "right"
+    return {"ok": not bad, "said": said, "steps": steps, "graphs": frames}
+
+
+def _frames() -> int:
+    """Count the graphs that Dynamo has compiled in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def settle(program: Any) -> None:
+    """Wait until engines were compared."""
+    wait = getattr(program, "wait", None)
+    if wait is not None:
+        wait(600)
+    else:
+        from fusewire.frontends.torch import dynamo
+
+        dynamo.wait(600)
+
+
+def _compared(case: ModuleCase, size: int, answer: Any, expected: Any) -> Row:
+    if structure(answer) != structure(expected):
+        said = f"{structure(answer)} and not {structure(expected)}"[:300]
+        return {"size": size, "status": "another structure", "reason": said}
+    graph, flat = graph_of(case.build(), case.example(size))
+    verdict = Oracle(graph, flat, runs=4).judge(arrays(answer))
+    return {"size": size, "status": verdict.status, "reason": verdict.reason}
+
+
+def timed(name: str, args: argparse.Namespace) -> Row:
+    """Time the settled programs beside eager and Inductor, interleaved."""
+    warnings.simplefilter("ignore")
+    case = case_of(name)
+    given, keywords = case.example()
+    row: Row = {}
+    with torch.no_grad():
+        ways: dict[str, Any] = {"eager": case.build(), "eager again": case.build()}
+        ways["inductor"] = torch.compile(case.build())
+        ways["inductor again"] = torch.compile(case.build())
+        program = fw.compile(case.build(), budget_seconds=args.budget)
+        ways["fw.compile"] = program
+        ways["torch.compile"] = torch.compile(case.build(), backend="fusewire")
+        for way in list(ways):
+            try:
+                ways[way](*given, **keywords)
+            except (FusewireError, RuntimeError, TypeError, ValueError) as error:
+                row[f"{way} failed"] = f"{type(error).__name__}: {error}"[:300]
+                del ways[way]
+        for way in ("fw.compile", "torch.compile"):
+            if way in ways:
+                settle(ways[way])
+        calls = {way: _call(ways[way], given, keywords) for way in ways}
+        times = interleaved(calls, seconds=args.seconds, pause=_PAUSE)
+    return row | _timings(times) | {"settled on": str(program.why().backend)}
+
+
+def _call(way: Any, given: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    return lambda: way(*given, **keywords)
+
+
+def _timings(times: dict[str, Any]) -> Row:
+    bare = [way for way in ("eager", "inductor") if way in times]
+    best = min(bare, key=lambda way: times[way].median)
+    row: Row = {"medians": {way: t.median for way, t in times.items()}, "best": best}
+    row["spread"] = times[best].spread
+    row["rounds"] = len(times[best].samples)
+    row["noise"] = ratio(times[f"{best} again"], times[best])
+    row["ratios"] = {
+        way: ratio(times[way], times[best])
+        for way in ("fw.compile", "torch.compile")
+        if way in times
+    }
+    row["ok"] = len(row["ratios"]) == 2
+    row["said"] = (
+        f"{best} {times[best].median * 1e3:.2f} ms, {row['ratios']}, A/A {row['noise']:.3f}"
+    )
+    return row

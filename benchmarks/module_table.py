@@ -1,0 +1,155 @@
+"""Write results/modules.md from what `benchmarks/module_doors.py` kept."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).with_name("results") / "modules.md"
+PACKAGES = ("torch", "numpy", "onnxruntime", "openvino", "jax", "transformers")
+# Below this, a call is mostly overhead, which is given in microseconds instead.
+SHORT = 1e-4
+Row = dict[str, Any]
+
+
+def rows(folder: Path, part: str) -> dict[str, Row]:
+    """Read the rows of a part by the names of their modules."""
+    found = {}
+    for path in sorted(folder.glob(f"{part}.*.json")):
+        found[path.name.removeprefix(f"{part}.").removesuffix(".json")] = json.loads(
+            path.read_text()
+        )
+    return found
+
+
+def write(folder: Path) -> None:
+    """Write the page."""
+    parts = [
+        heading(),
+        right_table(rows(folder, "right")),
+        doors_table(rows(folder, "doors")),
+        time_table(rows(folder, "time")),
+        first_table(rows(folder, "first")),
+    ]
+    PAGE.write_text("\n\n".join(part for part in parts if part) + "\n")
+
+
+def heading() -> str:
+    """Say what was run, when, and on what."""
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    cores = len(os.sched_getaffinity(0))
+    return (
+        "# PyTorch modules\n\n"
+        f"`python benchmarks/module_doors.py`, {date.today()}, Python {platform.python_version()}, "
+        f"{versions}, {platform.system()} {platform.machine()}, {cores} cores."
+    )
+
+
+def _table(head: Iterable[str], body: Iterable[Iterable[object]]) -> str:
+    head = list(head)
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    lines += ["| " + " | ".join(str(cell) for cell in row) + " |" for row in body]
+    return "\n".join(lines)
+
+
+def right_table(found: dict[str, Row]) -> str:
+    """Show what the oracle said of each engine, with the nodes on fallback."""
+    if not found:
+        return ""
+    engines = list(dict.fromkeys(e for row in found.values() for e in row.get("engines", {})))
+    body = []
+    for name, row in found.items():
+        if "engines" not in row:
+            body.append([f"`{name}`", "", row["said"], *[""] * len(engines)])
+            continue
+        cells = [_engine(row["engines"].get(engine)) for engine in engines]
+        body.append([f"`{name}`", row["nodes"], f"{row['held']['error']:.0e}", *cells])
+    count = sum(row["ok"] for row in found.values())
+    said = (
+        f"{count} of {len(found)} are right on every engine with fallback. *Held* is the largest "
+        "difference of the oracle and eager in float64, over the largest number of an output. "
+        "A cell is the number of nodes that ran on fallback."
+    )
+    return f"## Engines\n\n{said}\n\n" + _table(["module", "nodes", "held", *engines], body)
+
+
+def _engine(row: Row | None) -> str:
+    if row is None or row["status"] == "not here":
+        return ""
+    return str(row["fallback"]) if row["status"] == "right" else f"{row['status']}"
+
+
+def doors_table(found: dict[str, Row]) -> str:
+    """Show what came through each door."""
+    if not found:
+        return ""
+    body = []
+    for name, row in found.items():
+        cells = [row.get(door, row).get("said", "") for door in ("fw.compile", "torch.compile")]
+        graphs = row.get("torch.compile", {}).get("graphs", [])
+        body.append([f"`{name}`", *cells, "/".join(map(str, graphs))])
+    count = sum(row["ok"] for row in found.values())
+    said = (
+        f"{count} of {len(found)} are right through both doors, in the first call and settled, at "
+        "every size. *Graphs* counts those that Dynamo had compiled after each call."
+    )
+    head = ["module", "`fw.compile`", "`torch.compile`", "graphs"]
+    return f"## Doors\n\n{said}\n\n" + _table(head, body)
+
+
+def time_table(found: dict[str, Row]) -> str:
+    """Show the settled programs over the better of eager and Inductor."""
+    timed = {name: row for name, row in found.items() if "medians" in row}
+    if not timed:
+        return ""
+    body, ratios = [], []
+    for name, row in timed.items():
+        best = row["medians"][row["best"]]
+        cells = [_ratio(row, door, best) for door in ("fw.compile", "torch.compile")]
+        if best >= SHORT:
+            ratios += [row["ratios"].get("torch.compile", math.nan)]
+        ours = row.get("settled on", "")
+        times = [_milliseconds(row["medians"].get(x)) for x in ("eager", "inductor")]
+        body.append([f"`{name}`", ours, *times, *cells, f"{row['noise']:.3f}"])
+    logs = [math.log(x) for x in ratios if x == x]
+    mean = math.exp(sum(logs) / len(logs)) if logs else math.nan
+    said = (
+        f"Over the better of eager and Inductor, {len(logs)} modules of 0.1 ms or more: geometric "
+        f"mean {mean:.3f}. Those below show microseconds more than the better one."
+    )
+    head = ["module", "settled on", "eager, ms", "Inductor, ms", "`fw.compile`", "`torch.compile`"]
+    return f"## Times\n\n{said}\n\n" + _table([*head, "A/A"], body)
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def _ratio(row: Row, door: str, best: float) -> str:
+    if door not in row["ratios"]:
+        return "failed"
+    if best < SHORT:
+        return f"{(row['medians'][door] - best) * 1e6:+.0f} us"
+    return f"{row['ratios'][door]:.3f}"
+
+
+def first_table(found: dict[str, Row]) -> str:
+    """Show the first calls."""
+    timed = {name: row for name, row in found.items() if "least" in row}
+    if not timed:
+        return ""
+    body = []
+    for name, row in timed.items():
+        least = row["least"]
+        over = least["torch.compile"] / least["dynamo eager"]
+        body.append([f"`{name}`", *(f"{x * 1e3:.0f}" for x in least.values()), f"{over:.2f}"])
+    head = ["module", "eager", "`fw.compile`", "Dynamo alone", "`torch.compile`", "over Dynamo"]
+    said = "Milliseconds in a fresh process with an empty cache, the least of several."
+    return f"## First call\n\n{said}\n\n" + _table(head, body)
