@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import time
 import warnings
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -82,11 +83,23 @@ def doubled(given: Arguments) -> Arguments:
 
 def graph_of(module: Any, given: Arguments) -> tuple[Any, list[Any]]:
     """Convert a module for such arguments; returns the graph and its inputs as arrays."""
-    args, kwargs = given
-    exported = torch.export.export(module, args, kwargs, strict=False)
-    graph = fw.trace(exported)
-    flat = arrays((args, kwargs))
-    return graph, flat
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    flat, spec = tree_flatten(given)
+    places = [i for i, leaf in enumerate(flat) if isinstance(leaf, torch.Tensor)]
+
+    def call(*tensors: Any) -> list[Any]:
+        full = list(flat)
+        for place, tensor in zip(places, tensors, strict=True):
+            full[place] = tensor
+        args, kwargs = tree_unflatten(full, spec)
+        return leaves(module(*args, **kwargs))
+
+    # Named at run time: the frontend is found by entry point.
+    flat_call = import_module("fusewire.frontends.torch.flat_call").FlatCall
+    names = tuple(f"x{i}" for i in range(len(places)))
+    tensors = [flat[place].numpy() for place in places]
+    return fw.trace(flat_call(call, module, names), *tensors), tensors
 
 
 def held(case: ModuleCase) -> Row:
@@ -221,9 +234,7 @@ def settle(program: Any) -> None:
     if wait is not None:
         wait(600)
     else:
-        from fusewire.frontends.torch import dynamo
-
-        dynamo.wait(600)
+        import_module("fusewire.frontends.torch.dynamo").wait(600)
 
 
 def _compared(case: ModuleCase, size: int, answer: Any, expected: Any) -> Row:

@@ -85,9 +85,8 @@ class GptBlock(nn.Module):
 
     def forward(self, x: Any) -> Any:
         query, key, value = self.qkv(self.norm1(x)).split(x.shape[-1], dim=2)
-        mixed = functional.scaled_dot_product_attention(
-            *(_heads(part, self.heads) for part in (query, key, value)), is_causal=True
-        )
+        query, key, value = (_heads(part, self.heads) for part in (query, key, value))
+        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.out(_joined(mixed))
         return x + self.narrow(functional.gelu(self.wide(self.norm2(x)), approximate="tanh"))
 

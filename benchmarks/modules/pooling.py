@@ -66,7 +66,7 @@ MODULES = (
             even=nn.AdaptiveAvgPool2d((6, 4)),
             uneven=nn.AdaptiveAvgPool2d((5, 7)),
             largest=nn.AdaptiveMaxPool2d((5, 3)),
-            half=nn.AdaptiveAvgPool2d((None, 2)),
+            kept=nn.AdaptiveAvgPool2d((None, 2)),
         ),
         positional((None, 4, 18, 12)),
         sizes=(2, 3, 5),

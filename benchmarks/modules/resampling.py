@@ -29,7 +29,7 @@ MODULES = (
     ModuleCase(
         "upsample_nearest",
         lambda: Parallel(
-            double=nn.Upsample(scale_factor=2),
+            twice=nn.Upsample(scale_factor=2),
             uneven=nn.Upsample(size=(13, 17)),
             fraction=nn.Upsample(scale_factor=(1.5, 2.5)),
         ),
