@@ -26,7 +26,7 @@ FOLDERS = {
     # Its one file imports it without its telemetry.
     "openvino": ("backends.openvino.api",),
     # Triton's interpreter runs kernels on torch tensors.
-    "torch": ("backends.inductor", "backends.triton", "frontends.torch"),
+    "torch": ("backends.inductor", "backends.torch", "backends.triton", "frontends.torch"),
     "triton": ("backends.triton",),
     "wgpu": ("backends.webgpu",),
     "fsspec": ("store",),

@@ -95,7 +95,8 @@ def test_every_engine_says_in_one_way_that_it_is_not_installed(python: Path) -> 
         "    if not (met := r.meet(name)).devices: print(met.reasons)"
     )
     lines = execute(python, code).stdout.splitlines()
-    packages = {"openvino": "openvino", "triton": "triton", "webgpu": "wgpu", "xla": "jax"}
+    packages = {"openvino": "openvino", "torch": "torch", "triton": "triton"}
+    packages |= {"webgpu": "wgpu", "xla": "jax"}
     if python.parents[1].name == "none":
         packages["onnxruntime"] = "onnxruntime"
     assert sorted(lines) == [

@@ -39,7 +39,7 @@ CHECKS = {
 
 PRIMITIVE = "src/fusewire/ops/elementwise.py"
 NATIVE = "src/fusewire/backends/xla/lowering/special.py"
-BACKENDS = ("onnxruntime", "openvino", "triton", "webgpu", "xla")
+BACKENDS = ("onnxruntime", "openvino", "torch", "triton", "webgpu", "xla")
 
 
 def test_page_has_a_composite_a_primitive_a_native_row_and_a_rule() -> None:

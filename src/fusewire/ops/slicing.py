@@ -155,7 +155,7 @@ def pad_positions(count: int, low: int, high: int, mode: str) -> Array:
     return np.minimum(at, period - at - (mode == "symmetric"))
 
 
-def _kept(count: int, low: int, high: int) -> tuple[slice, int, int]:
+def kept_part(count: int, low: int, high: int) -> tuple[slice, int, int]:
     """Find what padding keeps of an axis, and what it adds before and after that.
 
     A side that cuts more than there is cuts off what the other side adds.
@@ -186,7 +186,7 @@ def _repeated(x: Array, grown: list[tuple[int, int]], shape: list[int], mode: st
 def pad_array(x: Array, value: Array | None, padding: Any, mode: str) -> Array:
     """Pad in NumPy, without allocating what is cut off."""
     # A negative side is cut off first; what is left is what modes repeat.
-    sides = [_kept(n, low, high) for n, (low, high) in zip(x.shape, padding, strict=True)]
+    sides = [kept_part(n, low, high) for n, (low, high) in zip(x.shape, padding, strict=True)]
     parts: list[Any] = [kept for kept, _, _ in sides]
     x = x[(*parts, ...)]
     grown = [(before, after) for _, before, after in sides]

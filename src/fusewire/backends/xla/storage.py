@@ -7,7 +7,6 @@ are looked up in tables taken from ml_dtypes: exact, and not fast.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from jax import lax
 
 from fusewire.dtypes import DType
 from fusewire.ir.graph import Array
+from fusewire.numerics.codes import code_steps, code_values
 
 # An array of jax, or what stands for one while a function is traced.
 Traced = Any
@@ -69,7 +69,7 @@ def wrapped(x: Traced, of: DType) -> Traced:
 def work(x: Traced, of: DType) -> Traced:
     """Bring an operand to the dtype in which a node computes."""
     if of.is_float and of.is_narrow:
-        return jnp.asarray(_values(of).astype(np.float32))[x]
+        return jnp.asarray(code_values(of).astype(np.float32))[x]
     return x.astype(computed(of))
 
 
@@ -80,67 +80,15 @@ def store(x: Traced, of: DType) -> Traced:
     return encode(x, of) if of.is_float else wrapped(x.astype(carrier(of)), of)
 
 
-@cache
-def _values(of: DType) -> Array:
-    codes = np.arange(2**of.bits, dtype=np.uint8)
-    found: Array = codes.view(of.numpy).astype(np.float64)
-    # What an array of this dtype can hold has no other bytes; 256 entries need no check.
-    return np.concatenate([found, np.zeros(256 - found.size)])
-
-
 def encode(x: Traced, of: DType, saturate: bool = False) -> Traced:
     """Round numbers to the bytes of a small float, as ml_dtypes rounds them.
 
     ``saturate`` gives the nearest finite value for what is beyond it.
     """
-    limits, codes, special = _steps(of, saturate)
+    limits, codes, special = code_steps(of, saturate)
     wide = x.astype(np.float64)
     # NaN would be sorted behind all numbers, where there may be a code of another kind.
     known = jnp.where(jnp.isnan(wide), 0.0, wide)
     found = jnp.asarray(codes)[jnp.searchsorted(jnp.asarray(limits), known, side="right")]
     found = jnp.where((wide == 0) & jnp.signbit(wide), special[0], found)
     return jnp.where(jnp.isnan(wide), special[1], found)
-
-
-@cache
-def _steps(of: DType, saturate: bool) -> tuple[Array, Array, Array]:
-    """Find where on the line of float64 the code changes, by halving between values.
-
-    Gives the limits, one code more than those, and the codes of -0.0 and of NaN.
-    """
-    values = _values(of)[: 2**of.bits]
-    tiny = np.nextafter(0.0, 1.0)
-    ends = [-np.inf, -tiny, 0.0, tiny, np.inf]
-    points = np.unique(np.concatenate([values[np.isfinite(values)], ends]))
-    low, high = _places(points[:-1]), _places(points[1:])
-    first = _codes(low, of, saturate)
-    changes = _codes(high, of, saturate) != first
-    low, high, first = low[changes], high[changes], first[changes]
-    while np.any(high - low > 1):
-        # Halves are added, because the whole line is longer than an int64.
-        middle = low // 2 + high // 2 + (low % 2 + high % 2) // 2
-        same = _codes(middle, of, saturate) == first
-        low, high = np.where(same, middle, low), np.where(same, high, middle)
-    codes = np.append(first[:1], _codes(high, of, saturate))
-    zero, nan = np.array([-0.0]), np.array([np.nan])
-    special = np.concatenate([np.clip(zero, *of.range) if saturate else zero, nan])
-    return _numbers(high), codes, special.astype(of.numpy).view(np.uint8)
-
-
-def _places(x: Array) -> Array:
-    """Count floats from 0, so that neighbours differ by 1."""
-    bits = (x + 0.0).view(np.int64)
-    return np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
-
-
-def _numbers(places: Array) -> Array:
-    bits = np.where(places < 0, np.iinfo(np.int64).min - places, places)
-    found: Array = bits.view(np.float64)
-    return found
-
-
-def _codes(places: Array, of: DType, saturate: bool) -> Array:
-    numbers = np.clip(_numbers(places), *of.range) if saturate else _numbers(places)
-    with np.errstate(all="ignore"):
-        found: Array = numbers.astype(of.numpy).view(np.uint8)
-    return found

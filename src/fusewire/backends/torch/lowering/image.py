@@ -1,0 +1,96 @@
+"""Image resizing, and sampling at computed places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 - as PyTorch's own documentation has it
+
+from fusewire.backends.torch.lowering.signature import Function, Lower, Sized, output, sized
+from fusewire.backends.torch.storage import Tensor
+from fusewire.ir.graph import Node
+from fusewire.ops.resampling import COORDINATES, ROUNDINGS, ResizedAxis, taps_of
+
+_GRID = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}
+
+
+@lru_cache(maxsize=256)
+def _nearest(axis: ResizedAxis, coordinates: str, rounding: str) -> Tensor:
+    at = COORDINATES[coordinates](axis, np.arange(axis.count, dtype=np.float64))
+    found = ROUNDINGS[rounding](at).astype(np.int64)
+    return torch.from_numpy(np.clip(found, 0, axis.size - 1))
+
+
+@lru_cache(maxsize=256)
+def _taps(
+    axis: ResizedAxis, coordinates: str, mode: str, cubic_a: float, antialias: bool, inside: bool
+) -> tuple[tuple[Tensor, Tensor], ...]:
+    """List pairs of the places of a tap and its weights."""
+    at = COORDINATES[coordinates](axis, np.arange(axis.count, dtype=np.float64))
+    taps, weights = taps_of(axis, at, mode, cubic_a, antialias, inside)
+    taps = np.clip(taps, 0, axis.size - 1)
+    return tuple(
+        (torch.from_numpy(t.copy()), torch.from_numpy(w.copy()))
+        for t, w in zip(taps.T, weights.T, strict=True)
+    )
+
+
+def _resized(x: Tensor, attrs: Any, sizes: Sequence[int]) -> Tensor:
+    """Resize axis by axis; places are computed in float64, as the reference computes them."""
+    scales, mode, coordinates = attrs["scales"], attrs["mode"], attrs["coordinates"]
+    for i, (size, count) in enumerate(zip(tuple(x.shape), sizes, strict=True)):
+        scale = count / max(size, 1) if scales is None else float(scales[i])
+        axis = ResizedAxis(size, count, scale)
+        if axis.is_same:
+            continue
+        if not x.numel():
+            x = x.new_zeros((*x.shape[:i], count, *x.shape[i + 1 :]))
+            continue
+        if mode == "nearest":
+            x = torch.index_select(x, i, _nearest(axis, coordinates, attrs["rounding"]))
+            continue
+        how = mode, attrs["cubic_a"], attrs["antialias"], attrs["exclude_outside"]
+        column = (-1,) + (1,) * (x.dim() - 1 - i)
+        parts = [
+            torch.index_select(x, i, tap) * weight.to(x.dtype).reshape(column)
+            for tap, weight in _taps(axis, coordinates, *how)
+        ]
+        x = sum(parts[1:], parts[0])
+    return x
+
+
+def _resize(node: Node) -> Function | Sized:
+    attrs = node.attrs
+    return sized(output(node).shape, lambda x, roi, sizes: _resized(x, attrs, sizes))
+
+
+def _dynamic_resize(node: Node) -> Function:
+    listed = node.inputs[2]
+    constant = None if listed is None else listed.constant
+    scales = None if constant is None else constant.array.tolist()
+    attrs = {**node.attrs, "scales": scales}
+    return lambda x, sizes, scales, roi: _resized(x, attrs, sizes.tolist())
+
+
+def _grid_sample(node: Node) -> Function:
+    attrs: Any = node.attrs
+    mode, padding = _GRID[attrs["mode"]], attrs["padding"]
+    corners = attrs["align_corners"]
+
+    def function(x: Tensor, grid: Tensor) -> Tensor:
+        if not x.numel() or not grid.numel():
+            return x.new_zeros((*x.shape[:2], *grid.shape[1:-1]))
+        return F.grid_sample(x, grid.to(x.dtype), mode, padding, corners)
+
+    return function
+
+
+TABLE: dict[str, Lower] = {
+    "resize": _resize,
+    "dynamic_resize": _dynamic_resize,
+    "grid_sample": _grid_sample,
+}

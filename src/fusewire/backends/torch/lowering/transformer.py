@@ -1,0 +1,46 @@
+"""Attention, by PyTorch's own kernels where they mean the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - as PyTorch's own documentation has it
+
+from fusewire.backends.torch.lowering.signature import Function, Lower, Sized, operand, sized
+from fusewire.backends.torch.storage import Tensor
+from fusewire.dtypes import bool_
+from fusewire.ir.graph import Node
+
+
+def is_plain_attention(node: Node) -> bool:
+    """Tell whether an attention has nothing that PyTorch's kernels lack."""
+    attrs = node.attrs
+    if attrs["softcap"] or attrs["left"] is not None or attrs["right"] is not None:
+        return False
+    return attrs["precision"] in (None, operand(node).dtype)
+
+
+def _attention(node: Node) -> Function | Sized:
+    attrs: Any = node.attrs
+    scale, causal, offset = attrs["scale"], attrs["causal"], attrs["offset"]
+    mask = node.inputs[3]
+    shares = operand(node, 0).shape[1] != operand(node, 1).shape[1]
+    attend = F.scaled_dot_product_attention
+    if not causal:
+        return lambda q, k, v, mask: attend(q, k, v, mask, scale=scale, enable_gqa=shares)
+    if mask is None and offset == 0:
+        return lambda q, k, v, mask: attend(q, k, v, is_causal=True, scale=scale, enable_gqa=shares)
+    is_bool = mask is not None and mask.tensor.dtype is bool_
+
+    def function(q: Tensor, k: Tensor, v: Tensor, mask: Any, sizes: tuple[int, ...]) -> Tensor:
+        behind = torch.arange(q.shape[2])[:, None] + sizes[0] - torch.arange(k.shape[2])
+        seen = behind >= 0
+        if mask is not None:
+            seen = mask & seen if is_bool else torch.where(seen, mask, -torch.inf)
+        return attend(q, k, v, seen, scale=scale, enable_gqa=shares)
+
+    return sized((offset,), function)
+
+
+TABLE: dict[str, Lower] = {"attention": _attention}

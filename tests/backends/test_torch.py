@@ -1,0 +1,320 @@
+"""Eager PyTorch behind the contract: what declarations cannot show, and a slice of the suite."""
+
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import torch
+
+import fusewire as fw
+from fusewire.backends.torch.engine import TorchBackend
+from fusewire.backends.torch.refusal import refuses
+from fusewire.backends.torch.storage import encode, entrance, work
+from fusewire.contract.backend import Config, Device, Refusal
+from fusewire.contract.region import build, first_device
+from fusewire.dtypes import NARROW, DType, bool_, float32, int64
+from fusewire.dtypes import dtype as fw_dtype
+from fusewire.errors import CheckError, EngineError, OptionsError
+from fusewire.ir.dims import symbol
+from fusewire.ir.graph import Array, Constant, Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.control import cond
+from fusewire.ops.declare import Trait
+from fusewire.ops.elementwise import add, multiply, negative
+from fusewire.ops.indexing import gather
+from fusewire.ops.interpret import interpret
+from fusewire.ops.movement import reshape, transpose
+from fusewire.ops.normalization import softmax
+from fusewire.ops.subgraph import subgraph
+from fusewire.ops.table import all_ops, families
+from fusewire.registry import REGISTRY
+from fusewire.rewrite.expand import expand
+from fusewire.testing.conformance import Case, cases, first_cases
+from fusewire.testing.suite import is_tensor_op, reports
+
+BACKEND = TorchBackend()
+CPU = first_device(BACKEND)
+
+
+def value(dtype: DType, *shape: Any, name: str = "x") -> Value:
+    return Value(TensorType(dtype, shape), name)
+
+
+def ready(graph: Graph, config: Config = Config()) -> Callable[..., list[Any]]:
+    executable = build(BACKEND, graph, CPU, config)
+    return lambda *inputs: executable.run(inputs).wait()
+
+
+def run(graph: Graph, *inputs: Array, config: Config = Config()) -> list[Any]:
+    return ready(graph, config)(*inputs)
+
+
+def run_op(name: str, *arrays: Any, **attrs: Any) -> Any:
+    return fw.run(name, *arrays, backend="torch", **attrs)
+
+
+def refused(graph: Graph) -> list[str]:
+    return [x.reason for x in BACKEND.claim(graph, CPU) if isinstance(x, Refusal)]
+
+
+# Who it is and what it leaves alone
+
+
+def test_backend_is_found_by_its_entry_point() -> None:
+    assert REGISTRY.backends.get("torch").info == BACKEND.info
+    assert torch.__version__.startswith(BACKEND.info.version)
+
+
+def test_probe_gives_a_device_that_ran_something() -> None:
+    assert [type(found) for found in BACKEND.probe()] == [Device]
+
+
+ALONE = """
+import sys
+from fusewire.registry import REGISTRY
+backend = REGISTRY.backends.get("torch")
+assert "torch" not in sys.modules, "importing the backend imports torch"
+"""
+
+
+def test_importing_the_backend_imports_no_engine() -> None:
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_threads_of_the_user_stay_as_they_are() -> None:
+    before = torch.get_num_threads()
+    x = value(float32, 3)
+    (found,) = run(Graph([x], [negative(x)]), np.ones(3, np.float32), config=Config(threads=1))
+    assert found.tolist() == [-1.0] * 3
+    assert torch.get_num_threads() == before
+    with pytest.raises(OptionsError, match="at least 1"):
+        BACKEND.compile(Graph([x], [negative(x)]), CPU, Config(threads=0))
+
+
+def test_gradients_are_off_and_modes_stay_as_they_are() -> None:
+    x = value(float32, 3)
+    run(Graph([x], [negative(x)]), np.ones(3, np.float32))
+    assert torch.is_grad_enabled()
+    assert not torch.is_inference_mode_enabled()
+
+
+# Memory
+
+
+def test_inputs_are_read_where_they_lie() -> None:
+    for dtype in (np.float32, np.float16, ml_dtypes.bfloat16, np.uint64, ml_dtypes.float8_e4m3fn):
+        given = np.ones(64, dtype)
+        enter = entrance(fw_dtype(given.dtype))
+        assert enter(given).data_ptr() == given.ctypes.data
+
+
+def test_weights_are_read_where_they_lie() -> None:
+    array = np.arange(1024, dtype=np.float32)
+    array.flags.writeable = False
+    x = value(float32, 1024)
+    graph = Graph([x], [add(x, array)])
+    artifact = BACKEND.compile(graph, CPU, Config())
+    (slot,) = (slot for slot in artifact.slots if slot.role == "weight")
+    assert slot.digest is not None
+    executable: Any = BACKEND.load(artifact, CPU, {slot.digest: array})
+    assert executable._program.constant(slot.digest).data_ptr() == array.ctypes.data
+    assert len(artifact.payload) < 1000
+
+
+def test_read_only_inputs_are_taken_without_a_warning() -> None:
+    given = np.ones(3, np.float32)
+    given.flags.writeable = False
+    x = value(float32, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = run(Graph([x], [negative(x)]), given)
+    assert found.flags.writeable
+
+
+def test_outputs_are_the_callers() -> None:
+    x = value(float32, 4, 16)
+    held = np.arange(64, dtype=np.float32)
+    same = negative(x)
+    whole = Value(TensorType(float32, (64,)), None, Constant.of(held))
+    views = [reshape(x, shape=(64,)), transpose(same, perm=(1, 0)), reshape(same, shape=(64,))]
+    call = ready(Graph([x], [x, whole, same, same, *views]))
+    given = np.ones((4, 16), np.float32)
+    first = call(given)
+    for output in first:
+        assert output.flags.writeable
+        assert output.flags.c_contiguous
+        output[...] = 7.0
+    given[...] = 2.0
+    second = call(given)
+    assert [x.flat[0] for x in second] == [2.0, 0.0, -2.0, -2.0, 2.0, -2.0, -2.0]
+    assert np.array_equal(second[1], held)
+    assert all(np.array_equal(x, np.full(x.shape, 7.0)) for x in first)
+
+
+@pytest.mark.parametrize("name", sorted(n for n, op in all_ops().items() if is_tensor_op(op)))
+def test_no_output_of_an_op_is_an_operand_or_another_output(name: str) -> None:
+    for case in first_cases(all_ops()[name]):
+        graph, inputs = case.make()
+        legal = expand(graph, refuses).graph
+        if refused(legal):
+            continue
+        arrays = [np.array(x) for x in inputs]
+        outputs = run(legal, *arrays)
+        for place, output in enumerate(outputs):
+            others = [*arrays, *outputs[:place]]
+            assert not any(np.may_share_memory(output, x) for x in others), case.id
+
+
+def test_several_threads_run_it_at_once() -> None:
+    x = value(int64, 1000)
+    executable = build(BACKEND, Graph([x], [multiply(x, x)]), CPU)
+    assert executable.is_reentrant
+    wrong: list[int] = []
+
+    def work_on(number: int) -> None:
+        for _ in range(50):
+            found: Any = executable.run([np.full(1000, number)]).wait()[0]
+            if not np.all(found == number**2):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work_on, args=(2**20 + i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# Dtypes
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([2**40 + 1, -(2**62) - 1]),
+        np.array([2**64 - 1], np.uint64),
+        np.array([2**32 - 1, 1], np.uint32),
+        np.array([2**16 - 1, 1], np.uint16),
+        np.array([1e300, -1e-300]),
+        np.array([1e300 + 1j]),
+        np.array([True, False]),
+        np.array([1.5, np.inf, -0.0], np.float16),
+        np.array([1.5, -3.0], ml_dtypes.bfloat16),
+        np.array([-8, -1, 7], ml_dtypes.int4),
+        np.array([15, 1], ml_dtypes.uint4),
+        np.array([-2, 1], ml_dtypes.int2),
+        np.array([0.25, -448.0], ml_dtypes.float8_e4m3fn),
+        np.array([0.5, 6.0], ml_dtypes.float4_e2m1fn),
+        np.array(3.0, np.float32),
+        np.zeros((0, 3), np.float32),
+    ],
+    ids=lambda array: f"{array.dtype}{array.shape}",
+)
+def test_elements_come_through_bit_for_bit(array: Array) -> None:
+    found = run_op("transpose", array, perm=tuple(range(array.ndim)))
+    assert found.dtype == array.dtype
+    assert found.tobytes() == array.tobytes()
+    assert found.shape == array.shape
+
+
+@pytest.mark.parametrize("of", [d for d in NARROW if d.is_float], ids=str)
+def test_small_floats_round_as_ml_dtypes_rounds_them(of: DType) -> None:
+    codes = np.arange(2**of.bits, dtype=np.uint8)
+    values = codes.view(of.numpy).astype(np.float64)
+    finite = np.unique(values[np.isfinite(values)])
+    middles = (finite[1:] + finite[:-1]) / 2
+    near = [np.nextafter(middles, to) for to in (-np.inf, np.inf)]
+    x = np.concatenate([finite, middles, *near, [1e300, -1e300, np.inf, -np.inf, 0.0, -0.0]])
+    with np.errstate(all="ignore"):
+        wanted = x.astype(of.numpy).view(np.uint8)
+    assert np.array_equal(encode(torch.from_numpy(x), of).numpy(), wanted)
+    bring = work(of)
+    assert bring is not None
+    wide = bring(torch.from_numpy(codes)).numpy()
+    assert np.array_equal(wide, values.astype(np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_integers_divided_by_0_or_beyond_the_largest_do_not_stop_the_process(dtype: Any) -> None:
+    least = np.iinfo(dtype).min
+    x, y = np.array([7, -7, least, least], dtype), np.array([0, 0, -1, 0], dtype)
+    for name in ("floor_divide", "truncate_divide", "remainder", "fmod"):
+        wanted = [0, 0, least if "divide" in name else 0, 0]
+        assert run_op(name, x, y).tolist() == wanted
+
+
+# Indices and sizes
+
+
+@pytest.mark.parametrize("index", [4, -5])
+def test_index_that_does_not_exist_is_found(index: int) -> None:
+    x, at = value(float32, 4, 2), value(int64, 1, name="at")
+    with pytest.raises((CheckError, EngineError, RuntimeError)):
+        run(Graph([x, at], [gather(x, at, axis=0)]), np.ones((4, 2), np.float32), np.array([index]))
+
+
+def test_one_program_serves_every_size() -> None:
+    n = symbol("n")
+    x = value(float32, n, 3)
+    call = ready(Graph([x], [reshape(transpose(x, perm=(1, 0)), shape=(n * 3,)), softmax(x)]))
+    for size in (0, 1, 5):
+        given = np.arange(size * 3, dtype=np.float32).reshape(size, 3)
+        flat, shares = call(given)
+        assert np.array_equal(flat, given.T.reshape(-1))
+        assert shares.shape == (size, 3)
+
+
+def test_composite_in_a_branch_runs() -> None:
+    of = TensorType(float32, (2, symbol("k")))
+    then = subgraph(lambda x: [softmax(x, axis=1)], of, name="then")
+    otherwise = subgraph(lambda x: [negative(x)], of, name="otherwise")
+    flag, x = value(bool_, name="flag"), value(float32, 2, 3)
+    graph = Graph([flag, x], list(cond(flag, x, then=then, otherwise=otherwise)))
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for taken in (True, False):
+        (found,), (wanted,) = (
+            how(graph, [np.array(taken), given]) for how in (lambda g, xs: run(g, *xs), interpret)
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+# Conformance
+
+
+def eighth(name: str) -> list[Case]:
+    """One sample of each op of a family, in float32 if it has it, and every eighth of the rest."""
+    found: dict[str, Case] = {}
+    for op in families()[name].ops.values():
+        chosen = [next(iter(first_cases(op)), None), *list(cases([op]))[3::8]]
+        found |= {case.id: case for case in chosen if case is not None}
+    return list(found.values())
+
+
+NUMERIC = [
+    name
+    for name, family in families().items()
+    if not all(op.is_(Trait.HOST) for op in family.ops.values())
+]
+
+
+@pytest.mark.parametrize("name", NUMERIC)
+def test_conformance_slice(name: str) -> None:
+    _, problems = reports(BACKEND, CPU, eighth(name))
+    assert not problems, "\n".join(problems)
+
+
+def test_nine_of_ten_tensor_ops_are_taken() -> None:
+    ops = {n: op for n, op in all_ops().items() if is_tensor_op(op)}
+    taken = [name for name, op in ops.items() if is_taken(first_cases(op)[0])]
+    assert len(taken) >= 0.9 * len(ops), sorted(set(ops) - set(taken))
+
+
+def is_taken(case: Case) -> bool:
+    return not refused(expand(case.make()[0], refuses).graph)
