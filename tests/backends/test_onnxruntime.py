@@ -107,7 +107,7 @@ def test_probe_gives_a_device_that_ran_something() -> None:
 def engine_kernels(op: str, place: int) -> set[str]:
     """List the types for which the engine has CPU kernels, by its own account."""
     domain, _, name = op.rpartition(":")
-    types, variable = set(NAMES.values()), "T"
+    types, variable = set(NAMES.values()), "T1" if name == "MatMulNBits" else "T"
     if not domain:
         schema = defs.get_schema(name, max_inclusive_version=OPSETS[-1])
         formal = schema.outputs[0] if place < 0 else schema.inputs[place]

@@ -65,7 +65,7 @@ REFUSED = {
         "dynamic_resize",
         "non_max_suppression",
     ),
-    "has no kernel yet": ("grid_sample",),
+    "has no kernel yet": ("grid_sample", "matmul_nbits"),
     "depends on the boxes": ("roi_align",),
     "the host": ("cond", "while", "loop"),
     "cannot raise": ("check",),

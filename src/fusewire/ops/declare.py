@@ -150,7 +150,8 @@ class Op(Generic[R]):
     ``kind`` and ``cost`` are for fusion. ``not_folded`` says why engines run it even on constants.
     ``value_range`` bounds the integers it makes, and ``symbolic`` is what it means on sizes.
     ``layout`` is for ops that run subgraphs. ``requires`` bounds the integers of its operands.
-    ``refuses`` are uses that its type rule must refuse.
+    ``refuses`` are uses that its type rule must refuse. ``kept_whole`` says why engines without a
+    composite are not given its expansion.
     ``output_shapes`` gives the shapes of the outputs from operands and attributes, where values of
     operands decide them and may ask for any size.
     """
@@ -177,6 +178,7 @@ class Op(Generic[R]):
     layout: BodyLayout | None = None
     requires: tuple[Requirement, ...] = ()
     refuses: Refuses | None = None
+    kept_whole: str | None = None
     output_shapes: Callable[..., Sequence[Sequence[int]]] | None = None
 
     def __repr__(self) -> str:

@@ -49,7 +49,7 @@ FLOAT_CODES = "codes that are floats have no zero point."
 CODE_DTYPES = CODE_INTEGERS + CODE_FLOATS
 
 
-def _require_scales(
+def require_scales(
     x: TensorType, scale: TensorType, zero: TensorType | None, axis: int | None, block: int | None
 ) -> None:
     """Refuse scales and zero points that do not fit x."""
@@ -123,7 +123,7 @@ def _quantize_type(
     if zero_point is not None:
         require(zero_point.dtype is dtype, f"zero_point must be {dtype}, found {zero_point}.")
         require(dtype.is_integer, FLOAT_CODES)
-    _require_scales(x, scale, zero_point, axis, block)
+    require_scales(x, scale, zero_point, axis, block)
     return x.with_dtype(dtype)
 
 
@@ -201,7 +201,7 @@ def _dequantize_type(
     require(scale.dtype in FLOATS, f"scale must be a float, found {scale.dtype}.")
     if zero_point is not None:
         require(same_dtype(x, zero_point).is_integer, FLOAT_CODES)
-    _require_scales(x, scale, zero_point, axis, block)
+    require_scales(x, scale, zero_point, axis, block)
     return x.with_dtype(scale.dtype)
 
 

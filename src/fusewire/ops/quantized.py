@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusewire.dtypes import DType, float32, int4, int8, int32, uint4, uint8
+from fusewire.dtypes import FLOATS, DType, float32, int4, int8, int32, uint4, uint8
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType, tensor_of
 from fusewire.ops.contraction import NEEDS_MATRIX, matmul, matmul_samples
@@ -12,9 +12,9 @@ from fusewire.ops.conversion import cast
 from fusewire.ops.convolution import NEEDS_SPATIAL, conv, conv_samples
 from fusewire.ops.declare import CODES, EXACT, Family, Trait
 from fusewire.ops.elementwise import add, divide, multiply
-from fusewire.ops.inference import broadcast_shapes, require, same_dtype
-from fusewire.ops.movement import expand_dims, reshape
-from fusewire.ops.quantization import centred, encode
+from fusewire.ops.inference import broadcast_shapes, require, require_dims, same_dtype
+from fusewire.ops.movement import expand_dims, reshape, transpose
+from fusewire.ops.quantization import centred, dequantize, encode, require_scales
 from fusewire.ops.reduction import widened
 from fusewire.ops.sample import Sample, bad, draw, sample
 from fusewire.ops.window import Padding, Sizes
@@ -86,6 +86,76 @@ matmul_integer = FAMILY.declare(
 
 def _codes(*shape: int, dtype_: DType | None = None) -> Any:
     return draw(*shape, low=-128.0, high=255.0, dtype_=dtype_)
+
+
+def _matmul_nbits_type(
+    x: TensorType,
+    codes: TensorType,
+    scale: TensorType,
+    zero_point: TensorType | None = None,
+    *,
+    block: int,
+) -> TensorType:
+    same_dtype(x, scale)
+    require(x.rank > 0, f"x needs an axis to sum over, found {x}.")
+    require(codes.dtype in BYTES, f"codes must be of 4 or 8 bits, found {codes}.")
+    require(codes.rank == 2, f"codes must be [outputs, inputs], found {codes}.")
+    require_dims(x.shape[-1], codes.shape[1], "the last axis of x and the second of codes")
+    require_scales(codes, scale, zero_point, 1, block)
+    if zero_point is not None:
+        same_dtype(codes, zero_point)
+    return x.with_shape((*x.shape[:-1], codes.shape[0]))
+
+
+def _matmul_nbits(
+    x: Value, codes: Value, scale: Value, zero_point: Value | None, block: int
+) -> Value:
+    weights = dequantize(codes, scale, zero_point, axis=1, block=block)
+    return matmul(x, transpose(weights, perm=(1, 0)))
+
+
+def _matmul_nbits_samples() -> list[Sample]:
+    x, empty = draw(2, 3, 32), draw(0, 32)
+    found = [
+        sample(x, _codes(5, 32, dtype_=of), _step(5, 2), zero, block=16)
+        for of in BYTES
+        for zero in (None, draw(5, 2, dtype_=of, low=-8.0, high=15.0))
+    ]
+    found.append(sample(draw(32), _codes(3, 32, dtype_=int4), _step(3, 1), None, block=32))
+    found.append(sample(draw(2, 40), _codes(3, 40, dtype_=uint4), _step(3, 3), None, block=16))
+    return [*found, sample(empty, _codes(3, 32, dtype_=int4), _step(3, 2), None, block=16)]
+
+
+def _step(*shape: int) -> Any:
+    return draw(*shape, low=0.01, high=0.1)
+
+
+matmul_nbits = FAMILY.declare(
+    "matmul_nbits",
+    _matmul_nbits_type,
+    doc="Multiply by the transpose of weights that are codes, with a scale per row and block.",
+    expand=_matmul_nbits,
+    dtypes=FLOATS,
+    traits=(Trait.CONTRACTION,),
+    samples=_matmul_nbits_samples,
+    kept_whole="its weights would be floats, up to 8 times as large.",
+    refuses=lambda: [
+        bad("x needs an axis to sum over, found", "[]", "int4[3, 4]", "[3, 1]", block=4),
+        bad("codes must be of 4 or 8 bits, found", "[4]", "int16[3, 4]", "[3, 1]", block=4),
+        bad("codes must be [outputs, inputs], found", "[4]", "int4[4]", "[1]", block=4),
+        bad("the last axis of x and the second of codes", "[5]", "int4[3, 4]", "[3, 1]", block=4),
+        bad("operands must have one dtype", "[4]", "int4[3, 4]", "bool[3, 1]", block=4),
+        bad(
+            "operands must have one dtype",
+            "[4]",
+            "int4[3, 4]",
+            "[3, 1]",
+            "uint4[3, 1]",
+            block=4,
+        ),
+    ],
+    lacks={"scalar": NEEDS_MATRIX},
+)
 
 
 def _conv_integer_type(

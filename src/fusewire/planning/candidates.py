@@ -200,7 +200,7 @@ def _composites(planned: Planned, target: Target) -> list[Node]:
 def _is_expandable(node: Node) -> bool:
     """Tell whether a composite has an expansion without control flow, and requires nothing."""
     op = get_op(node.op)
-    if not op.is_composite or op.requires:
+    if not op.is_composite or op.requires or op.kept_whole is not None:
         return False
     return not any(get_op(part.op).is_(Trait.CONTROL) for part in op.expansion(node).nodes)
 

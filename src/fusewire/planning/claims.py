@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewire.contract.backend import Offer, Refusal, Shapes
 from fusewire.errors import EngineError
@@ -80,6 +80,8 @@ class _Simpler:
     def __call__(self, node: Node) -> Graph | None:
         """Expand a composite; decompose a primitive if the target takes all parts."""
         op = get_op(node.op)
+        if op.kept_whole is not None:
+            return None
         if op.is_composite:
             return op.expansion(node)
         if op.decompose is None:
@@ -107,6 +109,12 @@ def ask_safely(target: Target, graph: Graph) -> Claimed:
         return Claimed(graph, {}, dict.fromkeys(graph.nodes, whole), {}, error)
 
 
+def _with_reason_to_keep(refusal: Refusal, node: Node) -> Refusal:
+    """Say why a refused composite is not tried in simpler ops, if it is not."""
+    why = get_op(node.op).kept_whole
+    return refusal if why is None else replace(refusal, reason=f"{refusal.reason} Expanded, {why}")
+
+
 def _answers(target: Target, graph: Graph) -> tuple[dict[Node, Shapes], dict[Node, Refusal]]:
     shapes: dict[Node, Shapes] = {}
     refusals: dict[Node, Refusal] = {}
@@ -116,7 +124,7 @@ def _answers(target: Target, graph: Graph) -> tuple[dict[Node, Shapes], dict[Nod
             if isinstance(answer, Offer):
                 shapes.setdefault(node, answer.shapes)
             else:
-                refusals.setdefault(node, answer)
+                refusals.setdefault(node, _with_reason_to_keep(answer, node))
     silent = "the node was neither offered nor refused."
     for place, node in enumerate(graph.nodes):
         if node not in shapes and node not in refusals:

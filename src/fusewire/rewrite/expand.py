@@ -45,9 +45,11 @@ def simpler(node: Node, refuses: Refuses, grades: Sequence[Grade] = GRADES) -> G
     """Write a refused node in simpler ops; None if there are none that would be taken.
 
     Of a primitive, the first of the ``grades`` is used whose parts are all taken, or can be
-    written in simpler ops in turn. A composite is always its expansion.
+    written in simpler ops in turn. A composite is always its expansion, unless it is kept whole.
     """
     op = get_op(node.op)
+    if op.kept_whole is not None:
+        return None
     if op.is_composite:
         return op.expansion(node)
     for grade in grades:

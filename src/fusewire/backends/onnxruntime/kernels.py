@@ -33,7 +33,7 @@ _GROUPS = (
     ),
     # These two are functions of other ops to the engine.
     ("f4", "HardSwish Mish"),
-    ("f2 f4", "Attention DequantizeLinear@1 QuantizeLinear"),
+    ("f2 f4", "Attention DequantizeLinear@1 QuantizeLinear com.microsoft:MatMulNBits"),
     (
         "f4 f8",
         "BatchNormalization Ceil Cos DFT DeformConv Exp Floor GRU Gemm GridSample LSTM Log "

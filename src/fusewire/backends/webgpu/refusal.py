@@ -93,7 +93,8 @@ def _check_dtypes(node: Node, features: frozenset[str]) -> None:
 def _unsized(node: Node, device: Device) -> str | None:
     """Judge a node whose sizes are not known yet by its op and dtypes."""
     values = (*node.operands, *node.outputs)
-    if get_op(node.op).is_composite:
+    op = get_op(node.op)
+    if op.is_composite and op.kept_whole is None:
         return f"{node.op} is a composite of which sizes are not known yet: its parts are judged."
     if (reason := refused_op(node.op)) is not None:
         return f"{node.op} has no kernel: {reason}."

@@ -42,7 +42,8 @@ def _is_numeric(type_: object) -> bool:
 
 
 def _unknown(name: str) -> str:
-    if get_op(name).is_composite:
+    op = get_op(name)
+    if op.is_composite and op.kept_whole is None:
         return f"{name} is given to XLA as the ops that it is made of, which it fuses again."
     if name in _WHY:
         return f"XLA cannot run {name}: {_WHY[name]}."
@@ -72,7 +73,8 @@ def _body(graph: Graph) -> str | None:
 def _inside(node: Node) -> str | None:
     """Look into a composite of a body: nobody gives it back as the ops that it is made of."""
     op = get_op(node.op)
-    if node.op in TABLE or not op.is_composite or not all(_is_numeric(t) for t in node.types):
+    is_opened = op.is_composite and op.kept_whole is None
+    if node.op in TABLE or not is_opened or not all(_is_numeric(t) for t in node.types):
         return refuses(node)
     return _body(op.expansion(node))
 

@@ -70,7 +70,7 @@ def refused_op(op: str) -> str | None:
     if op in elements() or op in wholes():
         return None
     declared = get_op(op)
-    if declared.is_composite:
+    if declared.is_composite and declared.kept_whole is None:
         return "it is a composite, and its expansion has kernels"
     if declared.is_(Trait.HOST):
         return "it is about sequences, optionals or strings, which devices do not have"

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from fusewire.dtypes import DType
-from fusewire.ir.graph import Value
+import numpy as np
+
+from fusewire.dtypes import DType, uint4, uint8
+from fusewire.ir.builder import constant
+from fusewire.ir.graph import Array, Value
 from fusewire.onnx.ops.quantization import single
 from fusewire.onnx.ops.reading import cast
 from fusewire.onnx.ops.recurrent import settings
 from fusewire.onnx.read.call import Converted, OnnxCall, Read
 from fusewire.ops import activation, contraction, movement, normalization, pooling, quantization
 from fusewire.ops.elementwise import add, multiply
-from fusewire.ops.quantized import matmul_integer
+from fusewire.ops.quantized import matmul_integer, matmul_nbits
 from fusewire.ops.recurrent import Prepared, biases, lstm_cell, lstm_functions, part, run_rows
 from fusewire.ops.slicing import split
 
@@ -82,6 +85,47 @@ def _matmul_to_float(call: OnnxCall) -> Converted:
     total = matmul_integer(call[0], call[1], *zeros)
     found, bias = _scaled(total, single(call[2]), single(call[3])), call.get(6)
     return found if bias is None else add(found, bias)
+
+
+def _matmul_nbits(call: OnnxCall) -> Converted:
+    """Unpack codes of 4 or 8 bits: in the file, each block of a row has whole bytes."""
+    bits, block = call.needed("bits"), call.needed("block_size")
+    inputs, outputs = call.needed("K"), call.needed("N")
+    if call.get(4) is not None:
+        call.refuse("g_idx reorders the rows of the weights. Export the model without it.")
+    if bits not in _UNSIGNED or block < 1 or block * bits % 8:
+        call.refuse(f"codes of {bits} bits in blocks of {block} are not known.")
+    blocks = -(-inputs // block)
+    size = blocks * block
+    codes = _unpacked(call, 1, bits, outputs, size)[:, :inputs]
+    scale = movement.reshape(call[2], shape=(outputs, blocks))
+    if (given := call.get(3)) is None:
+        zero = np.full((outputs, blocks), 2 ** (bits - 1), np.uint8)
+    elif given.tensor.dtype is not uint8:
+        call.refuse(f"zero points are {given.tensor.dtype}. Export the model with uint8.")
+    else:
+        zero = _unpacked(call, 3, bits, outputs, blocks)
+    stored = _UNSIGNED[bits].numpy
+    weights = constant(codes.astype(stored)), scale, constant(zero.astype(stored))
+    found, bias = matmul_nbits(call[0], *weights, block=block), call.get(5)
+    return found if bias is None else add(found, bias)
+
+
+def _unpacked(call: OnnxCall, position: int, bits: int, rows: int, columns: int) -> Array:
+    """Read codes, the lower half of a byte first; a row begins with a byte of its own."""
+    packed = call.array(call[position])
+    if packed is None or packed.dtype != np.uint8:
+        call.refuse("the codes of the weights must be constants of uint8.")
+    width = -(-columns * bits // 8)
+    if packed.size != rows * width:
+        call.refuse(f"{rows} rows of {columns} codes are {rows * width} bytes, not {packed.size}.")
+    codes = packed.reshape(rows, width)
+    if bits == 4:
+        codes = np.stack([codes & 15, codes >> 4], axis=-1).reshape(rows, -1)
+    return codes[:, :columns]
+
+
+_UNSIGNED: Mapping[int, DType] = {4: uint4, 8: uint8}
 
 
 def _weights(call: OnnxCall, position: int, scales: int, index: int) -> list[Value]:
@@ -170,6 +214,7 @@ _OPS: Mapping[str, Read] = {
     "SkipSimplifiedLayerNormalization": _skip_rms_norm,
     "DynamicQuantizeMatMul": _dynamic_matmul,
     "MatMulIntegerToFloat": _matmul_to_float,
+    "MatMulNBits": _matmul_nbits,
     "DynamicQuantizeLSTM": _dynamic_lstm,
     "QLinearAdd": _qlinear(add, 2),
     "QLinearMul": _qlinear(multiply, 2),

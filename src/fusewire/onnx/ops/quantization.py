@@ -172,6 +172,12 @@ def _write_matmul_integer(
     return e("MatMulInteger", a, b, a_zero, b_zero, dtype=int32)
 
 
+def _write_matmul_nbits(e: Emitter, node: Node, *operands: Ref | None) -> Ref:
+    """Dequantize and multiply, as ONNX says it: engines may still find that to be one op."""
+    given = [x for x in operands if x is not None]
+    return e.run(quantized.matmul_nbits.expansion(node), given, inline=True)[0][0]
+
+
 def _read_conv_integer(call: OnnxCall) -> Converted:
     x_zero, w_zero = (_optional(call.get(i)) for i in (2, 3))
     x, attrs = window_of(call, call[0], call[1], x_zero)
@@ -245,6 +251,7 @@ WRITERS: Mapping[str, Write] = {
     "dequantize": _write_dequantize,
     "dynamic_quantize": _write_dynamic_quantize,
     "matmul_integer": _write_matmul_integer,
+    "matmul_nbits": _write_matmul_nbits,
     "conv_integer": _write_conv_integer,
     "qlinear_matmul": _write_qlinear_matmul,
     "qlinear_conv": _write_qlinear_conv,

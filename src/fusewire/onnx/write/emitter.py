@@ -196,7 +196,7 @@ class Emitter:
         write, op = self.model.table.get(node.op), get_op(node.op)
         operands = [None if v is None else self.ref(v) for v in node.inputs]
         # What is in a body cannot be given back to be expanded, so it is expanded here.
-        expands = self.outer is not None or self.model.expands
+        expands = self.model.expands or (self.outer is not None and op.kept_whole is None)
         if op.is_composite and expands and refusal(node, self.model) is not None:
             return self.run(op.expansion(node), [x for x in operands if x], inline=True)[0]
         write = write or self._in_simpler_ops(node)

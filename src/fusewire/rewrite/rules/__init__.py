@@ -11,6 +11,7 @@ from fusewire.rewrite.rules import (
     raise_activation,
     raise_attention,
     raise_normalization,
+    raise_quantized,
     reductions,
     shapes,
     signs,
@@ -20,5 +21,5 @@ from fusewire.rewrite.rules import (
 TABLES: tuple[RuleTable, ...] = (
     shapes.TABLE, algebra.TABLE, signs.TABLE, choice.TABLE, casts.TABLE, reductions.TABLE,
     movement.TABLE, slicing.TABLE, raise_activation.TABLE, raise_normalization.TABLE,
-    raise_attention.TABLE,
+    raise_attention.TABLE, raise_quantized.TABLE,
 )  # fmt: skip

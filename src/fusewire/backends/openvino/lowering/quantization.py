@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.backends.openvino.api import ops
+from fusewire.backends.openvino.api import openvino, ops
 from fusewire.backends.openvino.lowering.entry import (
     Entry,
     Ov,
@@ -56,6 +56,44 @@ def _dequantize(s: Any, node: Node, x: Ov, scale: Ov, zero: Ov | None) -> Ov:
     return ops.multiply(codes, _along(scale, rank, axis))
 
 
+def _matmul_nbits(s: Any, node: Node, x: Ov, codes: Ov, scale: Ov, zero: Ov | None) -> Ov:
+    """Multiply with codes that the engine keeps packed: it knows them by just these nodes."""
+    stored = node.operands[1].tensor
+    rows, inputs = (int(dim) for dim in stored.shape)  # type: ignore[arg-type]  # a constant's
+    blocks = -(-inputs // attr(node, "block"))
+    weights = convert(_held(node.operands[1], s, (rows, blocks, inputs // blocks)), "f32")
+    if zero is not None and not _is_zero(node.operands[3]):
+        zeros = _held(node.operands[3], s, (rows, blocks, 1))
+        weights = ops.subtract(weights, convert(zeros, "f32"))
+    weights = ops.multiply(weights, ops.reshape(scale, const([rows, blocks, 1]), False))
+    return ops.matmul(x, ops.reshape(weights, const([rows, inputs]), False), False, True)
+
+
+def _held(value: Value, s: Any, shape: tuple[int, ...]) -> Ov:
+    """Make a constant of codes: of 4 bits two in a byte, the first one lower."""
+    assert value.constant is not None, "only constants are offered"
+    of = value.tensor.dtype
+    array = np.asarray(value.constant.array)
+    if of.bits == 8:
+        return ops.constant(array.reshape(shape))
+    flat = array.astype(np.int8).reshape(-1).view(np.uint8) & 15
+    flat = np.pad(flat, (0, flat.size % 2))
+    packed = flat[::2] | flat[1::2] << 4
+    # The engine reads it where it lies.
+    s.kept.append(packed)
+    element = openvino.Type.i4 if of.is_signed else openvino.Type.u4
+    return ops.constant(openvino.Tensor(packed, openvino.Shape(shape), element))
+
+
+def _refuses_nbits(node: Node) -> str | None:
+    if any(value.constant is None for value in node.operands[1:]):
+        return "OpenVINO packs codes that are constants."
+    inputs, block = node.operands[1].tensor.shape[1], attr(node, "block")
+    if not isinstance(inputs, int) or (block < inputs and inputs % block):
+        return f"OpenVINO's blocks have one size, and {inputs} is not a multiple of {block}."
+    return None
+
+
 def _is_zero(value: Value) -> bool:
     return value.constant is not None and not np.asarray(value.constant.array, np.int32).any()
 
@@ -94,4 +132,5 @@ def _refuses_codes(node: Node, of: DType) -> str | None:
 TABLE: Table = {
     "quantize": Entry(_quantize, "fi", refuses=_refuses),
     "dequantize": Entry(_dequantize, "fi", refuses=_refuses),
+    "matmul_nbits": Entry(_matmul_nbits, "fi", refuses=_refuses_nbits),
 }
