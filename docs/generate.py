@@ -44,7 +44,10 @@ ONNX_SUITE = ROOT / "benchmarks" / "results" / "onnx_suite.json"
 OURS = "fusewire.backends."
 FOR_DEVELOPERS = ("dev", "docs")
 # What an extra brings that is not a backend's.
-FOR_SOURCES = {"onnx": "ONNX files as sources, and `fw.save_onnx`"}
+FOR_SOURCES = {
+    "onnx": "ONNX files as sources, and `fw.save_onnx`",
+    "torch": "PyTorch modules as sources, and PyTorch in eager mode as an engine",
+}
 BARE = {
     "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",
     "benchmarks.onnx_sides:evaluator": "onnx's ReferenceEvaluator",

@@ -32,7 +32,10 @@ def unread(source: object) -> str:
     if isinstance(source, type):
         return f"{source.__name__} is a class. Give a function, or an object that can be called."
     if is_of_torch(source):
-        return f"No frontend reads a {type(_owner(source)).__name__} of PyTorch yet. {_EXPORT}"
+        return (
+            f"No frontend reads this {type(source).__name__}, which belongs to PyTorch's "
+            f"{type(_owner(source)).__name__}. Give a module, or what torch.export.export returns."
+        )
     return (
         f"No frontend reads a {type(source).__name__}. "
         "Give a Python function, the path of an ONNX file, or a Graph."

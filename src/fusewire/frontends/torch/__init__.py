@@ -1,0 +1,1 @@
+"""Read PyTorch modules and exported programs."""

@@ -1,0 +1,1 @@
+"""How each ATen op becomes ours: one table for each family."""

@@ -1,0 +1,73 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusewire.frontends.torch.aten.rows import Rows
+from fusewire.frontends.torch.call import AtenCall
+from fusewire.ir.graph import Value
+from fusewire.ops import contraction, elementwise
+from fusewire.ops.equation import einsum
+
+ROWS = Rows()
+
+
+@ROWS.add("mm", "bmm", "matmul", "mv", "dot", ops="matmul")
+def _matmul(call: AtenCall, x: Value, y: Value, *rest: Any) -> Value:
+    return contraction.matmul(x, y)
+
+
+@ROWS.add("vdot", ops="matmul")
+def _vdot(call: AtenCall, x: Value, y: Value) -> Value:
+    return contraction.matmul(elementwise.conj(x) if x.tensor.dtype.is_complex else x, y)
+
+
+@ROWS.add("linear", ops="linear")
+def _linear(call: AtenCall, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    if weight.tensor.rank == 1:
+        product = contraction.matmul(x, weight)
+        return product if bias is None else elementwise.add(product, bias)
+    return contraction.linear(x, weight, bias)
+
+
+@ROWS.add("addmm", "baddbmm", "addmv", "addbmm", ops="matmul, add")
+def _addmm(call: AtenCall, c: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    product = contraction.matmul(a, b)
+    if call.name.startswith("aten.addbmm"):
+        from fusewire.ops.reduction import reduce_sum
+
+        product = reduce_sum(product, axes=(0,))
+    if alpha != 1:
+        product = elementwise.multiply(product, call.value(alpha))
+    if beta == 0:
+        return product
+    scaled = c if beta == 1 else elementwise.multiply(c, call.value(beta))
+    return elementwise.add(product, scaled)
+
+
+@ROWS.add("addr", ops="outer, add")
+def _addr(call: AtenCall, c: Value, x: Value, y: Value, beta: Any = 1, alpha: Any = 1) -> Value:
+    from fusewire.ops.linalg import outer
+
+    product = outer(*call.values(x, y))
+    if alpha != 1:
+        product = elementwise.multiply(product, call.value(alpha))
+    if beta == 0:
+        return product
+    added = call.value(c)
+    return elementwise.add(
+        product, added if beta == 1 else elementwise.multiply(added, call.value(beta))
+    )
+
+
+@ROWS.add("einsum", ops="einsum")
+def _einsum(call: AtenCall, equation: str, xs: list[Value], path: Any = None) -> Value:
+    return einsum(*xs, equation=equation)
+
+
+@ROWS.add("outer", "ger", ops="outer")
+def _outer(call: AtenCall, x: Value, y: Value) -> Value:
+    from fusewire.ops.linalg import outer
+
+    return outer(*call.values(x, y))

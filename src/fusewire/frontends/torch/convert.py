@@ -1,0 +1,274 @@
+"""Turn an exported program into a graph, node by node."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fusewire.contract.frontend import Limits
+from fusewire.errors import BudgetError, FusewireError, TraceError
+from fusewire.frontends.torch.aten.table import aten_rows
+from fusewire.frontends.torch.call import AtenCall
+from fusewire.frontends.torch.exporting import row_name
+from fusewire.frontends.torch.location import line_of, refusal
+from fusewire.frontends.torch.scope import SizeScope
+from fusewire.frontends.torch.tensors import array_of, our_dtype
+from fusewire.ir.dims import is_equal, symbol
+from fusewire.ir.graph import Constant, Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.table import verify
+
+# Ops that check what tracing has assumed; nothing follows from them.
+_CHECKS = frozenset(
+    {
+        "_assert_scalar.default",
+        "_assert_tensor_metadata.default",
+        "_assert_async.default",
+        "_assert_async.msg",
+        "sym_constrain_range.default",
+        "sym_constrain_range_for_size.default",
+    }
+)
+
+
+class Converter:
+    """One conversion of an exported program.
+
+    ``types`` are those of the arguments; None takes them from the program.
+    """
+
+    def __init__(
+        self, program: Any, limits: Limits, types: Sequence[TensorType] | None = None
+    ) -> None:
+        self._program = program
+        self._limits = limits
+        self._types = types
+        self._scope = SizeScope()
+        self._constants: dict[Any, Value] = {}
+        self._bytes = self._count = 0
+        self.inputs: list[Value] = []
+
+    def graph(self, name: str, names: Sequence[str], output_names: Sequence[str] | None) -> Graph:
+        """Convert the graph; the names are those of its inputs and outputs."""
+        outputs = self._outputs(self._converted(self._program.graph_module, self._bound(names)))
+        graph = Graph(self.inputs, outputs, name=name, output_names=output_names)
+        try:
+            verify(graph)
+        except FusewireError as error:
+            raise TraceError(f"The graph of {name} is not valid: {error}") from error
+        return graph
+
+    # Inputs and constants.
+
+    def _bound(self, names: Sequence[str]) -> list[Any]:
+        """Make the values of all placeholders: arguments, parameters, buffers, constants."""
+        signature = self._program.graph_signature
+        nodes = [
+            node for node in self._program.graph_module.graph.nodes if node.op == "placeholder"
+        ]
+        users = [s.kind.name == "USER_INPUT" for s in signature.input_specs]
+        self._learn_sizes([n for n, is_user in zip(nodes, users, strict=True) if is_user])
+        rest = iter(names)
+        bound: list[Any] = []
+        for node, spec in zip(nodes, signature.input_specs, strict=True):
+            fake = node.meta.get("val")
+            if spec.kind.name != "USER_INPUT":
+                bound.append(self._state(spec))
+            elif not hasattr(fake, "dtype"):
+                bound.append(fake)
+            else:
+                value = Value(
+                    TensorType(our_dtype(fake.dtype), self._scope.shape(fake)), next(rest)
+                )
+                self._scope.note(value)
+                self.inputs.append(value)
+                bound.append(value)
+        return bound
+
+    def _learn_sizes(self, nodes: Sequence[Any]) -> None:
+        """Name PyTorch's symbols: after the dims of the types, or after themselves."""
+        fakes = [fake for node in nodes if hasattr(fake := node.meta.get("val"), "dtype")]
+        for place, fake in enumerate(fakes):
+            for axis, size in enumerate(fake.shape):
+                expression = None if type(size) is int else size.node.expr
+                asked = None if self._types is None else self._types[place].shape[axis]
+                if expression is not None and expression.is_Symbol:
+                    found = asked if asked is not None else symbol(expression.name)
+                    self._scope.known.setdefault(expression.name, found)
+        if self._types is not None:
+            self._check_open(fakes)
+
+    def _check_open(self, fakes: Sequence[Any]) -> None:
+        assert self._types is not None
+        for fake, type_ in zip(fakes, self._types, strict=True):
+            found = self._scope.shape(fake)
+            if found != type_.shape:
+                raise TraceError(
+                    f"torch.export was asked for an argument {type_}, and made one with the sizes "
+                    f"{list(found)}: the module works for these only."
+                )
+
+    def _state(self, spec: Any) -> Value:
+        """Make the constant of a parameter, buffer or tensor of the code; it shares the memory."""
+        program = self._program
+        state = program.state_dict if spec.target in program.state_dict else program.constants
+        return self._constant(state[spec.target], spec.target)
+
+    def _constant(self, tensor: Any, name: str) -> Value:
+        # Tied parameters are one constant.
+        key = tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype
+        if tensor.numel() and key in self._constants:
+            return self._constants[key]
+        array = array_of(tensor)
+        type_ = TensorType(our_dtype(tensor.dtype), tuple(array.shape))
+        self._bytes += array.nbytes
+        if self._bytes > self._limits.constant_bytes:
+            raise BudgetError(
+                f"The parameters take more than {self._limits.constant_bytes} bytes. "
+                "Raise Limits(constant_bytes=...)."
+            )
+        # One that is not in row-major order is copied when it is first used.
+        value = Value(
+            type_,
+            name,
+            Constant(type_, lambda: array if array.flags.c_contiguous else array.copy()),
+        )
+        self._constants[key] = value
+        return value
+
+    # Nodes.
+
+    def _converted(self, module: Any, bound: Sequence[Any]) -> Any:
+        """Convert a graph module; returns what its output node holds."""
+        held: dict[Any, Any] = {}
+        rest = iter(bound)
+        for node in module.graph.nodes:
+            if node.op == "placeholder":
+                held[node] = next(rest)
+            elif node.op == "get_attr":
+                held[node] = self._attribute(module, node)
+            elif node.op == "output":
+                return _filled(node.args[0], held, self._scope)
+            else:
+                held[node] = self._result(module, node, held)
+        raise AssertionError("a graph has an output node")
+
+    def _attribute(self, module: Any, node: Any) -> Any:
+        found = operator.attrgetter(node.target)(module)
+        return self._constant(found, node.target) if hasattr(found, "data_ptr") else found
+
+    def _result(self, module: Any, node: Any, held: Mapping[Any, Any]) -> Any:
+        try:
+            return self._called(node, held)
+        except TraceError as error:
+            if line_of(node) is None or "\n" in str(error):
+                raise
+            raise refusal(str(error), node) from error
+        except FusewireError as error:
+            raise refusal(f"{node.target} cannot be converted: {error}", node) from error
+
+    def _called(self, node: Any, held: Mapping[Any, Any]) -> Any:
+        target = node.target
+        if target is operator.getitem:
+            return held[node.args[0]][node.args[1]]
+        name = row_name(target)
+        if name in _CHECKS:
+            return None
+        fake = node.meta.get("val")
+        if type(fake).__name__ in ("SymInt", "int"):
+            return self._scope.dim(fake)
+        if type(fake).__name__ in ("SymBool", "bool"):
+            # Only checks use one.
+            return None
+        row = None if name is None else aten_rows().get(name)
+        if row is None:
+            raise refusal(
+                f"There is no conversion of {target}. Write the line with other ops of PyTorch, or "
+                "leave the module as it is: it runs on PyTorch.",
+                node,
+            )
+        return self._checked(
+            node, row.convert(AtenCall(node, self._scope), *self._arguments(node, held))
+        )
+
+    def _arguments(self, node: Any, held: Mapping[Any, Any]) -> list[Any]:
+        """List the arguments by the op's schema, with its defaults."""
+        given = [_filled(x, held, self._scope) for x in node.args]
+        for argument in node.target._schema.arguments[len(given) :]:
+            if argument.name in node.kwargs:
+                given.append(_filled(node.kwargs[argument.name], held, self._scope))
+            else:
+                given.append(argument.default_value if argument.has_default_value() else None)
+        return given
+
+    def _checked(self, node: Any, results: Any) -> Any:
+        """Compare the types of results with PyTorch's, and note where they come from."""
+        fake = node.meta["val"]
+        is_many = isinstance(fake, list | tuple)
+        for value, told in zip(
+            results if is_many else (results,), fake if is_many else (fake,), strict=True
+        ):
+            if value is None:
+                continue
+            self._stamp(value, node)
+            shape = self._scope.shape(told)
+            type_ = TensorType(our_dtype(told.dtype), shape)
+            wrong = value.type.dtype is not type_.dtype or len(value.type.shape) != len(shape)
+            if wrong or any(
+                is_equal(a, b) is False for a, b in zip(value.type.shape, shape, strict=True)
+            ):
+                raise refusal(
+                    f"{node.target} was converted to {value.type}, but is {type_} in PyTorch: this "
+                    "is a mistake of Fusewire. Please report it.",
+                    node,
+                )
+        return results
+
+    def _stamp(self, value: Value, node: Any) -> None:
+        """Give new nodes the user's line, and count them."""
+        stack = [value.node] if value.node is not None else []
+        line = None
+        while stack:
+            made = stack.pop()
+            if made.source is not None:
+                continue
+            line = line or line_of(node)
+            made.source = line.short if line else "?"
+            self._count += 1
+            for output in made.outputs:
+                self._scope.note(output)
+            stack.extend(v.node for v in made.operands if v.node is not None)
+        if self._count > self._limits.nodes:
+            raise BudgetError(
+                f"The graph has more than {self._limits.nodes} nodes. Python loops are unrolled: "
+                "use fewer steps, or raise Limits(nodes=...)."
+            )
+
+    # Outputs.
+
+    def _outputs(self, found: Any) -> list[Value]:
+        outputs = []
+        for spec, item in zip(self._program.graph_signature.output_specs, found, strict=True):
+            if spec.kind.name in ("BUFFER_MUTATION", "USER_INPUT_MUTATION"):
+                what = "buffer" if spec.kind.name == "BUFFER_MUTATION" else "argument"
+                raise TraceError(
+                    f"The module writes to its {what} {spec.target!r} when it runs, and a graph "
+                    "writes to nothing. Take the state as an argument and return the new one."
+                )
+            if isinstance(item, Value):
+                outputs.append(item)
+            elif item is not None and not isinstance(item, bool | float | str):
+                outputs.append(self._scope.measure(item))
+        return outputs
+
+
+def _filled(argument: Any, held: Mapping[Any, Any], scope: SizeScope) -> Any:
+    """Replace nodes in an argument by what they hold, and dtypes by ours."""
+    if isinstance(argument, list | tuple):
+        return [_filled(item, held, scope) for item in argument]
+    if type(argument).__name__ == "Node":
+        return held[argument]
+    if type(argument).__name__ == "dtype":
+        return our_dtype(argument)
+    return scope.dim(argument) if type(argument).__name__ == "SymInt" else argument

@@ -1,0 +1,180 @@
+"""Have PyTorch export a call: a functional graph that keeps the ops for which we have one.
+
+Ops for which the table has a row stay as they are; others are decomposed with PyTorch's own tables,
+until only those are left that nothing decomposes. torch.export is imported here only.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fusewire.errors import EngineError, TraceError
+from fusewire.frontends.torch.aten.table import aten_rows
+from fusewire.frontends.torch.flat_call import FlatCall
+from fusewire.frontends.torch.tensors import torch_dtype
+from fusewire.ir.dims import Sym, Symbol, evaluate, lone_symbol, symbols
+from fusewire.ir.types import TensorType
+from fusewire.process.guard import guarded
+
+# The first size that is tried for an open dim of which nothing is known, and the step to the next.
+_FIRST_HINT, _HINT_STEP = 8, 4
+# Sizes 0 and 1 have a meaning of their own: torch.export takes them as numbers.
+_LEAST_HINT = 2
+
+
+def exported(call: FlatCall, types: Sequence[TensorType]) -> Any:
+    """Export a call for arguments of these types; TraceError says why that cannot be."""
+    try:
+        return guarded("torch.export", "compile", call.label, _exported, call, types)
+    except EngineError as error:
+        raise TraceError(_said(call.label, error)) from error.__cause__
+
+
+def decomposed_program(program: Any) -> Any:
+    """Decompose an exported program of a user; TraceError says why that cannot be."""
+    try:
+        return guarded("torch.export", "compile", "the program", decomposed, program)
+    except EngineError as error:
+        raise TraceError(_said("the program", error)) from error.__cause__
+
+
+def _said(label: str, error: EngineError) -> str:
+    cause = error.__cause__
+    if isinstance(cause, TraceError):
+        return str(cause)
+    first = next((line for line in str(cause).splitlines() if line.strip()), "")
+    said = f"{type(cause).__name__}: {first.strip()}"[:500].rstrip(".")
+    return (
+        f"torch.export cannot make a graph of {label}: {said}. Code that branches on the "
+        "elements of tensors has no graph: use torch.where or torch.cond there."
+    )
+
+
+def _exported(call: FlatCall, types: Sequence[TensorType]) -> Any:
+    import torch
+
+    hints = _hints(call, types)
+    dims: dict[str, Any] = {}
+    example = tuple(
+        torch.empty([evaluate(dim, hints) for dim in type_.shape], dtype=torch_dtype(type_.dtype))
+        for type_ in types
+    )
+    shapes = tuple(
+        {axis: _open(dim, dims) for axis, dim in enumerate(type_.shape) if isinstance(dim, Sym)}
+        for type_ in types
+    )
+    with torch.no_grad(), warnings.catch_warnings():
+        # PyTorch warns of its own deprecated calls, and that layers assign their own weights.
+        warnings.simplefilter("ignore")
+        program = torch.export.export(
+            _module(call), example, dynamic_shapes={"tensors": shapes}, strict=False
+        )
+        return decomposed(program)
+
+
+def _module(call: FlatCall) -> Any:
+    """Make a module of a call, which has its module inside: torch.export takes nothing else."""
+    import torch
+
+    class Call(torch.nn.Module):  # type: ignore[misc] # torch is not typed here
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = call.module
+
+        def forward(self, *tensors: Any) -> Any:
+            return tuple(call.function(*tensors))
+
+    return Call().eval() if call.module is None else _in_mode(Call(), call.module.training)
+
+
+def _in_mode(wrapper: Any, training: bool) -> Any:
+    # Only the flag of the wrapper: train() would change the modules inside.
+    wrapper.training = training
+    return wrapper
+
+
+def _hints(call: FlatCall, types: Sequence[TensorType]) -> dict[Symbol, int]:
+    """Choose a size for each open dim: that of the latest conversion, if there was one."""
+    hints: dict[Symbol, int] = {}
+    for type_, sizes in zip(types, call.sizes, strict=False):
+        for dim, size in zip(type_.shape, sizes, strict=False):
+            alone = lone_symbol(dim)
+            if alone is not None and size >= _LEAST_HINT:
+                hints.setdefault(alone, size)
+    for type_ in types:
+        for dim in type_.shape:
+            for symbol in symbols(dim):
+                hints.setdefault(symbol, _FIRST_HINT + _HINT_STEP * len(hints))
+    return hints
+
+
+def _open(dim: Sym, dims: dict[str, Any]) -> Any:
+    """Translate an open dim to torch.export's: a symbol times a number, plus a number."""
+    import torch
+
+    total: Any = None
+    offset = 0
+    for monomial, factor in dim.terms:
+        if not monomial:
+            offset = factor
+            continue
+        ((atom, power), *more) = monomial
+        if more or power != 1 or not isinstance(atom, Symbol) or total is not None:
+            raise TraceError(
+                f"The dim {dim} of an argument cannot be given to torch.export, which takes a name "
+                "times a number plus a number. Name the dim."
+            )
+        total = dims.setdefault(atom.name, torch.export.Dim(_plain(atom.name)))
+        total = total if factor == 1 else factor * total
+    return total + offset if offset else total
+
+
+def _plain(name: str) -> str:
+    return name if name.isidentifier() else "".join(x if x.isalnum() else "_" for x in f"n_{name}")
+
+
+def decomposed(program: Any) -> Any:
+    """Decompose the ops for which there is no row, and make those that write functional."""
+    if not _needs_decomposing(program.graph_module):
+        return program
+    return program.run_decompositions(decompositions())
+
+
+def _needs_decomposing(module: Any) -> bool:
+    rows = aten_rows()
+    for graph_module in module.modules():
+        for node in getattr(graph_module, "graph", _EMPTY).nodes:
+            schema = getattr(node.target, "_schema", None)
+            if node.op != "call_function" or schema is None:
+                continue
+            if schema.is_mutable or row_name(node.target) not in rows:
+                return True
+    return False
+
+
+class _EMPTY:
+    """Stands in for the graph of a module that has none."""
+
+    nodes: tuple[Any, ...] = ()
+
+
+def row_name(target: Any) -> str | None:
+    """Name an op as the table does; None for ops that are not ATen's."""
+    namespace, _, name = str(target).partition(".")
+    return name if namespace == "aten" else None
+
+
+def decompositions() -> Mapping[Any, Any]:
+    """Collect PyTorch's decompositions of the ops that the table lacks."""
+    import torch
+    from torch._decomp import decomposition_table
+
+    rows = aten_rows()
+    table: dict[Any, Any] = {}
+    for source in (torch.export.default_decompositions(), decomposition_table):
+        for op, decompose in source.items():
+            if hasattr(op, "_schema") and row_name(op) not in rows:
+                table.setdefault(op, decompose)
+    return table

@@ -1,0 +1,36 @@
+"""One call of PyTorch code as a function from flat tensors to flat tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class FlatCall:
+    """PyTorch code, for one structure of arguments: flat tensors in, flat tensors out.
+
+    Whoever makes one has taken the arguments apart: nested containers, dataclasses and plain values
+    are inside ``function``, which takes one tensor for each of ``names``, by position, and returns
+    a list or tuple that holds tensors only. Each conversion calls it once with tensors that have no
+    elements (``torch.export``).
+
+    ``module`` is the nn.Module whose parameters and buffers ``function`` uses; they become
+    constants that share the tensors' memory. None: it uses its arguments only.
+    ``output_names`` name the results, ``label`` the graph.
+
+    ``sizes`` are those of the latest conversion with numbers for all dims. A conversion with open
+    sizes starts from them: code may not allow just any size.
+    """
+
+    function: Callable[..., Sequence[Any]]
+    module: Any
+    names: tuple[str, ...]
+    output_names: tuple[str, ...] | None = None
+    label: str = "module"
+    sizes: list[tuple[int, ...]] = field(default_factory=list)
+
+    @property
+    def __name__(self) -> str:
+        return self.label

@@ -1,0 +1,67 @@
+"""The sizes of one conversion: what PyTorch's symbols are, and which values tell them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fusewire.frontends.torch.sizes import dim_from
+from fusewire.ir.builder import constant
+from fusewire.ir.dims import Apply, Dim, Shape, Symbol, lone_symbol
+from fusewire.ir.graph import Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.elementwise import add, floor_divide, maximum, minimum, multiply
+from fusewire.ops.logic import equal, where
+from fusewire.ops.shape import dim_of as read_dim
+
+_FUNCTIONS: dict[str, Callable[[Value, Value], Value]] = {
+    "floordiv": floor_divide,
+    "max": maximum,
+    "min": minimum,
+    "broadcast": lambda left, right: where(equal(left, 1), right, left),
+}
+
+
+class SizeScope:
+    """Dims by the names of PyTorch's symbols, and values whose shapes tell them."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Dim] = {}
+        self._sources: dict[Symbol, tuple[Value, int]] = {}
+
+    def dim(self, size: Any) -> Dim:
+        """Translate a size: an int, or one of PyTorch's symbolic ints."""
+        return int(size) if type(size) is int else dim_from(size.node.expr, self.known)
+
+    def shape(self, fake: Any) -> Shape:
+        """Translate the shape of a tensor."""
+        return tuple(self.dim(size) for size in fake.shape)
+
+    def note(self, value: Value) -> None:
+        """Record the sizes that a value's shape tells."""
+        shape = value.type.shape if isinstance(value.type, TensorType) else ()
+        for axis, dim in enumerate(shape):
+            symbol = lone_symbol(dim)
+            if symbol is not None:
+                self._sources.setdefault(symbol, (value, axis))
+
+    def measure(self, dim: Dim) -> Value:
+        """Return a size as an int64 scalar of the graph."""
+        if isinstance(dim, int):
+            return constant(np.array(dim, np.int64))
+        total: Value | None = None
+        for monomial, factor in dim.terms:
+            term = constant(np.array(factor, np.int64))
+            for atom, power in monomial:
+                for _ in range(power):
+                    term = multiply(term, self._atom(atom))
+            total = term if total is None else add(total, term)
+        assert total is not None
+        return total
+
+    def _atom(self, atom: Symbol | Apply) -> Value:
+        if isinstance(atom, Symbol):
+            return read_dim(*self._sources[atom])
+        return _FUNCTIONS[atom.function](self.measure(atom.left), self.measure(atom.right))
