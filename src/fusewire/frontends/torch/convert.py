@@ -32,7 +32,7 @@ _CHECKS = frozenset(
 )
 
 
-class Converter:
+class ProgramConversion:
     """One conversion of an exported program.
 
     ``types`` are those of the arguments; None takes them from the program.

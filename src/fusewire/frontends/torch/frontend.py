@@ -81,7 +81,7 @@ class _Call(Document):
         return None
 
     def convert(self, example: Example, *, is_open: bool = False) -> Reading:
-        from fusewire.frontends.torch.convert import Converter
+        from fusewire.frontends.torch.convert import ProgramConversion
         from fusewire.frontends.torch.exporting import exported
 
         nested = None if isinstance(self._source, FlatCall) else NestedCall(self._source, example)
@@ -89,7 +89,7 @@ class _Call(Document):
         given = _flat(call, example) if nested is None else nested.leaves
         types = [_type(leaf) for leaf in given]
         program = exported(call, types)
-        graph = Converter(program, self._limits, types).graph(
+        graph = ProgramConversion(program, self._limits, types).graph(
             call.label, call.names, call.output_names
         )
         if all(type_.is_static for type_ in types):
@@ -205,12 +205,12 @@ class _Exported(Document):
 
     @cached_property
     def _graph(self) -> Graph:
-        from fusewire.frontends.torch.convert import Converter
+        from fusewire.frontends.torch.convert import ProgramConversion
         from fusewire.frontends.torch.exporting import decomposed_program
 
         program = decomposed_program(self._source)
         names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
-        return Converter(program, self._limits).graph("exported", names, None)
+        return ProgramConversion(program, self._limits).graph("exported", names, None)
 
     @property
     def inputs(self) -> Mapping[str, Type]:
