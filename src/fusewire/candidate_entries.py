@@ -143,6 +143,7 @@ class CandidateEntries:
             candidate.target.name,
             len(plan.graph.nodes),
             Explanation(candidate.planned, builder, compared.notes, compared.tried),
+            updates=reading.updates,
         )
 
     def built(

@@ -288,6 +288,7 @@ class Decider:
             FUNCTION,
             len(graph.nodes),
             FunctionExplanation(rejected),
+            updates=reading.updates,
         )
 
     def _fitting_targets(self, graph: Graph) -> Iterator[Target]:

@@ -222,6 +222,14 @@ class Executable(abc.ABC):
     def run(self, inputs: Sequence[Held]) -> Event:
         """Start a run; the caller owns the outputs."""
 
+    def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
+        """Run, and write some outputs over inputs if the engine can: pairs of their places.
+
+        Only the op that makes such an output reads the input, and it replaces elements of it. An
+        output that was written there is the input itself; any other is new, as those of ``run``.
+        """
+        return self.run(inputs)
+
     def close(self) -> None:  # noqa: B027 - most hold nothing that outlives them
         """Release its resources."""
 

@@ -206,7 +206,8 @@ class Reading:
 
     ``digest`` is the SHA-256 of the file, as hex, if only one file was read. ``function`` is the
     Python function that the graph was traced from, if it was. ``file`` is what an engine that reads
-    such files may be given, if that is as safe as the graph.
+    such files may be given, if that is as safe as the graph. ``updates`` are pairs of an output and
+    an input that a call replaces by it: state that the source changes in place.
     """
 
     graph: Graph
@@ -215,6 +216,7 @@ class Reading:
     digest: str | None = None
     function: TracedFunction | None = None
     file: ModelFile | None = None
+    updates: tuple[tuple[int, int], ...] = ()
 
 
 class Document(abc.ABC):

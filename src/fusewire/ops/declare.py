@@ -46,6 +46,7 @@ class Trait(enum.Enum):
     LINEAR = "linear in each operand: an error bound follows from the operands' magnitudes"
     COUNTING = "integers of integers: what it makes of sizes and places may be one again"
     SHAPE = "uses only the shape of its operand"
+    REPLACES = "its first operand with some elements replaced: an engine may do it in place"
     READS_ONCE = "its own kernel reads each element of an operand once, so may compute it there"
 
 

@@ -120,7 +120,8 @@ class Entry:
     """A graph made ready to run, and the structure of its arguments and results.
 
     ``decide`` is set until a candidate is chosen: at the first call it makes the entry that this
-    call and all others use. ``serving`` is set until the engines are compared.
+    call and all others use. ``serving`` is set until the engines are compared. ``updates`` are
+    pairs of an output and the input that a call replaces by it.
     """
 
     inputs: tuple[Value, ...]
@@ -135,6 +136,7 @@ class Entry:
     is_plain: bool = True
     serving: Serving | None = None
     learned: LearnedSizes | None = None
+    updates: tuple[tuple[int, int], ...] = ()
 
     @property
     def graph(self) -> Graph:
@@ -161,11 +163,19 @@ class Entry:
     @cached_property
     def run(self) -> Run:
         """Run on arguments of a signature that fits; returns a flat list of outputs."""
-        call, flatten = self.runner.call, self.arguments.flatten
+        call, flatten = self._call, self.arguments.flatten
         if not self.is_plain or any(map(_is_truth, self.inputs)):
             inputs = self.inputs
             return lambda arguments: call(list(map(plain, inputs, flatten(arguments))))
         return call if _is_flat(self.arguments) else lambda arguments: call(flatten(arguments))
+
+    @property
+    def _call(self) -> Callable[[Sequence[Held]], list[Any]]:
+        if not self.updates:
+            return self.runner.call
+        from fusewire.runtime.updates import updating_call
+
+        return updating_call(self.runner, self.graph, self.updates)
 
     @cached_property
     def restore(self) -> Restore:

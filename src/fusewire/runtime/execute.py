@@ -13,7 +13,7 @@ from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
 from fusewire.runtime.guards import Checks
 from fusewire.runtime.plan import HOST, INTERPRETED, Plan, Step
-from fusewire.runtime.regions import RegionBuilder, RegionRunner, shape_of
+from fusewire.runtime.regions import RegionBuilder, RegionRunner, Updates, shape_of
 from fusewire.runtime.transfer import fetched
 
 _KEPT_SHAPES = 256
@@ -65,6 +65,19 @@ class PlanRunner(Executable):
         assert self._entry_checks is not None, "the plan has guards"
         self._entry_checks.check(inputs)
         return self._run(inputs)
+
+    def updating(self, updates: Updates) -> Callable[[Sequence[Held]], list[Any]]:
+        """Return what runs like ``call`` and may write outputs over inputs."""
+        runner = self._runners[0]
+        if not isinstance(runner, RegionRunner) or self._run != runner.run:
+            return self.call
+
+        def run(inputs: Sequence[Held]) -> list[Any]:
+            if self._entry_checks is not None:
+                self._entry_checks.check(inputs)
+            return runner.run(inputs, updates)
+
+        return run
 
     def _within_limits(self, inputs: Sequence[Held]) -> list[Any]:
         """Run what is interpreted under limits, those of the call that this is part of."""

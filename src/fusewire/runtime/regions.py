@@ -27,6 +27,8 @@ from fusewire.runtime.transfer import hand_over, to_host
 if TYPE_CHECKING:
     from fusewire.runtime.recovery import CircuitBreaker, Recovery
 
+# Pairs of an output and the input that it may be written over, by their places.
+Updates = Sequence[tuple[int, int]]
 # The most executables of a region for an engine that needs sizes: each takes memory.
 _KEPT = 64
 
@@ -83,7 +85,7 @@ class Loaded:
     ``plain_parts`` are those of an executable whose calls are not counted.
     """
 
-    __slots__ = ("__weakref__", "parts", "plain_parts")
+    __slots__ = ("__weakref__", "_executable", "parts", "plain_parts")
 
     def __init__(self, name: str, executable: Executable, exchange: Exchange) -> None:
         run: Callable[[Sequence[Held]], Event] = executable.run
@@ -92,6 +94,7 @@ class Loaded:
         is_plain = exchange.alignment <= 1 and not exchange.needs_writable
         turn = None if executable.is_reentrant else threading.Lock()
         self.parts = self.plain_parts = (run, exchange, is_host, is_plain, turn, name)
+        self._executable = executable
         # Runs after the last run has ended, which holds this object, and not at exit.
         weakref.finalize(self, _close, executable).atexit = False
 
@@ -105,6 +108,13 @@ class Loaded:
     def stop_counting(self) -> None:
         """Run directly."""
         self.parts = self.plain_parts
+
+    def updating(self, updates: Updates) -> Callable[[Sequence[Held]], Event]:
+        """Return what runs it and may write outputs over inputs; not while calls are counted."""
+        if self.parts is not self.plain_parts:
+            return self.parts[0]
+        run = self._executable.run_updating
+        return lambda inputs: run(inputs, updates)
 
 
 @final
@@ -196,12 +206,17 @@ class RegionRunner:
         self._breakers: dict[Key, CircuitBreaker] = {}
         self._is_closed = False
 
-    def run(self, inputs: Sequence[Held]) -> list[Held]:
-        """Run on values from anywhere. What stays on a device is not waited for."""
+    def run(self, inputs: Sequence[Held], updates: Updates = ()) -> list[Held]:
+        """Run on values from anywhere. What stays on a device is not waited for.
+
+        Outputs of ``updates`` may be written over inputs.
+        """
         # Every call of a program comes this way: loops that end early, and few calls.
         key = tuple(map(shape_of, inputs)) if self._per_size else ()
         loaded = self._made.get(key) or self._make(key, inputs)
         run, exchange, is_host, is_plain, turn, name = loaded.parts
+        if updates:
+            run = loaded.updating(updates)
         taken = inputs
         try:
             for value in inputs:

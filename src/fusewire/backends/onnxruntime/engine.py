@@ -100,7 +100,7 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
 
     def write_artifact(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Write the model."""
-        from fusewire.backends.onnxruntime.lowering import lower
+        from fusewire.backends.onnxruntime.lowering import in_place, lower
         from fusewire.contract.region import edge_slots, weight_slots
 
         launch = _launch(config)
@@ -109,7 +109,10 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
             return Artifact("rebuild", b"", tuple(edge_slots(region)), launch={"copies": places})
         weights = list(weight_slots(region, WEIGHT_BYTES))
         outside = {slot.digest for slot in weights if slot.digest is not None}
-        model = lower(region).proto(outside)
+        written = lower(region)
+        if places := in_place(written, len(region.inputs), len(region.outputs)):
+            launch["in_place"] = places
+        model = written.proto(outside)
         slots = (*edge_slots(region), *weights)
         return Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
 

@@ -7,7 +7,7 @@ module is what it takes and gives for dtypes that NumPy lacks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -66,12 +66,19 @@ class Edges:
 class PlainSession(Executable):
     """Takes and gives arrays of NumPy's own dtypes; outputs are memory the engine hands over."""
 
-    def __init__(self, session: Any, edges: Edges, held: Sequence[Any]) -> None:
-        """``held`` is what the session reads where it lies: its weights."""
+    def __init__(
+        self, session: Any, edges: Edges, held: Sequence[Any], in_place: Sequence[int] = ()
+    ) -> None:
+        """``held`` is what the session reads where it lies: its weights.
+
+        ``in_place`` has the place of the input that each output may be written over, or -1.
+        """
         self._held = (session, held)
         self._run = session._sess.run
         self._inputs = [name for name, _ in edges.inputs]
         self._outputs = [name for name, _ in edges.outputs]
+        self._in_place = in_place
+        self._bindings: list[_UpdatingBinding] = []
 
     @property
     def is_reentrant(self) -> bool:
@@ -81,6 +88,59 @@ class PlainSession(Executable):
     def run(self, inputs: Sequence[Held]) -> Event:
         """Run to the end."""
         return Done(self._run(self._outputs, dict(zip(self._inputs, inputs, strict=True)), None))
+
+    def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
+        """Run with inputs and the outputs that replace them in the same memory."""
+        pairs = {out: place for out, place in updates if self._may_update(out, place, inputs)}
+        if not pairs:
+            return self.run(inputs)
+        try:
+            binding = self._bindings.pop()
+        except IndexError:
+            binding = _UpdatingBinding(self._held[0], self._inputs, self._outputs)
+        outputs = binding.run(inputs, pairs)
+        self._bindings.append(binding)
+        return Done(outputs)
+
+    def _may_update(self, output: int, place: int, inputs: Sequence[Any]) -> bool:
+        is_known = output < len(self._in_place) and self._in_place[output] == place
+        return is_known and inputs[place].flags.writeable
+
+
+@final
+class _UpdatingBinding:
+    """What one call at a time is bound to; memory that stays where it is stays bound."""
+
+    def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        self._session = session
+        self._names = inputs, outputs
+        self._binding = session.io_binding()
+        # By name: the pointer and the shape that it is bound to.
+        self._bound: dict[str, Any] = {}
+
+    def run(self, inputs: Sequence[Any], pairs: Mapping[int, int]) -> list[Any]:
+        """Run to the end; outputs of pairs are the inputs themselves."""
+        binding, names = self._binding, self._names
+        for name, array in zip(names[0], inputs, strict=True):
+            self._bind(binding.bind_input, name, array)
+        for place, name in enumerate(names[1]):
+            if place in pairs:
+                self._bind(binding.bind_output, name, inputs[pairs[place]])
+            else:
+                # Bound anew at every call, so that the engine makes new memory.
+                binding.bind_output(name, "cpu")
+        self._session._sess.run_with_iobinding(binding._iobinding, None)
+        made = binding.get_outputs()
+        return [
+            inputs[pairs[place]] if place in pairs else made[place].numpy()
+            for place in range(len(names[1]))
+        ]
+
+    def _bind(self, bind: Callable[..., None], name: str, array: Any) -> None:
+        held = array.ctypes.data, array.shape
+        if self._bound.get(name) != held:
+            bind(name, "cpu", 0, array.dtype, array.shape, held[0])
+            self._bound[name] = held
 
 
 @final
@@ -216,8 +276,10 @@ def wrapped(session: Any, artifact: Artifact, held: Sequence[Any]) -> Executable
     slots = [slot for _, slot in (*edges.inputs, *edges.outputs)]
     if any(is_foreign(slot.dtype) for slot in slots):
         return TypedSession(session, edges, held)
-    kind = BoundSession if all(map(_is_small, slots)) else PlainSession
-    return kind(session, edges, held)
+    if all(map(_is_small, slots)):
+        return BoundSession(session, edges, held)
+    in_place: Any = artifact.launch.get("in_place", ())
+    return PlainSession(session, edges, held, in_place)
 
 
 def _is_small(slot: Slot) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
@@ -25,7 +26,7 @@ from fusewire.onnx.ops.writing import (
     widened,
 )
 from fusewire.onnx.write.emitter import Emitter, refusal
-from fusewire.onnx.write.model import Model, Ref, Write
+from fusewire.onnx.write.model import Model, OnnxBody, OnnxStep, Ref, Write
 from fusewire.onnx.write.target import LEADS, OnnxTarget
 from fusewire.onnx.write.writer import WrittenModel, emit
 from fusewire.ops.declare import Trait
@@ -291,6 +292,38 @@ def _foreign(type_: Type) -> str | None:
     if type_.dtype not in CROSSING:
         return f"ONNX Runtime has no {type_.dtype}, or it cannot be handed over."
     return None
+
+
+# Nodes that give their first input with elements replaced, and copy nothing if both are one memory.
+_REPLACING = ("ScatterElements", "ScatterND")
+
+
+def in_place(written: WrittenModel, inputs: int, outputs: int) -> tuple[int, ...]:
+    """Tell, for each output, which input it may be written over; -1 for none, () if all are.
+
+    No other node reads that input; one that asks for its shape does not read it.
+    """
+    readers = Counter(
+        name for step in _all_steps(written.body) if step.op != "Shape" for name in step.inputs
+    )
+    sole = {name: place for place, name in enumerate(input_names(inputs)) if readers[name] == 1}
+    replaced = {
+        step.outputs[0]: sole[step.inputs[0]]
+        for step in written.body.steps
+        if step.op in _REPLACING and step.inputs[0] in sole
+    }
+    if not replaced:
+        return ()
+    return tuple(replaced.get(name, -1) for name in output_names(outputs))
+
+
+def _all_steps(body: OnnxBody) -> Iterator[OnnxStep]:
+    """List the nodes of a graph and of the bodies in it, which see the names around them."""
+    for step in body.steps:
+        yield step
+        for attr in step.attrs.values():
+            if isinstance(attr, OnnxBody):
+                yield from _all_steps(attr)
 
 
 def lower(region: Graph) -> WrittenModel:
