@@ -16,6 +16,8 @@ LAYERS = (
     "cli",
     "testing",
     "comparer",
+    # What torch.compile calls: it compiles, as a user does.
+    "dynamo",
     "compiler",
     "learned_entries",
     "decider",

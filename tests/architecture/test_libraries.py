@@ -25,8 +25,14 @@ FOLDERS = {
     "onnxruntime": ("backends.onnxruntime",),
     # Its one file imports it without its telemetry.
     "openvino": ("backends.openvino.api",),
-    # Triton's interpreter runs kernels on torch tensors.
-    "torch": ("backends.inductor", "backends.torch", "backends.triton", "frontends.torch"),
+    # Triton's interpreter runs kernels on torch tensors; torch.compile imports dynamo by itself.
+    "torch": (
+        "backends.inductor",
+        "backends.torch",
+        "backends.triton",
+        "dynamo",
+        "frontends.torch",
+    ),
     "triton": ("backends.triton",),
     "wgpu": ("backends.webgpu",),
     "fsspec": ("store",),

@@ -86,8 +86,8 @@ class _CallState:
         self._lock = threading.Lock()
         self.guard: StateGuard | None = None
         self.programs: dict[CallForm, Program] = {}
-        # Why no engine can answer calls of a form.
-        self.refused: dict[CallForm, str] = {}
+        # Why no engine can answer calls of a form, or of a key.
+        self.refused: dict[Hashable, str] = {}
 
     def is_quiet(self) -> bool:
         """Count a call; returns whether the state was the same for long enough."""
@@ -108,6 +108,15 @@ class _CallState:
                 self.programs[form] = make(form)
             return self.programs[form]
 
+    def refuse(self, request: _Request, problem: str) -> None:
+        """Note that no engine can answer a call: no call of its form if none ever could."""
+        with self._lock:
+            program = self.programs.get(request.form)
+            if program is None or not program.signatures:
+                self.programs.pop(request.form, None)
+                self.refused[request.form] = problem
+            self.refused[request.key] = problem
+
     def close(self) -> None:
         """Close the programs."""
         for program in self.programs.values():
@@ -124,6 +133,11 @@ class _EngineAnswer:
         self._program = weakref.proxy(program)
         self._holds, self._arrays = guard.holds, form.arrays
         self._run, self._restore = run, restore
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the engine answers."""
+        return self._holds()
 
     def __call__(self, arguments: Arguments, named: Named) -> Any:
         """Run the engine, or have the source answer."""
@@ -235,7 +249,7 @@ class ModuleProgram:
         """Return what answers a call now, and have calls with its key find it; None if nothing."""
         with self._lock:
             state, infer = self._state, self._calling.infer
-            if call.form in state.refused:
+            if call.form in state.refused or call.key in state.refused:
                 return self._keep(call.key, infer)
             program = state.programs.get(call.form)
             if program is None or not program.is_prepared(call.arrays):
@@ -306,7 +320,7 @@ class ModuleProgram:
                 return
             if self._policy.raises:
                 raise
-            state.refused[request.form] = str(error)
+            state.refuse(request, str(error))
             self._say(f"{self.name} itself answers: {error}", logging.WARNING)
         else:
             if entry.serving is not None:
@@ -384,9 +398,8 @@ class ModuleProgram:
         by_name = self._calling.results(result)
         size = sum(x.nbytes for x in by_name.values())
         answer = self._answers.get(self._key(arguments, named))
-        is_engine = isinstance(answer, _EngineAnswer)
         about: dict[str, Any] = {"backend": FUNCTION}
-        if is_engine:
+        if isinstance(answer, _EngineAnswer) and answer.is_current:
             program = self._latest()
             about = {"backend": program.why().backend, "nodes": len(program.graph.nodes)}
         return Result(result, by_name, seconds, size, about)

@@ -10,7 +10,8 @@ from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FusewireError, TraceError
 from fusewire.frontends.torch.aten.table import aten_rows
 from fusewire.frontends.torch.call import AtenCall
-from fusewire.frontends.torch.exporting import row_name
+from fusewire.frontends.torch.exporting import exported, row_name
+from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.location import line_of, refusal
 from fusewire.frontends.torch.scope import SizeScope
 from fusewire.frontends.torch.tensors import array_of, our_dtype
@@ -30,6 +31,12 @@ _CHECKS = frozenset(
         "sym_constrain_range_for_size.default",
     }
 )
+
+
+def converted(call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Graph:
+    """Export a call for arguments of these types, and convert it."""
+    conversion = ProgramConversion(exported(call, types), limits, types)
+    return conversion.graph(call.label, call.names, call.output_names)
 
 
 class ProgramConversion:

@@ -6,6 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fusewire.contract.frontend import Limits
+from fusewire.ir.graph import Graph
+from fusewire.ir.types import TensorType
+
 
 @dataclass(frozen=True, eq=False)
 class FlatCall:
@@ -22,6 +26,9 @@ class FlatCall:
 
     ``sizes`` are those of the latest conversion with numbers for all dims. A conversion with open
     sizes starts from them: code may not allow just any size.
+
+    ``run`` is the code as a function of arrays, as people have it; None makes one of ``function``.
+    ``read`` reads the graph for arguments of some types; None does it in this process.
     """
 
     function: Callable[..., Sequence[Any]]
@@ -30,6 +37,8 @@ class FlatCall:
     output_names: tuple[str, ...] | None = None
     label: str = "module"
     sizes: list[tuple[int, ...]] = field(default_factory=list)
+    run: Callable[..., Any] | None = None
+    read: Callable[[FlatCall, Sequence[TensorType], Limits], Graph] | None = None
 
     @property
     def __name__(self) -> str:

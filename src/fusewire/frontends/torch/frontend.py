@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
+from fusewire.contract.calling import Calling
 from fusewire.contract.frontend import (
     Document,
     Example,
@@ -50,6 +51,13 @@ class TorchFrontend(Frontend):
     def open(self, source: Any, limits: Limits) -> Document:
         return _Call(source, limits)
 
+    def calling(self, source: Any) -> Calling | None:
+        if isinstance(source, FlatCall):
+            return None
+        from fusewire.frontends.torch.calling import ModuleCalling
+
+        return ModuleCalling(source)
+
 
 class ExportedProgramFrontend(Frontend):
     """Reads what torch.export made: its arguments have types, some with open sizes."""
@@ -81,25 +89,22 @@ class _Call(Document):
         return None
 
     def convert(self, example: Example, *, is_open: bool = False) -> Reading:
-        from fusewire.frontends.torch.convert import ProgramConversion
-        from fusewire.frontends.torch.exporting import exported
+        from fusewire.frontends.torch.convert import converted
 
         nested = None if isinstance(self._source, FlatCall) else NestedCall(self._source, example)
         call = self._source if nested is None else nested.call
         given = _flat(call, example) if nested is None else nested.leaves
         types = [_type(leaf) for leaf in given]
-        program = exported(call, types)
-        graph = ProgramConversion(program, self._limits, types).graph(
-            call.label, call.names, call.output_names
-        )
+        graph = (call.read or converted)(call, types, self._limits)
         if all(type_.is_static for type_ in types):
             call.sizes[:] = [concrete_shape(type_, {}) for type_ in types]
         arguments = Structure(dict.fromkeys(call.names, Structure.LEAF), call.names)
         results = Structure.of_results(graph.output_names)
         if nested is not None:
             arguments, results = nested.arguments, nested.results(graph.output_names)
-        function = _on_arrays(call) if nested is None else nested.on_arrays
-        return Reading(graph, arguments, results, function=TracedFunction(function))
+        function = (call.run or _on_arrays(call)) if nested is None else nested.on_arrays
+        traced = TracedFunction(function, title="your module", may_share=call.run is not None)
+        return Reading(graph, arguments, results, function=traced)
 
 
 def _flat(call: FlatCall, example: Example) -> list[Any]:

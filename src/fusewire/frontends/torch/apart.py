@@ -1,0 +1,206 @@
+"""Read calls in a forked process: torch.export changes the process in which it runs.
+
+It takes seconds in which the interpreter does little else, sets flags of PyTorch that all threads
+see, loads some 150 MB of modules, and may crash. A forked process has the module as it was, without
+a copy, and sends the graph back as text. Parameters stay here: the reply says which tensor a
+constant is. The process waits a while for further questions, such as the same call with open sizes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, final
+
+import numpy as np
+import torch
+
+from fusewire.contract.frontend import Limits, Spec
+from fusewire.errors import BudgetError, FusewireError, TraceError
+from fusewire.frontends.torch.convert import converted
+from fusewire.frontends.torch.flat_call import FlatCall
+from fusewire.frontends.torch.tensors import array_of
+from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.parse import parse_graph
+from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
+from fusewire.ir.types import TensorType
+from fusewire.process.codec import read_value, write_value
+from fusewire.process.frames import Blobs, Frame, Incoming, Outgoing
+
+# Seconds that a question may take, and that the process waits for the next one.
+_DEADLINE, _PATIENCE = 600.0, 30
+_ERRORS: Mapping[str, type[FusewireError]] = {x.__name__: x for x in (BudgetError, TraceError)}
+_LIMIT = 1 << 40
+
+
+def can_read_apart() -> bool:
+    """Tell whether calls can be read in a forked process, in which CUDA would not work."""
+    return sys.platform == "linux" and not torch.cuda.is_initialized()
+
+
+@final
+class ForkedReader:
+    """A forked process that reads one call; ended when nobody has this any more.
+
+    ``tensors`` are those of the module, in an order that both processes know.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._tensors = tensors
+        self._lock = threading.Lock()
+        self._ends: tuple[int, int] | None = None
+        self._close: weakref.finalize[..., ForkedReader] | None = None
+
+    def graph(self, call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Graph:
+        """Read the graph for arguments of these types, as ``converted`` does."""
+        header = {"types": [_written(type_) for type_ in types], "sizes": call.sizes}
+        with self._lock:
+            if self._ends is not None:
+                try:
+                    return self._read(self._asked(call.label, Frame(header, [])))
+                except (EOFError, BrokenPipeError):
+                    # It had waited long enough for another question.
+                    self._end()
+            self._start(call, limits)
+            try:
+                return self._read(self._asked(call.label, Frame(header, [])))
+            except (EOFError, BrokenPipeError):
+                self._end()
+                raise TraceError(
+                    f"The process that ran torch.export for {call.label} ended without an answer: "
+                    "it crashed, or was killed."
+                ) from None
+
+    def _asked(self, label: str, question: Frame) -> Frame:
+        assert self._ends is not None, "it was started"
+        incoming, end = Incoming(self._ends[0], _LIMIT), time.monotonic() + _DEADLINE
+        Outgoing(self._ends[1], question).write()
+        while (left := end - time.monotonic()) > 0:
+            if not select.select([self._ends[0]], [], [], left)[0]:
+                break
+            if (reply := incoming.read()) is not None:
+                return reply
+        self._end()
+        raise TraceError(f"torch.export took more than {_DEADLINE:.0f} s for {label}.")
+
+    def _start(self, call: FlatCall, limits: Limits) -> None:
+        questions, replies = os.pipe(), os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(questions[1])
+            os.close(replies[0])
+            _serve(call, limits, self._tensors, questions[0], replies[1])
+        os.close(questions[0])
+        os.close(replies[1])
+        self._ends = replies[0], questions[1]
+        self._close = weakref.finalize(self, _end, pid, os.getpid(), self._ends)
+
+    def _end(self) -> None:
+        if self._close is not None:
+            self._close()
+        self._ends = self._close = None
+
+    def _read(self, reply: Frame) -> Graph:
+        header, blobs = reply.header, iter(reply.blobs)
+        if "error" in header:
+            raise _ERRORS.get(header["error"], TraceError)(header["message"])
+        constants: dict[str, Constant] = {}
+        for digest, place in header["shared"].items():
+            array = array_of(self._tensors[place])
+            type_ = TensorType(Spec(array.shape, array.dtype).dtype, array.shape)
+            constants[digest] = Constant(type_, lambda array=array: array, digest)  # type: ignore[misc]  # mypy does not infer the default
+        for digest, value in header["constants"].items():
+            constants[digest] = Constant.of(read_value(value, blobs))
+        graph = parse_graph(header["graph"], constants)
+        for node, source in zip(graph.nodes, header["sources"], strict=True):
+            node.source = source
+        return graph
+
+
+def _end(pid: int, owner: int, ends: tuple[int, int]) -> None:
+    for end in ends:
+        with contextlib.suppress(OSError):
+            os.close(end)
+    # A fork of the owner must not end what its parent uses.
+    if os.getpid() == owner:
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def _written(type_: TensorType) -> list[Any]:
+    return [type_.dtype.name, [x if isinstance(x, int) else str(x) for x in type_.shape]]
+
+
+# In the forked process.
+
+
+def _serve(
+    call: FlatCall,
+    limits: Limits,
+    tensors: Sequence[torch.Tensor],
+    questions: int,
+    replies: int,
+) -> NoReturn:
+    """Answer questions until none comes for a while."""
+    status = 1
+    try:
+        warnings.simplefilter("ignore")
+        # What PyTorch prints about a refusal is in the reply.
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        # The threads of the parent do not exist here, and OpenMP would wait for them.
+        torch.set_num_threads(1)
+        incoming = Incoming(questions, _LIMIT)
+        while select.select([questions], [], [], _PATIENCE)[0]:
+            question = incoming.read()
+            if question is not None:
+                Outgoing(replies, _answer(call, limits, tensors, question)).write()
+        status = 0
+    except (EOFError, BrokenPipeError):
+        status = 0
+    finally:
+        # Nothing of the parent may be ended or written here.
+        os._exit(status)
+
+
+def _answer(
+    call: FlatCall, limits: Limits, tensors: Sequence[torch.Tensor], question: Frame
+) -> Frame:
+    types = [Spec(dims, dtype).type for dtype, dims in question.header["types"]]
+    call.sizes[:] = map(tuple, question.header["sizes"])
+    try:
+        graph = converted(call, types, limits)
+    except FusewireError as error:
+        return Frame({"error": type(error).__name__, "message": str(error)}, [])
+    places = {_memory(array_of(tensor)): place for place, tensor in enumerate(tensors)}
+    blobs: Blobs = []
+    shared: dict[str, int] = {}
+    constants: dict[str, Any] = {}
+    for digest, constant in constants_of(graph).items():
+        place = places.get(_memory(constant.array))
+        if place is not None:
+            shared[digest] = place
+        elif constant.array.nbytes > INLINE_BYTES:
+            constants[digest] = write_value(constant.array, blobs)
+    header = {
+        "graph": print_graph(graph),
+        "sources": [node.source for node in graph.nodes],
+        "shared": shared,
+        "constants": constants,
+    }
+    return Frame(header, blobs)
+
+
+def _memory(array: Array) -> tuple[Any, ...]:
+    """Return what two arrays share that are the same memory, seen in the same way."""
+    return array.__array_interface__["data"][0], array.shape, array.strides, np.dtype(array.dtype)

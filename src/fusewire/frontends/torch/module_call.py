@@ -1,0 +1,86 @@
+"""A module for one structure of arguments, as a function of flat tensors and as one of flat arrays.
+
+Tracing writes to attributes of modules, and the module may be running in another thread: a forked
+process traces it, or where there is none, this one traces a copy that shares all its tensors.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from fusewire.contract.calling import Arguments, Named
+from fusewire.errors import EngineError, TraceError
+from fusewire.frontends.torch.apart import ForkedReader, can_read_apart
+from fusewire.frontends.torch.arrays import call_array
+from fusewire.frontends.torch.flat_call import FlatCall
+from fusewire.frontends.torch.tensors import tensor_from
+from fusewire.frontends.torch.trees import Tree
+from fusewire.process.guard import guarded
+
+
+@final
+class ModuleCall:
+    """Calls a module with tensors put into one structure; ``infer`` calls it as programs do."""
+
+    def __init__(
+        self, module: nn.Module, tree: Tree, infer: Callable[[Arguments, Named], Any]
+    ) -> None:
+        self._module, self._tree, self._infer = module, tree, infer
+        self._results: Tree | None = None
+
+    def flat(self) -> FlatCall:
+        """Return what a frontend reads, of the module as it is now."""
+        names = tuple(map(_input_name, self._tree.names()))
+        label, read = type(self._module).__name__, None
+        if can_read_apart():
+            module, read = self._module, ForkedReader(tensors_of(self._module)).graph
+        else:
+            module = sharing_copy(self._module)
+        function = partial(self.on_tensors, module)
+        return FlatCall(function, module, names, label=label, run=self.on_arrays, read=read)
+
+    def on_tensors(self, module: nn.Module, *tensors: Any) -> list[Any]:
+        """Call the module, or a copy of it."""
+        arguments, named = self._tree.restore(tensors)
+        return Tree.of(module(*arguments, **named))[1]
+
+    def on_arrays(self, *arrays: Any) -> Any:
+        """Call the module itself."""
+        arguments, named = self._tree.restore([tensor_from(array) for array in arrays])
+        results = [call_array(tensor) for tensor in Tree.of(self._infer(arguments, named))[1]]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def results(self, arguments: Arguments, named: Named) -> Tree:
+        """Return the structure of what the module returns for such arguments."""
+        if self._results is None or self._results.has_numbers:
+            self._results = Tree.of(self._infer(arguments, named))[0]
+        return self._results
+
+
+def tensors_of(module: nn.Module) -> list[Tensor]:
+    """List the tensors of a module: parameters, buffers, and those that are plain attributes."""
+    attributes = [value for part in module.modules() for value in vars(part).values()]
+    loose = [value for value in attributes if isinstance(value, Tensor)]
+    return [*module.parameters(), *module.buffers(), *loose]
+
+
+def sharing_copy(module: nn.Module) -> nn.Module:
+    """Copy a module and its parts, but none of its tensors."""
+    memo: dict[int, Any] = {id(tensor): tensor for tensor in tensors_of(module)}
+    title = type(module).__name__
+    try:
+        # Parts of a module may have a __deepcopy__ that does anything.
+        return guarded(title, "load", "a copy of it", copy.deepcopy, module, memo)
+    except EngineError as error:
+        raise TraceError(f"A {title} cannot be copied to be read. {error}") from error
+
+
+def _input_name(path: str) -> str:
+    """Name an argument after its place: "0.1" is the second by position, "1.mask" a keyword."""
+    side, _, name = path.partition(".")
+    return name if side == "1" and name else f"input{name.replace('.', '_')}"
