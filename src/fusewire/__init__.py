@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusewire import ops
-    from fusewire.compiler import compile, load, run, trace
+    from fusewire.compiler import compile, load, run, save_onnx, trace
     from fusewire.contract.frontend import Limits, Spec
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.fusing import fuse
     from fusewire.ir.graph import Graph
-    from fusewire.onnx.saving import save_onnx
     from fusewire.options import Options
     from fusewire.registry import (
         Registry,
@@ -40,7 +39,7 @@ _MODULE_OF = {
     "fuse": "fusing",
     "Program": "runtime.program",
     "Result": "runtime.program",
-    "save_onnx": "onnx.saving",
+    "save_onnx": "compiler",
     "Spec": "contract.frontend",
     "Limits": "contract.frontend",
     "Graph": "ir.graph",

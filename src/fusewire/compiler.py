@@ -102,8 +102,35 @@ def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
     return ModelSource(path, limits).read().graph
 
 
+def save_onnx(
+    source: Any,
+    path: str | os.PathLike[str],
+    example: Any = (),
+    *,
+    opset: int | None = None,
+    inside_bytes: int | None = None,
+) -> None:
+    """Write a graph, a function or a module to an ONNX file.
+
+    ``example`` has the arguments that a function or a module is read for: an array, a tensor or a
+    Spec, or a tuple of them. A node that ONNX has no op for calls a local function. Weights of more
+    than ``inside_bytes`` together go to a file beside it, with ``.data`` added to its name. Raises
+    FormatError for what ONNX cannot hold, such as complex numbers.
+
+    >>> import numpy as np
+    >>> save_onnx(lambda x: np.exp(x).sum(), "sum.onnx", Spec(("n",), "float32"))
+    >>> load("sum.onnx").output_names
+    ('output',)
+    """
+    from fusewire.registry import REGISTRY
+
+    arguments = example if isinstance(example, tuple) else (example,)
+    graph = source if isinstance(source, Graph) else ModelSource(source).read(arguments).graph
+    REGISTRY.frontends.get("onnx").save(graph, path, opset, inside_bytes)
+
+
 def trace(source: Any, *example: Any) -> Graph:
-    """Trace a function into a graph.
+    """Trace a function or a module into a graph.
 
     >>> print(trace(lambda x: x * 2, Spec(("n",), "float32")))
     graph lambda(%x: float32[n]) {
@@ -184,8 +211,13 @@ class Session:
         # Read at the first call, which fixes the sizes that must be known.
         return self._program(_EntryMaker(self, model, is_open=True))
 
-    def module_program(self, calling: Calling, example: tuple[Any, ...] = ()) -> ModuleProgram:
-        """Make the program of a source that takes values of its own library."""
+    def module_program(
+        self, calling: Calling, example: tuple[Any, ...] = (), *, may_raise: bool = True
+    ) -> ModuleProgram:
+        """Make the program of a source that takes values of its own library.
+
+        Without ``may_raise``, the source answers where no engine can, even if one was named.
+        """
         from fusewire.registry import REGISTRY
         from fusewire.runtime.module_program import CallPolicy, ModuleProgram
 
@@ -197,7 +229,7 @@ class Session:
             or self.context.level == 0
             or options.measures_first
             or options.isolate == "always",
-            raises=is_asked_for or options.fallback == "error",
+            raises=(is_asked_for and may_raise) or options.fallback == "error",
             compares=not is_recalled,
         )
         program = ModuleProgram(calling, self._flat_program, policy)

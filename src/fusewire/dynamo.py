@@ -135,7 +135,8 @@ class GraphPrograms:
         module = bound_graph(self._graph, self._arguments, static)
         calling = ModelSource(module).calling()
         assert calling is not None, "it is a module"
-        program = self._session.module_program(calling)
+        # Of a model that Dynamo cut into graphs, those that no engine takes stay with PyTorch.
+        program = self._session.module_program(calling, may_raise=False)
         # The program holds the parameters, so nothing else gets their ids.
         self._programs[tuple(map(id, static))] = program
         return program(*[arguments[place] for place in self._tensors])

@@ -7,12 +7,13 @@ inputs and outputs. Must never name a frontend.
 from __future__ import annotations
 
 import abc
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from fusewire.dtypes import DType, DTypeLike, dtype
-from fusewire.errors import DimError, ShapeMismatchError
+from fusewire.errors import DimError, ShapeMismatchError, SourceError
 from fusewire.ir.dims import Dim, Shape, Sym
 from fusewire.ir.graph import Graph
 from fusewire.ir.parse import parse_dim
@@ -263,6 +264,20 @@ class Frontend(abc.ABC):
     def calling(self, source: Any) -> Calling | None:
         """Return how a source is called that takes values of its own library, not arrays."""
         return None
+
+    def save(
+        self,
+        graph: Graph,
+        path: str | os.PathLike[str],
+        opset: int | None,
+        inside_bytes: int | None,
+    ) -> None:
+        """Write a graph to a file that this frontend reads; None is the format's usual setting."""
+        raise SourceError(f"{type(self).__name__} does not write files.")
+
+    def wrapped(self, program: Callable[..., Any], name: str, takes_arrays: bool) -> Any:
+        """Return an object of the frontend's library that runs a program, which takes arrays."""
+        raise SourceError(f"{type(self).__name__} does not wrap programs.")
 
     def read(self, source: Any, example: Example = (), limits: Limits = Limits()) -> Graph:
         """Turn a source into a graph; a Document also has the structure of its arguments."""

@@ -9,6 +9,7 @@ import os
 from typing import Any
 
 from fusewire.contract.frontend import Document, Frontend, Limits
+from fusewire.ir.graph import Graph
 
 
 class OnnxFrontend(Frontend):
@@ -28,3 +29,15 @@ class OnnxFrontend(Frontend):
         from fusewire.onnx.read.document import OnnxDocument
 
         return OnnxDocument(source, limits)
+
+    def save(
+        self,
+        graph: Graph,
+        path: str | os.PathLike[str],
+        opset: int | None,
+        inside_bytes: int | None,
+    ) -> None:
+        from fusewire.onnx.saving import DEFAULT, INSIDE_BYTES, save_graph
+
+        inside_bytes = INSIDE_BYTES if inside_bytes is None else inside_bytes
+        save_graph(graph, path, opset or DEFAULT, inside_bytes=inside_bytes)

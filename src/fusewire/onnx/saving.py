@@ -24,7 +24,7 @@ INSIDE_BYTES = 2**31 - 2**27
 SMALL_BYTES, ALIGNMENT = 1024, 4096
 
 
-def save_onnx(
+def save_graph(
     graph: Graph,
     path: str | os.PathLike[str],
     opset: int = DEFAULT,
@@ -35,12 +35,6 @@ def save_onnx(
 
     Weights of more than ``inside_bytes`` together go to a file beside it, with ``.data`` added to
     its name. Raises FormatError for what ONNX cannot hold, such as complex numbers.
-
-    >>> import fusewire as fw, numpy as np
-    >>> graph = fw.trace(lambda x: np.exp(x).sum(), fw.Spec(("n",), "float32"))
-    >>> fw.save_onnx(graph, "sum.onnx")
-    >>> fw.load("sum.onnx").output_names
-    ('output',)
     """
     need_onnx("Writing")
     path = Path(path)

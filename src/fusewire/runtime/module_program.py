@@ -315,8 +315,8 @@ class ModuleProgram:
             program = state.program_of(request.form, self._made)
             entry, _ = program.prepared(request.arrays)
         except FusewireError as error:
-            if state is not self._state:
-                # Its weights changed meanwhile.
+            if state is not self._state or not threading.main_thread().is_alive():
+                # Its weights changed meanwhile, or the process ends.
                 return
             if self._policy.raises:
                 raise
@@ -469,6 +469,12 @@ class ModuleProgram:
     def why(self, node: int | str | None = None) -> Why | NodeWhy:
         """Explain why the program, or one node of ``plan.graph`` by its place, runs as it does."""
         return self._latest().why() if node is None else self._latest().why(node)
+
+    def to_torch(self) -> Any:
+        """Return a torch.nn.Module that runs this program."""
+        from fusewire.registry import REGISTRY
+
+        return REGISTRY.frontends.get("torch").wrapped(self, self.name, takes_arrays=False)
 
     @property
     def signatures(self) -> list[str]:

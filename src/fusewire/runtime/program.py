@@ -347,6 +347,15 @@ class Program:
         why = self._latest().details.why()
         return why if node is None else why.node(node)
 
+    def to_torch(self) -> Any:
+        """Return a torch.nn.Module that runs this program: tensors in, tensors out, no copies.
+
+        It has no parameters and computes no gradients.
+        """
+        from fusewire.registry import REGISTRY
+
+        return REGISTRY.frontends.get("torch").wrapped(self, self.name, takes_arrays=True)
+
     @property
     def signatures(self) -> list[str]:
         """The input types of every entry so far."""

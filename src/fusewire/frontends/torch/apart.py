@@ -66,13 +66,13 @@ class ForkedReader:
             if self._ends is not None:
                 try:
                     return self._read(self._asked(call.label, Frame(header, [])))
-                except (EOFError, BrokenPipeError):
+                except (EOFError, OSError):
                     # It had waited long enough for another question.
                     self._end()
             self._start(call, limits)
             try:
                 return self._read(self._asked(call.label, Frame(header, [])))
-            except (EOFError, BrokenPipeError):
+            except (EOFError, OSError):
                 self._end()
                 raise TraceError(
                     f"The process that ran torch.export for {call.label} ended without an answer: "
@@ -166,7 +166,7 @@ def _serve(
             if question is not None:
                 Outgoing(replies, _answer(call, limits, tensors, question)).write()
         status = 0
-    except (EOFError, BrokenPipeError):
+    except (EOFError, OSError):
         status = 0
     finally:
         # Nothing of the parent may be ended or written here.

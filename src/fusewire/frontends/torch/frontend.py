@@ -58,6 +58,11 @@ class TorchFrontend(Frontend):
 
         return ModuleCalling(source)
 
+    def wrapped(self, program: Callable[..., Any], name: str, takes_arrays: bool) -> Any:
+        from fusewire.frontends.torch.program_module import program_module
+
+        return program_module(program, name, takes_arrays)
+
 
 class ExportedProgramFrontend(Frontend):
     """Reads what torch.export made: its arguments have types, some with open sizes."""
