@@ -8,7 +8,7 @@ class share a graph. A call that needs gradients runs the graph itself, on PyTor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from fusewire.compiler import Session
@@ -36,7 +36,7 @@ def compile_graph(
     *,
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Callable[..., Any]:
+) -> GraphPrograms:
     """Compile a graph of Dynamo: ``torch.compile(model, backend="fusewire")`` calls this.
 
     ``options`` are those of ``fw.compile``.

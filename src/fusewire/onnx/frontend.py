@@ -37,7 +37,8 @@ class OnnxFrontend(Frontend):
         opset: int | None,
         inside_bytes: int | None,
     ) -> None:
-        from fusewire.onnx.saving import DEFAULT, INSIDE_BYTES, save_graph
+        from fusewire.onnx.saving import INSIDE_BYTES, save_graph
+        from fusewire.onnx.write.target import DEFAULT
 
         inside_bytes = INSIDE_BYTES if inside_bytes is None else inside_bytes
         save_graph(graph, path, opset or DEFAULT, inside_bytes=inside_bytes)

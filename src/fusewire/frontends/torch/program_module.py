@@ -30,7 +30,7 @@ class ProgramModule(nn.Module):  # type: ignore[misc]  # torch is not typed here
         """Show the name of the program."""
         return self.name
 
-    @torch.compiler.disable  # type: ignore[misc]  # torch is not typed here
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # torch is not typed here
     def forward(self, *arguments: Any, **named: Any) -> Any:
         """Run the program."""
         if not self.takes_arrays:
