@@ -169,6 +169,52 @@ def numpy(task: Task, inputs: Mapping[str, Array]) -> Entrant:
     return Entrant({"call": lambda: [np.asarray(function(NumpyKit, weights, *arrays))]}, {})
 
 
+def steps(task: Task, inputs: Mapping[str, Array]) -> tuple[Any, Any]:
+    """Make the model a list of functions of PyTorch; PyTorch reads no ONNX files itself."""
+    import torch
+
+    import fusewire as fw
+    from fusewire.backends.torch.program import Program
+    from fusewire.backends.torch.refusal import refuses
+    from fusewire.rewrite.expand import expand
+    from fusewire.rewrite.pipeline import run_pipeline
+
+    torch.set_num_threads(task.threads)
+    graph = run_pipeline(fw.load(task.model, *inputs.values())).graph
+    with torch.inference_mode():
+        return Program(expand(graph, refuses).graph), torch
+
+
+def torch(task: Task, inputs: Mapping[str, Array]) -> Entrant:
+    program, library = steps(task, inputs)
+    tensors = [library.from_numpy(x) for x in inputs.values()]
+
+    def run() -> Sequence[Any]:
+        with library.inference_mode():
+            return [x.numpy() for x in program(tensors)]
+
+    return Entrant({"eager": run}, {})
+
+
+def inductor(task: Task, inputs: Mapping[str, Array]) -> Entrant:
+    """Compile the steps as PyTorch documents it, with its own settings and weights inside."""
+    program, library = steps(task, inputs)
+    tensors = tuple(library.from_numpy(x) for x in inputs.values())
+
+    class Module(library.nn.Module):  # type: ignore[name-defined, misc] # torch is untyped
+        def forward(self, *xs: Any) -> tuple[Any, ...]:
+            return tuple(program(xs))
+
+    start = time.perf_counter()
+    with library.no_grad():
+        exported = library.export.export(Module(), tensors, strict=False)
+        path = library._inductor.aoti_compile_and_package(exported)
+    loader = library._inductor.aoti_load_package(path).loader
+    seconds = time.perf_counter() - start
+    ways: dict[str, Way] = {"loader": lambda: [x.numpy() for x in loader.run(list(tensors))]}
+    return Entrant(ways, {"compile_seconds": seconds})
+
+
 def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
     import fusewire as fw
 
@@ -217,6 +263,8 @@ ENGINES: dict[str, Callable[[Task, Mapping[str, Array]], Entrant]] = {
     "onnxruntime": onnxruntime,
     "openvino": openvino,
     "xla": xla,
+    "torch": torch,
+    "inductor": inductor,
     "numpy": numpy,
     "fusewire": fusewire,
 }

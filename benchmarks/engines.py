@@ -7,12 +7,13 @@
     python benchmarks/engines.py --page                    writes results/engines.md of it
 
 The original of a row is an ONNX file. ONNX Runtime and OpenVINO run that, bare; XLA and NumPy run
-the same function written for them, and have none for the zoo. Fusewire chooses in an earlier
-process, with an empty cache, and a second process pays for the choice here. Each contestant is a
-process (benchmarks/contestants.py) and gives arrays that the caller may keep; the parent asks them
-in turns for batches of 10 ms or one call, each when all others have gone quiet. The best bare
-engine runs twice: that is A/A. What a row came to is kept in ~/.cache/fusewire-engines, and one
-that was not clear is run again by --resume.
+the same function written for them, and have none for the zoo; PyTorch runs the steps that we make
+of the file, and with --budget 90 or more its compiler too, half a minute for a row. Fusewire
+chooses in an earlier process, with an empty cache, and a second process pays for the choice here.
+Each contestant is a process (benchmarks/contestants.py) and gives arrays that the caller may keep;
+the parent asks them in turns for batches of 10 ms or one call, each when all others have gone
+quiet. The best bare engine runs twice: that is A/A. What a row came to is kept in
+~/.cache/fusewire-engines, and one that was not clear is run again by --resume.
 
 A row passes at 1.05 times the best bare engine, or inside of the A/A interval; under 0.1 ms, at
 1.25 or 4 us more. Exit 1 if one does not, or the geometric mean is over 1.02. Outputs over 32 MB,
@@ -44,10 +45,11 @@ from benchmarks.contestants import Array, Task  # noqa: E402
 from benchmarks.engines_table import page, shown, summary  # noqa: E402
 from benchmarks.match import Gone, Match, Player, apart, verdict  # noqa: E402
 from benchmarks.workloads import WORKLOADS  # noqa: E402
+from fusewire.options import LONG_BUDGET  # noqa: E402
 
 zoo: Any = import_module("zoo")
 HOME = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fusewire-engines"
-PACKAGES = ("fusewire", "numpy", "onnxruntime", "openvino", "jax")
+PACKAGES = ("fusewire", "numpy", "onnxruntime", "openvino", "jax", "torch")
 # Whose answers are this far from those of the others, over their largest number, runs something
 # else; benchmarks/zoo.py judges more finely.
 APART = 0.05
@@ -109,7 +111,9 @@ def measure(name: str, args: argparse.Namespace) -> Row:
 
     with player("fusewire", "choice") as chooser:
         choice = chooser.ready
-    engines = ["onnxruntime", "openvino", *(["xla", "numpy"] if name in WORKLOADS else [])]
+    engines = ["onnxruntime", "openvino", "torch"]
+    engines += ["inductor"] if args.budget >= LONG_BUDGET else []
+    engines += ["xla", "numpy"] if name in WORKLOADS else []
     players = {who: player(who, who) for who in (*engines, "fusewire")}
     try:
         row = timed(name, players, player, folder, args.seconds)

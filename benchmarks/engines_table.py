@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-ENGINES = ("onnxruntime", "openvino", "xla", "numpy")
+ENGINES = ("onnxruntime", "openvino", "torch", "inductor", "xla", "numpy")
 # The geometric mean of all rows may be this.
 BAR = 1.02
 # An engine that takes this many times as long as ours is a cliff.

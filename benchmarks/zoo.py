@@ -27,7 +27,7 @@ HERE = Path(__file__)
 sys.path[:0] = [str(HERE.with_name("zoo")), str(HERE.parents[1])]
 zoo: Any = import_module("zoo")
 
-ENGINES = ("reference", "onnxruntime", "openvino", "xla")
+ENGINES = ("reference", "onnxruntime", "openvino", "torch", "xla")
 
 
 def kept(part: str, name: str) -> Path:

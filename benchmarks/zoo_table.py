@@ -14,8 +14,8 @@ from typing import Any
 # Put on the path by zoo.py.
 zoo: Any = import_module("zoo")
 PAGE = Path(__file__).with_name("results") / "zoo.md"
-ENGINES = ("bare onnxruntime", "reference", "onnxruntime", "openvino", "xla")
-LIBRARIES = ("fusewire", "numpy", "onnx", "onnxruntime", "openvino", "jax")
+ENGINES = ("bare onnxruntime", "reference", "onnxruntime", "openvino", "torch", "xla")
+LIBRARIES = ("fusewire", "numpy", "onnx", "onnxruntime", "openvino", "torch", "jax")
 
 
 def write() -> None:

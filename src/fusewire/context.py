@@ -46,7 +46,10 @@ class CompileContext:
         from fusewire.planning.policy import TargetFinder
         from fusewire.registry import REGISTRY
 
-        return TargetFinder(REGISTRY, self.options.has_children, self.options.limits)
+        has_slow = self.options.has_long_budget
+        return TargetFinder(
+            REGISTRY, self.options.has_children, self.options.limits, has_slow=has_slow
+        )
 
     def start_engine(self) -> None:
         """Have the engine that is most likely wanted start in a child, while the caller is busy."""

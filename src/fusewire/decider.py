@@ -19,7 +19,7 @@ from fusewire.contract.frontend import Reading
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
 from fusewire.ops.sample import HostValue
-from fusewire.options import FALLBACK, Fallback, Options
+from fusewire.options import FALLBACK, LATE_BUDGET, Fallback, Options
 from fusewire.records.entries import Records
 from fusewire.records.keys import decision_fields, decision_key
 from fusewire.runtime.entry import Entry, Runner, plain
@@ -71,6 +71,15 @@ class Decider:
         if store is self.records.store:
             return self
         return Decider(replace(self.context, store=store))
+
+    def with_long_budget(self) -> Decider | None:
+        """Return the same with time for engines that are left out; None if none is."""
+        if self.options.level not in (None, 1) or not self._left_out():
+            return None
+        options = replace(self.options, budget_seconds=LATE_BUDGET)
+        longer = Decider(replace(self.context, options=options))
+        longer.records.model = self.records.model
+        return longer
 
     def first_plan(self, reading: Reading, graph: Graph, inputs: Sequence[HostValue]) -> FirstPlan:
         """Make the entry that is quickest to start, which serves until engines are compared."""
@@ -308,6 +317,12 @@ class Decider:
             return ()
         return self.context.finder.expected()
 
+    def _left_out(self) -> dict[str, str]:
+        """List the backends that "auto" leaves out because they compile for long, and say so."""
+        policy = self.context.finder.registry.default
+        is_auto = self.options.backend == "auto" and policy == "auto"
+        return self.context.finder.left_out() if is_auto else {}
+
     # Every question is decided, or recalled, here.
 
     def decide(self, question: Question, records: Records | None = None) -> Decision:
@@ -359,6 +374,7 @@ class Decider:
             tunes=options.level == 3,
             file=file,
             backends=self._expected_backends,
+            left_out=self._left_out,
             watch=self.context.watch,
         )
 

@@ -20,6 +20,10 @@ Start = Literal["now", "measured"]
 Isolation = Literal["first", "always", "never"]
 # The backend that runs every graph and is always installed.
 FALLBACK = "reference"
+# A budget of so many seconds has time for engines that compile for half a minute.
+LONG_BUDGET = 90.0
+# The budget of a search for such engines behind a program that is settled.
+LATE_BUDGET = 120.0
 
 
 @dataclass(frozen=True)
@@ -148,6 +152,11 @@ class Options:
         return self.start == "measured" or self.deterministic
 
     @property
+    def has_long_budget(self) -> bool:
+        """Whether a comparison has time for engines that compile for long."""
+        return self.budget_seconds >= LONG_BUDGET
+
+    @property
     def has_children(self) -> bool:
         """Whether engines are met in child processes."""
         return self.isolate != "never"
@@ -185,7 +194,8 @@ MEANINGS = {
     ' "allow" it silently, or raise an "error"',
     "max_crossings": "the most tensors that may cross between backends; beyond it, everything runs"
     " on the reference",
-    "budget_seconds": "the time that a comparison of engines may take",
+    "budget_seconds": "the time that a comparison of engines may take; from 90 s on, it includes"
+    " engines that compile for half a minute",
     "threads": "the number of threads that an engine may use; None leaves it to the engine",
     "memory_limit": "bytes that an engine, or the host during a call, may use besides weights; None"
     " is a quarter of the machine's memory",

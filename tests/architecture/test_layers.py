@@ -60,6 +60,8 @@ LEAVES = {
     # Its halves and its op families know each other: one unit.
     "onnx": ("onnx",),
 }
+# Inductor compiles the very steps that eager PyTorch runs: one lowering for both.
+SHARED = {"backends.inductor": "backends.torch"}
 # The public faces are above all layers: they may name any of them, but only when a name is asked
 # for.
 FACES = (f"{PACKAGE}/__init__.py", f"{PACKAGE}/backend.py")
@@ -97,6 +99,8 @@ def _problem(importer: str, found: Import) -> str | None:
             return f"{PACKAGE}.{area} is in no layer; name the module itself, or add it to LAYERS"
     if lower in LEAVES:
         if _unit(importer) == _unit(found.target) or lower in LEAVES.get(upper, ()):
+            return None
+        if SHARED.get(".".join(_unit(importer))) == ".".join(_unit(found.target)):
             return None
         return f"{importer} imports {found.target}; {lower} are found by entry point, not by name"
     floor = LEAVES_STAND_ON if upper in LEAVES else upper

@@ -13,7 +13,8 @@ import pytest
 import fusewire as fw
 from fusewire.background.first import _LateSearch
 from fusewire.background.first_plan import FirstPlan
-from fusewire.background.search import BackgroundSearch, Proposal
+from fusewire.background.search import BackgroundSearch, Proposal, _Waiting
+from fusewire.background.slow import SlowSearch
 from fusewire.candidate_entries import Compared
 from fusewire.choosing.decide import Decision
 from fusewire.compiler import Session
@@ -83,6 +84,7 @@ class GivenChoices:
     resort: Entry | None = None
     errors: list[NoneRightError] = field(default_factory=list)
     options: Options = field(default_factory=Options)
+    later: "GivenChoices | None" = None
 
     @property
     def store(self) -> Store:
@@ -104,6 +106,9 @@ class GivenChoices:
 
     def keep(self, inputs: object, decision: Decision) -> None:
         self.kept.append(decision)
+
+    def longer(self) -> "GivenChoices | None":
+        return self.later
 
 
 @dataclass
@@ -193,6 +198,58 @@ def test_plan_that_cannot_be_built_leaves_the_first_one(error: Exception) -> Non
     assert program.state == "settled"
     assert program.why().notes[0] == f"It stays on reference: {error}"
     np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
+
+
+@pytest.mark.parametrize("wins", [True, False])
+def test_slow_compilers_are_compared_behind_a_settled_program(
+    wins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: wins)
+    monkeypatch.setattr("fusewire.background.slow.DELAY", 0.2)
+    plans = Plans()
+    later = GivenChoices(plans.proposal("onnxruntime"))
+    choices = GivenChoices(plans.proposal("reference"), later=later)
+    program, serving = served(first := plans.first("reference"), choices)
+    BackgroundSearch("waves", choices, first).run(serving, [X])
+    assert program.state == "settled"
+    assert program.why().backend == "reference"
+    end = time.monotonic() + 30
+    while not later.kept and time.monotonic() < end:
+        # Nobody waits for it, and it counts as settled all the time.
+        assert program.wait(0)
+        np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
+        time.sleep(0.01)
+    while any(x.serving is not None for x in program._all_entries()) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert [entry.serving for entry in program._all_entries()] == [None]
+    assert program.why().backend == ("onnxruntime" if wins else "reference")
+    np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
+
+
+def test_slow_compilers_wait_for_a_while_and_end_with_the_program() -> None:
+    plans = Plans()
+    later = GivenChoices(plans.proposal("onnxruntime"))
+    choices = GivenChoices(plans.proposal("reference"), later=later)
+    program, serving = served(first := plans.first("reference"), choices)
+    BackgroundSearch("waves", choices, first).run(serving, [X])
+    (entry,) = program._all_entries()
+    assert isinstance(entry.serving, SlowSearch)
+    # Calls run what was settled on, and nothing around it.
+    assert entry.runner is first.entry.runner
+    program.close()
+    entry.serving.begin()
+    assert not later.kept
+
+
+def test_first_searches_come_before_late_ones() -> None:
+    plans = Plans()
+    first = plans.first("reference")
+    quick, late = (
+        BackgroundSearch("x", GivenChoices(None), first, is_late=x) for x in (False, True)
+    )
+    serving = ServingRunner(first.entry.runner, quick, [X])
+    waiting = [_Waiting(s.is_late, n, s, serving, [X]) for n, s in enumerate((late, quick))]
+    assert min(waiting).search is quick
 
 
 def test_first_plan_that_stays_says_what_time_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

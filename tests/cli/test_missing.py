@@ -95,13 +95,13 @@ def test_every_engine_says_in_one_way_that_it_is_not_installed(python: Path) -> 
         "    if not (met := r.meet(name)).devices: print(met.reasons)"
     )
     lines = execute(python, code).stdout.splitlines()
-    packages = {"openvino": "openvino", "torch": "torch", "triton": "triton"}
+    packages = {"inductor": "torch", "openvino": "openvino", "torch": "torch", "triton": "triton"}
     packages |= {"webgpu": "wgpu", "xla": "jax"}
     if python.parents[1].name == "none":
         packages["onnxruntime"] = "onnxruntime"
     assert sorted(lines) == [
         f"{name} needs the package {package}, which is not installed. "
-        f"Run: pip install 'fusewire[{name}]'"
+        f"Run: pip install 'fusewire[{'torch' if package == 'torch' else name}]'"
         for name, package in sorted(packages.items())
     ]
 

@@ -42,6 +42,9 @@ class Deciding(Protocol):
     def with_store(self, store: Store) -> Self:
         """Return the same with records in another store."""
 
+    def with_long_budget(self) -> Self | None:
+        """Return the same with time for engines that are left out; None if none is."""
+
     def host_inputs(
         self, reading: Reading, graph: Graph, arguments: tuple[Any, ...]
     ) -> list[HostValue]:
@@ -238,6 +241,11 @@ class _RecordedChoices:
         """Make the entry that serves if no engine is right."""
         call = self.call
         return call.decider.fallback_entry(call.reading, call.graph, inputs, error)
+
+    def longer(self) -> _RecordedChoices | None:
+        """Return the same with time for engines that were left out; None if none was."""
+        decider = self._decider.with_long_budget()
+        return None if decider is None else _RecordedChoices(replace(self.call, decider=decider))
 
     def keep(self, inputs: Sequence[HostValue], decision: Decision) -> None:
         """Record what was settled, and save its plan if plans of this source are saved."""

@@ -2,13 +2,15 @@
 
 The comparer measures in a process of its own, and records what it decides. This process recalls
 the decision, builds its plan, and times it against the one that serves: only what is faster here
-takes its place.
+takes its place. Engines that compile for long are compared in a second search, which is late: the
+program has served for a while with what the first one settled on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import os
 import queue
@@ -17,7 +19,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, final
@@ -91,15 +93,23 @@ class Choices(Protocol):
     def keep(self, inputs: Sequence[HostValue], decision: Decision) -> None:
         """Record what was settled."""
 
+    def longer(self) -> Choices | None:
+        """Return the same with time for engines that were left out; None if none was."""
+
 
 @final
 class BackgroundSearch:
     """Compares the engines for one entry, and settles on a plan."""
 
-    def __init__(self, title: str, choices: Choices, first: FirstPlan) -> None:
+    def __init__(
+        self, title: str, choices: Choices, first: FirstPlan, is_late: bool = False
+    ) -> None:
         self._title = title
         self._choices = choices
         self._first = first
+        self.is_late = is_late
+        # What it settled on, as a later search needs it; None if nothing is right.
+        self._kept: FirstPlan | None = None
         # Collecting garbage in here may end a program, which cancels its search.
         self._lock = threading.RLock()
         self._is_cancelled = False
@@ -117,6 +127,12 @@ class BackgroundSearch:
         """Stop: the first plan stays."""
         with self._lock:
             self._is_cancelled = True
+            if self._comparer is not None:
+                self._comparer.interrupt()
+
+    def give_way(self) -> None:
+        """Stop, and stay with what serves: another program waits for its first search."""
+        with self._lock:
             if self._comparer is not None:
                 self._comparer.interrupt()
 
@@ -143,11 +159,23 @@ class BackgroundSearch:
                 self._drop_proposed()
             else:
                 self._proposed = None
-                serving.settle(entry)
+                serving.settle(self._followed(entry, inputs))
                 LOG.info("%s has settled on %s.", self._title, entry.backend)
                 # After the swap: with warnings as errors, this raises.
                 if self._fault:
                     warn_outside(self._fault, MiscompileWarning)
+
+    def _followed(self, entry: Entry, inputs: Sequence[HostValue]) -> Entry:
+        """Have a late search follow, if engines were left out that compile for long."""
+        kept = self._kept
+        longer = None if self.is_late or kept is None else self._choices.longer()
+        if kept is None or longer is None:
+            return entry
+        from fusewire.background.slow import SlowSearch
+
+        # Its own entry is what serves now, with what was found about it.
+        search = BackgroundSearch(self._title, longer, replace(kept, entry=entry), is_late=True)
+        return replace(entry, serving=SlowSearch(search, entry, inputs))
 
     def _check_open(self) -> None:
         if self._is_cancelled:
@@ -216,6 +244,7 @@ class BackgroundSearch:
     ) -> Entry:
         """Return the entry to keep: the proposed one, if it is faster in this process too."""
         first, decision = self._first, proposal.decision
+        self._kept = first
         if proposal.name == first.name:
             self._choices.keep(inputs, decision)
             # It has run: its own details know what came of that.
@@ -234,6 +263,7 @@ class BackgroundSearch:
         proposal.entry.runner.call(inputs)
         if status != "right":
             self._choices.keep(inputs, decision)
+            self._kept = _plan_of(proposal)
             return proposal.entry
         runners = {first.name: first.entry.runner, proposal.name: proposal.entry.runner}
         comparison = duel(runners, inputs, turn=partial(self._turn, serving))
@@ -244,6 +274,7 @@ class BackgroundSearch:
             decision = replace(decision, candidate=first.candidate)
         self._choices.keep(inputs, decision)
         if is_faster:
+            self._kept = _plan_of(proposal)
             return replace(proposal.entry, details=NotedDetails(proposal.entry.details, (), tried))
         note = f"{first.name} stays: {proposal.name} won the race, and is not faster here."
         return self._stay(note, *decision.notes, tried=tried)
@@ -271,6 +302,10 @@ class BackgroundSearch:
         return replace(entry, details=NotedDetails(details, notes, tried))
 
 
+def _plan_of(proposal: Proposal) -> FirstPlan:
+    return FirstPlan(proposal.entry, proposal.decision.candidate, proposal.name)
+
+
 @final
 class _Refused:
     """Raises why no engine may answer, as the first call does if it waits for the comparison."""
@@ -286,13 +321,24 @@ class _Refused:
         """Nothing to close."""
 
 
+@dataclass(frozen=True, order=True)
+class _Waiting:
+    """A search in the queue: late ones come last, and give way."""
+
+    is_late: bool
+    place: int
+    search: BackgroundSearch = field(compare=False)
+    serving: ServingRunner = field(compare=False)
+    inputs: Sequence[HostValue] = field(compare=False)
+
+
 class SearchQueue:
     """Runs one search at a time, in a thread that is there while there is something to do."""
 
     def __init__(self) -> None:
-        self._waiting: queue.SimpleQueue[
-            tuple[BackgroundSearch, ServingRunner, Sequence[HostValue]]
-        ] = queue.SimpleQueue()
+        self._waiting: queue.PriorityQueue[_Waiting] = queue.PriorityQueue()
+        self._order = itertools.count()
+        self._running: BackgroundSearch | None = None
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._active: weakref.WeakKeyDictionary[ServingRunner, BackgroundSearch] = (
@@ -306,7 +352,10 @@ class SearchQueue:
         """Add a search."""
         with self._lock:
             self._active[serving] = search
-            self._waiting.put((search, serving, inputs))
+            self._waiting.put(_Waiting(search.is_late, next(self._order), search, serving, inputs))
+            running = self._running
+            if running is not None and running.is_late and not search.is_late:
+                running.give_way()
             if self._thread is None or not self._thread.is_alive():
                 self._start()
 
@@ -317,11 +366,14 @@ class SearchQueue:
     def _work(self) -> None:
         try:
             while True:
-                search, serving, inputs = self._waiting.get()
-                search.run(serving, inputs)
+                waiting = self._waiting.get()
+                self._running = waiting.search
+                waiting.search.run(waiting.serving, waiting.inputs)
                 # The next one may come late: nothing of this one should be kept until then.
-                del search, serving, inputs
+                self._running = None
+                del waiting
         finally:
+            self._running = None
             # One has raised, as warnings may: those behind it do not wait for another to come.
             with self._lock:
                 self._start()
@@ -329,7 +381,8 @@ class SearchQueue:
     def _forget(self) -> None:
         """Start empty in a forked process, which has no threads."""
         active = list(self._active.items())
-        self._waiting, self._lock, self._thread = queue.SimpleQueue(), threading.Lock(), None
+        self._waiting, self._lock, self._thread = queue.PriorityQueue(), threading.Lock(), None
+        self._running = None
         self._active = weakref.WeakKeyDictionary()
         for serving, search in active:
             search.forget()

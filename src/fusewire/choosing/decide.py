@@ -91,8 +91,8 @@ class Question:
     tries every candidate; ``tunes`` also tunes kernels. ``baseline`` is the user's own function, if
     the graph was traced from one, and ``file`` the model file that it was read from, for engines
     that read it by themselves. ``start`` is when the budget began, now if it is None. ``backends``
-    lists the backends that ``targets`` may come from, if that is known. ``watch`` tells when calls
-    of the program disturb the timing.
+    lists the backends that ``targets`` may come from, if that is known, and ``left_out`` those that
+    it leaves out, with the reason. ``watch`` tells when calls of the program disturb the timing.
     """
 
     graph: Graph
@@ -112,6 +112,7 @@ class Question:
     file: ModelFile | None = None
     start: float | None = None
     backends: Callable[[], Sequence[str]] = tuple
+    left_out: Callable[[], Mapping[str, str]] = dict
     watch: CallWatch | None = None
 
     def candidates(self) -> Iterator[Candidate | Unfit]:
@@ -327,9 +328,18 @@ def _race_engines(
             tuning = _tuning(question, runner, findings, budget)
             result = tuning.improve(result, race)
         findings.keep_artifact(result.trials[result.chosen.name])
-        return result
+        return _with_left_out(question, result)
     finally:
         runner.close()
+
+
+def _with_left_out(question: Question, result: RaceResult) -> RaceResult:
+    """Add rows for the backends that were left out."""
+    rows = [
+        Tried(name, name, "", "native", "left out", reason)
+        for name, reason in question.left_out().items()
+    ]
+    return replace(result, tried=(*result.tried, *rows))
 
 
 def _tuning(

@@ -134,6 +134,8 @@ def measure(
     graph, decider = session.rewrite(reading.graph), session.decider
     finder = session.context.finder
     missing, late = dict[str, str](), list[Tried]()
+    left_out = _left_out(names, finder)
+    names = [name for name in names if name not in left_out]
     question = replace(
         decider.question(graph, values, reading.file),
         fields=None,
@@ -141,6 +143,7 @@ def measure(
         is_thorough=True,
         start=start,
         backends=partial(_with_devices, names, finder),
+        left_out=lambda: left_out,
     )
     records = _records(decider.records, model.name, retry=retry)
     decision = _compared(decider, question, records, inputs)
@@ -151,6 +154,11 @@ def measure(
         "load": load.to_data(),
         "is_interrupted": isinstance(decision, RaceInterrupted),
     }
+
+
+def _left_out(names: list[str], finder: TargetFinder) -> dict[str, str]:
+    """List engines that compile for too long; whoever names some wants them however long it is."""
+    return finder.left_out() if set(names) == set(REGISTRY.backends.names()) else {}
 
 
 def _compared(

@@ -20,6 +20,8 @@ from fusewire.ir.types import TensorType
 from fusewire.ops.sample import HostValue
 
 API = (2, 0)
+# A backend that compiles for at least so long is left out of quick searches.
+SLOW_SECONDS = 10.0
 
 Form = Literal["native", "expanded", "file"]
 Shapes = Literal["static", "bounded", "dynamic"]
@@ -38,6 +40,8 @@ class BackendInfo:
     for the ``unchecked_ops``; for any other, plans check those that are computed before the engine
     sees them. A backend that ``claims_by_table`` imports no engine to claim, so that it is asked in
     the caller's process. ``version`` is that of the engine, and "none" if it is not installed.
+    ``compile_seconds`` is about how long compiling takes where that is long: a search with a small
+    budget leaves such a backend out.
     """
 
     name: str
@@ -54,6 +58,12 @@ class BackendInfo:
     programs: tuple[str, ...] = ()
     unchecked_ops: tuple[str, ...] = ()
     claims_by_table: bool = False
+    compile_seconds: float = 0.0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it compiles for so long that only a long search includes it."""
+        return self.compile_seconds >= SLOW_SECONDS
 
     @property
     def is_installed(self) -> bool:

@@ -10,13 +10,13 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from fusewire.contract.backend import Offer
+from fusewire.contract.backend import BackendInfo, Offer
 from fusewire.contract.region import answers_to
 from fusewire.errors import EngineError, RegistryError, UnavailableError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
-from fusewire.options import FirstWith, ForDevice, Policy
+from fusewire.options import LONG_BUDGET, FirstWith, ForDevice, Policy
 from fusewire.planning.claims import Claimed, ask_safely
 from fusewire.planning.partition import partition
 from fusewire.planning.target import Target
@@ -29,12 +29,14 @@ class TargetFinder:
     """Finds targets; backends are probed in children unless ``isolate`` is off.
 
     With ``is_ahead``, the next backends are probed while the caller is busy with the one it got.
+    Unless ``has_slow``, those that compile for long are left out where none is named.
     """
 
     registry: Registry
     isolate: bool = True
     limits: ChildLimits = field(default_factory=ChildLimits)
     is_ahead: bool = False
+    has_slow: bool = False
 
     def reference_of(self, name: str) -> str:
         """Return "module:Class" of a backend, with its extensions, for a child to load."""
@@ -53,7 +55,7 @@ class TargetFinder:
 
     def all_targets(self) -> Iterator[Target]:
         """Yield every target, the most preferred first, as its backend is probed."""
-        names = self.registry.ranked(isolate=self.isolate, limits=self.limits)
+        names = self._searched()
         if self.is_ahead and self.isolate:
             self.registry.meet_in_thread(names, self.limits)
         for name in names:
@@ -62,14 +64,38 @@ class TargetFinder:
 
     def expected(self) -> list[str]:
         """List backends that "auto" chooses from here, or may: they are not probed yet."""
+        return [name for name in self._searched() if self._may_be_chosen(name)]
+
+    def _searched(self) -> list[str]:
         names = self.registry.ranked(isolate=self.isolate, limits=self.limits)
-        return [name for name in names if self._may_be_chosen(name)]
+        left_out = self.left_out()
+        return [name for name in names if name not in left_out]
+
+    def left_out(self) -> dict[str, str]:
+        """List the backends that a search leaves out because they compile for long, and say so."""
+        if self.has_slow:
+            return {}
+        found = {}
+        for name in self.registry.backends.names():
+            with contextlib.suppress(RegistryError):
+                info = self.registry.get(name, isolate=self.isolate, limits=self.limits).info
+                if info.is_slow and info.is_installed:
+                    found[name] = why_left_out(info)
+        return found
 
     def _may_be_chosen(self, name: str) -> bool:
         met = self.registry.known(name)
         if met is None:
             return self.registry.backends.get(name).info.is_installed
         return not all(device.facts.get("interprets") for device in met.devices)
+
+
+def why_left_out(info: BackendInfo) -> str:
+    """Say why a search leaves a backend out that compiles for long, and what would include it."""
+    return (
+        f"It is left out: compiling takes about {info.compile_seconds:.0f} s. Give it a budget of "
+        f'{LONG_BUDGET:.0f} s or more, or ask for backend="{info.name}".'
+    )
 
 
 def soonest(policy: Policy, device: str | None, graph: Graph, finder: TargetFinder) -> Target:

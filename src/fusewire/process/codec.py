@@ -295,6 +295,7 @@ RECORDS: dict[type, dict[str, Written]] = {
         "programs": _many(TEXT),
         "unchecked_ops": _many(TEXT),
         "claims_by_table": FLAG,
+        "compile_seconds": NUMBER,
     },
     Device: {"id": TEXT, "name": TEXT, "is_software": FLAG, "facts": FACTS},
     Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusewire.ops.limits import RunLimits
 from fusewire.process.procfs import quarter_of_machine
@@ -10,6 +10,8 @@ from fusewire.process.procfs import quarter_of_machine
 # How often a child holds weights at once: as it got them, compiled, and as an artifact. It was four
 # times for ONNX Runtime and OpenVINO.
 _COPIES = 5
+# How many times as long compiling takes on a busy machine.
+_BUSY = 3.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,10 @@ class ChildLimits:
         weights several times while they compile.
         """
         return self.memory_bytes or quarter_of_machine() + _COPIES * given
+
+    def with_compiling(self, seconds: float) -> ChildLimits:
+        """Add time for an engine that says that it compiles for so long on an idle machine."""
+        return replace(self, seconds=self.seconds + _BUSY * seconds) if seconds else self
 
     @property
     def run_limits(self) -> RunLimits:

@@ -70,6 +70,7 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
         # A plan that is recalled is one that the default level has recorded.
         level=None if options.level == "recall" else options.level,
         fallback=options.fallback,
+        slow_engines=options.has_long_budget,
         max_crossings=options.max_crossings,
         canary=options.canary,
         **settings(options.config),
@@ -94,6 +95,7 @@ def decision_fields(options: Options, level: int) -> dict[str, object] | None:
         "device": options.device or "any",
         "level": level,
         "fallback": options.fallback,
+        "slow_engines": options.has_long_budget,
         "max_crossings": options.max_crossings,
         **settings(options.config),
         "engines": ", ".join(map(_engine_version, names)),

@@ -232,6 +232,7 @@ class Program:
             if self._closed:
                 settled.runner.close()
                 return
+            self._follow(settled)
             # In place: after a fork, two programs share the list.
             self._initial[:] = [settled if x.serving is serving else x for x in self._initial]
             for key, entry in self._entries.items():

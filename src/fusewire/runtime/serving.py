@@ -59,11 +59,19 @@ class _Turn:
 class ServingRunner:
     """Runs the first plan of an entry, and has the search begin after the first answer.
 
-    ``example`` are the inputs to compare on if nobody calls the program before ``wait``.
+    ``example`` are the inputs to compare on if nobody calls the program before ``wait``. With
+    ``is_late`` the program was settled before, and counts as settled meanwhile.
     """
 
-    def __init__(self, runner: Runner, search: Search, example: Sequence[HostValue]) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        search: Search,
+        example: Sequence[HostValue],
+        is_late: bool = False,
+    ) -> None:
         self.runner = runner
+        self._is_late = is_late
         self._state: State = "serving-first"
         self._search = search
         self._example = example
@@ -150,7 +158,7 @@ class ServingRunner:
     @property
     def state(self) -> State:
         """How far the search is."""
-        return self._state
+        return "settled" if self._is_late else self._state
 
     @property
     def is_attached(self) -> bool:
@@ -175,8 +183,12 @@ class ServingRunner:
 
     def wait(self, timeout: float | None) -> bool:
         """Wait until it is settled; returns whether it is."""
+        self.begin()
+        return self._is_late or self._settled.wait(timeout)
+
+    def begin(self) -> None:
+        """Have the search begin, if no call did."""
         self._begin(self._example)
-        return self._settled.wait(timeout)
 
     def close(self) -> None:
         """End the search, and close the first plan."""

@@ -113,11 +113,12 @@ class Tried:
     """A candidate of a race, with its result.
 
     ``status`` is "right", "doubtful", "wrong", "cannot say" or "not judged" if it ran; otherwise
-    "refused", "killed", "not started", "quarantined" or "not tried". ``seconds`` is the median,
-    which lies between ``low`` and ``high`` with 95% confidence; they are None after one sample.
-    ``error`` is the worst error divided by the tolerance. ``elsewhere`` counts the nodes on data
-    that the fallback runs; ``elsewhere_why`` is the reason of the first. ``cache`` is "hit" for a
-    recalled result. ``tuned`` lists the kernels of level 3, with their configurations and speedups.
+    "refused", "killed", "not started", "quarantined", "not tried", or "left out" if its engine
+    compiles for longer than a quick search takes. ``seconds`` is the median, which lies between
+    ``low`` and ``high`` with 95% confidence; they are None after one sample. ``error`` is the worst
+    error divided by the tolerance. ``elsewhere`` counts the nodes on data that the fallback runs;
+    ``elsewhere_why`` is the reason of the first. ``cache`` is "hit" for a recalled result.
+    ``tuned`` lists the kernels of level 3, with their configurations and speedups.
     """
 
     name: str

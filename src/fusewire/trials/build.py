@@ -387,7 +387,8 @@ class PlanBuilder:
             given = target.backend, graph, region.file, region.device, config
             return guarded(name, "compile", graph.name, compiled, *given), None, {}
         arrays = [fetched(value) for value in inputs]
-        limits = _remaining(target.limits)
+        compiling = target.backend.info.compile_seconds
+        limits = _remaining(target.limits.with_compiling(compiling))
         writer, artifact = self._writer(region), None
         if writer is not None:
             write = writer.write_artifact

@@ -75,13 +75,14 @@ class TrialRunner:
             reference = REFERENCE
         else:
             self.references.add(reference)
+        limits = self.limits.with_compiling(target.backend.info.compile_seconds)
         answer = first_contact(
             reference,
             region,
             target.device,
             config,
             inputs,
-            replace(self.limits, seconds=min(self.limits.seconds, max(seconds, _LEAST_SECONDS))),
+            replace(limits, seconds=min(limits.seconds, max(seconds, _LEAST_SECONDS))),
             file=plan.steps[0].region.file if plan.is_whole else None,
             isolate=self.isolate,
             pool=pool,

@@ -10,7 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from fusewire.backends.torch.gaps import GAPS
-from fusewire.backends.torch.info import INFO
+from fusewire.backends.torch.info import INFO, launch_of
 from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
     Artifact,
@@ -20,14 +20,12 @@ from fusewire.contract.backend import (
     Device,
     Exchange,
     Executable,
-    Fact,
     Gap,
     Offer,
     Refusal,
     Unavailable,
 )
 from fusewire.dtypes import float32
-from fusewire.errors import OptionsError
 from fusewire.ir.graph import Array, Constant, Graph, Value
 from fusewire.ir.types import TensorType
 
@@ -88,12 +86,7 @@ class TorchBackend(Backend, ArtifactWriter):
         from fusewire.contract.region import edge_slots, weight_slots
         from fusewire.ir.text import INLINE_BYTES, print_graph
 
-        config.checked(INFO.name, {})
-        launch: dict[str, Fact] = {}
-        if config.threads is not None:
-            if config.threads < 1:
-                raise OptionsError(f"threads={config.threads}: at least 1 is needed, or none.")
-            launch["threads"] = config.threads
+        launch = launch_of(config)
         # A constant is in the text exactly when it is not a weight.
         slots = (*edge_slots(region), *weight_slots(region, INLINE_BYTES + 1))
         return Artifact("rebuild", print_graph(region).encode(), slots, launch=launch)
@@ -105,12 +98,12 @@ class TorchBackend(Backend, ArtifactWriter):
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Make the steps of the graph; weights stay where they are."""
         from fusewire.backends.torch.executable import TorchExecutable
+        from fusewire.backends.torch.threads import threads_in
         from fusewire.ir.text import parse_graph
 
         held = {digest: Constant.of(array) for digest, array in weights.items()}
         graph = parse_graph(artifact.payload.decode(), held)
-        threads = artifact.launch.get("threads")
-        return TorchExecutable(graph, threads if isinstance(threads, int) else None)
+        return TorchExecutable(graph, threads_in(artifact.launch))
 
 
 def _doubled(backend: Backend, device: Device) -> list[float]:

@@ -1,4 +1,8 @@
-"""A program as an executable: arrays in, arrays out, without copies."""
+"""A program as an executable: arrays in, arrays out, without copies.
+
+Private, and why: ``torch._C._InferenceMode`` is what ``torch.inference_mode`` enters, at half of
+the price (1.4 us, not 3).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import torch
+from torch._C import _InferenceMode
 
 from fusewire.backends.torch.program import Program, copied_outputs
 from fusewire.backends.torch.storage import entrance, exit_of, quiet_about_read_only
+from fusewire.backends.torch.threads import run_with
 from fusewire.contract.backend import Done, Event, Executable, Held
 from fusewire.errors import CheckError
 from fusewire.ir.graph import Graph
@@ -36,16 +42,10 @@ class TorchExecutable(Executable):
         """Run to the end; outputs are fresh, writable, and the caller's."""
         if self._threads is None:
             return Done(self._run(inputs))
-        # The number of threads is the process's: whoever uses PyTorch beside us keeps theirs.
-        before = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
-        try:
-            return Done(self._run(inputs))
-        finally:
-            torch.set_num_threads(before)
+        return Done(run_with(self._threads, self._run, inputs))
 
     def _run(self, inputs: Sequence[Any]) -> list[Held]:
-        with torch.inference_mode():
+        with _InferenceMode(True):
             tensors = [enter(x) for enter, x in zip(self._enters, inputs, strict=True)]
             try:
                 outputs = self._program(tensors)

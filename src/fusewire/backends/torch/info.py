@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fusewire.contract.backend import BackendInfo
+from fusewire.contract.backend import BackendInfo, Config, Fact
+from fusewire.errors import OptionsError
 from fusewire.process.wheels import installed
 
 INFO = BackendInfo(
@@ -15,3 +16,13 @@ INFO = BackendInfo(
     priority=-1,
     checks_indices=True,
 )
+
+
+def launch_of(config: Config, name: str = INFO.name) -> dict[str, Fact]:
+    """Give what an artifact is built and run with."""
+    config.checked(name, {})
+    if config.threads is None:
+        return {}
+    if config.threads < 1:
+        raise OptionsError(f"threads={config.threads}: at least 1 is needed, or none given.")
+    return {"threads": config.threads}
