@@ -67,7 +67,7 @@ class AtenCall:
 
     def uses(self, index: int) -> bool:
         """Tell whether a result is used: nobody needs to compute it if not."""
-        return any(user.args[1] == index for user in self.node.users)
+        return any(user.args[1] == index and user.users for user in self.node.users)
 
     def refusal(self, why: str) -> TraceError:
         """Make the error that refuses the op, at the user's line."""

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewire.contract.frontend import Limits
-from fusewire.errors import BudgetError, FusewireError, TraceError
+from fusewire.errors import BudgetError, EngineError, FusewireError, TraceError
 from fusewire.frontends.torch.aten.table import aten_rows
 from fusewire.frontends.torch.call import AtenCall
+from fusewire.frontends.torch.control import HIGHER_ORDER
 from fusewire.frontends.torch.exporting import exported, row_name
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.location import line_of, refusal
@@ -17,9 +18,13 @@ from fusewire.frontends.torch.scope import SizeScope
 from fusewire.frontends.torch.tensors import array_of, our_dtype
 from fusewire.ir.dims import is_equal, symbol
 from fusewire.ir.graph import Constant, Graph, Value
-from fusewire.ir.types import TensorType
+from fusewire.ir.types import TensorType, Type
+from fusewire.ops.movement import reshape
 from fusewire.ops.table import verify
+from fusewire.process.guard import guarded
 
+# Ops that make numbers of tensors.
+_ITEMS = frozenset({"item.default", "_local_scalar_dense.default"})
 # Ops that check what tracing has assumed; nothing follows from them.
 _CHECKS = frozenset(
     {
@@ -58,8 +63,11 @@ class ProgramConversion:
 
     def graph(self, name: str, names: Sequence[str], output_names: Sequence[str] | None) -> Graph:
         """Convert the graph; the names are those of its inputs and outputs."""
-        outputs = self._outputs(self._converted(self._program.graph_module, self._bound(names)))
-        graph = Graph(self.inputs, outputs, name=name, output_names=output_names)
+        outputs = self._outputs(self.converted(self._program.graph_module, self._bound(names)))
+        if not outputs:
+            raise TraceError(f"{name} returns no tensor. Return tensors: a program has outputs.")
+        named = output_names or [f"output{i}" for i in range(len(outputs))]
+        graph = Graph(self.inputs, outputs, name=name, output_names=named)
         try:
             verify(graph)
         except FusewireError as error:
@@ -146,7 +154,26 @@ class ProgramConversion:
 
     # Nodes.
 
-    def _converted(self, module: Any, bound: Sequence[Any]) -> Any:
+    def body(self, module: Any, types: Sequence[Type], *, scalar: bool = False) -> Graph:
+        """Convert the body of a branch or a loop, for operands of these types.
+
+        With ``scalar``, its one output is made a boolean without axes.
+        """
+        outer, self._scope = self._scope, self._scope.inner()
+        inputs = [Value(type_, f"input{i}") for i, type_ in enumerate(types)]
+        for value in inputs:
+            self._scope.note(value)
+        found = self.converted(module, inputs)
+        outputs = list(found) if isinstance(found, list | tuple) else [found]
+        self._scope = outer
+        if not all(isinstance(x, Value) for x in outputs):
+            raise TraceError("A branch or loop returns what is not a tensor. Return tensors.")
+        if scalar:
+            outputs = [reshape(outputs[0], shape=())]
+        names = [f"output{i}" for i in range(len(outputs))]
+        return Graph(inputs, outputs, name="body", output_names=names)
+
+    def converted(self, module: Any, bound: Sequence[Any]) -> Any:
         """Convert a graph module; returns what its output node holds."""
         held: dict[Any, Any] = {}
         rest = iter(bound)
@@ -158,22 +185,18 @@ class ProgramConversion:
             elif node.op == "output":
                 return _filled(node.args[0], held, self._scope)
             else:
-                held[node] = self._result(module, node, held)
+                held[node] = self._result(node, held)
         raise AssertionError("a graph has an output node")
 
     def _attribute(self, module: Any, node: Any) -> Any:
         found = operator.attrgetter(node.target)(module)
         return self._constant(found, node.target) if hasattr(found, "data_ptr") else found
 
-    def _result(self, module: Any, node: Any, held: Mapping[Any, Any]) -> Any:
+    def _result(self, node: Any, held: Mapping[Any, Any]) -> Any:
         try:
-            return self._called(node, held)
-        except TraceError as error:
-            if line_of(node) is None or "\n" in str(error):
-                raise
-            raise refusal(str(error), node) from error
-        except FusewireError as error:
-            raise refusal(f"{node.target} cannot be converted: {error}", node) from error
+            return guarded("torch", "compile", str(node.target), self._called, node, held)
+        except EngineError as error:
+            raise _refused(node, error.__cause__) from error.__cause__
 
     def _called(self, node: Any, held: Mapping[Any, Any]) -> Any:
         target = node.target
@@ -182,22 +205,16 @@ class ProgramConversion:
         name = row_name(target)
         if name in _CHECKS:
             return None
+        if name is None and (convert := HIGHER_ORDER.get(getattr(target, "__name__", ""))):
+            return convert(self, *(_filled(x, held, self._scope) for x in node.args))
         fake = node.meta.get("val")
-        if type(fake).__name__ in ("SymInt", "int"):
-            return self._scope.dim(fake)
-        if type(fake).__name__ in ("SymBool", "bool"):
-            # Only checks use one.
-            return None
+        if name not in _ITEMS and _is_size(fake):
+            return None if isinstance(fake, bool) or _is_flag(fake) else self._scope.dim(fake)
         row = None if name is None else aten_rows().get(name)
         if row is None:
-            raise refusal(
-                f"There is no conversion of {target}. Write the line with other ops of PyTorch, or "
-                "leave the module as it is: it runs on PyTorch.",
-                node,
-            )
-        return self._checked(
-            node, row.convert(AtenCall(node, self._scope), *self._arguments(node, held))
-        )
+            raise TraceError(_unknown(target))
+        results = row.convert(AtenCall(node, self._scope), *self._arguments(node, held))
+        return results if name in _ITEMS else self._checked(node, results)
 
     def _arguments(self, node: Any, held: Mapping[Any, Any]) -> list[Any]:
         """List the arguments by the op's schema, with its defaults."""
@@ -219,6 +236,7 @@ class ProgramConversion:
             if value is None:
                 continue
             self._stamp(value, node)
+            self._scope.learn(told, value)
             shape = self._scope.shape(told)
             type_ = TensorType(our_dtype(told.dtype), shape)
             wrong = value.type.dtype is not type_.dtype or len(value.type.shape) != len(shape)
@@ -258,16 +276,61 @@ class ProgramConversion:
         outputs = []
         for spec, item in zip(self._program.graph_signature.output_specs, found, strict=True):
             if spec.kind.name in ("BUFFER_MUTATION", "USER_INPUT_MUTATION"):
-                what = "buffer" if spec.kind.name == "BUFFER_MUTATION" else "argument"
-                raise TraceError(
-                    f"The module writes to its {what} {spec.target!r} when it runs, and a graph "
-                    "writes to nothing. Take the state as an argument and return the new one."
-                )
+                raise self._written(spec)
             if isinstance(item, Value):
                 outputs.append(item)
             elif item is not None and not isinstance(item, bool | float | str):
                 outputs.append(self._scope.measure(item))
         return outputs
+
+    def _written(self, spec: Any) -> TraceError:
+        if spec.kind.name == "BUFFER_MUTATION":
+            what = f"its buffer {spec.target.removeprefix('module.')!r}"
+        else:
+            places = self._program.graph_signature.user_inputs
+            what = f"its argument {self.inputs[places.index(spec.target)].name!r}"
+        return TraceError(
+            f"The module writes to {what} when it runs, and a graph writes to nothing. Take the "
+            "state as an argument and return the new one."
+        )
+
+
+def _is_size(fake: Any) -> bool:
+    """Tell whether PyTorch has traced a number: sizes and what is computed of them."""
+    return type(fake).__name__ in ("SymInt", "SymBool", "int", "bool")
+
+
+def _is_flag(fake: Any) -> bool:
+    # Only checks of what tracing has assumed use one.
+    return type(fake).__name__ == "SymBool"
+
+
+def _unknown(target: Any) -> str:
+    import torch
+
+    if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
+        return (
+            f"{target} draws random numbers, and ours are not PyTorch's. Pass them as an argument, "
+            "or call eval() on the module."
+        )
+    return (
+        f"There is no conversion of {target}. Write the line with other ops of PyTorch, or leave "
+        "the module as it is: it runs on PyTorch."
+    )
+
+
+def _refused(node: Any, cause: BaseException | None) -> TraceError:
+    """Show the user's line with what was refused, unless it is shown already."""
+    if isinstance(cause, TraceError):
+        return cause if "\n" in str(cause) else refusal(str(cause), node)
+    if isinstance(cause, FusewireError):
+        return refusal(f"{node.target} cannot be converted: {cause}", node)
+    found = f"{type(cause).__name__}: {cause}"
+    return refusal(
+        f"{node.target} could not be converted ({found}): this is a mistake of Fusewire. "
+        "Please report it.",
+        node,
+    )
 
 
 def _filled(argument: Any, held: Mapping[Any, Any], scope: SizeScope) -> Any:

@@ -6,18 +6,29 @@ until only those are left that nothing decomposes. torch.export is imported here
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from fusewire.errors import EngineError, TraceError
 from fusewire.frontends.torch.aten.table import aten_rows
 from fusewire.frontends.torch.flat_call import FlatCall
+from fusewire.frontends.torch.location import located, raised_at
+from fusewire.frontends.torch.quiet import quiet_export
 from fusewire.frontends.torch.tensors import torch_dtype
 from fusewire.ir.dims import Sym, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.types import TensorType
 from fusewire.process.guard import guarded
 
+# What to do, by a part of the name of the exception.
+_ADVICE = {
+    "DataDependent": "Code that branches on elements of tensors has no graph: use torch.where or "
+    "torch.cond there.",
+    "Unbacked": "Sizes that depend on elements of tensors cannot be used there.",
+    "Constraint": "The module works for some sizes only: give numbers for them.",
+    "UserError": "The module works for some sizes only: give numbers for them, or change the line.",
+}
+_OTHERWISE = "Change the line, or leave the module as it is: it runs on PyTorch."
 # The first size that is tried for an open dim of which nothing is known, and the step to the next.
 _FIRST_HINT, _HINT_STEP = 8, 4
 # Sizes 0 and 1 have a meaning of their own: torch.export takes them as numbers.
@@ -29,7 +40,7 @@ def exported(call: FlatCall, types: Sequence[TensorType]) -> Any:
     try:
         return guarded("torch.export", "compile", call.label, _exported, call, types)
     except EngineError as error:
-        raise TraceError(_said(call.label, error)) from error.__cause__
+        raise _refused(call.label, error.__cause__) from error.__cause__
 
 
 def decomposed_program(program: Any) -> Any:
@@ -37,19 +48,19 @@ def decomposed_program(program: Any) -> Any:
     try:
         return guarded("torch.export", "compile", "the program", decomposed, program)
     except EngineError as error:
-        raise TraceError(_said("the program", error)) from error.__cause__
+        raise _refused("the program", error.__cause__) from error.__cause__
 
 
-def _said(label: str, error: EngineError) -> str:
-    cause = error.__cause__
+def _refused(label: str, cause: BaseException | None) -> TraceError:
+    """Say in a sentence why there is no graph, with the line of the user's module."""
     if isinstance(cause, TraceError):
-        return str(cause)
-    first = next((line for line in str(cause).splitlines() if line.strip()), "")
-    said = f"{type(cause).__name__}: {first.strip()}"[:500].rstrip(".")
-    return (
-        f"torch.export cannot make a graph of {label}: {said}. Code that branches on the "
-        "elements of tensors has no graph: use torch.where or torch.cond there."
-    )
+        return cause
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    said = f"{type(cause).__name__}: {' '.join(lines[:2])}"[:400].rstrip(".:")
+    name = type(cause).__name__
+    advice = next((text for part, text in _ADVICE.items() if part in name), _OTHERWISE)
+    where = raised_at(cause)
+    return located(f"torch.export cannot make a graph of {label}: {said}. {advice}", where)
 
 
 def _exported(call: FlatCall, types: Sequence[TensorType]) -> Any:
@@ -65,9 +76,7 @@ def _exported(call: FlatCall, types: Sequence[TensorType]) -> Any:
         {axis: _open(dim, dims) for axis, dim in enumerate(type_.shape) if isinstance(dim, Sym)}
         for type_ in types
     )
-    with torch.no_grad(), warnings.catch_warnings():
-        # PyTorch warns of its own deprecated calls, and that layers assign their own weights.
-        warnings.simplefilter("ignore")
+    with torch.no_grad(), quiet_export():
         program = torch.export.export(
             _module(call), example, dynamic_shapes={"tensors": shapes}, strict=False
         )
@@ -139,13 +148,17 @@ def decomposed(program: Any) -> Any:
     """Decompose the ops for which there is no row, and make those that write functional."""
     if not _needs_decomposing(program.graph_module):
         return program
-    return program.run_decompositions(decompositions())
+    with quiet_export():
+        return program.run_decompositions(decompositions())
 
 
 def _needs_decomposing(module: Any) -> bool:
     rows = aten_rows()
     for graph_module in module.modules():
         for node in getattr(graph_module, "graph", _EMPTY).nodes:
+            if getattr(node.target, "__name__", "") == "wrap_with_autocast" and node.args[2]:
+                # Tracing once more writes out what autocast casts.
+                return True
             schema = getattr(node.target, "_schema", None)
             if node.op != "call_function" or schema is None:
                 continue
@@ -166,6 +179,7 @@ def row_name(target: Any) -> str | None:
     return name if namespace == "aten" else None
 
 
+@cache
 def decompositions() -> Mapping[Any, Any]:
     """Collect PyTorch's decompositions of the ops that the table lacks."""
     import torch

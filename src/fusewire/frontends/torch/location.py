@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,9 @@ _FRAME = re.compile(
     r'^ *File "(?P<file>.+)", line (?P<line>\d+), in .*(?:\n(?! *File ") *(?P<text>.*))?',
     re.MULTILINE,
 )
+_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 # a prefix of strings
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_OURS = f"{os.sep}fusewire{os.sep}frontends{os.sep}torch{os.sep}"
+_OURS = os.path.dirname(os.path.dirname(os.path.dirname(__file__))) + os.sep  # noqa: PTH120 # a prefix of strings
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,18 @@ class ModuleLine:
 
 def line_of(node: Any) -> ModuleLine | None:
     """Find the innermost line outside PyTorch; one outside installed packages if there is one."""
-    lines = [line for line in _lines(node.meta.get("stack_trace") or "") if not _is_torch(line)]
-    own = [line for line in lines if not any(part in line.file for part in _PACKAGES)]
+    return _innermost(_lines(node.meta.get("stack_trace") or ""))
+
+
+def raised_at(error: BaseException | None) -> ModuleLine | None:
+    """Find the line of the user's code that raised an error."""
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else ()
+    return _innermost(ModuleLine(f.filename, f.lineno or 0, f.line or "") for f in frames)
+
+
+def _innermost(found: Iterable[ModuleLine]) -> ModuleLine | None:
+    lines = [line for line in found if not _is_torch(line)]
+    own = [line for line in lines if not _is_installed(line)]
     return next(iter(reversed(own or lines)), None)
 
 
@@ -46,15 +58,38 @@ def _lines(trace: str) -> Iterator[ModuleLine]:
 
 
 def _is_torch(line: ModuleLine) -> bool:
-    return f"{os.sep}torch{os.sep}" in line.file and (
-        any(part in line.file for part in _PACKAGES) or _OURS in line.file
-    )
+    """Tell whether a line is PyTorch's, ours, or the standard library's."""
+    if line.file.startswith((_OURS, _LIBRARY, "<")) and not _is_installed(line):
+        return True
+    return f"{os.sep}torch{os.sep}" in line.file and _is_installed(line)
 
 
-def refusal(sentence: str, node: Any | None = None) -> TraceError:
-    """Make the error for a node: its line, the code there, and what to do."""
-    line = None if node is None else line_of(node)
+def _is_installed(line: ModuleLine) -> bool:
+    return any(part in line.file for part in _PACKAGES)
+
+
+def located(sentence: str, line: ModuleLine | None) -> TraceError:
+    """Make the error that shows a line, if there is one."""
     if line is None:
         return TraceError(sentence)
     shown = f": `{line.text}`" if line.text else ""
     return TraceError(f"{line.file}:{line.line}{shown}\n  {sentence}")
+
+
+def refusal(sentence: str, node: Any | None = None) -> TraceError:
+    """Make the error for a node: its line or module, the code there, and what to do."""
+    line = None if node is None else line_of(node)
+    if line is not None:
+        return located(sentence, line)
+    inside = None if node is None else _module_of(node)
+    return TraceError(sentence if inside is None else f"In {inside}:\n  {sentence}")
+
+
+def _module_of(node: Any) -> str | None:
+    """Name the innermost module that a node is in; the first is what we have put around it."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    for path, kind in reversed(stack[1:]):
+        name = kind if isinstance(kind, str) else kind.__name__
+        own = path.removeprefix("module").removeprefix(".")
+        return f"{name.rpartition('.')[2]} {own!r}" if own else name.rpartition(".")[2]
+    return None

@@ -31,6 +31,19 @@ class SizeScope:
         self.known: dict[str, Dim] = {}
         self._sources: dict[Symbol, tuple[Value, int]] = {}
 
+    def inner(self) -> SizeScope:
+        """Make the scope of a body, whose own inputs tell its sizes."""
+        scope = SizeScope()
+        scope.known = self.known
+        return scope
+
+    def learn(self, fake: Any, value: Value) -> None:
+        """Take over sizes that only a run can tell, from the value that tells them."""
+        for size, dim in zip(fake.shape, value.tensor.shape, strict=False):
+            expression = None if type(size) is int else size.node.expr
+            if expression is not None and expression.is_Symbol:
+                self.known.setdefault(expression.name, dim)
+
     def dim(self, size: Any) -> Dim:
         """Translate a size: an int, or one of PyTorch's symbolic ints."""
         return int(size) if type(size) is int else dim_from(size.node.expr, self.known)

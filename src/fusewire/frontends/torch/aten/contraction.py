@@ -9,6 +9,7 @@ from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.graph import Value
 from fusewire.ops import contraction, elementwise
 from fusewire.ops.equation import einsum
+from fusewire.ops.movement import transpose
 
 ROWS = Rows()
 
@@ -25,8 +26,10 @@ def _vdot(call: AtenCall, x: Value, y: Value) -> Value:
 
 @ROWS.add("linear", ops="linear")
 def _linear(call: AtenCall, x: Value, weight: Value, bias: Value | None = None) -> Value:
-    if weight.tensor.rank == 1:
-        product = contraction.matmul(x, weight)
+    is_row = weight.tensor.rank == 1
+    if is_row or not x.tensor.dtype.is_float:
+        turned = weight if is_row else transpose(weight, perm=(1, 0))
+        product = contraction.matmul(x, turned)
         return product if bias is None else elementwise.add(product, bias)
     return contraction.linear(x, weight, bias)
 

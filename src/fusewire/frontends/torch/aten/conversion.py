@@ -8,6 +8,7 @@ from fusewire.frontends.torch.aten.rows import Rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.graph import Value
 from fusewire.ops.conversion import bitcast
+from fusewire.ops.movement import broadcast_to, reshape
 
 ROWS = Rows()
 
@@ -26,3 +27,14 @@ def _view_dtype(call: AtenCall, x: Value, of: Any) -> Value:
             f"{x.tensor.dtype} and {call.dtype} have different widths. Use the same width."
         )
     return bitcast(x, dtype=call.dtype)
+
+
+@ROWS.add("copy", ops="cast, broadcast_to")
+def _copy(call: AtenCall, x: Value, source: Value, *rest: Any) -> Value:
+    return broadcast_to(call.value(source), shape=call.shape)
+
+
+@ROWS.add("item", "_local_scalar_dense", ops="reshape")
+def _item(call: AtenCall, x: Value) -> Value:
+    """A number that an element gives: it may be computed with, but no size may depend on it."""
+    return reshape(x, shape=())

@@ -119,6 +119,13 @@ def _same(call: AtenCall, x: Value, *options: Any) -> Value:
     return x
 
 
+@ROWS.add("native_dropout", ops="the operand itself")
+def _native_dropout(call: AtenCall, x: Value, rate: float, train: bool | None) -> Any:
+    if train or train is None:
+        raise call.refusal("it draws random numbers in training. Call eval() on the module.")
+    return x, logic.equal(x, x)
+
+
 def _scaled(call: AtenCall, y: Any, alpha: Any) -> Value:
     value = call.value(y)
     return value if alpha == 1 else elementwise.multiply(value, call.value(alpha))

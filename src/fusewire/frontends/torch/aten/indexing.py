@@ -10,7 +10,16 @@ from fusewire.frontends.torch.aten.rows import Rows
 from fusewire.frontends.torch.call import AtenCall, at_least_1d, axis_in
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Value
-from fusewire.ops import creation, elementwise, indexing, logic, movement, scatter, slicing
+from fusewire.ops import (
+    creation,
+    elementwise,
+    indexing,
+    logic,
+    movement,
+    reduction,
+    scatter,
+    slicing,
+)
 from fusewire.ops.conversion import cast
 from fusewire.ops.inference import broadcast_types
 
@@ -103,7 +112,12 @@ def _together(indices: Sequence[Value]) -> list[Value]:
     shape = indices[0].tensor
     for index in indices[1:]:
         shape = broadcast_types(shape.with_dtype(int64), index.tensor.with_dtype(int64))
-    return [movement.broadcast_to(cast_index(i), shape=shape.shape) for i in indices]
+    return [_broadcast(cast_index(i), shape.shape) for i in indices]
+
+
+def _broadcast(x: Value, shape: tuple[Dim, ...]) -> Value:
+    """Broadcast what has another shape: a size that only a run can tell cannot be asked for."""
+    return x if x.tensor.shape == shape else movement.broadcast_to(x, shape=shape)
 
 
 def cast_index(index: Value) -> Value:
@@ -111,8 +125,10 @@ def cast_index(index: Value) -> Value:
     return index if index.tensor.dtype is int64 else cast(index, dtype=int64)
 
 
-@ROWS.add("index.Tensor", "_unsafe_index.Tensor", ops="gather, gather_nd")
+@ROWS.add("index.Tensor", "_unsafe_index.Tensor", ops="gather, gather_nd, boolean_mask")
 def _index(call: AtenCall, x: Value, indices: Sequence[Value | None]) -> Value:
+    if len(indices) == 1 and indices[0] is not None and indices[0].tensor.dtype is bool_:
+        return indexing.boolean_mask(x, indices[0])
     places = _indices(call, x, indices)
     axes = [axis for axis, index in enumerate(places) if index is not None]
     given = [index for index in places if index is not None]
@@ -179,7 +195,7 @@ def _updates(
 ) -> Value:
     """Broadcast what is written to the places and the axes that are not indexed."""
     before = axes[0] if _are_neighbours(axes) else 0
-    whole = movement.broadcast_to(values, shape=(*rest[:before], *places, *rest[before:]))
+    whole = _broadcast(values, (*rest[:before], *places, *rest[before:]))
     if before == 0:
         return whole
     count, rank = len(places), len(places) + len(rest)
@@ -225,7 +241,7 @@ def _scatter_reduce(
 
 
 def _scattered(
-    call: AtenCall, x: Value, dim: int, index: Value, source: Any, reduction: str
+    call: AtenCall, x: Value, dim: int, index: Value, source: Any, combine: str
 ) -> Value:
     row, places = at_least_1d(x), at_least_1d(index)
     if isinstance(source, Value):
@@ -235,7 +251,7 @@ def _scattered(
         updates = creation.full(call.value(source), shape=places.tensor.shape)
     axis = axis_in(dim, x.tensor.rank)
     written = scatter.scatter_elements(
-        row, cast_index(places), updates, axis=axis, reduction=reduction
+        row, cast_index(places), updates, axis=axis, reduction=combine
     )
     return _shaped(call, written)
 
@@ -273,7 +289,7 @@ def _index_fill(call: AtenCall, x: Value, dim: int, index: Value, value: Any) ->
 
 
 def _written_slices(
-    call: AtenCall, x: Value, dim: int, index: Value, source: Value, reduction: str
+    call: AtenCall, x: Value, dim: int, index: Value, source: Value, combine: str
 ) -> Value:
     row, places, updates = at_least_1d(x), at_least_1d(index), at_least_1d(source)
     axis, rank = axis_in(dim, x.tensor.rank), row.tensor.rank
@@ -283,7 +299,7 @@ def _written_slices(
         movement.transpose(row, perm=perm),
         movement.expand_dims(cast_index(places), axes=(1,)),
         movement.transpose(updates, perm=perm),
-        reduction=reduction,
+        reduction=combine,
     )
     return _shaped(call, movement.transpose(written, perm=back))
 
@@ -382,3 +398,58 @@ def _searchsorted(call: AtenCall, first: Value, second: Value, *rest: Any) -> Va
     right = rest[1]
     of = call.common_dtype()
     return call.value(searchsorted(call.value(row, of), call.value(x, of), right=bool(right)))
+
+
+@ROWS.add("nonzero", ops="nonzero")
+def _nonzero(call: AtenCall, x: Value) -> Value:
+    return movement.transpose(indexing.nonzero(x), perm=(1, 0))
+
+
+@ROWS.add("masked_select", ops="boolean_mask")
+def _masked_select(call: AtenCall, x: Value, mask: Value) -> Value:
+    shape = broadcast_types(x.tensor, mask.tensor.with_dtype(x.tensor.dtype)).shape
+    whole = movement.broadcast_to(x, shape=shape)
+    return indexing.boolean_mask(whole, movement.broadcast_to(mask, shape=shape))
+
+
+@ROWS.add("_embedding_bag", "_embedding_bag_forward_only", ops="embedding, scatter_nd")
+def _embedding_bag(
+    call: AtenCall,
+    weight: Value,
+    indices: Value,
+    offsets: Value,
+    scale_by_frequency: bool,
+    mode: int,
+    sparse: bool,
+    weights: Value | None,
+    include_last: bool,
+    padding_index: int,
+) -> tuple[Value, None, None, None]:
+    if padding_index >= 0 or mode == 2 or any(call.uses(i) for i in (1, 2, 3)):
+        raise call.refusal("it knows sum and mean without a padding index. Use an Embedding.")
+    count: Dim = indices.tensor.shape[0]
+    starts = cast_index(offsets)
+    if include_last:
+        starts = slicing.slice_axis(starts, 0, slice(0, -1))
+    # The bag of a place is the number of bags that begin up to it, minus one.
+    place = movement.reshape(creation.iota.new(shape=(count,), axis=0), shape=(count, 1))
+    begun = cast(logic.less_equal(starts, place), dtype=int64)
+    bags = movement.expand_dims(
+        elementwise.subtract(reduction.reduce_sum(begun, axes=(1,)), 1), axes=(1,)
+    )
+    rows = indexing.embedding(weight, indices)
+    if weights is not None:
+        rows = elementwise.multiply(rows, movement.expand_dims(weights, axes=(1,)))
+    total = _added_up(call, rows, bags)
+    if mode == 0:
+        return total, None, None, None
+    ones = creation.full(call.value(1), shape=(count, 1))
+    counts = scatter.scatter_nd(
+        creation.full(call.value(0), shape=(call.shape[0], 1)), bags, ones, reduction="add"
+    )
+    return elementwise.divide(total, elementwise.maximum(counts, 1)), None, None, None
+
+
+def _added_up(call: AtenCall, rows: Value, bags: Value) -> Value:
+    empty = creation.full(call.value(0), shape=call.shape)
+    return scatter.scatter_nd(empty, bags, rows, reduction="add")

@@ -148,8 +148,21 @@ def _spread(op: Op[Value]) -> Convert:
     return convert
 
 
-ROWS.add("var.correction", ops="variance")(_spread(reduction.variance))
-ROWS.add("std.correction", ops="standard_deviation")(_spread(reduction.standard_deviation))
+def _spread_unbiased(op: Op[Value]) -> Convert:
+    spread = _spread(op)
+
+    def convert(
+        call: AtenCall, x: Value, dims: Any, unbiased: bool = True, keepdim: bool = False
+    ) -> Value:
+        found: Value = spread(call, x, dims, int(unbiased), keepdim)
+        return found
+
+    return convert
+
+
+for _name, _op in (("var", reduction.variance), ("std", reduction.standard_deviation)):
+    ROWS.add(f"{_name}.correction", ops=_op.name)(_spread(_op))
+    ROWS.add(f"{_name}.dim", ops=_op.name)(_spread_unbiased(_op))
 
 
 def _spread_mean(op: Op[Value]) -> Convert:
@@ -176,9 +189,10 @@ def _logsumexp(call: AtenCall, x: Value, dims: Any, keepdim: bool = False) -> Va
 
 
 @ROWS.add("linalg_vector_norm", ops="norm_l2, norm_l1, reduce_max")
-def _vector_norm(
+def vector_norm(
     call: AtenCall, x: Value, order: Any = 2, dims: Any = None, keepdim: bool = False, *rest: Any
 ) -> Value:
+    """Take the p-norm over axes, of the result's dtype."""
     if x.tensor.dtype.is_complex:
         x = elementwise.abs_(x)
     value, axes = call.value(x), axes_in(dims, x.tensor.rank)

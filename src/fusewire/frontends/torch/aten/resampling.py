@@ -35,11 +35,24 @@ def _nearest(exact: bool) -> Convert:
     return convert
 
 
-ROWS.add("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", ops="resize")(
-    _nearest(exact=False)
-)
-ROWS.add("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
-         ops="resize")(_nearest(exact=True))  # fmt: skip
+def _nearest_by(exact: bool) -> Convert:
+    resize = _nearest(exact)
+
+    def convert(call: AtenCall, x: Value, sizes: Any, scales: Sequence[float] | None) -> Value:
+        found: Value = resize(call, x, sizes, *_factors(call, scales))
+        return found
+
+    return convert
+
+
+def _factors(call: AtenCall, scales: Sequence[float] | None) -> Sequence[float | None]:
+    return [None] * (len(call.shape) - 2) if scales is None else scales
+
+
+for _start, _exact in (("upsample_nearest", False), ("_upsample_nearest_exact", True)):
+    _names = [f"{_start}{count}d" for count in (1, 2, 3)]
+    ROWS.add(*_names, ops="resize")(_nearest(_exact))
+    ROWS.add(*(f"{name}.vec" for name in _names), ops="resize")(_nearest_by(_exact))
 
 
 def _smooth(mode: str, antialias: bool = False) -> Convert:
@@ -60,12 +73,28 @@ def _smooth(mode: str, antialias: bool = False) -> Convert:
     return convert
 
 
-ROWS.add("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", ops="resize")(
-    _smooth("linear")
-)
-ROWS.add("upsample_bicubic2d", ops="resize")(_smooth("cubic"))
-ROWS.add("_upsample_bilinear2d_aa", ops="resize")(_smooth("linear", antialias=True))
-ROWS.add("_upsample_bicubic2d_aa", ops="resize")(_smooth("cubic", antialias=True))
+def _smooth_by(mode: str, antialias: bool) -> Convert:
+    resize = _smooth(mode, antialias)
+
+    def convert(
+        call: AtenCall, x: Value, sizes: Any, align_corners: bool, scales: Sequence[float] | None
+    ) -> Value:
+        found: Value = resize(call, x, sizes, align_corners, *_factors(call, scales))
+        return found
+
+    return convert
+
+
+for _name, _mode, _antialias in (
+    ("upsample_linear1d", "linear", False),
+    ("upsample_bilinear2d", "linear", False),
+    ("upsample_trilinear3d", "linear", False),
+    ("upsample_bicubic2d", "cubic", False),
+    ("_upsample_bilinear2d_aa", "linear", True),
+    ("_upsample_bicubic2d_aa", "cubic", True),
+):
+    ROWS.add(_name, ops="resize")(_smooth(_mode, _antialias))
+    ROWS.add(f"{_name}.vec", ops="resize")(_smooth_by(_mode, _antialias))
 
 
 @ROWS.add("grid_sampler_2d", "grid_sampler_3d", "grid_sampler", ops="grid_sample")
