@@ -28,6 +28,7 @@ from fusewire import errors
 from fusewire.cli import COMMANDS, main
 from fusewire.cli.ops import dtype_names
 from fusewire.contract.backend import BackendInfo
+from fusewire.frontends.torch.aten.table import NOT_CONVERTED, aten_rows
 from fusewire.ops.table import all_ops
 from fusewire.registry import REGISTRY
 from fusewire.registry.capability import FLAGS, ConformanceRecord, record_of
@@ -269,6 +270,39 @@ def ops() -> Iterator[str]:
         yield ""
 
 
+def aten_core() -> Iterator[str]:
+    """List PyTorch's core ops: which of ours each becomes, or why it is refused."""
+    rows = []
+    for name in core_aten():
+        row, why = aten_rows().get(name), NOT_CONVERTED.get(name)
+        rows.append((f"`{name}`", _ours(row.ops) if row else "", "" if row else why or ""))
+    count = sum(1 for name in core_aten() if name in aten_rows())
+    yield f"{count} of {len(rows)} are converted, and {len(NOT_CONVERTED)} have another reason.\n"
+    yield from table(("Op", "Becomes", "Not converted because"), rows)
+
+
+def aten_others() -> Iterator[str]:
+    """List the other ops that have rows, by what they become."""
+    core, by_ours = set(core_aten()), dict[str, list[str]]()
+    for name, row in aten_rows().items():
+        if name not in core:
+            by_ours.setdefault(row.ops, []).append(f"`{name.removesuffix('.default')}`")
+    yield from table(
+        ("Ops", "Become"), [(", ".join(names), _ours(ours)) for ours, names in by_ours.items()]
+    )
+
+
+def core_aten() -> list[str]:
+    lines = (ROOT / "docs" / "core_aten.txt").read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if not line.startswith("#")]
+
+
+def _ours(names: str) -> str:
+    """Mark the names of our ops as code; what is said in words stays."""
+    ops = names.split(", ")
+    return ", ".join(f"`{op}`" if op in all_ops() else op for op in ops)
+
+
 def rules() -> Iterator[str]:
     """List every rewrite rule by table, in the order in which they are tried."""
     for area in TABLES:
@@ -427,6 +461,8 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "capabilities": capabilities,
     "onnx-suite": onnx_suite,
     "ops": ops,
+    "aten-core": aten_core,
+    "aten-others": aten_others,
     "rules": rules,
     "reference": reference,
     "decisions": decisions,

@@ -1,5 +1,7 @@
 """Modules become graphs that compute what the modules do."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -72,3 +74,67 @@ def test_module_itself_answers_on_arrays() -> None:
     with torch.no_grad():
         expected = module(torch.from_numpy(x)).numpy()
     np.testing.assert_array_equal(function.function(x), expected)
+
+
+def test_tied_parameters_are_one_constant() -> None:
+    class Tied(nn.Module):  # type: ignore[misc] # torch is not typed here
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.table(x))
+
+    graph = check(Tied(), np.array([1, 3, 0])).graph
+    assert len(graph.constants) == 1
+
+
+def test_bfloat16_parameters_are_not_copied() -> None:
+    module = nn.Linear(4, 3, bias=False).to(torch.bfloat16)
+    (weight,) = converted(module, Spec((2, 4), "bfloat16")).graph.constants
+    assert weight.constant is not None
+    assert str(weight.type) == "bfloat16[3, 4]"
+    assert weight.constant.array.ctypes.data == module.weight.data_ptr()
+
+
+def test_parameters_in_another_order_are_copied_to_rows() -> None:
+    module = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    graph = check(module, draw(1, 3, 6, 6)).graph
+    assert all(v.constant and v.constant.array.flags.c_contiguous for v in graph.constants)
+
+
+def test_sizes_are_expressions_of_names() -> None:
+    module = Lambda(lambda x, y: (torch.cat([x, x]), x.reshape(-1), torch.cat([x, x]).sum(1) + y))
+    graph = converted(module, Spec(("n", 4)), Spec(("2*n",))).graph
+    assert [str(v.type) for v in graph.outputs] == [
+        "float32[2*n, 4]",
+        "float32[4*n]",
+        "float32[2*n]",
+    ]
+
+
+def test_branches_and_loops() -> None:
+    from torch._higher_order_ops.while_loop import while_loop
+
+    def run(x: Any) -> Any:
+        y = torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: a * 2, (x,))
+        start = torch.zeros((), dtype=torch.int64)
+        return y, while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * 2), (start, x))
+
+    for sign in (1, -1):
+        check(Lambda(run), sign * np.abs(draw(3, 4)))
+
+
+def test_wrapped_regions_are_taken_in() -> None:
+    def run(x: Any) -> Any:
+        with torch.enable_grad():
+            y = x * 2
+        with torch.autocast("cpu", enabled=False):
+            return y + 1
+
+    check(Lambda(run), draw(3, 4))
+
+
+def test_sizes_that_a_run_tells() -> None:
+    check(Lambda(lambda x: (x[x > 0], torch.nonzero(x > 0))), draw(3, 4))

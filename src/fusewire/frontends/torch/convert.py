@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewire.contract.frontend import Limits
-from fusewire.errors import BudgetError, EngineError, FusewireError, TraceError
+from fusewire.errors import BudgetError, DTypeError, EngineError, FusewireError, TraceError
 from fusewire.frontends.torch.aten.table import aten_rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.frontends.torch.control import HIGHER_ORDER
@@ -63,7 +63,11 @@ class ProgramConversion:
 
     def graph(self, name: str, names: Sequence[str], output_names: Sequence[str] | None) -> Graph:
         """Convert the graph; the names are those of its inputs and outputs."""
-        outputs = self._outputs(self.converted(self._program.graph_module, self._bound(names)))
+        try:
+            bound = self._bound(names)
+        except DTypeError as error:
+            raise TraceError(f"{name} has a tensor that no graph can hold: {error}") from error
+        outputs = self._outputs(self.converted(self._program.graph_module, bound))
         if not outputs:
             raise TraceError(f"{name} returns no tensor. Return tensors: a program has outputs.")
         named = output_names or [f"output{i}" for i in range(len(outputs))]
@@ -126,6 +130,11 @@ class ProgramConversion:
 
     def _state(self, spec: Any) -> Value:
         """Make the constant of a parameter, buffer or tensor of the code; it shares the memory."""
+        if spec.kind.name not in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
+            raise TraceError(
+                f"The module needs a {spec.kind.name.lower()}, which is not a tensor: it has ops "
+                "with side effects, such as printing, or custom objects. Leave them out."
+            )
         program = self._program
         state = program.state_dict if spec.target in program.state_dict else program.constants
         return self._constant(state[spec.target], spec.target)

@@ -240,5 +240,21 @@ class _Exported(Document):
             if leaf is not None and not is_open and _type(leaf).is_static:
                 bind_alone(value.tensor.shape, concrete_shape(_type(leaf), {}), sizes)
         arguments = Structure(dict.fromkeys(names, Structure.LEAF), names)
-        bound = bind_symbols(graph, dict(sizes))
-        return Reading(bound, arguments, Structure.of_results(graph.output_names))
+        return Reading(bind_symbols(graph, dict(sizes)), arguments, self._results)
+
+    @property
+    def _results(self) -> Structure:
+        """The tree that the module returned when it was exported."""
+        from torch.utils._pytree import tree_unflatten
+
+        specs = self._source.graph_signature.output_specs
+        leaves = [_constant(spec) for spec in specs if spec.kind.name == "USER_OUTPUT"]
+        tree = tree_unflatten(leaves, self._source.call_spec.out_spec)
+        found, _ = Structure.of(tree, lambda leaf: leaf is Structure.LEAF)
+        return Structure(found.tree, self._graph.output_names)
+
+
+def _constant(spec: Any) -> Any:
+    """Return what an exported program returns every time, or the mark of what it computes."""
+    is_constant = type(spec.arg).__name__ == "ConstantArgument"
+    return spec.arg.value if is_constant else Structure.LEAF

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from fusewire.frontends.torch.sizes import dim_from
 from fusewire.ir.builder import constant
-from fusewire.ir.dims import Apply, Dim, Shape, Symbol, lone_symbol
+from fusewire.ir.dims import Apply, Dim, Monomial, Shape, Symbol, lone_symbol
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import add, floor_divide, maximum, minimum, multiply
@@ -64,15 +65,13 @@ class SizeScope:
         """Return a size as an int64 scalar of the graph."""
         if isinstance(dim, int):
             return constant(np.array(dim, np.int64))
-        total: Value | None = None
-        for monomial, factor in dim.terms:
-            term = constant(np.array(factor, np.int64))
-            for atom, power in monomial:
-                for _ in range(power):
-                    term = multiply(term, self._atom(atom))
-            total = term if total is None else add(total, term)
-        assert total is not None
-        return total
+        return reduce(add, [self._term(monomial, factor) for monomial, factor in dim.terms])
+
+    def _term(self, monomial: Monomial, factor: int) -> Value:
+        factors = [self._atom(atom) for atom, power in monomial for _ in range(power)]
+        if factor != 1 or not factors:
+            factors.append(constant(np.array(factor, np.int64)))
+        return reduce(multiply, factors)
 
     def _atom(self, atom: Symbol | Apply) -> Value:
         if isinstance(atom, Symbol):

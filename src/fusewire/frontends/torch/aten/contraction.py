@@ -9,7 +9,8 @@ from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.graph import Value
 from fusewire.ops import contraction, elementwise
 from fusewire.ops.equation import einsum
-from fusewire.ops.movement import transpose
+from fusewire.ops.movement import expand_dims, reshape, transpose
+from fusewire.ops.reduction import reduce_sum
 
 ROWS = Rows()
 
@@ -34,12 +35,21 @@ def _linear(call: AtenCall, x: Value, weight: Value, bias: Value | None = None) 
     return contraction.linear(x, weight, bias)
 
 
+@ROWS.add("bilinear", ops="matmul, multiply, reduce_sum")
+def _bilinear(call: AtenCall, x: Value, y: Value, weight: Value, bias: Value | None) -> Value:
+    """Multiply x, a matrix for each output, and y."""
+    outputs, left, right = weight.tensor.shape
+    turned = reshape(transpose(weight, perm=(1, 0, 2)), shape=(left, outputs * right))
+    rows = reshape(contraction.matmul(x, turned), shape=(*x.tensor.shape[:-1], outputs, right))
+    wide = expand_dims(y, axes=(y.tensor.rank - 1,))
+    product = reduce_sum(elementwise.multiply(rows, wide), axes=(rows.tensor.rank - 1,))
+    return product if bias is None else elementwise.add(product, bias)
+
+
 @ROWS.add("addmm", "baddbmm", "addmv", "addbmm", ops="matmul, add")
 def _addmm(call: AtenCall, c: Value, a: Value, b: Value, beta: Any = 1, alpha: Any = 1) -> Value:
     product = contraction.matmul(a, b)
     if call.name.startswith("aten.addbmm"):
-        from fusewire.ops.reduction import reduce_sum
-
         product = reduce_sum(product, axes=(0,))
     if alpha != 1:
         product = elementwise.multiply(product, call.value(alpha))

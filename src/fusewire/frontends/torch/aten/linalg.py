@@ -9,6 +9,7 @@ from fusewire.frontends.torch.aten.rows import Rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.graph import Value
 from fusewire.ops import elementwise, linalg
+from fusewire.ops.movement import transpose
 
 ROWS = Rows()
 
@@ -18,16 +19,62 @@ def _det(call: AtenCall, x: Value) -> Value:
     return linalg.det(x)
 
 
+@ROWS.add("_linalg_det", ops="det")
+def _det_parts(call: AtenCall, x: Value) -> tuple[Value, None, None]:
+    _only(call, 1)
+    return linalg.det(x), None, None
+
+
+def _only(call: AtenCall, count: int) -> None:
+    """Refuse the use of results beyond the first ones: factors, pivots, and codes of errors."""
+    if any(call.uses(i) for i in range(count, len(call.types))):
+        raise call.refusal("its other results are used. Use the first one alone.")
+
+
 @ROWS.add("linalg_inv", "inverse", ops="inverse")
 def _inv(call: AtenCall, x: Value) -> Value:
     return linalg.inverse(x)
 
 
+@ROWS.add("linalg_inv_ex", ops="inverse")
+def _inv_ex(call: AtenCall, x: Value, *rest: Any) -> tuple[Value, None]:
+    _only(call, 1)
+    return linalg.inverse(x), None
+
+
 @ROWS.add("linalg_cholesky", ops="cholesky")
 def _cholesky(call: AtenCall, x: Value, upper: bool = False) -> Value:
-    if upper:
-        raise call.refusal("only the lower triangle is known. Use upper=False and transpose.")
-    return linalg.cholesky(x)
+    lower = linalg.cholesky(x)
+    if not upper:
+        return lower
+    rank = x.tensor.rank
+    turned = transpose(lower, perm=(*range(rank - 2), rank - 1, rank - 2))
+    return elementwise.conj(turned) if x.tensor.dtype.is_complex else turned
+
+
+@ROWS.add("linalg_cholesky_ex", ops="cholesky")
+def _cholesky_ex(call: AtenCall, x: Value, upper: bool = False, *rest: Any) -> tuple[Value, None]:
+    _only(call, 1)
+    return _cholesky(call, x, upper), None
+
+
+@ROWS.add("_linalg_solve_ex", ops="solve")
+def _solve_ex(
+    call: AtenCall, a: Value, b: Value, left: bool = True, *rest: Any
+) -> tuple[Value, None, None, None]:
+    _only(call, 1)
+    if not left or b.tensor.rank != a.tensor.rank:
+        raise call.refusal("it solves x @ a = b, or for a vector. Use a @ x = b for matrices.")
+    return linalg.solve(a, b), None, None, None
+
+
+@ROWS.add("linalg_solve_triangular", ops="triangular_solve")
+def _solve_triangular(
+    call: AtenCall, a: Value, b: Value, upper: bool, left: bool = True, unit: bool = False
+) -> Value:
+    if not left or unit:
+        raise call.refusal("it solves x @ a = b, or takes the diagonal for ones.")
+    return linalg.triangular_solve(a, b, lower=not upper)
 
 
 @ROWS.add("trace", ops="trace")

@@ -1,0 +1,53 @@
+"""Exported programs keep their open sizes and their results."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import fusewire as fw
+from fusewire.contract.frontend import Limits
+from fusewire.frontends.torch.frontend import ExportedProgramFrontend
+from tests.frontends.torch.modules import draw
+
+
+class Named(nn.Module):  # type: ignore[misc] # torch is not typed here
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Any, y: Any) -> Any:
+        return {"sum": self.linear(x) + y, "rest": (x.relu(), 5)}
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    batch = torch.export.Dim("batch", min=2, max=64)
+    example = torch.ones(5, 4), torch.ones(5, 3)
+    return torch.export.export(Named().eval(), example, dynamic_shapes=({0: batch}, {0: batch}))
+
+
+def test_inputs_are_declared_with_open_sizes(program: Any) -> None:
+    x, y = ExportedProgramFrontend().open(program, Limits()).inputs.values()
+    assert str(x) == str(y).replace("3]", "4]")
+    assert not x.is_static  # type: ignore[union-attr] # both are tensors
+
+
+def test_program_runs_at_every_size_and_keeps_the_results(program: Any) -> None:
+    compiled = fw.compile(program, backend="reference")
+    for batch in (3, 7):
+        x, y = draw(batch, 4), draw(batch, 3, seed=1)
+        found = compiled(x, y)
+        with torch.no_grad():
+            expected = program.module()(torch.from_numpy(x), torch.from_numpy(y))
+        np.testing.assert_allclose(found["sum"], expected["sum"].numpy(), rtol=1e-5)
+        np.testing.assert_array_equal(found["rest"][0], expected["rest"][0].numpy())
+        assert found["rest"][1] == 5
+
+
+def test_sizes_of_an_example_are_bound(program: Any) -> None:
+    example = draw(3, 4), draw(3, 3)
+    graph = ExportedProgramFrontend().open(program, Limits()).convert(example).graph
+    assert [str(value.type) for value in graph.inputs] == ["float32[3, 4]", "float32[3, 3]"]
