@@ -34,7 +34,7 @@ from benchmarks.overhead import about
 from tests.planning.index_models import FAMILIES, VALUES, IndexModel, differs, models, outcome
 
 ROOT = Path(__file__).parents[1]
-ENGINES = ("onnxruntime", "openvino", "xla", "webgpu")
+ENGINES = ("onnxruntime", "openvino", "torch", "xla", "webgpu")
 SMALL = ("gather", "scatter_elements add", "gather_nd", "lstm", "coo_to_dense")
 # Seconds without a row after which a process counts as hanging.
 PATIENCE = 120.0

@@ -16,7 +16,6 @@ from fusewire.backends.torch.program import Program, copied_outputs
 from fusewire.backends.torch.storage import entrance, exit_of, quiet_about_read_only
 from fusewire.backends.torch.threads import run_with
 from fusewire.contract.backend import Done, Event, Executable, Held
-from fusewire.errors import CheckError
 from fusewire.ir.graph import Graph
 
 
@@ -47,10 +46,7 @@ class TorchExecutable(Executable):
     def _run(self, inputs: Sequence[Any]) -> list[Held]:
         with _InferenceMode(True):
             tensors = [enter(x) for enter, x in zip(self._enters, inputs, strict=True)]
-            try:
-                outputs = self._program(tensors)
-            except IndexError as error:
-                raise CheckError(f"PyTorch found an index that does not exist: {error}") from error
+            outputs = self._program(tensors)
             arrays: list[Held] = []
             for x, (leave, is_lent) in zip(outputs, self._exits, strict=True):
                 if is_lent:

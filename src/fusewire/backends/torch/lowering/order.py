@@ -8,7 +8,6 @@ import torch
 
 from fusewire.backends.torch.lowering.signature import Function, Lower, Sized, sized, with_attrs
 from fusewire.backends.torch.storage import Tensor
-from fusewire.errors import CheckError
 from fusewire.ir.graph import Node
 
 
@@ -39,7 +38,7 @@ def _dynamic_top_k(node: Node) -> Function:
     def function(x: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         count = int(k)
         if not 0 <= count <= x.shape[axis]:
-            raise CheckError(f"k of dynamic_top_k is 0 to {x.shape[axis]}, found {count}.")
+            raise ValueError(f"k of dynamic_top_k is 0 to {x.shape[axis]}, found {count}.")
         return first(x, count, axis, largest)
 
     return function
