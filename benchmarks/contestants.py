@@ -173,14 +173,17 @@ def steps(task: Task, inputs: Mapping[str, Array]) -> tuple[Any, Any]:
     """Make the model a list of functions of PyTorch; PyTorch reads no ONNX files itself."""
     import torch
 
-    import fusewire as fw
     from fusewire.backends.torch.program import Program
     from fusewire.backends.torch.refusal import refuses
+    from fusewire.backends.torch.storage import quiet_about_read_only
+    from fusewire.model_source import ModelSource
     from fusewire.rewrite.expand import expand
     from fusewire.rewrite.pipeline import run_pipeline
 
     torch.set_num_threads(task.threads)
-    graph = run_pipeline(fw.load(task.model, *inputs.values())).graph
+    quiet_about_read_only()
+    reading = ModelSource(task.model).read(tuple(inputs.values()))
+    graph = run_pipeline(reading.graph).graph
     with torch.inference_mode():
         return Program(expand(graph, refuses).graph), torch
 

@@ -1,10 +1,12 @@
 """Eager PyTorch behind the contract: what declarations cannot show, and a slice of the suite."""
 
+import os
 import subprocess
 import sys
 import threading
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -37,6 +39,7 @@ from fusewire.registry import REGISTRY
 from fusewire.rewrite.expand import expand
 from fusewire.testing.conformance import Case, cases, first_cases
 from fusewire.testing.suite import is_tensor_op, reports
+from tests.environments import environment
 
 BACKEND = TorchBackend()
 CPU = first_device(BACKEND)
@@ -86,6 +89,24 @@ assert "torch" not in sys.modules, "importing the backend imports torch"
 def test_importing_the_backend_imports_no_engine() -> None:
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+ONLY = """
+import numpy as np
+import fusewire as fw
+x = np.linspace(-1, 1, 6, dtype=np.float32)
+for options in ({"backend": "torch"}, {"level": 0}):
+    program = fw.compile(lambda x: np.tanh(x) * 2, x, fallback="error", cache=False, **options)
+    assert np.allclose(program(x), np.tanh(x) * 2)
+    print(program.why().backend)
+"""
+
+
+def test_pytorch_alone_is_enough(tmp_path: Path) -> None:
+    python = environment(tmp_path / "torch", "torch")
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    done = subprocess.run([python, "-c", ONLY], env=kept, capture_output=True, text=True)
+    assert done.stdout.split() == ["torch", "torch"], done.stderr
 
 
 def test_threads_of_the_user_stay_as_they_are() -> None:
@@ -258,6 +279,15 @@ def test_index_that_does_not_exist_is_found(index: int) -> None:
     x, at = value(float32, 4, 2), value(int64, 1, name="at")
     with pytest.raises((IndexError, RuntimeError)):
         run(Graph([x, at], [gather(x, at, axis=0)]), np.ones((4, 2), np.float32), np.array([index]))
+
+
+def test_scalar_index_into_a_row_gives_a_scalar() -> None:
+    found = run_op("gather", np.arange(3.0), np.array(1), axis=0)
+    assert (found.shape, float(found)) == ((), 1.0)
+    nothing = run_op(
+        "scatter_nd", np.zeros((3, 0)), np.array([[1]]), np.zeros((1, 0)), reduction="max"
+    )
+    assert nothing.shape == (3, 0)
 
 
 def test_one_program_serves_every_size() -> None:

@@ -9,7 +9,7 @@ from tests.planning.index_models import VALUES, differs, models, outcome
 SAMPLE = ("gather", "scatter_elements add", "gather_nd places", "reverse_sequence", "dynamic_top_k")
 
 
-@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "xla"])
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "torch", "xla"])
 @pytest.mark.parametrize("name", SAMPLE)
 @pytest.mark.filterwarnings("ignore::fusewire.errors.FallbackWarning")
 def test_engine_refuses_the_indices_that_the_reference_refuses(name: str, engine: str) -> None:

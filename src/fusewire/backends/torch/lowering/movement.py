@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -163,7 +164,7 @@ def gathered(x: Tensor, indices: Tensor, axis: int) -> Tensor:
         return torch.index_select(x, axis, at)
     axis %= x.dim()
     found = torch.index_select(x, axis, at.reshape(-1))
-    return found.reshape(*x.shape[:axis], *at.shape, *x.shape[axis + 1 :])
+    return found.reshape((*x.shape[:axis], *at.shape, *x.shape[axis + 1 :]))
 
 
 def _gather_elements(node: Node) -> Function:
@@ -181,7 +182,7 @@ def _gather_nd(node: Node) -> Function:
             for i in range(batch)
         ]
         at += list(indices.to(torch.int64).unbind(-1)) if depth else []
-        return x[tuple(at)] if at else x.expand(*outer, *x.shape)
+        return x[tuple(at)] if at else x.expand((*outer, *x.shape))
 
     return function
 
@@ -222,8 +223,8 @@ def _scatter_nd(node: Node) -> Function:
             if bool(((part < -dim) | (part >= dim)).any()):
                 raise IndexError(f"An index of scatter_nd is outside axis {i} of size {dim}.")
             flat = flat * dim + places(part, dim)
-        rows = x.reshape(-1, *x.shape[depth:])
-        new = updates.reshape(-1, *x.shape[depth:])
+        rows = x.reshape((math.prod(x.shape[:depth]), *x.shape[depth:]))
+        new = updates.reshape((flat.numel(), *x.shape[depth:]))
         column = flat.reshape(-1, *[1] * (new.dim() - 1)).expand(new.shape)
         found = torch.scatter_reduce(rows, 0, column, new, _REDUCE[reduction])
         return found.reshape(x.shape)
