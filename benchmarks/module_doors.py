@@ -13,7 +13,8 @@ once, then judges every engine with fallback at every size, and the nodes on fal
 the first call and the settled one, every size, and the graphs that Dynamo compiled. ``time``: the
 settled programs beside eager and Inductor, interleaved, with the better of the two run twice.
 ``first``: the first call in a fresh process with an empty cache, imports apart. Each module has a
-process of its own, and what it found is kept in ``--json FOLDER``, so that a run can go on.
+process of its own (``--together 10`` saves time where none is measured), and what it found is kept
+in ``--json FOLDER``, so that a run can go on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=6.0, help="of timing, for each module")
     parser.add_argument("--budget", type=float, default=20.0, help="seconds of a comparison")
     parser.add_argument("--times", type=int, default=3, help="fresh processes for each first call")
+    parser.add_argument("--together", type=int, default=1, help="modules in one process")
     parser.add_argument("--limit", type=float, default=900.0, help="seconds of one module")
     parser.add_argument("--json", type=Path, default=HOME, help="folder of what was found")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -83,56 +86,70 @@ def kept(args: argparse.Namespace, name: str) -> Path:
 
 
 def run_all(args: argparse.Namespace, names: list[str]) -> int:
-    """Run each module in a process of its own; returns how many failed."""
+    """Ask for the modules that are not kept, some in each process; returns how many failed."""
+    waiting = [name for name in names if args.again or not kept(args, name).exists()]
     failed = 0
-    for position, name in enumerate(names, 1):
-        path = kept(args, name)
-        if path.exists() and not args.again:
-            continue
-        start = time.perf_counter()
-        row = run_one(args, name)
-        path.write_text(json.dumps(row, indent=1))
-        failed += not row["ok"]
-        took = time.perf_counter() - start
-        print(f"{position}/{len(names)} {name}: {row['said']} ({took:.0f} s)", flush=True)
+    while waiting:
+        group = waiting[: args.together]
+        for name, row in run_some(args, group):
+            kept(args, name).write_text(json.dumps(row, indent=1))
+            failed += not row["ok"]
+            waiting.remove(name)
+            done = len(names) - len(waiting)
+            print(f"{done}/{len(names)} {name}: {row['said']}", flush=True)
     return failed
 
 
-def run_one(args: argparse.Namespace, name: str) -> Row:
-    """Ask a fresh process with an empty cache for one module."""
+def run_some(args: argparse.Namespace, group: list[str]) -> Iterator[tuple[str, Row]]:
+    """Give the rows of some modules, the last of which may have ended the process."""
     if args.part == "first":
         from benchmarks.module_first import first_calls
 
-        return first_calls(name, args)
-    return fresh(args, name, [*sys.argv[1:], "--child", name], args.limit)
+        yield group[0], first_calls(group[0], args)
+    else:
+        yield from fresh(group, args.limit)
 
 
-def fresh(args: argparse.Namespace, name: str, words: list[str], limit: float) -> Row:
-    """Run this script in a fresh process with an empty cache, and read the row that it prints."""
-    with tempfile.TemporaryDirectory(prefix="modules-") as folder:
+def fresh(group: list[str], limit: float) -> Iterator[tuple[str, Row]]:
+    """Run this script in a fresh process with an empty cache, and read the rows as it prints."""
+    words = [*sys.argv[1:], "--child", ",".join(group)]
+    given = 0
+    with (
+        tempfile.TemporaryDirectory(prefix="modules-") as folder,
+        Path(folder, "said").open("w+") as said,
+    ):
         env = {**os.environ, "FUSEWIRE_CACHE": folder, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/i"}
-        try:
-            done = subprocess.run(
-                [sys.executable, str(HERE), *words],
-                env=env, capture_output=True, text=True, timeout=limit,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return {"ok": False, "said": f"no answer in {limit:.0f} s"}
-    rows = [line for line in done.stdout.splitlines() if line.startswith("ROW ")]
-    if done.returncode or not rows:
-        last = (done.stderr.strip().splitlines() or ["nothing was said"])[-1]
-        return {"ok": False, "said": f"ended with {done.returncode}: {last[:300]}"}
-    row: Row = json.loads(rows[-1][4:])
-    return row
+        with subprocess.Popen(
+            [sys.executable, str(HERE), *words],
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            alarm = threading.Timer(limit * len(group), process.kill)
+            alarm.start()
+            for line in process.stdout:
+                if line.startswith("ROW "):
+                    yield group[given], json.loads(line[4:])
+                    given += 1
+            code = process.wait()
+            alarm.cancel()
+        if given < len(group):
+            said.seek(0)
+            last = (said.read().strip().splitlines() or ["nothing was said"])[-1]
+            yield group[given], {"ok": False, "said": f"ended with {code}: {last[:300]}"}
 
 
 def child(args: argparse.Namespace) -> None:
-    """Do the part for one module, and print its row."""
+    """Do the part for some modules, and print their rows."""
     from benchmarks import module_case
 
     part = {"right": module_case.right, "doors": module_case.doors, "time": module_case.timed}
-    row = part[args.part](args.child, args)
-    print("ROW " + json.dumps(row), flush=True)
+    for name in args.child.split(","):
+        print("ROW " + json.dumps(part[args.part](name, args)), flush=True)
+    # Engines that still run threads must not keep the process, or end it with another code.
+    os._exit(0)
 
 
 def main() -> None:

@@ -115,7 +115,7 @@ def time_table(found: dict[str, Row]) -> str:
         cells = [_ratio(row, door, best) for door in ("fw.compile", "torch.compile")]
         if best >= SHORT:
             ratios += [row["ratios"].get("torch.compile", math.nan)]
-        ours = row.get("settled on", "")
+        ours = ", ".join(dict.fromkeys(row["settled on"]["fw.compile"]))
         times = [_milliseconds(row["medians"].get(x)) for x in ("eager", "inductor")]
         body.append([f"`{name}`", ours, *times, *cells, f"{row['noise']:.3f}"])
     logs = [math.log(x) for x in ratios if x == x]

@@ -186,6 +186,20 @@ def test_empty_sequences_end_in_no_earlier_state(
         _assert_close(program(x), reference(x))
 
 
+@pytest.mark.parametrize(("op", "gates"), [("rnn", 1), ("gru", 3), ("lstm", 4)])
+def test_what_follows_a_sequence_reads_its_elements_in_order(op: str, gates: int) -> None:
+    rng = np.random.default_rng(0)
+    w, r = (rng.standard_normal((1, gates * 10, n), np.float32) for n in (5, 10))
+
+    def run(x: Value) -> Any:
+        return fw.ops.relu(getattr(fw.ops, op)(x, w, r, None, None)[0])
+
+    x = rng.standard_normal((7, 3, 5), np.float32)
+    program = fw.compile(run, x, backend=NAME, fallback="error", cache=False)
+    reference = fw.compile(run, x, backend="reference", cache=False)
+    _assert_close([program(x)], [reference(x)])
+
+
 def test_sequences_of_a_size_that_the_run_tells() -> None:
     layer, steps = _recurrent("lstm", "forward"), unbacked()
 

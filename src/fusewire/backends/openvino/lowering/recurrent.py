@@ -78,8 +78,20 @@ def _lowered(
         **more,
     )
     first, *last = made.outputs()
-    y = ops.transpose(first, const([2, 1, 0, 3]))
-    return [y, *(ops.transpose(state, const([1, 0, 2])) for state in last)]
+    return [
+        _by_time(first, directions),
+        *(ops.transpose(state, const([1, 0, 2])) for state in last),
+    ]
+
+
+def _by_time(y: Ov, directions: int) -> Ov:
+    """Bring [batch, directions, time, hidden] to [time, directions, batch, hidden]."""
+    if directions > 1:
+        return ops.transpose(y, const([2, 1, 0, 3]))
+    # A transpose before a sequence and (2, 1, 0, 3) behind it are left out, and what follows, other
+    # than a reshape, then reads elements in the wrong order (2026.4.1).
+    turned = ops.transpose(ops.squeeze(y, const([1])), const([1, 0, 2]))
+    return ops.unsqueeze(turned, const([1]))
 
 
 def _hidden(node: Node) -> int:

@@ -265,7 +265,7 @@ def _corner(x: Value, like: Value) -> Value:
     return slicing.slice_(x, starts=zeros, limits=shape, strides=ones)
 
 
-@ROWS.add("index_add", ops="scatter_nd")
+@ROWS.add("index_add", ops="scatter_nd, scatter_elements")
 def _index_add(
     call: AtenCall, x: Value, dim: int, index: Value, source: Value, alpha: Any = 1
 ) -> Value:
@@ -273,7 +273,7 @@ def _index_add(
     return _written_slices(call, x, dim, index, added, "add")
 
 
-@ROWS.add("index_copy", ops="scatter_nd")
+@ROWS.add("index_copy", ops="scatter_nd, scatter_elements")
 def _index_copy(call: AtenCall, x: Value, dim: int, index: Value, source: Value) -> Value:
     return _written_slices(call, x, dim, index, source, "set")
 
@@ -293,15 +293,15 @@ def _written_slices(
 ) -> Value:
     row, places, updates = at_least_1d(x), at_least_1d(index), at_least_1d(source)
     axis, rank = axis_in(dim, x.tensor.rank), row.tensor.rank
-    perm = (axis, *(i for i in range(rank) if i != axis))
-    back = tuple(perm.index(i) for i in range(rank))
-    written = scatter.scatter_nd(
-        movement.transpose(row, perm=perm),
-        movement.expand_dims(cast_index(places), axes=(1,)),
-        movement.transpose(updates, perm=perm),
-        reduction=combine,
-    )
-    return _shaped(call, movement.transpose(written, perm=back))
+    if axis == 0:
+        column = movement.expand_dims(cast_index(places), axes=(1,))
+        return _shaped(call, scatter.scatter_nd(row, column, updates, reduction=reduction))
+    # Not by transposes, which would copy a whole cache of keys for each token.
+    others = tuple(i for i in range(rank) if i != axis)
+    along = movement.expand_dims(cast_index(places), axes=others)
+    whole = movement.broadcast_to(along, shape=updates.tensor.shape)
+    written = scatter.scatter_elements(row, whole, updates, axis=axis, reduction=reduction)
+    return _shaped(call, written)
 
 
 @ROWS.add("slice_scatter", ops="concat, scatter_nd")
@@ -410,46 +410,3 @@ def _masked_select(call: AtenCall, x: Value, mask: Value) -> Value:
     shape = broadcast_types(x.tensor, mask.tensor.with_dtype(x.tensor.dtype)).shape
     whole = movement.broadcast_to(x, shape=shape)
     return indexing.boolean_mask(whole, movement.broadcast_to(mask, shape=shape))
-
-
-@ROWS.add("_embedding_bag", "_embedding_bag_forward_only", ops="embedding, scatter_nd")
-def _embedding_bag(
-    call: AtenCall,
-    weight: Value,
-    indices: Value,
-    offsets: Value,
-    scale_by_frequency: bool,
-    mode: int,
-    sparse: bool,
-    weights: Value | None,
-    include_last: bool,
-    padding_index: int,
-) -> tuple[Value, None, None, None]:
-    if padding_index >= 0 or mode == 2 or any(call.uses(i) for i in (1, 2, 3)):
-        raise call.refusal("it knows sum and mean without a padding index. Use an Embedding.")
-    count: Dim = indices.tensor.shape[0]
-    starts = cast_index(offsets)
-    if include_last:
-        starts = slicing.slice_axis(starts, 0, slice(0, -1))
-    # The bag of a place is the number of bags that begin up to it, minus one.
-    place = movement.reshape(creation.iota.new(shape=(count,), axis=0), shape=(count, 1))
-    begun = cast(logic.less_equal(starts, place), dtype=int64)
-    bags = movement.expand_dims(
-        elementwise.subtract(reduction.reduce_sum(begun, axes=(1,)), 1), axes=(1,)
-    )
-    rows = indexing.embedding(weight, indices)
-    if weights is not None:
-        rows = elementwise.multiply(rows, movement.expand_dims(weights, axes=(1,)))
-    total = _added_up(call, rows, bags)
-    if mode == 0:
-        return total, None, None, None
-    ones = creation.full(call.value(1), shape=(count, 1))
-    counts = scatter.scatter_nd(
-        creation.full(call.value(0), shape=(call.shape[0], 1)), bags, ones, reduction="add"
-    )
-    return elementwise.divide(total, elementwise.maximum(counts, 1)), None, None, None
-
-
-def _added_up(call: AtenCall, rows: Value, bags: Value) -> Value:
-    empty = creation.full(call.value(0), shape=call.shape)
-    return scatter.scatter_nd(empty, bags, rows, reduction="add")

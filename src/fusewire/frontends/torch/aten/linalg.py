@@ -100,9 +100,7 @@ def _fft_r2c(
 
     rank = x.tensor.rank
     *others, last = (dim % rank for dim in dims)
-    if not onesided:
-        raise call.refusal("it returns both halves of the spectrum. Use rfft, or complex numbers.")
-    y = fourier.rfft(x, axis=last)
+    y = fourier.rfft(x, axis=last) if onesided else fourier.fft(call.value(x), axis=last)
     for axis in others:
         y = fourier.fft(y, axis=axis)
     factor = _factor(call, normalization, [x.tensor.shape[dim] for dim in (*others, last)])

@@ -8,7 +8,8 @@ from typing import Any
 from fusewire.frontends.torch.aten.rows import Convert, Rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.graph import Value
-from fusewire.ops import movement, recurrent, slicing
+from fusewire.ops import activation as activation_ops
+from fusewire.ops import contraction, elementwise, movement, recurrent, slicing
 
 ROWS = Rows()
 
@@ -40,15 +41,11 @@ class _Layer:
             self.bias = movement.stack(*both, axis=0)
 
 
-def _layers(
-    kind: str, params: Sequence[Value], has_biases: bool, layers: int, bidirectional: bool
-) -> list[_Layer]:
-    width, directions = (4 if has_biases else 2), (2 if bidirectional else 1)
+def _weights(params: Sequence[Value], layers: int, directions: int) -> list[list[Sequence[Value]]]:
+    """List the weights of each direction of each layer."""
+    width = len(params) // (layers * directions)
     groups = [params[i : i + width] for i in range(0, len(params), width)]
-    return [
-        _Layer(kind, groups[i * directions : (i + 1) * directions], has_biases)
-        for i in range(layers)
-    ]
+    return [groups[i * directions : (i + 1) * directions] for i in range(layers)]
 
 
 def _run(
@@ -64,9 +61,8 @@ def _run(
     has_biases, layers, dropout, training, bidirectional, batch_first = options
     if training and dropout:
         raise call.refusal("it draws random numbers in training. Call eval() on the module.")
-    if len(params) != (4 if has_biases else 2) * layers * (2 if bidirectional else 1):
-        raise call.refusal("it projects its hidden states (proj_size). Use a linear layer instead.")
     count = 2 if bidirectional else 1
+    is_projected = len(params) != (4 if has_biases else 2) * layers * count
     is_single = x.tensor.rank == 2
     if is_single:
         x = movement.expand_dims(x, axes=(1,))
@@ -74,9 +70,13 @@ def _run(
     elif batch_first:
         x = movement.transpose(x, perm=(1, 0, 2))
     last: list[list[Value]] = [[] for _ in states]
-    for i, layer in enumerate(_layers(kind, params, has_biases, layers, bidirectional)):
+    for i, directions in enumerate(_weights(params, layers, count)):
         first = [slicing.slice_axis(s, 0, slice(i * count, (i + 1) * count)) for s in states]
-        y, *ends = _layer(kind, x, layer, first, bidirectional, activation)
+        if is_projected:
+            y, *ends = _projected(call, x, directions, first)
+        else:
+            layer = _Layer(kind, directions, has_biases)
+            y, *ends = _layer(kind, x, layer, first, bidirectional, activation)
         # [time, directions, batch, hidden] to [time, batch, directions * hidden].
         time, _, batch, hidden = y.tensor.shape
         turned = movement.transpose(y, perm=(0, 2, 1, 3))
@@ -121,6 +121,37 @@ def _layer(
         direction=direction,
         activations=(activation,) * (2 if bidirectional else 1),
     )
+
+
+def _projected(
+    call: AtenCall, x: Value, directions: Sequence[Sequence[Value]], states: Sequence[Value]
+) -> tuple[Value, ...]:
+    """Unroll an LSTM whose hidden states are projected, for which there is no op."""
+    time = call.number(x.tensor.shape[0], "the length of a sequence with proj_size")
+    outputs, last = [], []
+    for which, (w, r, *biases, projection) in enumerate(directions):
+        h, c = (
+            movement.squeeze(slicing.slice_axis(s, 0, slice(which, which + 1)), axes=(0,))
+            for s in states
+        )
+        bias = elementwise.add(*biases) if biases else None
+        steps = slicing.split(contraction.linear(x, w, bias), axis=0, sizes=(1,) * time)
+        hidden: list[Value] = []
+        for step in steps[::-1] if which else steps:
+            given = movement.squeeze(step, axes=(0,))
+            gates = elementwise.add(given, contraction.linear(h, r))
+            quarter = call.number(c.tensor.shape[-1], "the width of an LSTM")
+            i, f, g, o = slicing.split(gates, axis=-1, sizes=(quarter,) * 4)
+            kept = elementwise.multiply(activation_ops.sigmoid(f), c)
+            new = elementwise.multiply(activation_ops.sigmoid(i), elementwise.tanh(g))
+            c = elementwise.add(kept, new)
+            y = elementwise.multiply(activation_ops.sigmoid(o), elementwise.tanh(c))
+            h = contraction.linear(y, projection)
+            hidden.append(h)
+        outputs.append(movement.stack(*(hidden[::-1] if which else hidden), axis=0))
+        last.append((h, c))
+    ends = (movement.stack(*state, axis=0) for state in zip(*last, strict=True))
+    return movement.stack(*outputs, axis=1), *ends
 
 
 @ROWS.add("lstm.input", ops="lstm")

