@@ -153,6 +153,7 @@ def llama(args: argparse.Namespace) -> Row:
 def measured(way: str, args: argparse.Namespace) -> Row:
     """Read the prompt and make tokens, several times, after warming up."""
     import torch
+
     from examples.small_language_model import load
 
     model, _ = load()
@@ -175,6 +176,7 @@ def one_run(
     """Time the prompt, and a token."""
     import numpy as np
     import torch
+
     from examples.small_language_model import empty_cache
 
     keys, values = empty_cache(model, length)
@@ -197,6 +199,7 @@ def steps(
     if way in ("onnxruntime", "openvino"):
         return (*exported_steps(way, model, ids, length), "")
     import torch
+
     from examples.small_language_model import empty_cache, step_module
 
     prefill, decode = step_module(model), step_module(model)
@@ -226,8 +229,9 @@ def _flat(module: Any) -> Step:
 
 def exported_steps(way: str, model: Any, ids: Any, length: int) -> tuple[Step, Step]:
     """Export the step as ONNX for both sizes, and run the files on the bare engine."""
-    import fusewire as fw
     import torch
+
+    import fusewire as fw
     from benchmarks.module_case import graph_of
     from examples.small_language_model import empty_cache, step_module
 
@@ -284,6 +288,7 @@ def embedded(way: str, args: argparse.Namespace) -> Row:
     import numpy as np
     import torch
     import transformers
+
     from examples.sentence_embeddings import folder
 
     model = transformers.AutoModel.from_pretrained(folder()).eval()
@@ -308,8 +313,9 @@ def embedder(
     way: str, model: Any, tokens: dict[str, Any], args: argparse.Namespace
 ) -> tuple[Callable[[], Any], str]:
     """Make a call of MiniLM on a way, warm."""
-    import fusewire as fw
     import torch
+
+    import fusewire as fw
 
     if way in ("onnxruntime", "openvino"):
         from benchmarks.module_case import graph_of
