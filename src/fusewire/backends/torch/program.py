@@ -6,13 +6,14 @@ Eager runs call the steps one after the other; Inductor exports the same steps.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from fusewire.backends.torch.lowering import CONTROL, TABLE
 from fusewire.backends.torch.lowering.signature import Function, Sized
 from fusewire.backends.torch.refusal import refuses
 from fusewire.backends.torch.storage import HALVES, Tensor, entrance, is_small, store, work
-from fusewire.dtypes import DType
+from fusewire.dtypes import DType, float16
 from fusewire.ir.dims import (
     FUNCTIONS,
     Apply,
@@ -48,6 +49,13 @@ _VIEWS |= {"resize", "dynamic_resize", "lstm", "gru", "rnn", "cumsum"}
 # Movement that always makes new elements.
 _MOVES = {"concat", "stack", "gather", "embedding", "gather_elements", "boolean_mask", "shape_of"}
 _MOVES |= {"dynamic_update_slice", "iota"}
+
+
+# The function, the place of its only operand or 0, what picks the operands, the place of its only
+# output or 0, those of several outputs, and what is spent.
+_Call: TypeAlias = tuple[
+    Function, int, Callable[[list[Any]], tuple[Any, ...]], int, tuple[int, ...], tuple[int, ...]
+]
 
 
 class Step(NamedTuple):
@@ -120,6 +128,7 @@ class Program:
         self._outputs = tuple(builder.place(v) for v in graph.outputs)
         self._bodies = {body: Program(body) for body in builder.bodies}
         self._needs_sizes = any(step.needs_sizes for step in self.steps)
+        self._calls = tuple(map(_call_of, self.steps))
 
     def constant(self, digest: str) -> Tensor:
         """Return a constant as it is held."""
@@ -143,11 +152,16 @@ class Program:
         if self._needs_sizes:
             self._run_sized(values, self._bound(inputs, around or {}))
         else:
-            for function, places, target, spent, *_ in self.steps:
-                outputs = function(*[values[place] for place in places])
-                _put(values, target, outputs)
-                for place in spent:
-                    values[place] = None
+            for function, place, operands, target, targets, spent in self._calls:
+                # Half of the nodes have one operand, and nearly all one output.
+                found = function(values[place]) if place else function(*operands(values))
+                if target:
+                    values[target] = found
+                else:
+                    for at, output in zip(targets, found, strict=True):
+                        values[at] = output
+                for at in spent:
+                    values[at] = None
         return [values[place] for place in self._outputs]
 
     def _run_sized(self, values: list[Any], sizes: Sizes) -> None:
@@ -173,6 +187,19 @@ class Program:
         for of, x in zip(types, inputs, strict=True):
             bind_alone(of.shape, x.shape, sizes.symbols)
         return sizes
+
+
+def _call_of(step: Step) -> _Call:
+    """Arrange a step for the loop that runs it: place 0 is never read, and never written."""
+    places, target = step.places, step.target
+    only = places[0] if len(places) == 1 else 0
+    operands = itemgetter(*places) if len(places) > 1 else _operand(places)
+    one, many = (target, ()) if isinstance(target, int) else (0, target)
+    return step.function, only, operands, one, many, step.spent
+
+
+def _operand(places: tuple[int, ...]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    return lambda values: tuple(values[place] for place in places)
 
 
 def _put(values: list[Any], target: int | tuple[int, ...], outputs: Any) -> None:
@@ -286,7 +313,8 @@ def _rounded(node: Node, function: Function) -> Function:
     if op.traits & _AS_STORED:
         return function
     types = [None if v is None else v.tensor.dtype for v in node.inputs]
-    keeps_half = node.op in _HALF
+    # Few processors multiply float16, and products that are rounded twice are off.
+    keeps_half = node.op in _HALF and not (float16 in types and op.is_(Trait.CONTRACTION))
     works = [None if of is None or (keeps_half and of in HALVES) else work(of) for of in types]
     stores = [_store(node, v.tensor.dtype, keeps_half) for v in node.outputs]
     if not any(works) and not any(stores):

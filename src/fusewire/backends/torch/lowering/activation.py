@@ -47,8 +47,8 @@ def _layer_norm(node: Node) -> Function:
 
     def function(x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
         if fits:
-            return F.layer_norm(x, x.shape[axis:], scale, bias, epsilon)
-        found = F.layer_norm(x, x.shape[axis:], None, None, epsilon)
+            return torch.layer_norm(x, x.shape[axis:], scale, bias, epsilon, False)
+        found = torch.layer_norm(x, x.shape[axis:], None, None, epsilon, False)
         found = found if scale is None else found * scale
         return found if bias is None else found + bias
 
@@ -60,7 +60,7 @@ def _rms_norm(node: Node) -> Function:
     epsilon, axis = attrs["epsilon"], axis_of(attrs["axis"], operand(node).rank)
 
     def function(x: Tensor, scale: Tensor | None) -> Tensor:
-        found = F.rms_norm(x, x.shape[axis:], None, epsilon)
+        found = torch.rms_norm(x, x.shape[axis:], None, epsilon)
         return found if scale is None else found * scale
 
     return function

@@ -12,31 +12,31 @@ import torch.nn.functional as F  # noqa: N812 - as PyTorch's own documentation h
 
 from fusewire.backends.torch.lowering.signature import Function, Lower, Sized, output, sized
 from fusewire.backends.torch.storage import Tensor
-from fusewire.ir.graph import Node
+from fusewire.ir.graph import Array, Node
 from fusewire.ops.resampling import COORDINATES, ROUNDINGS, ResizedAxis, taps_of
 
 _GRID = {"linear": "bilinear", "nearest": "nearest", "cubic": "bicubic"}
 
 
+# Arrays are kept, not tensors: an export would leave there what stands for one.
+
+
 @lru_cache(maxsize=256)
-def _nearest(axis: ResizedAxis, coordinates: str, rounding: str) -> Tensor:
+def _nearest(axis: ResizedAxis, coordinates: str, rounding: str) -> Array:
     at = COORDINATES[coordinates](axis, np.arange(axis.count, dtype=np.float64))
     found = ROUNDINGS[rounding](at).astype(np.int64)
-    return torch.from_numpy(np.clip(found, 0, axis.size - 1))
+    return np.clip(found, 0, axis.size - 1)
 
 
 @lru_cache(maxsize=256)
 def _taps(
     axis: ResizedAxis, coordinates: str, mode: str, cubic_a: float, antialias: bool, inside: bool
-) -> tuple[tuple[Tensor, Tensor], ...]:
+) -> tuple[tuple[Array, Array], ...]:
     """List pairs of the places of a tap and its weights."""
     at = COORDINATES[coordinates](axis, np.arange(axis.count, dtype=np.float64))
     taps, weights = taps_of(axis, at, mode, cubic_a, antialias, inside)
     taps = np.clip(taps, 0, axis.size - 1)
-    return tuple(
-        (torch.from_numpy(t.copy()), torch.from_numpy(w.copy()))
-        for t, w in zip(taps.T, weights.T, strict=True)
-    )
+    return tuple((t.copy(), w.copy()) for t, w in zip(taps.T, weights.T, strict=True))
 
 
 def _resized(x: Tensor, attrs: Any, sizes: Sequence[int]) -> Tensor:
@@ -51,12 +51,14 @@ def _resized(x: Tensor, attrs: Any, sizes: Sequence[int]) -> Tensor:
             x = x.new_zeros((*x.shape[:i], count, *x.shape[i + 1 :]))
             continue
         if mode == "nearest":
-            x = torch.index_select(x, i, _nearest(axis, coordinates, attrs["rounding"]))
+            nearest = _nearest(axis, coordinates, attrs["rounding"])
+            x = torch.index_select(x, i, torch.from_numpy(nearest))
             continue
         how = mode, attrs["cubic_a"], attrs["antialias"], attrs["exclude_outside"]
         column = (-1,) + (1,) * (x.dim() - 1 - i)
         parts = [
-            torch.index_select(x, i, tap) * weight.to(x.dtype).reshape(column)
+            torch.index_select(x, i, torch.from_numpy(tap))
+            * torch.from_numpy(weight).to(x.dtype).reshape(column)
             for tap, weight in _taps(axis, coordinates, *how)
         ]
         x = sum(parts[1:], parts[0])

@@ -23,7 +23,7 @@ from fusewire.backends.torch.storage import Tensor
 from fusewire.ir.graph import Array, Node
 from fusewire.ops.window import Window, known
 
-_MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_MAX = {1: torch.max_pool1d, 2: torch.max_pool2d, 3: torch.max_pool3d}
 _AVERAGE = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
