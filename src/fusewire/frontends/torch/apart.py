@@ -65,13 +65,13 @@ class ForkedReader:
         with self._lock:
             if self._ends is not None:
                 try:
-                    return self._read(self._asked(call.label, Frame(header, [])))
+                    return self._read(call, self._asked(call.label, Frame(header, [])))
                 except (EOFError, OSError):
                     # It had waited long enough for another question.
                     self._end()
             self._start(call, limits)
             try:
-                return self._read(self._asked(call.label, Frame(header, [])))
+                return self._read(call, self._asked(call.label, Frame(header, [])))
             except (EOFError, OSError):
                 self._end()
                 raise TraceError(
@@ -108,7 +108,7 @@ class ForkedReader:
             self._close()
         self._ends = self._close = None
 
-    def _read(self, reply: Frame) -> Graph:
+    def _read(self, call: FlatCall, reply: Frame) -> Graph:
         header, blobs = reply.header, iter(reply.blobs)
         if "error" in header:
             raise _ERRORS.get(header["error"], TraceError)(header["message"])
@@ -120,6 +120,7 @@ class ForkedReader:
         for digest, value in header["constants"].items():
             constants[digest] = Constant.of(read_value(value, blobs))
         graph = parse_graph(header["graph"], constants)
+        call.updated[:] = header["updated"]
         for node, source in zip(graph.nodes, header["sources"], strict=True):
             node.source = source
         return graph
@@ -197,6 +198,7 @@ def _answer(
         "sources": [node.source for node in graph.nodes],
         "shared": shared,
         "constants": constants,
+        "updated": call.updated,
     }
     return Frame(header, blobs)
 

@@ -41,13 +41,16 @@ _CHECKS = frozenset(
 def converted(call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Graph:
     """Export a call for arguments of these types, and convert it."""
     conversion = ProgramConversion(exported(call, types), limits, types)
-    return conversion.graph(call.label, call.names, call.output_names)
+    graph = conversion.graph(call.label, call.names, call.output_names)
+    call.updated[:] = conversion.updated
+    return graph
 
 
 class ProgramConversion:
     """One conversion of an exported program.
 
-    ``types`` are those of the arguments; None takes them from the program.
+    ``types`` are those of the arguments; None takes them from the program. ``updated`` are the
+    places of the arguments that it writes to: their new values are the last outputs.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class ProgramConversion:
         self._constants: dict[Any, Value] = {}
         self._bytes = self._count = 0
         self.inputs: list[Value] = []
+        self.updated: list[int] = []
 
     def graph(self, name: str, names: Sequence[str], output_names: Sequence[str] | None) -> Graph:
         """Convert the graph; the names are those of its inputs and outputs."""
@@ -282,26 +286,23 @@ class ProgramConversion:
     # Outputs.
 
     def _outputs(self, found: Any) -> list[Value]:
-        outputs = []
+        """List the results, and then the new values of the arguments that are written to."""
+        outputs, updates = [], []
         for spec, item in zip(self._program.graph_signature.output_specs, found, strict=True):
-            if spec.kind.name in ("BUFFER_MUTATION", "USER_INPUT_MUTATION"):
-                raise self._written(spec)
-            if isinstance(item, Value):
+            if spec.kind.name == "BUFFER_MUTATION":
+                raise TraceError(
+                    f"The module writes to its buffer {spec.target.removeprefix('module.')!r} when "
+                    "it runs, and a graph writes to nothing. Take the state as an argument."
+                )
+            if spec.kind.name == "USER_INPUT_MUTATION":
+                places = self._program.graph_signature.user_inputs
+                self.updated.append(places.index(spec.target))
+                updates.append(item)
+            elif isinstance(item, Value):
                 outputs.append(item)
             elif item is not None and not isinstance(item, bool | float | str):
                 outputs.append(self._scope.measure(item))
-        return outputs
-
-    def _written(self, spec: Any) -> TraceError:
-        if spec.kind.name == "BUFFER_MUTATION":
-            what = f"its buffer {spec.target.removeprefix('module.')!r}"
-        else:
-            places = self._program.graph_signature.user_inputs
-            what = f"its argument {self.inputs[places.index(spec.target)].name!r}"
-        return TraceError(
-            f"The module writes to {what} when it runs, and a graph writes to nothing. Take the "
-            "state as an argument and return the new one."
-        )
+        return outputs + updates
 
 
 def _is_size(fake: Any) -> bool:

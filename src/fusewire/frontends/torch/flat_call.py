@@ -25,7 +25,9 @@ class FlatCall:
     ``output_names`` name the results, ``label`` the graph.
 
     ``sizes`` are those of the latest conversion with numbers for all dims. A conversion with open
-    sizes starts from them: code may not allow just any size.
+    sizes starts from them: code may not allow just any size. ``updated`` are the places of the
+    arguments that the code was found to write to when it was read: their new values are the last
+    outputs of the graph.
 
     ``run`` is the code as a function of arrays, as people have it; None makes one of ``function``.
     ``read`` reads the graph for arguments of some types; None does it in this process.
@@ -37,6 +39,7 @@ class FlatCall:
     output_names: tuple[str, ...] | None = None
     label: str = "module"
     sizes: list[tuple[int, ...]] = field(default_factory=list)
+    updated: list[int] = field(default_factory=list)
     run: Callable[..., Any] | None = None
     read: Callable[[FlatCall, Sequence[TensorType], Limits], Graph] | None = None
 

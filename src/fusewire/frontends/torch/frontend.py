@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, final
 
@@ -108,8 +108,26 @@ class _Call(Document):
         if nested is not None:
             arguments, results = nested.arguments, nested.results(graph.output_names)
         function = (call.run or _on_arrays(call)) if nested is None else nested.on_arrays
-        traced = TracedFunction(function, title="your module", may_share=call.run is not None)
-        return Reading(graph, arguments, results, function=traced)
+        updated, kept = tuple(call.updated), len(graph.outputs) - len(call.updated)
+        traced = TracedFunction(
+            function if not updated else _with_updated(function, updated),
+            frozenset(updated),
+            title="your module",
+            may_share=call.run is not None,
+        )
+        updates = tuple((kept + rank, place) for rank, place in enumerate(updated))
+        return Reading(graph, arguments, results, function=traced, updates=updates)
+
+
+def _with_updated(function: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
+    """Return the arguments that a function of arrays writes to, too."""
+
+    def run(*arrays: Any) -> Any:
+        found = function(*arrays)
+        results = found if isinstance(found, tuple) else (found,)
+        return (*results, *(arrays[place] for place in places))
+
+    return run
 
 
 def _flat(call: FlatCall, example: Example) -> list[Any]:

@@ -32,6 +32,8 @@ class ModuleCall:
     ) -> None:
         self._module, self._tree, self._infer = module, tree, infer
         self._results: Tree | None = None
+        # The places of tensors that it writes to, once it was read.
+        self._updated: list[int] = []
 
     def flat(self) -> FlatCall:
         """Return what a frontend reads, of the module as it is now."""
@@ -42,7 +44,9 @@ class ModuleCall:
         else:
             module = sharing_copy(self._module)
         function = partial(self.on_tensors, module)
-        return FlatCall(function, module, names, label=label, run=self.on_arrays, read=read)
+        flat = FlatCall(function, module, names, label=label, run=self.on_arrays, read=read)
+        self._updated = flat.updated
+        return flat
 
     def on_tensors(self, module: nn.Module, *tensors: Any) -> list[Any]:
         """Call the module, or a copy of it."""
@@ -58,6 +62,10 @@ class ModuleCall:
     def results(self, arguments: Arguments, named: Named) -> Tree:
         """Return the structure of what the module returns for such arguments."""
         if self._results is None or self._results.has_numbers:
+            if self._updated:
+                # The call itself is still to come.
+                copies = [tensor.clone() for tensor in Tree.of((arguments, named))[1]]
+                arguments, named = self._tree.restore(copies)
             self._results = Tree.of(self._infer(arguments, named))[0]
         return self._results
 
