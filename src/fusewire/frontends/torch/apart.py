@@ -9,6 +9,7 @@ constant is. The process waits a while for further questions, such as the same c
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import signal
@@ -17,8 +18,9 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, final
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeAlias, final
 
 import numpy as np
 import torch
@@ -37,6 +39,9 @@ from fusewire.process.frames import Blobs, Frame, Incoming, Outgoing
 
 # Seconds that a question may take, and that the process waits for the next one.
 _DEADLINE, _PATIENCE = 600.0, 30
+# Seconds between looks at it, and after which it hangs if it used no time.
+_LOOK, _HUNG = 1.0, 5.0
+Read: TypeAlias = Callable[[FlatCall, Sequence[TensorType], Limits], Graph]
 _ERRORS: Mapping[str, type[FusewireError]] = {x.__name__: x for x in (BudgetError, TraceError)}
 _LIMIT = 1 << 40
 
@@ -50,28 +55,34 @@ def can_read_apart() -> bool:
 class ForkedReader:
     """A forked process that reads one call; ended when nobody has this any more.
 
-    ``tensors`` are those of the module, in an order that both processes know.
+    ``tensors`` are those of the module, in an order that both processes know. ``read_here`` reads a
+    call in this process, if the other hangs: it may wait for what a thread of this one held.
     """
 
-    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], read_here: Read) -> None:
         self._tensors = tensors
+        self._read_here = read_here
         self._lock = threading.Lock()
         self._ends: tuple[int, int] | None = None
         self._close: weakref.finalize[..., ForkedReader] | None = None
+        self._pid = 0
 
     def graph(self, call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Graph:
         """Read the graph for arguments of these types, as ``converted`` does."""
         header = {"types": [_written(type_) for type_ in types], "sizes": call.sizes}
         with self._lock:
-            if self._ends is not None:
-                try:
-                    return self._read(call, self._asked(call.label, Frame(header, [])))
-                except (EOFError, OSError):
-                    # It had waited long enough for another question.
-                    self._end()
-            self._start(call, limits)
             try:
+                if self._ends is not None:
+                    try:
+                        return self._read(call, self._asked(call.label, Frame(header, [])))
+                    except (EOFError, OSError):
+                        # It had waited long enough for another question.
+                        self._end()
+                self._start(call, limits)
                 return self._read(call, self._asked(call.label, Frame(header, [])))
+            except _HungError:
+                self._end()
+                return self._read_here(call, types, limits)
             except (EOFError, OSError):
                 self._end()
                 raise TraceError(
@@ -83,24 +94,23 @@ class ForkedReader:
         assert self._ends is not None, "it was started"
         incoming, end = Incoming(self._ends[0], _LIMIT), time.monotonic() + _DEADLINE
         Outgoing(self._ends[1], question).write()
-        while (left := end - time.monotonic()) > 0:
-            if not select.select([self._ends[0]], [], [], left)[0]:
-                break
-            if (reply := incoming.read()) is not None:
+        watch = _Watch(self._pid)
+        while time.monotonic() < end:
+            if not select.select([self._ends[0]], [], [], _LOOK)[0]:
+                watch.look()
+            elif (reply := incoming.read()) is not None:
                 return reply
         self._end()
         raise TraceError(f"torch.export took more than {_DEADLINE:.0f} s for {label}.")
 
     def _start(self, call: FlatCall, limits: Limits) -> None:
         questions, replies = os.pipe(), os.pipe()
-        pid = os.fork()
+        pid = _fork()
         if pid == 0:
-            os.close(questions[1])
-            os.close(replies[0])
             _serve(call, limits, self._tensors, questions[0], replies[1])
         os.close(questions[0])
         os.close(replies[1])
-        self._ends = replies[0], questions[1]
+        self._pid, self._ends = pid, (replies[0], questions[1])
         self._close = weakref.finalize(self, _end, pid, os.getpid(), self._ends)
 
     def _end(self) -> None:
@@ -124,6 +134,51 @@ class ForkedReader:
         for node, source in zip(graph.nodes, header["sources"], strict=True):
             node.source = source
         return graph
+
+
+class _HungError(Exception):
+    """The forked process waits for something that does not exist there."""
+
+
+@final
+class _Watch:
+    """Tells a process that works from one that waits for ever: that one uses no time."""
+
+    def __init__(self, pid: int) -> None:
+        self._stat = Path(f"/proc/{pid}/stat")
+        self._used, self._since = "", time.monotonic()
+
+    def look(self) -> None:
+        """Raise _HungError if it slept for long without using any time."""
+        try:
+            fields = self._stat.read_text("ascii", "replace").rpartition(")")[2].split()
+        except OSError:
+            return
+        state, used = fields[0], " ".join(fields[11:13])
+        if state != "S" or used != self._used:
+            self._used, self._since = used, time.monotonic()
+        elif time.monotonic() - self._since > _HUNG:
+            raise _HungError
+
+
+def _fork() -> int:
+    """Fork without what would collect garbage or warn in between.
+
+    An engine that is garbage here must not be ended there: it would wait for its threads.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            # Python and JAX warn of forks in processes with threads.
+            warnings.simplefilter("ignore")
+            pid = os.fork()
+        if pid == 0:
+            gc.freeze()
+        return pid
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _end(pid: int, owner: int, ends: tuple[int, int]) -> None:
@@ -155,10 +210,7 @@ def _serve(
     status = 1
     try:
         warnings.simplefilter("ignore")
-        # What PyTorch prints about a refusal is in the reply.
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
+        _let_go_of_files(questions, replies)
         # The threads of the parent do not exist here, and OpenMP would wait for them.
         torch.set_num_threads(1)
         incoming = Incoming(questions, _LIMIT)
@@ -172,6 +224,18 @@ def _serve(
     finally:
         # Nothing of the parent may be ended or written here.
         os._exit(status)
+
+
+def _let_go_of_files(*kept: int) -> None:
+    """Close all files of the parent, such as connections that it may close; keep their numbers.
+
+    What PyTorch prints about a refusal is in the reply.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for path in Path("/proc/self/fd").iterdir():
+        if int(path.name) not in kept:
+            with contextlib.suppress(OSError):
+                os.dup2(nothing, int(path.name))
 
 
 def _answer(

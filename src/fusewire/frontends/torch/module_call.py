@@ -7,19 +7,24 @@ process traces it, or where there is none, this one traces a copy that shares al
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
 from torch import Tensor, nn
 
 from fusewire.contract.calling import Arguments, Named
+from fusewire.contract.frontend import Limits
 from fusewire.errors import EngineError, TraceError
 from fusewire.frontends.torch.apart import ForkedReader, can_read_apart
 from fusewire.frontends.torch.arrays import call_array
+from fusewire.frontends.torch.convert import converted
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.tensors import tensor_from
 from fusewire.frontends.torch.trees import Tree
+from fusewire.ir.graph import Graph
+from fusewire.ir.types import TensorType
 from fusewire.process.guard import guarded
 
 
@@ -40,13 +45,23 @@ class ModuleCall:
         names = tuple(map(_input_name, self._tree.names()))
         label, read = type(self._module).__name__, None
         if can_read_apart():
-            module, read = self._module, ForkedReader(tensors_of(self._module)).graph
+            module, read = (
+                self._module,
+                ForkedReader(tensors_of(self._module), self._read_copy).graph,
+            )
         else:
             module = sharing_copy(self._module)
         function = partial(self.on_tensors, module)
         flat = FlatCall(function, module, names, label=label, run=self.on_arrays, read=read)
         self._updated = flat.updated
         return flat
+
+    def _read_copy(self, call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Graph:
+        """Read a copy of the module, in this process."""
+        module = sharing_copy(self._module)
+        return converted(
+            replace(call, function=partial(self.on_tensors, module), module=module), types, limits
+        )
 
     def on_tensors(self, module: nn.Module, *tensors: Any) -> list[Any]:
         """Call the module, or a copy of it."""
