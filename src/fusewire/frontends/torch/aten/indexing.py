@@ -16,7 +16,6 @@ from fusewire.ops import (
     indexing,
     logic,
     movement,
-    reduction,
     scatter,
     slicing,
 )
@@ -295,12 +294,12 @@ def _written_slices(
     axis, rank = axis_in(dim, x.tensor.rank), row.tensor.rank
     if axis == 0:
         column = movement.expand_dims(cast_index(places), axes=(1,))
-        return _shaped(call, scatter.scatter_nd(row, column, updates, reduction=reduction))
+        return _shaped(call, scatter.scatter_nd(row, column, updates, reduction=combine))
     # Not by transposes, which would copy a whole cache of keys for each token.
     others = tuple(i for i in range(rank) if i != axis)
     along = movement.expand_dims(cast_index(places), axes=others)
     whole = movement.broadcast_to(along, shape=updates.tensor.shape)
-    written = scatter.scatter_elements(row, whole, updates, axis=axis, reduction=reduction)
+    written = scatter.scatter_elements(row, whole, updates, axis=axis, reduction=combine)
     return _shaped(call, written)
 
 
