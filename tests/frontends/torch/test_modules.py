@@ -7,8 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from fusewire.contract.frontend import Spec
-from fusewire.errors import TraceError
+from fusewire.contract.frontend import Reading, Spec, Structure
+from fusewire.errors import FusewireError, TraceError
+from fusewire.ir.builder import bind_symbols
+from fusewire.ir.dims import Symbol
+from fusewire.ops.table import verify
 from tests.frontends.torch.modules import Block, Lambda, check, compare, converted, draw
 
 MODULES = {
@@ -138,3 +141,25 @@ def test_wrapped_regions_are_taken_in() -> None:
 
 def test_sizes_that_a_run_tells() -> None:
     check(Lambda(lambda x: (x[x > 0], torch.nonzero(x > 0))), draw(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes"),
+    [
+        (lambda x: x.sum(1) + torch.arange(8.0)[: x.shape[0]], {2: True, 8: True, 9: False}),
+        (lambda x: x + 1 if x.shape[0] >= 5 else x, {4: False, 5: True, 99: True}),
+        (lambda x: x[1:].squeeze(), {2: False, 4: True, 9: True}),
+    ],
+    ids=["at most", "at least", "not one"],
+)
+def test_graph_holds_where_the_code_was_traced(function: Any, sizes: dict[int, bool]) -> None:
+    module = Lambda(function)
+    graph = converted(module, Spec(("n", 4))).graph
+    for size, holds in sizes.items():
+        bound = bind_symbols(graph, {Symbol("n"): size})
+        if holds:
+            verify(bound)
+            compare(module, Reading(bound, Structure((), ()), Structure((), ())), [draw(size, 4)])
+        else:
+            with pytest.raises(FusewireError):
+                verify(bound)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewire.contract.frontend import Limits
+from fusewire.dtypes import int64
 from fusewire.errors import BudgetError, DTypeError, EngineError, FusewireError, TraceError
 from fusewire.frontends.torch.aten.table import aten_rows
 from fusewire.frontends.torch.call import AtenCall
@@ -16,13 +17,17 @@ from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.location import line_of, refusal
 from fusewire.frontends.torch.scope import SizeScope
 from fusewire.frontends.torch.tensors import array_of, our_dtype
-from fusewire.ir.dims import is_equal, symbol
-from fusewire.ir.graph import Constant, Graph, Value
+from fusewire.ir.dims import UNREACHED, is_equal, lone_symbol, symbol
+from fusewire.ir.graph import Constant, Graph, Value, order
 from fusewire.ir.types import TensorType, Type
+from fusewire.ops.creation import iota
 from fusewire.ops.movement import reshape
+from fusewire.ops.slicing import slice_
 from fusewire.ops.table import verify
 from fusewire.process.guard import guarded
 
+# Smaller sizes than this are never learned.
+_LEAST_SIZE = 2
 # Ops that make numbers of tensors.
 _ITEMS = frozenset({"item.default", "_local_scalar_dense.default"})
 # Ops that check what tracing has assumed; nothing follows from them.
@@ -75,7 +80,8 @@ class ProgramConversion:
         if not outputs:
             raise TraceError(f"{name} returns no tensor. Return tensors: a program has outputs.")
         named = output_names or [f"output{i}" for i in range(len(outputs))]
-        graph = Graph(self.inputs, outputs, name=name, output_names=named)
+        nodes = [*order(outputs), *order(self._bounds())]
+        graph = Graph(self.inputs, outputs, dict.fromkeys(nodes), name=name, output_names=named)
         try:
             verify(graph)
         except FusewireError as error:
@@ -164,6 +170,26 @@ class ProgramConversion:
         )
         self._constants[key] = value
         return value
+
+    def _bounds(self) -> list[Value]:
+        """Make values that have a type only at the sizes for which the module was traced.
+
+        No output needs them, so that no engine runs them; whoever asks whether the graph holds at
+        some sizes checks their types.
+        """
+        found = []
+        for expression, bounds in self._program.range_constraints.items():
+            dim = self._scope.known.get(getattr(expression, "name", ""))
+            alone = None if dim is None else lone_symbol(dim)
+            if dim is None or alone is None or alone.unbacked:
+                continue
+            if str(bounds.upper).isdecimal() and int(bounds.upper) < UNREACHED:
+                most = iota.new(shape=(int(bounds.upper),), axis=0, dtype=int64)
+                found.append(slice_(most, starts=(0,), limits=(dim,), strides=(1,)))
+            if str(bounds.lower).isdecimal() and int(bounds.lower) > _LEAST_SIZE:
+                least = iota.new(shape=(dim,), axis=0, dtype=int64)
+                found.append(slice_(least, starts=(0,), limits=(int(bounds.lower),), strides=(1,)))
+        return found
 
     # Nodes.
 

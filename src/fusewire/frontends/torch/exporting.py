@@ -6,9 +6,10 @@ until only those are left that nothing decomposes. torch.export is imported here
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 from fusewire.errors import EngineError, TraceError
 from fusewire.frontends.torch.aten.table import aten_rows
@@ -33,6 +34,18 @@ _OTHERWISE = "Change the line, or leave the module as it is: it runs on PyTorch.
 _FIRST_HINT, _HINT_STEP = 8, 4
 # Sizes 0 and 1 have a meaning of their own: torch.export takes them as numbers.
 _LEAST_HINT = 2
+
+
+# The smallest and the largest size, if there is one.
+Range: TypeAlias = tuple[int, int | None]
+# A size may be limited by another once that is limited.
+_MOST_TRIES = 3
+_FIX = re.compile(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(?:(\d+)|oo|int_oo))?\)")
+
+
+_VIOLATED = re.compile(r"Constraints violated \(([\w, ]+)\)!")
+_UNEQUAL = re.compile(r" != \d+\.?$")
+_LARGER = 4
 
 
 def exported(call: FlatCall, types: Sequence[TensorType]) -> Any:
@@ -64,6 +77,47 @@ def _refused(label: str, cause: BaseException | None) -> TraceError:
 
 
 def _exported(call: FlatCall, types: Sequence[TensorType]) -> Any:
+    ranges: dict[str, Range] = {}
+    for _ in range(_MOST_TRIES):
+        try:
+            return _exported_within(call, types, ranges)
+        except RuntimeError as error:
+            # A UserError of torch.export, among others, which suggest nothing.
+            narrower = _suggested(str(error))
+            if narrower is None or narrower.items() <= ranges.items():
+                raise
+            ranges |= narrower
+    return _exported_within(call, types, ranges)
+
+
+def _suggested(message: str) -> dict[str, Range] | None:
+    """Read the ranges of sizes that torch.export suggests; None if it suggests anything else."""
+    _, found, fixes = message.partition("Suggested fixes:")
+    if not found:
+        return _larger(message)
+    lines = [line for line in fixes.strip().split("\n\n")[0].splitlines() if line.strip()]
+    matches = [_FIX.fullmatch(line.strip()) for line in lines]
+    if not lines or not all(matches):
+        return None
+    return {
+        match[1]: (int(match[2] or _LEAST_HINT), int(match[3]) if match[3] else None)
+        for match in matches
+        if match
+    }
+
+
+def _larger(message: str) -> dict[str, Range] | None:
+    """Leave out small sizes where the code is traced for parts of them that are not 0 or 1."""
+    names = _VIOLATED.search(message)
+    guards = [line for line in message.splitlines() if "generated guard" in line]
+    if names is None or not guards or not all(_UNEQUAL.search(guard) for guard in guards):
+        return None
+    return dict.fromkeys(names[1].split(", "), (_LARGER, None))
+
+
+def _exported_within(
+    call: FlatCall, types: Sequence[TensorType], ranges: Mapping[str, Range]
+) -> Any:
     import torch
 
     hints = _hints(call, types)
@@ -73,7 +127,11 @@ def _exported(call: FlatCall, types: Sequence[TensorType]) -> Any:
         for type_ in types
     )
     shapes = tuple(
-        {axis: _open(dim, dims) for axis, dim in enumerate(type_.shape) if isinstance(dim, Sym)}
+        {
+            axis: _open(dim, dims, ranges)
+            for axis, dim in enumerate(type_.shape)
+            if isinstance(dim, Sym)
+        }
         for type_ in types
     )
     with torch.no_grad(), quiet_export():
@@ -119,7 +177,7 @@ def _hints(call: FlatCall, types: Sequence[TensorType]) -> dict[Symbol, int]:
     return hints
 
 
-def _open(dim: Sym, dims: dict[str, Any]) -> Any:
+def _open(dim: Sym, dims: dict[str, Any], ranges: Mapping[str, Range]) -> Any:
     """Translate an open dim to torch.export's: a symbol times a number, plus a number."""
     import torch
 
@@ -135,7 +193,9 @@ def _open(dim: Sym, dims: dict[str, Any]) -> Any:
                 f"The dim {dim} of an argument cannot be given to torch.export, which takes a name "
                 "times a number plus a number. Name the dim."
             )
-        total = dims.setdefault(atom.name, torch.export.Dim(_plain(atom.name)))
+        name = _plain(atom.name)
+        least, most = ranges.get(name, (None, None))
+        total = dims.setdefault(name, torch.export.Dim(name, min=least, max=most))
         total = total if factor == 1 else factor * total
     return total + offset if offset else total
 

@@ -82,7 +82,22 @@ def _slice(
     call: AtenCall, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: int = 1
 ) -> Value:
     axis = dim % x.tensor.rank
-    return slicing.slice_axis(x, axis, slice(start, end, call.number(step, "the step")))
+    if call.number(step, "the step") != 1:
+        return slicing.slice_axis(x, axis, slice(start, end, step))
+    # PyTorch knows more of open sizes, such as that they are at most that of a table.
+    first, _, _ = slicing.normalize_slice(slice(start, end), x.tensor.shape[axis])
+    return _part(x, axis, first, first + call.shape[axis])
+
+
+def _part(x: Value, axis: int, first: Dim, limit: Dim) -> Value:
+    """Slice an axis inside its bounds."""
+    shape = x.tensor.shape
+    return slicing.slice_(
+        x,
+        starts=tuple(first if i == axis else 0 for i in range(len(shape))),
+        limits=tuple(limit if i == axis else dim for i, dim in enumerate(shape)),
+        strides=(1,) * len(shape),
+    )
 
 
 @ROWS.add("narrow", ops="slice")
