@@ -74,10 +74,11 @@ class Decider:
 
     def with_long_budget(self) -> Decider | None:
         """Return the same with time for engines that are left out; None if none is."""
-        if self.options.level not in (None, 1) or not self._left_out():
-            return None
         options = replace(self.options, budget_seconds=LATE_BUDGET)
         longer = Decider(replace(self.context, options=options))
+        left_out = self._left_out()
+        if self.options.level not in (None, 1) or left_out == longer._left_out():
+            return None
         longer.records.model = self.records.model
         return longer
 

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.context import CompileContext
+from fusewire.decider import Decider
 from fusewire.options import LONG_BUDGET, Options
 from fusewire.records.keys import decision_fields, file_key
 from fusewire.registry import REGISTRY
@@ -32,6 +34,19 @@ def test_quick_search_leaves_it_out_and_says_so(monkeypatch: pytest.MonkeyPatch)
     assert f"budget of {LONG_BUDGET:.0f} s or more" in row.reason
     # Not even its device is looked for.
     assert "inductor" not in asked
+
+
+def test_engine_whose_compiler_is_missing_is_left_out_of_every_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick, long = (Decider(CompileContext(Options(budget_seconds=x))) for x in (20, LONG_BUDGET))
+    assert quick.with_long_budget() is not None
+    assert long.with_long_budget() is None
+    monkeypatch.setenv("PATH", "/nowhere")
+    for decider in (quick, long):
+        assert "compiles with g++, which is not here" in decider._left_out()["inductor"]
+        # A longer search would change nothing.
+        assert decider.with_long_budget() is None
 
 
 def test_decisions_of_quick_and_of_long_searches_have_different_keys() -> None:

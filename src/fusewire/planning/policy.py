@@ -7,6 +7,7 @@ the graph in the fewest regions; higher levels race the targets instead.
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -72,14 +73,16 @@ class TargetFinder:
         return [name for name in names if name not in left_out]
 
     def left_out(self) -> dict[str, str]:
-        """List the backends that a search leaves out because they compile for long, and say so."""
-        if self.has_slow:
-            return {}
+        """List the backends that compile for long and are left out of a search, and say why."""
         found = {}
         for name in self.registry.backends.names():
             with contextlib.suppress(RegistryError):
                 info = self.registry.get(name, isolate=self.isolate, limits=self.limits).info
-                if info.is_slow and info.is_installed:
+                if not (info.is_slow and info.is_installed):
+                    continue
+                if (program := _missing_program(info)) is not None:
+                    found[name] = f"It is left out: it compiles with {program}, which is not here."
+                elif not self.has_slow:
                     found[name] = why_left_out(info)
         return found
 
@@ -88,6 +91,12 @@ class TargetFinder:
         if met is None:
             return self.registry.backends.get(name).info.is_installed
         return not all(device.facts.get("interprets") for device in met.devices)
+
+
+def _missing_program(info: BackendInfo) -> str | None:
+    """Name a program that a backend compiles with and that is not on the PATH."""
+    named = (program for program in info.programs if not program.startswith("/"))
+    return next((program for program in named if shutil.which(program) is None), None)
 
 
 def why_left_out(info: BackendInfo) -> str:
