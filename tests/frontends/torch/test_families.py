@@ -86,7 +86,10 @@ INDEXING: Functions = {
     ),
     "sort": lambda x, i: (x.sort(-1), x.argsort(1, descending=True), x.topk(2, -1, largest=False)),
     "one hot": lambda x, i: (functional.one_hot(i, 4), torch.searchsorted(x[0, 0].sort()[0], x)),
-    "masked scatter": lambda x, i: x.masked_scatter(x > 0, x.flip(0)),
+    "masked scatter": lambda x, i: (
+        x.masked_scatter(x > 0, x.flip(0)),
+        x[0].masked_scatter(x > 0, x.flip(0)),
+    ),
     "embedding": lambda x, i: functional.embedding(i, x[0]),
 }
 LAYERS: Functions = {

@@ -366,15 +366,15 @@ def _masked_scatter(call: AtenCall, x: Value, mask: Value, source: Value) -> Val
     """Take the elements of the source in order where the mask holds."""
     from fusewire.ops.cumulative import cumsum
 
-    shape = x.tensor.shape
-    whole = movement.broadcast_to(call.value(mask, bool_), shape=shape)
-    flat = cast(movement.reshape(whole, shape=(x.tensor.size,)), dtype=int64)
+    shape = call.shape
+    whole = _broadcast(call.value(mask, bool_), shape)
+    flat = cast(movement.reshape(whole, shape=(whole.tensor.size,)), dtype=int64)
     order = elementwise.subtract(cumsum(flat, axis=0), 1)
     flat_source = movement.reshape(source, shape=(source.tensor.size,))
     last = call.measure(source.tensor.size)
     places = logic.clip(order, call.value(0, int64), elementwise.subtract(last, 1))
     taken = indexing.gather(flat_source, places, axis=0)
-    return logic.where(whole, movement.reshape(taken, shape=shape), x)
+    return logic.where(whole, movement.reshape(taken, shape=shape), _broadcast(x, shape))
 
 
 @ROWS.add("one_hot", ops="equal")
