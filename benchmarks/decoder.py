@@ -7,9 +7,9 @@ SmolLM2-135M reads a prompt of 128 tokens and makes 64, the likeliest each time,
 fixed length. MiniLM embeds 8 sentences of 32 tokens (``--model minilm``). Each way runs in a
 process of its own, and its times are medians; the ways take turns over ``--rounds``, so that what
 disturbs the machine disturbs all. Every way must make the tokens that eager makes; llama.cpp
-computes with the packed weights of the file, and may make others. The ONNX file is that of
-`fw.save_onnx`, and runs bare. What was found is kept, so that a run can go on. llama.cpp is asked
-in the Python of ``--llama``, where `llama-cpp-python` is installed.
+computes with the packed weights of the file, and may make others. ONNX files are those of
+`torch.onnx.export`, and run bare. What was found is kept, so that a run can go on. llama.cpp is
+asked in the Python of ``--llama``, where `llama-cpp-python` is installed.
 """
 
 from __future__ import annotations
@@ -231,19 +231,23 @@ def exported_steps(way: str, model: Any, ids: Any, length: int) -> tuple[Step, S
     """Export the step as ONNX for both sizes, and run the files on the bare engine."""
     import torch
 
-    import fusewire as fw
-    from benchmarks.module_case import graph_of
     from examples.small_language_model import empty_cache, step_module
 
-    folder = Path(tempfile.mkdtemp(prefix="decoder-"))
     made = []
-    for name, tokens in (("prefill", ids), ("decode", ids[:, :1])):
+    for tokens in (ids, ids[:, :1]):
         given = (tokens, torch.arange(tokens.shape[1]), *empty_cache(model, length))
-        graph, _ = graph_of(step_module(model), (given, {}))
-        path = folder / f"{name}.onnx"
-        fw.save_onnx(graph, path)
+        path = exported(step_module(model), given, {})
         made.append(_on_onnxruntime(path) if way == "onnxruntime" else _on_openvino(path))
     return made[0], made[1]
+
+
+def exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Path:
+    """Write a module as PyTorch's own exporter does."""
+    import torch
+
+    path = Path(tempfile.mkdtemp(prefix="decoder-")) / "model.onnx"
+    torch.onnx.export(module, args, path, kwargs=kwargs, dynamo=True, verbose=False)
+    return path
 
 
 def _on_onnxruntime(path: Path) -> Step:
@@ -318,13 +322,10 @@ def embedder(
     import fusewire as fw
 
     if way in ("onnxruntime", "openvino"):
-        from benchmarks.module_case import graph_of
-
-        graph, arrays = graph_of(model, ((), tokens))
-        path = Path(tempfile.mkdtemp(prefix="minilm-")) / "model.onnx"
-        fw.save_onnx(graph, path)
+        path = exported(model, (), tokens)
         step = _on_onnxruntime(path) if way == "onnxruntime" else _on_openvino(path)
-        return lambda: step(arrays[0], arrays[1], [])[0], ""
+        ids, mask = tokens.values()
+        return lambda: step(ids, mask, [])[0], ""
     called, settled = model, ""
     if way == "inductor":
         called = torch.compile(model, dynamic=False)

@@ -257,7 +257,7 @@ def _door(case: ModuleCase, kind: str, budget: float) -> Row:
         torch._dynamo.reset()
     bad = [step for step in steps if step["status"] not in ("right", "cannot say")]
     said = f"{bad[0]['status']} at {bad[0]['size']}: {bad[0]['reason']}" if bad else "right"
-    said = f"{said} on {', '.join(sorted(chosen))}"
+    said = f"{said} on {', '.join(filter(None, sorted(chosen))) or 'your module'}"
     return {"ok": not bad, "said": said, "steps": steps, "graphs": frames}
 
 

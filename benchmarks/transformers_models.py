@@ -157,6 +157,6 @@ def cases() -> dict[str, ModuleCase]:
         ("T5ForConditionalGeneration", _t5, _translation),
     )
     return {
-        name: ModuleCase(name, make, arguments, sizes=(2, 1, 3), is_network=True)
+        name: ModuleCase(name, make, arguments, sizes=(2, 3, 5), is_network=True)
         for name, make, arguments in rows
     }

@@ -311,10 +311,10 @@ def _step(size: int) -> Arguments:
 
 
 MODULES = (
-    ModuleCase("bert", Bert, _padded, sizes=(2, 1, 3), is_network=True),
-    ModuleCase("gpt", Gpt, _tokens(64), sizes=(2, 1, 3), is_network=True),
-    ModuleCase("rotary_decoder", Rotary, _tokens(64), sizes=(2, 1, 3), is_network=True),
-    ModuleCase("t5", T5, _translated, sizes=(2, 1, 3), is_network=True),
+    ModuleCase("bert", Bert, _padded, sizes=(2, 3, 5), is_network=True),
+    ModuleCase("gpt", Gpt, _tokens(64), sizes=(2, 3, 5), is_network=True),
+    ModuleCase("rotary_decoder", Rotary, _tokens(64), sizes=(2, 3, 5), is_network=True),
+    ModuleCase("t5", T5, _translated, sizes=(2, 3, 5), is_network=True),
     ModuleCase("lstm_tagger", Tagger, _tokens(40), sizes=(4, 2, 3), is_network=True),
     ModuleCase(
         "mixture_of_experts",

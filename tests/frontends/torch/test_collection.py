@@ -9,7 +9,7 @@ from benchmarks.modules.case import ModuleCase
 # `benchmarks/module_doors.py` holds all of them, networks too, on every engine.
 SMALL = [case for case in collection().values() if case.is_small]
 OPTIONS = ("losses", "lstm_projected", "spectrum", "spatial_transformer", "upsample_linear",
-           "embedding_bag", "distances", "adaptive_pool")  # fmt: skip
+           "embedding_bag", "distances", "adaptive_pool", "decode_step")  # fmt: skip
 CASES = [*SMALL, *(collection()[name] for name in OPTIONS)]
 
 
