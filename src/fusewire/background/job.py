@@ -78,6 +78,7 @@ def read_job(frame: Frame) -> ComparisonJob:
             array = read_value(value, given)
             array.flags.writeable = False
             constants[digest] = Constant.of(array)
+            constants[digest].is_held = digest in header["kept"]
         model = parse_graph(text, constants)
     return ComparisonJob(_options(header["options"]), store, model, inputs)
 

@@ -46,7 +46,7 @@ from fusewire.ops.sample import HostValue
 from fusewire.options import Options
 from fusewire.process.frames import Frame
 from fusewire.runtime.entry import Entry
-from fusewire.runtime.function import FUNCTION
+from fusewire.runtime.function import FUNCTION, FunctionRunner
 from fusewire.runtime.serving import NotedDetails, ServingRunner
 from fusewire.runtime.why import Tried
 from fusewire.store.disk import Store
@@ -265,7 +265,10 @@ class BackgroundSearch:
             self._choices.keep(inputs, decision)
             self._kept = _plan_of(proposal)
             return proposal.entry
-        runners = {first.name: first.entry.runner, proposal.name: proposal.entry.runner}
+        serves, opponent = first.entry.runner, proposal.entry.runner
+        if isinstance(serves, FunctionRunner):
+            opponent = serves.opponent(opponent)
+        runners = {first.name: serves, proposal.name: opponent}
         comparison = duel(runners, inputs, turn=partial(self._turn, serving))
         is_faster = beats(comparison, proposal.name, first.name)
         tried = self._tried(decision.tried, comparison, proposal.name if is_faster else first.name)

@@ -66,7 +66,8 @@ class Baseline:
         """Time the function against the winner of the race; None if one of them fails."""
         if self.runner is None or not is_usable(row):
             return None
-        runners = {self.title: self.runner, winner.name: self.build(winner)}
+        opponent = self.runner.opponent(self.build(winner))
+        runners = {self.title: self.runner, winner.name: opponent}
         try:
             return duel(runners, inputs, seconds)
         except EngineError:

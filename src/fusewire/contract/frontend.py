@@ -192,6 +192,8 @@ class TracedFunction:
     ``written`` are the places of the inputs that it writes to. ``writes_captured``: it writes to
     arrays that are not its arguments. The graph writes to neither. ``title`` names it to people.
     With ``may_share``, its results stay as they are, even if their memory belongs to others.
+    ``burden`` does, on flat inputs, what a call that an engine answers takes besides the engine,
+    and one of the function does not: it is timed with the engine.
     """
 
     function: Callable[..., Any]
@@ -199,6 +201,7 @@ class TracedFunction:
     writes_captured: bool = False
     title: str = "your function"
     may_share: bool = False
+    burden: Callable[[Sequence[Any]], object] | None = None
 
 
 @dataclass(frozen=True)

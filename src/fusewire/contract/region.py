@@ -107,6 +107,16 @@ def build(backend: Backend, region: Graph, device: Device, config: Config = Conf
     return backend.load(artifact, device, weights_of(artifact, constants_of(region)))
 
 
+# More than this of what others hold is not put into artifacts: it would be in memory twice.
+HELD_BYTES = 1 << 26
+
+
+def held_bytes(region: Graph) -> int:
+    """Return the size of the constants that whoever compiles a region has in memory in any case."""
+    held = {id(v.constant): v.constant for v in region.constants if v.constant is not None}
+    return sum(constant.array.nbytes for constant in held.values() if constant.is_held)
+
+
 def weights_of(artifact: Artifact, held: Mapping[str, Constant]) -> dict[str, Array]:
     """Return the weights that an artifact needs, by digest."""
     wanted = {slot.digest for slot in artifact.slots if slot.digest is not None}

@@ -33,13 +33,18 @@ Attr: TypeAlias = (
 class Constant:
     """A tensor known before the program runs; loaded on first use and hashed once.
 
-    ``digest`` is given if the tensor was hashed before.
+    ``digest`` is given if the tensor was hashed before. ``is_held`` says that its owner has it in
+    memory in any case, so that an artifact need not have it, too.
     """
 
-    __slots__ = ("_array", "_digest", "_load", "type")
+    __slots__ = ("_array", "_digest", "_load", "is_held", "type")
 
     def __init__(
-        self, type_: TensorType, load: Callable[[], Array], digest: str | None = None
+        self,
+        type_: TensorType,
+        load: Callable[[], Array],
+        digest: str | None = None,
+        is_held: bool = False,
     ) -> None:
         if not type_.is_static:
             raise GraphError(f"A constant of type {type_} must have dims that are ints.")
@@ -47,6 +52,7 @@ class Constant:
         self._load: Callable[[], Array] | None = load
         self._array: Array | None = None
         self._digest = digest
+        self.is_held = is_held
 
     @staticmethod
     def of(array: Any) -> Constant:

@@ -78,7 +78,8 @@ class Seat:
             blobs.append(np.frombuffer(file.payload, np.uint8))
             job["file"] = [file.format, file.digest, list(file.weights)]
         constants = {digest: write_value(array, blobs) for digest, array in new.items()}
-        return {**job, "has_region": True, "constants": constants}
+        kept = [digest for digest, x in known_constants(region, file).items() if x.is_held]
+        return {**job, "has_region": True, "constants": constants, "kept": kept}
 
     def lent(self, weights: Mapping[str, Array], blobs: Blobs) -> dict[str, Any]:
         """Write the weights of an artifact, in place of a region, as the last part of a job."""

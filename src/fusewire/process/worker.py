@@ -144,6 +144,7 @@ class Worker:
             array = read_value(value, given)
             array.flags.writeable = False
             self._constants[digest] = Constant.of(array)
+            self._constants[digest].is_held = digest in header.get("kept", ())
         if not has_region:
             return None, None
         region = parse_graph(text, self._constants)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any, final
 
@@ -21,6 +22,7 @@ from fusewire.errors import EngineGarbage, ShapeMismatchError
 from fusewire.ir.graph import Value
 from fusewire.ir.types import TensorType
 from fusewire.process.guard import guarded
+from fusewire.runtime.entry import Runner
 
 # The function among backends.
 FUNCTION = "function"
@@ -46,6 +48,7 @@ class FunctionRunner:
             )
         self._function = traced.function
         self.title, self._may_share = traced.title, traced.may_share
+        self._burden = traced.burden
         self._written = sorted(traced.written)
         self._arguments = _arranged(reading.arguments)
         self._keywords = _keywords(traced.function, reading.arguments)
@@ -102,6 +105,10 @@ class FunctionRunner:
             _own(leaves)
         return leaves
 
+    def opponent(self, runner: Runner) -> Runner:
+        """Return a runner as it is timed against this one: with all that its calls take."""
+        return runner if self._burden is None else _Burdened(runner, self._burden)
+
     def attempt(self, inputs: Sequence[Held]) -> list[Any]:
         """Run for the first time: whatever goes wrong is an EngineError."""
         return guarded(self.title, "run", "on arrays", self.call, inputs)
@@ -119,6 +126,24 @@ class FunctionRunner:
                 f"It returned {type(results).__name__}, with another structure than when it was "
                 "traced"
             ) from None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Burdened:
+    """Runs an engine, and before it what each of its calls takes besides."""
+
+    runner: Runner
+    burden: Callable[[Sequence[Any]], object]
+
+    def call(self, inputs: Sequence[Held]) -> list[Any]:
+        """Run both."""
+        self.burden(inputs)
+        return self.runner.call(inputs)
+
+    def close(self) -> None:
+        """Close the engine."""
+        self.runner.close()
 
 
 @final

@@ -355,8 +355,9 @@ class PlanBuilder:
         built = Built(partial(self._load_new, region, graph, artifact, weights), outputs)
         if key is None or self.records is None:
             return built
-        keep = partial(self.records.keep_artifact, key, artifact, weights)
-        if len(artifact.payload) + sum(x.nbytes for x in weights.values()) > _LATE_BYTES:
+        kept = _not_held(weights, graph, region.file)
+        keep = partial(self.records.keep_artifact, key, artifact, kept)
+        if len(artifact.payload) + sum(x.nbytes for x in kept.values()) > _LATE_BYTES:
             return replace(built, keep=keep)
         keep()
         return built
@@ -469,6 +470,16 @@ def _remaining(limits: ChildLimits) -> ChildLimits:
 
 def _is_trusted(target: BuildTarget) -> bool:
     return target.backend.info.trusted
+
+
+def _not_held(
+    weights: Mapping[str, Array], graph: Graph, file: ModelFile | None
+) -> dict[str, Array]:
+    """Leave out the weights that whoever compiles the graph again has in memory."""
+    from fusewire.contract.model_file import known_constants
+
+    known = known_constants(graph, file)
+    return {digest: array for digest, array in weights.items() if not known[digest].is_held}
 
 
 def _weights(artifact: Artifact, graph: Graph, file: ModelFile | None = None) -> dict[str, Array]:

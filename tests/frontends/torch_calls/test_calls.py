@@ -212,3 +212,15 @@ def test_numpy_arrays_are_not_tensors() -> None:
     """The module decides what it takes, and says so."""
     with fw.compile(nn.Linear(3, 3).eval()) as program, pytest.raises(TypeError):
         program(np.ones((2, 3), np.float32))
+
+
+def test_exported_programs_take_tensors() -> None:
+    module, x = Nested().eval(), torch.randn(4, 3)
+    batch = torch.export.Dim("batch", min=2)
+    exported = torch.export.export(module, (x,), dynamic_shapes=({0: batch},), strict=False)
+    program = fw.compile(exported, backend="reference")
+    for rows in (4, 5, 6):
+        x = torch.randn(rows, 3)
+        assert same(module(x), program(x))
+        assert program.run(x).metadata["backend"] == "reference"
+    assert len(program.signatures) <= 2

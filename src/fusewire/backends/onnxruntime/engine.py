@@ -127,7 +127,9 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
             return made
         from fusewire.backends.onnxruntime.stored import optimised
 
-        return optimised(made, weights_of(made, constants_of(region)))
+        constants = constants_of(region)
+        held = frozenset(digest for digest, x in constants.items() if x.is_held)
+        return optimised(made, weights_of(made, constants), held)
 
     @property
     def file_formats(self) -> tuple[FileFormat, ...]:
@@ -166,7 +168,7 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         if artifact.kind == "native":
             from fusewire.backends.onnxruntime.stored import open_stored
 
-            return open_stored(artifact)
+            return open_stored(artifact, weights)
         from fusewire.backends.onnxruntime.executable import open_session
 
         return open_session(artifact, weights)

@@ -46,8 +46,13 @@ _SAVED = {
 _INT64 = 7
 
 
-def optimised(artifact: Artifact, weights: Mapping[str, Array]) -> Artifact:
-    """Have the engine optimise the model of an artifact, and give what it makes of it."""
+def optimised(
+    artifact: Artifact, weights: Mapping[str, Array], lent: frozenset[str] = frozenset()
+) -> Artifact:
+    """Have the engine optimise the model of an artifact, and give what it makes of it.
+
+    Of weights whose digests are in ``lent``, those that it left as they are stay where they lie.
+    """
     held = [(slot, weights[slot.digest or ""]) for slot in artifact.slots if slot.role == "weight"]
     if sum(array.nbytes for _, array in held) > MOST_BYTES:
         return artifact
@@ -56,17 +61,19 @@ def optimised(artifact: Artifact, weights: Mapping[str, Array]) -> Artifact:
     kept = (slot for slot in artifact.slots if slot.role != "weight")
     edges = tuple(_edge(place, slot) for place, slot in enumerate(kept))
     options = settings(artifact.launch)
-    lent = bound(options, held)
+    shown = bound(options, held)
     with TemporaryDirectory() as folder:
         path = Path(folder, "model")
         options.optimized_model_filepath = str(path)
         for name, value in _SAVED.items():
             options.add_session_config_entry(name, value)
         session_of(artifact.payload, options)
-        del lent
-        payload, block = _read(path)
+        del shown
+        known = {digest: weights[digest] for digest in lent if digest in weights}
+        payload, block, borrowed = _read(path, known)
     key = {"onnxruntime": INFO.version}
-    return Artifact("native", payload, edges, launch=artifact.launch, key=key, weights=block)
+    slots = (*edges, *(slot for slot, _ in held if slot.digest in borrowed))
+    return Artifact("native", payload, slots, launch=artifact.launch, key=key, weights=block)
 
 
 def _edge(place: int, slot: Slot) -> Slot:
@@ -78,15 +85,20 @@ def _edge(place: int, slot: Slot) -> Slot:
     return replace(slot, dims=tuple(dims))
 
 
-def _read(path: Path) -> tuple[bytes, memoryview | None]:
-    """Read an optimised model: a table of what will be lent, a line, and the model; its weights."""
+def _read(
+    path: Path, known: Mapping[str, Array]
+) -> tuple[bytes, memoryview | None, frozenset[str]]:
+    """Read an optimised model: a table of what will be lent, a line, and the model; its weights.
+
+    In place of weights that are ``known``, the table has their digests, which are returned, too.
+    """
     from fusewire.onnx.write.proto import parsed
 
     model = parsed(path.read_bytes())
     found = _external(model.graph)
     names = [tensor.name for tensor in found]
-    table: list[tuple[str, int, list[int], int, int]] = []
-    pieces: list[Array] = []
+    table: list[tuple[str, int, list[int], int | str, int]] = []
+    pieces: list[tuple[int, Array]] = []
     at = 0
     for tensor in found:
         piece = _piece(path, tensor)
@@ -98,16 +110,31 @@ def _read(path: Path) -> tuple[bytes, memoryview | None]:
             continue
         for name, value in (("location", _FILE), ("offset", at), ("length", piece.size)):
             tensor.external_data.add(key=name, value=str(value))
-        table.append((tensor.name, tensor.data_type, [*tensor.dims], at, piece.size // count))
-        pieces.append(piece)
-        at += piece.size + -piece.size % ALIGNMENT
+        place = _same_as(piece, known) or at
+        table.append((tensor.name, tensor.data_type, [*tensor.dims], place, piece.size // count))
+        if place is at:
+            pieces.append((at, piece))
+            at += piece.size + -piece.size % ALIGNMENT
     payload = json.dumps(table).encode() + b"\n" + model.SerializeToString()
+    borrowed = frozenset(place for *_, place, _ in table if isinstance(place, str))
     if not pieces:
-        return payload, None
+        return payload, None, borrowed
     block = aligned_empty((at,), np.dtype(np.uint8))
-    for (*_, start, _), piece in zip(table, pieces, strict=True):
+    for start, piece in pieces:
         block[start : start + piece.size] = piece
-    return payload, block.data
+    return payload, block.data, borrowed
+
+
+def _same_as(piece: Array, known: Mapping[str, Array]) -> str | None:
+    """Find the digest of a known weight with the same bytes."""
+    for digest, array in known.items():
+        if array.nbytes == piece.nbytes and np.array_equal(_bytes(array), piece):
+            return digest
+    return None
+
+
+def _bytes(array: Array) -> Array:
+    return array.reshape(-1).view(np.uint8)
 
 
 def _piece(path: Path, tensor: Any) -> Array:
@@ -128,7 +155,7 @@ def _external(graph: Any) -> list[Any]:
     return found
 
 
-def open_stored(artifact: Artifact) -> Executable:
+def open_stored(artifact: Artifact, weights: Mapping[str, Array]) -> Executable:
     """Make a session of an optimised model; its weights are read where they lie."""
     found = artifact.key.get("onnxruntime")
     if found != INFO.version:
@@ -144,14 +171,16 @@ def open_stored(artifact: Artifact) -> Executable:
     if not rows:
         return wrapped(session_of(model, options), artifact, held)
     options.add_session_config_entry(_FOLDER, _HERE)
-    block = _block(artifact.weights)
+    has_own = any(isinstance(at, int) for *_, at, _ in rows)
+    block = _block(artifact.weights) if has_own else np.empty(0, np.uint8)
     for name, element, dims, at, size in rows:
         count = int(np.prod(dims, dtype=np.int64))
-        array = block[at : at + count * size].view(f"u{size}").reshape(dims)
+        own = block[at : at + count * size] if isinstance(at, int) else _bytes(weights[at])
+        array = own.view(f"u{size}").reshape(dims)
         held.append(initializer(array, element))
         options.add_initializer(name, held[-1])
     session = session_of(model, options)
-    return wrapped(session, artifact, (held, block))
+    return wrapped(session, artifact, (held, block, weights))
 
 
 def _block(weights: memoryview | None) -> Array:

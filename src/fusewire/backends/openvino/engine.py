@@ -97,7 +97,7 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the region, or compile it where a reload gains by it."""
         from fusewire.backends.openvino.refusal import held, with_plain_bodies
-        from fusewire.contract.region import edge_slots, weight_slots
+        from fusewire.contract.region import HELD_BYTES, edge_slots, held_bytes, weight_slots
         from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
 
         launch = launch_of(config)
@@ -107,6 +107,8 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
         made = Artifact("rebuild", print_graph(region).encode(), slots, launch=launch)
         size = sum(constant.array.nbytes for constant in constants_of(region).values())
         if size > MOST_BYTES or (not weights and len(region.nodes) < FEW_NODES):
+            return made
+        if held_bytes(region) > HELD_BYTES:
             return made
         from fusewire.backends.openvino.building import compiled_model, told
         from fusewire.backends.openvino.stored import exported

@@ -19,6 +19,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias, final
 
@@ -126,7 +127,7 @@ class ForkedReader:
         for digest, place in header["shared"].items():
             array = array_of(self._tensors[place])
             type_ = TensorType(Spec(array.shape, array.dtype).dtype, array.shape)
-            constants[digest] = Constant(type_, lambda array=array: array, digest)  # type: ignore[misc]  # mypy does not infer the default
+            constants[digest] = Constant(type_, partial(_same, array), digest, is_held=True)
         for digest, value in header["constants"].items():
             constants[digest] = Constant.of(read_value(value, blobs))
         graph = parse_graph(header["graph"], constants)
@@ -179,6 +180,10 @@ def _fork() -> int:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _same(array: Array) -> Array:
+    return array
 
 
 def _end(pid: int, owner: int, ends: tuple[int, int]) -> None:

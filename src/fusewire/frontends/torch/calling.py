@@ -85,13 +85,22 @@ def _only_tensor(outputs: Sequence[Array]) -> Tensor:
 
 @final
 class ModuleCalling(Calling):
-    """Calls one module."""
+    """Calls one module; ``exported`` is the program that it was made of, if there is one."""
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
+    def __init__(self, module: nn.Module, exported: Any = None) -> None:
+        self._module, self._exported = module, exported
         self._forms: dict[Any, ModuleForm] = {}
         # It computes gradients itself, so it cannot run without them.
         self._needs_gradients = False
+
+    @staticmethod
+    def of_exported(exported: Any) -> ModuleCalling:
+        """Return how an exported program is called."""
+        module = exported.module()
+        for part in module.modules():
+            # It was exported in the mode that it has, and nothing looks at the flag.
+            part.training = False
+        return ModuleCalling(module, exported)
 
     @property
     def name(self) -> str:
@@ -153,7 +162,7 @@ class ModuleCalling(Calling):
         if key not in self._forms:
             is_flat = not named and len(tensors) == len(arguments) == len(tree.parts)
             is_flat = is_flat and all(isinstance(x, Tensor | Spec) for x in arguments)
-            call = ModuleCall(self._module, tree, self.infer)
+            call = ModuleCall(self._module, tree, self.infer, self._exported)
             self._forms[key] = ModuleForm(call, tree, is_flat)
         return self._forms[key]
 

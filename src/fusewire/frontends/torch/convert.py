@@ -12,12 +12,13 @@ from fusewire.errors import BudgetError, DTypeError, EngineError, FusewireError,
 from fusewire.frontends.torch.aten.table import aten_rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.frontends.torch.control import HIGHER_ORDER
-from fusewire.frontends.torch.exporting import exported, row_name
+from fusewire.frontends.torch.exporting import decomposed_program, exported, row_name
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.location import line_of, refusal
 from fusewire.frontends.torch.scope import SizeScope
 from fusewire.frontends.torch.tensors import array_of, our_dtype
-from fusewire.ir.dims import UNREACHED, is_equal, lone_symbol, symbol
+from fusewire.ir.builder import bind_symbols
+from fusewire.ir.dims import UNREACHED, Dim, Symbol, is_equal, lone_symbol, symbol
 from fusewire.ir.graph import Constant, Graph, Value, order
 from fusewire.ir.types import TensorType, Type
 from fusewire.ops.creation import iota
@@ -44,11 +45,25 @@ _CHECKS = frozenset(
 
 
 def converted(call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Graph:
-    """Export a call for arguments of these types, and convert it."""
+    """Export a call for arguments of these types, unless it was exported before; convert it."""
+    if call.exported is not None:
+        conversion = ProgramConversion(decomposed_program(call.exported), limits)
+        return with_sizes(conversion.graph(call.label, call.names, call.output_names), types)
     conversion = ProgramConversion(exported(call, types), limits, types)
     graph = conversion.graph(call.label, call.names, call.output_names)
     call.updated[:] = conversion.updated
     return graph
+
+
+def with_sizes(graph: Graph, types: Sequence[TensorType | None]) -> Graph:
+    """Give open sizes of inputs the sizes, or the names, that types have in their places."""
+    sizes: dict[Symbol, Dim] = {}
+    for value, type_ in zip(graph.inputs, types, strict=True):
+        if type_ is not None and type_.rank == value.tensor.rank:
+            for dim, size in zip(value.tensor.shape, type_.shape, strict=True):
+                if (alone := lone_symbol(dim)) is not None:
+                    sizes.setdefault(alone, size)
+    return bind_symbols(graph, sizes)
 
 
 class ProgramConversion:

@@ -29,8 +29,10 @@ class FlatCall:
     arguments that the code was found to write to when it was read: their new values are the last
     outputs of the graph.
 
-    ``run`` is the code as a function of arrays, as people have it; None makes one of ``function``.
-    ``read`` reads the graph for arguments of some types; None does it in this process.
+    ``exported`` is what torch.export made of it, if that was done before. ``run`` is the code as a
+    function of arrays, as people have it; None makes one of ``function``. ``burden`` does what a
+    call that an engine answers takes besides the engine. ``read`` reads the graph for arguments of
+    some types; None does it in this process.
     """
 
     function: Callable[..., Sequence[Any]]
@@ -40,7 +42,9 @@ class FlatCall:
     label: str = "module"
     sizes: list[tuple[int, ...]] = field(default_factory=list)
     updated: list[int] = field(default_factory=list)
+    exported: Any = None
     run: Callable[..., Any] | None = None
+    burden: Callable[[Sequence[Any]], object] | None = None
     read: Callable[[FlatCall, Sequence[TensorType], Limits], Graph] | None = None
 
     @property

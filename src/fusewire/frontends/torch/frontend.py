@@ -23,8 +23,6 @@ from fusewire.contract.frontend import (
 from fusewire.dtypes import dtype
 from fusewire.errors import TraceError
 from fusewire.frontends.torch.flat_call import FlatCall
-from fusewire.ir.builder import bind_symbols
-from fusewire.ir.dims import Symbol, bind_alone
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, Type, concrete_shape
 
@@ -76,6 +74,11 @@ class ExportedProgramFrontend(Frontend):
     def open(self, source: Any, limits: Limits) -> Document:
         return _Exported(source, limits)
 
+    def calling(self, source: Any) -> Calling | None:
+        from fusewire.frontends.torch.calling import ModuleCalling
+
+        return ModuleCalling.of_exported(source)
+
 
 @final
 class _Call(Document):
@@ -114,6 +117,7 @@ class _Call(Document):
             frozenset(updated),
             title="your module",
             may_share=call.run is not None,
+            burden=call.burden,
         )
         updates = tuple((kept + rank, place) for rank, place in enumerate(updated))
         return Reading(graph, arguments, results, function=traced, updates=updates)
@@ -249,16 +253,15 @@ class _Exported(Document):
         return None
 
     def convert(self, example: Example, *, is_open: bool = False) -> Reading:
+        from fusewire.frontends.torch.convert import with_sizes
+
         graph = self._graph
         names = tuple(value.name or "" for value in graph.inputs)
-        sizes: dict[Symbol, int] = {}
         given = example if isinstance(example, Mapping) else dict(zip(names, example, strict=False))
-        for value in graph.inputs:
-            leaf = given.get(value.name or "")
-            if leaf is not None and not is_open and _type(leaf).is_static:
-                bind_alone(value.tensor.shape, concrete_shape(_type(leaf), {}), sizes)
+        leaves = [None if is_open else given.get(name) for name in names]
+        bound = with_sizes(graph, [None if x is None else _type(x) for x in leaves])
         arguments = Structure(dict.fromkeys(names, Structure.LEAF), names)
-        return Reading(bind_symbols(graph, dict(sizes)), arguments, self._results)
+        return Reading(bound, arguments, self._results)
 
     @property
     def _results(self) -> Structure:

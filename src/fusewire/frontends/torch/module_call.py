@@ -21,6 +21,7 @@ from fusewire.frontends.torch.apart import ForkedReader, can_read_apart
 from fusewire.frontends.torch.arrays import call_array
 from fusewire.frontends.torch.convert import converted
 from fusewire.frontends.torch.flat_call import FlatCall
+from fusewire.frontends.torch.state import ModuleState
 from fusewire.frontends.torch.tensors import tensor_from
 from fusewire.frontends.torch.trees import Tree
 from fusewire.ir.graph import Graph
@@ -33,15 +34,26 @@ class ModuleCall:
     """Calls a module with tensors put into one structure; ``infer`` calls it as programs do."""
 
     def __init__(
-        self, module: nn.Module, tree: Tree, infer: Callable[[Arguments, Named], Any]
+        self,
+        module: nn.Module,
+        tree: Tree,
+        infer: Callable[[Arguments, Named], Any],
+        exported: Any = None,
     ) -> None:
         self._module, self._tree, self._infer = module, tree, infer
+        self._exported = exported
         self._results: Tree | None = None
         # The places of tensors that it writes to, once it was read.
         self._updated: list[int] = []
+        self._guard: ModuleState | None = None
 
     def flat(self) -> FlatCall:
         """Return what a frontend reads, of the module as it is now."""
+        if self._exported is not None and self._exported.call_spec.in_spec != self._tree.spec:
+            raise TraceError(
+                "The program was exported for arguments of another structure: "
+                f"{self._exported.call_spec.in_spec}."
+            )
         names = tuple(map(_input_name, self._tree.names()))
         label, read = type(self._module).__name__, None
         if can_read_apart():
@@ -52,7 +64,16 @@ class ModuleCall:
         else:
             module = sharing_copy(self._module)
         function = partial(self.on_tensors, module)
-        flat = FlatCall(function, module, names, label=label, run=self.on_arrays, read=read)
+        flat = FlatCall(
+            function,
+            module,
+            names,
+            label=label,
+            exported=self._exported,
+            run=self.on_arrays,
+            burden=self.burden,
+            read=read,
+        )
         self._updated = flat.updated
         return flat
 
@@ -73,6 +94,17 @@ class ModuleCall:
         arguments, named = self._tree.restore([tensor_from(array) for array in arrays])
         results = [call_array(tensor) for tensor in Tree.of(self._infer(arguments, named))[1]]
         return results[0] if len(results) == 1 else tuple(results)
+
+    def burden(self, arrays: Sequence[Any]) -> None:
+        """Do what a call that an engine answers takes besides: conversions, and the guard.
+
+        Twice each way, because ``on_arrays`` converts, too, and calls of the module do not.
+        """
+        if self._guard is None:
+            self._guard = ModuleState(self._module)
+        self._guard.holds()
+        for array in (*arrays, *arrays):
+            call_array(tensor_from(array))
 
     def results(self, arguments: Arguments, named: Named) -> Tree:
         """Return the structure of what the module returns for such arguments."""
