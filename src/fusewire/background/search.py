@@ -45,7 +45,7 @@ from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
 from fusewire.options import Options
 from fusewire.process.frames import Frame
-from fusewire.runtime.entry import Entry
+from fusewire.runtime.entry import Entry, Runner
 from fusewire.runtime.function import FUNCTION, FunctionRunner
 from fusewire.runtime.serving import NotedDetails, ServingRunner
 from fusewire.runtime.why import Tried
@@ -265,10 +265,8 @@ class BackgroundSearch:
             self._choices.keep(inputs, decision)
             self._kept = _plan_of(proposal)
             return proposal.entry
-        serves, opponent = first.entry.runner, proposal.entry.runner
-        if isinstance(serves, FunctionRunner):
-            opponent = serves.opponent(opponent)
-        runners = {first.name: serves, proposal.name: opponent}
+        opponent = _opponent(first.entry.runner, proposal.entry.runner)
+        runners = {first.name: first.entry.runner, proposal.name: opponent}
         comparison = duel(runners, inputs, turn=partial(self._turn, serving))
         is_faster = beats(comparison, proposal.name, first.name)
         tried = self._tried(decision.tried, comparison, proposal.name if is_faster else first.name)
@@ -307,6 +305,11 @@ class BackgroundSearch:
 
 def _plan_of(proposal: Proposal) -> FirstPlan:
     return FirstPlan(proposal.entry, proposal.decision.candidate, proposal.name)
+
+
+def _opponent(serves: Runner, proposed: Runner) -> Runner:
+    """Return what is proposed as it is timed: against a function, with all that a call takes."""
+    return serves.opponent(proposed) if isinstance(serves, FunctionRunner) else proposed
 
 
 @final

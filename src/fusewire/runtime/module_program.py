@@ -118,9 +118,12 @@ class _CallState:
             self.refused[request.key] = problem
 
     def close(self) -> None:
-        """Close the programs."""
-        for program in self.programs.values():
-            program.close()
+        """Close the programs; one that is making an entry is closed once it has."""
+        for program in list(self.programs.values()):
+            if program.is_busy:
+                threading.Thread(target=program.close, daemon=True).start()
+            else:
+                program.close()
 
 
 @final
@@ -242,7 +245,9 @@ class ModuleProgram:
             self._prepare(request)
             return (self._prepared(call) or calling.infer)(arguments, named)
         result = calling.infer(arguments, named)
-        self._request(request)
+        # A first call may show that it computes gradients itself.
+        if calling.mode() is None:
+            self._request(request)
         return result
 
     def _prepared(self, call: _Call) -> Answer | None:

@@ -172,11 +172,16 @@ class Program:
                 self._put(key, entry)
         return entry
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether some call makes an entry, which may take long."""
+        return self._lock.locked()
+
     def is_prepared(self, arguments: tuple[Any, ...]) -> bool:
         """Tell whether a call with such arrays would make nothing, and wait for nobody."""
         if signature(arguments) in self._entries:
             return True
-        if self._lock.locked():
+        if self.is_busy:
             return False
         entries = [*self._initial, *dict.fromkeys(self._entries.values())]
         return any(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import select
 import signal
@@ -39,7 +40,7 @@ from fusewire.process.codec import read_value, write_value
 from fusewire.process.frames import Blobs, Frame, Incoming, Outgoing
 
 # Seconds that a question may take, and that the process waits for the next one.
-_DEADLINE, _PATIENCE = 600.0, 30
+_DEADLINE, _PATIENCE = 180.0, 30
 # Seconds between looks at it, and after which it hangs if it used no time.
 _LOOK, _HUNG = 1.0, 5.0
 Read: TypeAlias = Callable[[FlatCall, Sequence[TensorType], Limits], Graph]
@@ -216,6 +217,9 @@ def _serve(
     try:
         warnings.simplefilter("ignore")
         _let_go_of_files(questions, replies)
+        # A thread of the parent may have held the lock of a stream: nobody would release it here.
+        logging.disable()
+        sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115  # until this process ends
         # The threads of the parent do not exist here, and OpenMP would wait for them.
         torch.set_num_threads(1)
         incoming = Incoming(questions, _LIMIT)
