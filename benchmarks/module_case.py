@@ -215,7 +215,7 @@ class Door:
     """A way to call a module through Fusewire; ``settle`` waits until engines were compared."""
 
     def __init__(self, kind: str, module: Any, **options: Any) -> None:
-        self._graphs: list[Any] = []
+        self._kind, self._graphs = kind, list[Any]()
         if kind == "fw.compile":
             self.program = fw.compile(module, options=fw.Options.of(None, options))
         else:
@@ -229,9 +229,9 @@ class Door:
 
     def programs(self) -> list[Any]:
         """List the programs behind the door."""
-        if not isinstance(self.program, fw.Program):
-            return [program for graph in self._graphs for program in graph._programs.values()]
-        return [self.program]
+        if self._kind == "fw.compile":
+            return [self.program]
+        return [program for graph in self._graphs for program in graph._programs.values()]
 
     def settle(self) -> bool:
         return all(program.wait(600) for program in self.programs())
