@@ -111,8 +111,10 @@ def test_doctor_says_what_a_frontend_lacks(python: Path) -> None:
     (row,) = [row for row in checks if row["check"] == "frontends"]
     is_bare = python.parents[1].name == "none"
     assert row["found"] == {"frontends": "trace" if is_bare else "onnx, trace"}
-    lacks = "onnx needs the package onnx, which is not installed. "
-    assert row["fix"] == (f"{lacks}Run: pip install 'fusewire[onnx]'" if is_bare else "")
+    assert "exported_program and torch need the package torch" in row["fix"]
+    assert "Run: pip install 'fusewire[torch]'" in row["fix"]
+    lacks = "onnx needs the package onnx, which is not installed. Run: pip install 'fusewire[onnx]'"
+    assert (lacks in row["fix"]) is is_bare
 
 
 def test_engines_that_are_not_installed_are_not_waited_for(python: Path) -> None:

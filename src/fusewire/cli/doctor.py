@@ -130,11 +130,16 @@ def _frontends() -> dict[str, Any]:
         return _row({"frontends": ", ".join(names)}, " ".join(filter(None, problems)))
     missing = {name: lacks for name in names if (lacks := _missing(REGISTRY.frontends.get(name)))}
     row = _row({"frontends": ", ".join(name for name in names if name not in missing)})
-    says = (
-        f"{name} needs the package {package}, which is not installed. {install_advice(name)}"
-        for name, package in missing.items()
-    )
+    says = (_needed(package, missing) for package in dict.fromkeys(missing.values()))
     return {**row, "fix": " ".join(says)}
+
+
+def _needed(package: str, missing: Mapping[str, str]) -> str:
+    """Say which frontends need a package, whose extra has its name."""
+    names = [name for name, lacks in missing.items() if lacks == package]
+    verb = "needs" if len(names) == 1 else "need"
+    said = f"{' and '.join(names)} {verb} the package {package}, which is not installed."
+    return f"{said} {install_advice(package)}"
 
 
 def _missing(frontend: Frontend) -> str | None:
