@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +17,11 @@ from fusewire.store.disk import Store
 
 if TYPE_CHECKING:
     from tests.counting import Counts
+
+# Triton's LLVM crashes when it is loaded after that of Mesa, which WebGPU's software driver brings;
+# some files of tests look for adapters as they are imported, and others import torch._dynamo.
+with contextlib.suppress(ImportError):
+    importlib.import_module("triton")
 
 # How long an example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -33,7 +33,8 @@ FOLDERS = {
         "dynamo",
         "frontends.torch",
     ),
-    "triton": ("backends.triton",),
+    # WebGPU's context loads it before a driver that it cannot be loaded after.
+    "triton": ("backends.triton", "backends.webgpu.context"),
     "wgpu": ("backends.webgpu",),
     "fsspec": ("store",),
     "click": ("cli",),

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, final
 from weakref import finalize
 
@@ -62,10 +65,22 @@ def is_loss(error: wgpu.GPUError) -> bool:
 
 def find_adapters() -> list[Any]:
     """List adapters that compute, the strongest first."""
+    _load_triton()
     with _runtime_folder():
         found = wgpu.gpu.enumerate_adapters_sync()
     native = [a for a in found if a.info["backend_type"] in _NATIVE]
     return sorted(native, key=lambda a: _ORDER.index(a.info["adapter_type"]))
+
+
+def _load_triton() -> None:
+    """Load Triton first if PyTorch is here, which loads it when it compiles.
+
+    Software adapters bring Mesa's LLVM, and loading Triton's after that ends the process (Triton
+    3.9, Mesa 22.3); the other order is fine.
+    """
+    if "torch" in sys.modules and "triton" not in sys.modules and find_spec("triton"):
+        with suppress(ImportError):
+            import_module("triton")
 
 
 @contextmanager
