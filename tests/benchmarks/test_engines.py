@@ -120,7 +120,7 @@ def test_row_is_run_and_kept(tmp_path: Path) -> None:
     )
     assert done.returncode in (0, 1), done.stderr
     (row,) = json.loads(done.stdout)["rows"]
-    assert set(row["bare"]) == {"onnxruntime", "openvino", "xla", "numpy"}
+    assert set(row["bare"]) == {"onnxruntime", "openvino", "torch", "xla", "numpy"}
     assert row["best"] in row["bare"]
     assert row["ratio"] > 0
     assert max(row["apart"].values()) < 1e-5
