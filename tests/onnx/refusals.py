@@ -19,6 +19,9 @@ from tests.onnx.models import Inputs, graph
 Operand: TypeAlias = Any  # str, array or None
 LATEST = 23
 ML, MICROSOFT = "ai.onnx.ml", "com.microsoft"
+NBITS, ROWS_32 = f"{MICROSOFT}:MatMulNBits", "float32[2, 32]"
+CODES, SCALES = np.zeros((3, 1, 16), np.uint8), np.ones(3, np.float32)
+SIZES: dict[str, Any] = {"K": 32, "N": 3, "bits": 4, "block_size": 32, "opset": 1}
 
 
 @dataclass(frozen=True)
@@ -261,6 +264,11 @@ REFUSALS = (
         opset=1,
         transBatchB=1,
     ),
+    no("g_idx reorders", NBITS, ROWS_32, CODES, SCALES, None, np.zeros(32, np.int32), **SIZES),
+    no("codes of 3 bits", NBITS, ROWS_32, CODES, SCALES, **{**SIZES, "bits": 3}),
+    no("zero points are float32", NBITS, ROWS_32, CODES, SCALES, SCALES, **SIZES),
+    no("must be constants of uint8", NBITS, ROWS_32, "uint8[3, 1, 16]", SCALES, **SIZES),
+    no("3 rows of 32 codes are 48 bytes", NBITS, ROWS_32, CODES[:2], SCALES, **SIZES),
     no(
         "channels_last is not known",
         f"{MICROSOFT}:QLinearGlobalAveragePool",
