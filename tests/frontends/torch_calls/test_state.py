@@ -91,3 +91,19 @@ def test_a_buffer_that_is_written_to_is_refused_by_name() -> None:
 
     with pytest.raises(TraceError, match="its buffer 'total'"):
         ModelSource(Running().eval(), Limits()).read((np.ones(3, np.float32),))
+
+
+def test_an_exported_program_that_writes_to_an_argument_has_it_written_too() -> None:
+    class Counting(nn.Module):  # type: ignore[misc]  # torch is not typed here
+        def forward(self, x: Tensor, factor: int, count: Tensor) -> Tensor:
+            count.add_(1)
+            return x * count * factor
+
+    exported = torch.export.export(Counting().eval(), (torch.ones(3), 2, torch.zeros(1)))
+    program = fw.compile(exported, backend="onnxruntime", start="measured")
+    count = torch.zeros(1)
+    for step in range(1, 4):
+        np.testing.assert_array_equal(program(torch.ones(3), 2, count), np.full(3, 2 * step))
+        assert count.item() == step
+    # The number between the tensors has no place among the inputs.
+    assert ModelSource(exported).read().updates == ((1, 1),)

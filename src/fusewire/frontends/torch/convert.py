@@ -48,11 +48,11 @@ def converted(call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Gr
     """Export a call for arguments of these types, unless it was exported before; convert it."""
     if call.exported is not None:
         conversion = ProgramConversion(decomposed_program(call.exported), limits)
-        return with_sizes(conversion.graph(call.label, call.names, call.output_names), types)
-    conversion = ProgramConversion(exported(call, types), limits, types)
+    else:
+        conversion = ProgramConversion(exported(call, types), limits, types)
     graph = conversion.graph(call.label, call.names, call.output_names)
     call.updated[:] = conversion.updated
-    return graph
+    return graph if call.exported is None else with_sizes(graph, types)
 
 
 def with_sizes(graph: Graph, types: Sequence[TensorType | None]) -> Graph:
@@ -84,6 +84,8 @@ class ProgramConversion:
         self._bytes = self._count = 0
         self.inputs: list[Value] = []
         self.updated: list[int] = []
+        # Of the arguments that are tensors, by PyTorch's names.
+        self._places: dict[str, int] = {}
 
     def graph(self, name: str, names: Sequence[str], output_names: Sequence[str] | None) -> Graph:
         """Convert the graph; the names are those of its inputs and outputs."""
@@ -126,6 +128,7 @@ class ProgramConversion:
                     TensorType(our_dtype(fake.dtype), self._scope.shape(fake)), next(rest)
                 )
                 self._scope.note(value)
+                self._places[spec.arg.name] = len(self.inputs)
                 self.inputs.append(value)
                 bound.append(value)
         return bound
@@ -336,8 +339,7 @@ class ProgramConversion:
                     "it runs, and a graph writes to nothing. Take the state as an argument."
                 )
             if spec.kind.name == "USER_INPUT_MUTATION":
-                places = self._program.graph_signature.user_inputs
-                self.updated.append(places.index(spec.target))
+                self.updated.append(self._places[spec.target])
                 updates.append(item)
             elif isinstance(item, Value):
                 outputs.append(item)

@@ -111,16 +111,24 @@ class _Call(Document):
         if nested is not None:
             arguments, results = nested.arguments, nested.results(graph.output_names)
         function = (call.run or _on_arrays(call)) if nested is None else nested.on_arrays
-        updated, kept = tuple(call.updated), len(graph.outputs) - len(call.updated)
-        traced = TracedFunction(
-            function if not updated else _with_updated(function, updated),
-            frozenset(updated),
+        traced: TracedFunction | None = TracedFunction(
+            function if not call.updated else _with_updated(function, tuple(call.updated)),
+            frozenset(call.updated),
             title="your module",
             may_share=call.run is not None,
             burden=call.burden,
         )
-        updates = tuple((kept + rank, place) for rank, place in enumerate(updated))
+        if nested is not None and call.updated:
+            # It takes nested arguments, of which it would have to return parts.
+            traced = None
+        updates = _updates(graph, call.updated)
         return Reading(graph, arguments, results, function=traced, updates=updates)
+
+
+def _updates(graph: Graph, updated: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Pair the last outputs with the inputs that they replace."""
+    first = len(graph.outputs) - len(updated)
+    return tuple((first + rank, place) for rank, place in enumerate(updated))
 
 
 def _with_updated(function: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
@@ -236,17 +244,20 @@ class _Exported(Document):
         self._limits = limits
 
     @cached_property
-    def _graph(self) -> Graph:
+    def _read(self) -> tuple[Graph, tuple[tuple[int, int], ...]]:
+        """The graph, and which inputs its last outputs replace."""
         from fusewire.frontends.torch.convert import ProgramConversion
         from fusewire.frontends.torch.exporting import decomposed_program
 
         program = decomposed_program(self._source)
         names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
-        return ProgramConversion(program, self._limits).graph("exported", names, None)
+        conversion = ProgramConversion(program, self._limits)
+        graph = conversion.graph("exported", names, None)
+        return graph, _updates(graph, conversion.updated)
 
     @property
     def inputs(self) -> Mapping[str, Type]:
-        return {value.name or "": value.type for value in self._graph.inputs}
+        return {value.name or "": value.type for value in self._read[0].inputs}
 
     @property
     def digest(self) -> str | None:
@@ -255,13 +266,13 @@ class _Exported(Document):
     def convert(self, example: Example, *, is_open: bool = False) -> Reading:
         from fusewire.frontends.torch.convert import with_sizes
 
-        graph = self._graph
+        graph, updates = self._read
         names = tuple(value.name or "" for value in graph.inputs)
         given = example if isinstance(example, Mapping) else dict(zip(names, example, strict=False))
         leaves = [None if is_open else given.get(name) for name in names]
         bound = with_sizes(graph, [None if x is None else _type(x) for x in leaves])
         arguments = Structure(dict.fromkeys(names, Structure.LEAF), names)
-        return Reading(bound, arguments, self._results)
+        return Reading(bound, arguments, self._results, updates=updates)
 
     @property
     def _results(self) -> Structure:
@@ -272,7 +283,7 @@ class _Exported(Document):
         leaves = [_constant(spec) for spec in specs if spec.kind.name == "USER_OUTPUT"]
         tree = tree_unflatten(leaves, self._source.call_spec.out_spec)
         found, _ = Structure.of(tree, lambda leaf: leaf is Structure.LEAF)
-        return Structure(found.tree, self._graph.output_names)
+        return Structure(found.tree, self._read[0].output_names)
 
 
 def _constant(spec: Any) -> Any:
