@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -24,13 +25,6 @@ ENGINES = ("onnxruntime", "openvino")
 WIDTHS = ("float32", "int8", "int4")
 
 
-def resident() -> int:
-    """Return the resident bytes of this process."""
-    lines = Path("/proc/self/status").read_text("ascii").splitlines()
-    line = next(line for line in lines if line.startswith("VmRSS"))
-    return int(line.split()[1]) * 1024
-
-
 def measure(engine: str, width: str, size: int, rows: int) -> dict[str, Any]:
     """Time one product, and report what it gained in memory and how far it is off."""
     import fusewire as fw
@@ -40,6 +34,7 @@ def measure(engine: str, width: str, size: int, rows: int) -> dict[str, Any]:
     from fusewire.ir.graph import Graph, Value
     from fusewire.ops.contraction import matmul
     from fusewire.ops.quantized import matmul_nbits
+    from fusewire.process.procfs import resident
 
     rng = np.random.default_rng(0)
     x = Value(Spec((rows, size)).type, "x")
@@ -55,7 +50,7 @@ def measure(engine: str, width: str, size: int, rows: int) -> dict[str, Any]:
     graph = Graph([x], [y], name="product", output_names=["y"])
     given = rng.standard_normal((rows, size)).astype(np.float32)
     exact = given @ weights.T
-    before = resident()
+    before = resident(os.getpid())
     program = fw.compile(graph, backend=engine, fallback="error", isolate="never", cache=False)
     error = float(np.abs(program(given) - exact).max() / np.abs(exact).max())
     times = []
@@ -65,7 +60,7 @@ def measure(engine: str, width: str, size: int, rows: int) -> dict[str, Any]:
         times.append(time.perf_counter() - start)
     return {
         "milliseconds": statistics.median(times) * 1e3,
-        "megabytes": (resident() - before) / 1e6,
+        "megabytes": (resident(os.getpid()) - before) / 1e6,
         "error": error,
     }
 

@@ -1,6 +1,6 @@
-"""Floats of 8 bits or fewer as codes: their values, and which code each number rounds to.
+"""Numbers of 8 bits or fewer as codes: the values of floats, and codes of 4 bits in bytes.
 
-Taken from ml_dtypes, for engines that carry such floats as bytes.
+What floats round to is taken from ml_dtypes, for engines that carry them as bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,17 @@ import numpy as np
 
 from fusewire.dtypes import DType
 from fusewire.ir.graph import Array
+
+
+def packed_halves(codes: Array) -> Array:
+    """Put two codes of 4 bits, a byte each, in one byte, the first one lower.
+
+    Each row of the last axis begins with a byte of its own.
+    """
+    if codes.shape[-1] % 2:
+        codes = np.pad(codes, [*[(0, 0)] * (codes.ndim - 1), (0, 1)])
+    lower, upper = codes[..., ::2] & 15, codes[..., 1::2] & 15
+    return np.asarray(lower | upper << 4)
 
 
 @cache

@@ -24,11 +24,24 @@ def resident(pid: int) -> int:
 def processor_seconds(pid: int) -> float:
     """Return the processor time that a process has used, all threads together; 0 if gone."""
     try:
-        # The name of the program, in parentheses, may hold anything.
-        words = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        words = _stat(pid)
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
     except (OSError, IndexError, ValueError):
         return 0.0
+
+
+def is_asleep(pid: int) -> bool:
+    """Tell whether a process waits, and not for a core or a disk; False if it is gone."""
+    try:
+        return _stat(pid)[0] == "S"
+    except (OSError, IndexError, ValueError):
+        return False
+
+
+def _stat(pid: int) -> list[str]:
+    """Return what the kernel says about a process after its name, from its state on."""
+    # The name of the program, in parentheses, may hold anything.
+    return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
 
 
 def descendants(pid: int) -> list[int]:

@@ -15,6 +15,7 @@ from fusewire.dtypes import DType, bfloat16, float32, float64, int32, int64
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Array, Graph, Node
 from fusewire.ir.types import TensorType, Type
+from fusewire.numerics.codes import packed_halves
 from fusewire.onnx.ops.write_table import WRITERS
 from fusewire.onnx.ops.writing import (
     attrs_of,
@@ -140,8 +141,8 @@ def _product_of_halves(
     """Multiply with codes of 4 bits without a sign."""
     filled = np.zeros((sizes.outputs, sizes.per_row * sizes.block), np.uint8)
     filled[:, : sizes.inputs] = codes
-    packed = _packed(filled).reshape(sizes.outputs, sizes.per_row, sizes.block // 2)
-    constants = packed, sizes.cut(scales), _packed(sizes.cut(zeros))
+    packed = packed_halves(filled).reshape(sizes.outputs, sizes.per_row, sizes.block // 2)
+    constants = packed, sizes.cut(scales), packed_halves(sizes.cut(zeros))
     attrs = {"K": sizes.inputs, "N": sizes.outputs, "bits": 4, "block_size": sizes.block}
     operands = [x, *map(e.constant, constants)]
     return e.raw(_NBITS, operands, [x.dtype], {**attrs, "accuracy_level": 1})[0]
@@ -150,13 +151,6 @@ def _product_of_halves(
 def _whole_block(inputs: int) -> int:
     """Find the largest block that does not reach far beyond the only block of a row."""
     return next((b for b in (256, 128, 64, 32) if inputs % b == 0), _LEAST_BLOCK)
-
-
-def _packed(codes: Array) -> Array:
-    """Put two codes of 4 bits in a byte, the first one lower; rows begin with a byte."""
-    if codes.shape[1] % 2:
-        codes = np.pad(codes, ((0, 0), (0, 1)))
-    return np.asarray(codes[:, ::2] | codes[:, 1::2] << 4)
 
 
 # Pi as a sum, whose first two parts have 33 bits: multiples of them up to 2**20 are exact.

@@ -38,6 +38,7 @@ from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
 from fusewire.ir.types import TensorType
 from fusewire.process.codec import read_value, write_value
 from fusewire.process.frames import Blobs, Frame, Incoming, Outgoing
+from fusewire.process.procfs import is_asleep, processor_seconds
 
 # Seconds that a question may take, and that the process waits for the next one.
 _DEADLINE, _PATIENCE = 180.0, 30
@@ -147,17 +148,13 @@ class _Watch:
     """Tells a process that works from one that waits for ever: that one uses no time."""
 
     def __init__(self, pid: int) -> None:
-        self._stat = Path(f"/proc/{pid}/stat")
-        self._used, self._since = "", time.monotonic()
+        self._pid = pid
+        self._used, self._since = 0.0, time.monotonic()
 
     def look(self) -> None:
         """Raise _HungError if it slept for long without using any time."""
-        try:
-            fields = self._stat.read_text("ascii", "replace").rpartition(")")[2].split()
-        except OSError:
-            return
-        state, used = fields[0], " ".join(fields[11:13])
-        if state != "S" or used != self._used:
+        used = processor_seconds(self._pid)
+        if not is_asleep(self._pid) or used != self._used:
             self._used, self._since = used, time.monotonic()
         elif time.monotonic() - self._since > _HUNG:
             raise _HungError

@@ -73,6 +73,10 @@ class AtenCall:
         """Make the error that refuses the op, at the user's line."""
         return refusal(f"{self.name} cannot be converted: {why}", self.node)
 
+    def training_refusal(self, why: str) -> TraceError:
+        """Make the error that refuses what only training asks for."""
+        return self.refusal(f"{why} Call eval() on the module.")
+
     def value(self, x: Any, of: DType | None = None) -> Value:
         """Make a value of a dtype from a value, a number or a size."""
         of = self.dtype if of is None else of

@@ -20,6 +20,7 @@ from fusewire.backends.openvino.lowering.entry import (
 from fusewire.backends.openvino.lowering.movement import attr
 from fusewire.dtypes import DType, int32
 from fusewire.ir.graph import Node, Value
+from fusewire.numerics.codes import packed_halves
 
 
 def _along(x: Ov, rank: int, axis: int | None) -> Ov:
@@ -76,9 +77,7 @@ def _held(value: Value, s: Any, shape: tuple[int, ...]) -> Ov:
     array = np.asarray(value.constant.array)
     if of.bits == 8:
         return ops.constant(array.reshape(shape))
-    flat = array.astype(np.int8).reshape(-1).view(np.uint8) & 15
-    flat = np.pad(flat, (0, flat.size % 2))
-    packed = flat[::2] | flat[1::2] << 4
+    packed = packed_halves(array.astype(np.int8).reshape(-1).view(np.uint8))
     # The engine reads it where it lies.
     s.kept.append(packed)
     element = openvino.Type.i4 if of.is_signed else openvino.Type.u4

@@ -120,5 +120,5 @@ def _rrelu(
     *rest: Any,
 ) -> Value:
     if training:
-        raise call.refusal("it draws random numbers in training. Call eval() on the module.")
+        raise call.training_refusal("it draws random numbers in training.")
     return activation.leaky_relu(x, alpha=(float(low) + float(high)) / 2)

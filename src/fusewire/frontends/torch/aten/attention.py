@@ -28,7 +28,7 @@ def _attention(
     grouped: bool = False,
 ) -> Value:
     if dropout:
-        raise call.refusal("it draws random numbers in training. Call eval() on the module.")
+        raise call.training_refusal("it draws random numbers in training.")
     four = [_with_four_axes(call, x) for x in (q, k, v)]
     if mask is not None:
         mask = mask if mask.tensor.dtype is bool_ else call.value(mask)

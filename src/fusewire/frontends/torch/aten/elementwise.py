@@ -115,14 +115,14 @@ def _square(call: AtenCall, x: Value) -> Value:
           ops="the operand itself")  # fmt: skip
 def _same(call: AtenCall, x: Value, *options: Any) -> Value:
     if call.name.partition(".")[2].partition(".")[0].endswith("dropout") and options[1]:
-        raise call.refusal("it draws random numbers in training. Call eval() on the module.")
+        raise call.training_refusal("it draws random numbers in training.")
     return x
 
 
 @ROWS.add("native_dropout", ops="the operand itself")
 def _native_dropout(call: AtenCall, x: Value, rate: float, train: bool | None) -> Any:
     if train or train is None:
-        raise call.refusal("it draws random numbers in training. Call eval() on the module.")
+        raise call.training_refusal("it draws random numbers in training.")
     return x, logic.equal(x, x)
 
 

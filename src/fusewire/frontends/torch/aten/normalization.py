@@ -101,7 +101,7 @@ def _fused_rms_norm(
     call: AtenCall, x: Value, shape: Any, weight: Any, eps: float | None
 ) -> tuple[Value, None]:
     if call.uses(1):
-        raise call.refusal("its second result is for training. Call eval() on the module.")
+        raise call.training_refusal("its second result is for training.")
     return _rms_norm(call, x, shape, weight, eps), None
 
 
@@ -136,7 +136,7 @@ def _native_group_norm(
     eps: float,
 ) -> tuple[Value, None, None]:
     if call.uses(1) or call.uses(2):
-        raise call.refusal("its statistics are for training. Call eval() on the module.")
+        raise call.training_refusal("its statistics are for training.")
     return _group_norm(call, x, groups, weight, bias, eps), None, None
 
 
@@ -173,9 +173,7 @@ def _batch_norm(
     if not training:
         return _normalized(call, x, weight, bias, mean, variance, eps)
     if mean is not None:
-        raise call.refusal(
-            "it changes its running statistics in training. Call eval() on the module."
-        )
+        raise call.training_refusal("it changes its running statistics in training.")
     scale, shift = _vector(x, weight, 1), _vector(x, bias, 0)
     return channels.batch_norm_training(x, scale, shift, epsilon=float(eps))[0]
 
@@ -192,7 +190,7 @@ def _no_training(
     eps: float,
 ) -> tuple[Value, None, None]:
     if call.uses(1) or call.uses(2):
-        raise call.refusal("its statistics are for training. Call eval() on the module.")
+        raise call.training_refusal("its statistics are for training.")
     return _normalized(call, x, weight, bias, mean, variance, eps), None, None
 
 
@@ -201,7 +199,7 @@ def _no_stats(
     call: AtenCall, x: Value, weight: Any, bias: Any, training: bool, momentum: float, eps: float
 ) -> tuple[Value, None, None]:
     if call.uses(1) or call.uses(2):
-        raise call.refusal("its statistics are for training. Call eval() on the module.")
+        raise call.training_refusal("its statistics are for training.")
     scale, shift = _vector(x, weight, 1), _vector(x, bias, 0)
     return channels.batch_norm_training(x, scale, shift, epsilon=float(eps))[0], None, None
 
@@ -222,7 +220,5 @@ def _instance_norm(
     if not use_input_stats:
         return _normalized(call, x, weight, bias, mean, variance, eps)
     if mean is not None:
-        raise call.refusal(
-            "it changes its running statistics in training. Call eval() on the module."
-        )
+        raise call.training_refusal("it changes its running statistics in training.")
     return channels.instance_norm(x, _like(x, weight), _like(x, bias), epsilon=float(eps))

@@ -11,6 +11,7 @@ from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Value
 from fusewire.ops import elementwise, pooling, reduction
+from fusewire.ops.declare import Op
 from fusewire.ops.movement import concat, expand_dims, reshape, squeeze
 from fusewire.ops.slicing import slice_axis
 
@@ -105,31 +106,28 @@ def _adaptive_avg_pool(call: AtenCall, x: Value, sizes: Sequence[Any]) -> Value:
         axes = tuple(range(x.tensor.rank - len(sizes), x.tensor.rank))
         return reduction.reduce_mean(x, axes=axes, keepdims=True)
     for place, size in enumerate(sizes):
-        x = _averaged(call, x, x.tensor.rank - len(sizes) + place, size)
+        x = _reduced(call, reduction.reduce_mean, x, x.tensor.rank - len(sizes) + place, size)
     return x
 
 
-def _averaged(call: AtenCall, x: Value, axis: int, size: Dim) -> Value:
-    """Average an axis to a size: window i is floor(i n / size) to ceil((i + 1) n / size)."""
+def _reduced(call: AtenCall, reduce: Op[Value], x: Value, axis: int, size: Dim) -> Value:
+    """Reduce an axis to a size: window i is floor(i n / size) to ceil((i + 1) n / size)."""
     length = x.tensor.shape[axis]
     if length == size:
         return x
     if size == 1:
-        return reduction.reduce_mean(x, axes=(axis,), keepdims=True)
+        return reduce(x, axes=(axis,), keepdims=True)
     if not isinstance(length, int) or not isinstance(size, int):
         raise call.refusal(
-            f"it averages {length} elements to {size}. Compile for sizes that are numbers."
+            f"it reduces {length} elements to {size}. Compile for sizes that are numbers."
         )
     if length % size == 0:
         shape = x.tensor.shape
         parts = reshape(x, shape=(*shape[:axis], size, length // size, *shape[axis + 1 :]))
-        return reduction.reduce_mean(parts, axes=(axis + 1,))
+        return reduce(parts, axes=(axis + 1,))
     windows = [(i * length // size, -((-(i + 1) * length) // size)) for i in range(size)]
-    means = [
-        reduction.reduce_mean(slice_axis(x, axis, slice(*window)), axes=(axis,), keepdims=True)
-        for window in windows
-    ]
-    return concat(*means, axis=axis)
+    parts_of = (slice_axis(x, axis, slice(*window)) for window in windows)
+    return concat(*[reduce(part, axes=(axis,), keepdims=True) for part in parts_of], axis=axis)
 
 
 @ROWS.add("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d",
@@ -140,23 +138,5 @@ def _adaptive_max_pool(call: AtenCall, x: Value, sizes: Sequence[Any]) -> tuple[
             "the places of the largest elements are used. Use max_pool with a window."
         )
     for place, size in enumerate(sizes):
-        x = _largest(call, x, x.tensor.rank - len(sizes) + place, size)
+        x = _reduced(call, reduction.reduce_max, x, x.tensor.rank - len(sizes) + place, size)
     return x, None
-
-
-def _largest(call: AtenCall, x: Value, axis: int, size: Dim) -> Value:
-    length = x.tensor.shape[axis]
-    if length == size:
-        return x
-    if size == 1:
-        return reduction.reduce_max(x, axes=(axis,), keepdims=True)
-    if not isinstance(length, int) or not isinstance(size, int):
-        raise call.refusal(
-            f"it takes {size} of {length} elements. Compile for sizes that are numbers."
-        )
-    windows = [(i * length // size, -((-(i + 1) * length) // size)) for i in range(size)]
-    best = [
-        reduction.reduce_max(slice_axis(x, axis, slice(*window)), axes=(axis,), keepdims=True)
-        for window in windows
-    ]
-    return concat(*best, axis=axis)

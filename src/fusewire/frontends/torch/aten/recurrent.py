@@ -60,7 +60,7 @@ def _run(
     """Run stacked layers; states are [layers * directions, batch, hidden]."""
     has_biases, layers, dropout, training, bidirectional, batch_first = options
     if training and dropout:
-        raise call.refusal("it draws random numbers in training. Call eval() on the module.")
+        raise call.training_refusal("it draws random numbers in training.")
     count = 2 if bidirectional else 1
     is_projected = len(params) != (4 if has_biases else 2) * layers * count
     is_single = x.tensor.rank == 2
