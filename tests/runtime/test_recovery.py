@@ -284,7 +284,10 @@ def test_threads_that_all_fail_leave_the_engine() -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert trouble.counts["run"] < 60
+        # Calls that run still count as well: nine of ten have failed once nine times the seven
+        # others have. Those that run then follow, and as many after each rest.
+        (failed,) = program.why().failures
+        assert trouble.counts["run"] <= 1 + 9 * 7 + 8 + 8 * failed.rests
 
 
 def test_nothing_is_open_after_close() -> None:
