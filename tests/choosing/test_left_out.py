@@ -1,16 +1,24 @@
 """Engines that compile for long are left out of quick searches, which say so."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.choosing.findings import Findings
+from fusewire.choosing.race import ORDER
 from fusewire.context import CompileContext
+from fusewire.contract.backend import Artifact
 from fusewire.decider import Decider
 from fusewire.options import LONG_BUDGET, Options
+from fusewire.planning.candidates import Candidate
 from fusewire.records.keys import decision_fields, file_key
 from fusewire.registry import REGISTRY
+from fusewire.runtime.why import Tried
+from tests.slow import SECONDS
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 
@@ -56,3 +64,64 @@ def test_decisions_of_quick_and_of_long_searches_have_different_keys() -> None:
     assert file_key("digest", (), True, quick) == file_key(
         "digest", (), True, Options(budget_seconds=LONG_BUDGET - 1)
     )
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Have one engine besides the reference, which compiles for long."""
+    name = fw.register("tests.slow:SlowBackend")
+    monkeypatch.setattr(REGISTRY.backends, "names", lambda: [name, "reference"])
+    yield
+    fw.unregister(name)
+
+
+def raced(function: Any, **options: Any) -> Tried:
+    """Race with time for slow compilers, and return the row of the one there is."""
+    program = fw.compile(
+        fw.trace(function, X), start="measured", budget_seconds=LONG_BUDGET, **options
+    )
+    np.testing.assert_allclose(program(X), function(X), rtol=1e-5)
+    (row,) = [row for row in program.why().tried if row.backend == "slow"]
+    return row
+
+
+def grown(x: Any) -> Any:
+    return np.exp(x) + 1
+
+
+@pytest.mark.usefixtures("store", "slow")
+def test_what_takes_long_to_compile_is_compiled_once() -> None:
+    first = raced(grown)
+    assert first.status in ORDER
+    assert first.compile_seconds is not None
+    assert first.compile_seconds >= SECONDS
+    # Another question: nothing else of the first race is recalled for it.
+    second = raced(grown, max_crossings=5)
+    assert second.status in ORDER
+    assert second.compile_seconds is not None
+    assert second.compile_seconds < SECONDS
+
+
+@pytest.mark.usefixtures("store", "slow")
+def test_recorded_artifact_that_does_not_load_is_compiled_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    raced(grown)
+    recalled = Findings.slow_artifact
+
+    def spoilt(self: Findings, candidate: Candidate) -> Artifact | None:
+        artifact = recalled(self, candidate)
+        return artifact and replace(artifact, payload=b"spoilt")
+
+    monkeypatch.setattr(Findings, "slow_artifact", spoilt)
+    row = raced(grown, max_crossings=5)
+    assert row.status in ORDER
+    assert row.compile_seconds is not None
+    assert row.compile_seconds >= SECONDS
+
+
+@pytest.mark.usefixtures("store", "slow")
+def test_slow_compiler_is_compared_only_where_it_takes_all_of_a_graph() -> None:
+    row = raced(lambda x: np.exp(np.sin(np.cos(x))))
+    assert row.status == "refused"
+    assert "only where it takes all of it. It has no sin." in row.reason

@@ -125,7 +125,9 @@ class Question:
             may_fall_back=self.may_fall_back,
             file=self.file,
         )
-        return _few_crossings(fitting, self.max_crossings)
+        few = _few_crossings(fitting, self.max_crossings)
+        # A backend that is named takes part as it can.
+        return _slow_if_whole(few) if self.backends() else few
 
     def planned(self, choice: Choice, target: Target) -> Planned | None:
         """Plan the graph according to an earlier choice; None if that no longer fits."""
@@ -369,6 +371,21 @@ def _few_crossings(
         elif candidate.name == (unfit := Unfit(candidate.target, "")).name:
             reason = f"{unfit.name} would hand over {crossings} tensors, and {most} are allowed."
             yield replace(unfit, reason=reason)
+
+
+def _slow_if_whole(fitting: Iterable[Candidate | Unfit]) -> Iterator[Candidate | Unfit]:
+    """Leave out slow compilers where they take a graph in parts: each part takes as long."""
+    for candidate in fitting:
+        info = candidate.target.backend.info
+        if isinstance(candidate, Unfit) or not info.is_slow or candidate.planned.plan.is_whole:
+            yield candidate
+            continue
+        refused = next(iter(candidate.planned.fallback_nodes().values()), "")
+        reason = (
+            f"{info.name} compiles each part of a graph for about {info.compile_seconds:.0f} s, so "
+            f"that it is compared only where it takes all of it. {refused}"
+        )
+        yield Unfit(candidate.target, reason.rstrip())
 
 
 def _to_data(result: RaceResult) -> dict[str, Any]:

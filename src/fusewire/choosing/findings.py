@@ -14,7 +14,7 @@ from pathlib import Path
 
 from fusewire.choosing.judge import Judgement
 from fusewire.choosing.measure import Comparison
-from fusewire.contract.backend import Config
+from fusewire.contract.backend import Artifact, Config
 from fusewire.contract.model_file import known_constants
 from fusewire.contract.region import weights_of
 from fusewire.errors import StoreError
@@ -138,6 +138,25 @@ class Findings:
         region = candidate.planned.plan.steps[0].region
         known = known_constants(region.graph, region.file)
         self.records.keep_artifact(key, artifact, weights_of(artifact, known))
+
+    def keep_slow_artifact(self, trial: CandidateTrial) -> None:
+        """Record what took long to compile, whoever wins; without weights, which others have."""
+        if (key := self._slow_key(trial.candidate)) is not None:
+            self.records.keep_artifact(key, trial.contact.artifact, {})
+
+    def slow_artifact(self, candidate: Candidate) -> Artifact | None:
+        """Recall what took long to compile; None if there is none, or compiling is quick."""
+        key = self._slow_key(candidate)
+        stored = None if key is None else self.records.artifact(key)
+        return None if stored is None else stored[0]
+
+    def drop_slow_artifact(self, candidate: Candidate) -> None:
+        """Forget an artifact that could not be run."""
+        if (key := self._slow_key(candidate)) is not None:
+            self.records.drop(key)
+
+    def _slow_key(self, candidate: Candidate) -> Key | None:
+        return self.artifact_key(candidate) if candidate.target.backend.info.is_slow else None
 
     def verdict(self, candidate: Candidate) -> Judgement | None:
         """Recall the verdict on a candidate."""

@@ -265,7 +265,7 @@ class Race:
         # Without any candidate there is nothing to choose: the first has all the time it needs.
         end = self._budget.attempts_end if self._trials and not is_last else math.inf
         try:
-            trial = self._runner.attempt(candidate, self._inputs, end - start)
+            trial = self._trial(candidate, end - start)
         except (BudgetError, EngineError) as error:
             if isinstance(error, BackendHung) and time.monotonic() >= end - _CLOCK:
                 self._late.add(name)
@@ -283,6 +283,19 @@ class Race:
         took = sum(metrics.get(f"{phase}_seconds", 0.0) for phase in ("compile", "load"))
         memory = int(metrics["peak_bytes"]) if "peak_bytes" in metrics else None
         self._rows[name] = replace(row, compile_seconds=took, memory_bytes=memory)
+
+    def _trial(self, candidate: Candidate, seconds: float) -> CandidateTrial:
+        """Run a candidate in a child; what took long to compile is recorded, and not made again."""
+        artifact = self._findings.slow_artifact(candidate)
+        if artifact is not None:
+            try:
+                return self._runner.attempt(candidate, self._inputs, seconds, artifact)
+            except EngineError:
+                # It ran before, so something has changed since: compile it again.
+                self._findings.drop_slow_artifact(candidate)
+        trial = self._runner.attempt(candidate, self._inputs, seconds)
+        self._findings.keep_slow_artifact(trial)
+        return trial
 
     def _stop_if_beyond(self, error: BudgetError | EngineError) -> None:
         """Raise if neither an engine nor the reference kept to the limits: nobody else will."""

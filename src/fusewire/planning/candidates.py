@@ -187,7 +187,12 @@ def _hopeless(planned: Planned, target: Target) -> str | None:
 
 
 def _composites(planned: Planned, target: Target) -> list[Node]:
-    """List the composites that a target runs whole and that could be expanded."""
+    """List the composites that a target runs whole and that could be expanded.
+
+    A compiler that takes long takes them apart by itself.
+    """
+    if target.backend.info.is_slow:
+        return []
     nodes = [
         node
         for region in planned.plan.regions()

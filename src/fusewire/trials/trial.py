@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from fusewire.contract.backend import Config, Refusal
+from fusewire.contract.backend import Artifact, Config, Refusal
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Graph
 from fusewire.numerics.scale import bindings_of
@@ -58,11 +58,16 @@ class TrialRunner:
     references: set[str] = field(default_factory=set)
 
     def attempt(
-        self, candidate: Candidate, inputs: Sequence[HostValue], seconds: float = math.inf
+        self,
+        candidate: Candidate,
+        inputs: Sequence[HostValue],
+        seconds: float = math.inf,
+        artifact: Artifact | None = None,
     ) -> CandidateTrial:
         """Compile a candidate, load it and run it once; raises EngineError if that fails.
 
-        BackendHung if it takes longer than ``seconds``, or than the limits allow.
+        With an ``artifact`` of its one region, that is loaded, and nothing is compiled. BackendHung
+        if it takes longer than ``seconds``, or than the limits allow.
         """
         target, plan = candidate.target, candidate.planned.plan
         config = candidate.config(self.config)
@@ -84,6 +89,7 @@ class TrialRunner:
             inputs,
             replace(limits, seconds=min(limits.seconds, max(seconds, _LEAST_SECONDS))),
             file=plan.steps[0].region.file if plan.is_whole else None,
+            artifact=artifact,
             isolate=self.isolate,
             pool=pool,
         )
