@@ -30,6 +30,8 @@ Way = Callable[[], Sequence[Any]]
 TRIAL = 0.6
 # Weights up to this size are also tried as constants of what XLA compiles.
 FOLDED_BYTES = 1 << 20
+# Seconds for which Inductor may compile for Fusewire beside other work.
+PATIENCE = 1200.0
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class Task:
     threads: int = 2
     align: int = 64
     budget: float = 20.0
+    # Where Inductor's package of this row is, or goes.
+    package: str = ""
 
 
 @dataclass(frozen=True)
@@ -200,7 +204,10 @@ def torch(task: Task, inputs: Mapping[str, Array]) -> Entrant:
 
 
 def inductor(task: Task, inputs: Mapping[str, Array]) -> Entrant:
-    """Compile the steps as PyTorch documents it, with its own settings and weights inside."""
+    """Compile the steps as PyTorch documents it, with its own settings and weights inside.
+
+    A package that was compiled before is only loaded.
+    """
     program, library = steps(task, inputs)
     tensors = tuple(library.from_numpy(x) for x in inputs.values())
 
@@ -208,14 +215,35 @@ def inductor(task: Task, inputs: Mapping[str, Array]) -> Entrant:
         def forward(self, *xs: Any) -> tuple[Any, ...]:
             return tuple(program(xs))
 
-    start = time.perf_counter()
-    with library.no_grad():
-        exported = library.export.export(Module(), tensors, strict=False)
-        path = library._inductor.aoti_compile_and_package(exported)
-    loader = library._inductor.aoti_load_package(path).loader
-    seconds = time.perf_counter() - start
+    package = Path(task.package)
+    if (refused := package.with_suffix(".refused")).exists():
+        raise RuntimeError(refused.read_text())
+    if not package.exists():
+        with library.no_grad():
+            exported = library.export.export(Module(), tensors, strict=False)
+            made = library._inductor.aoti_compile_and_package(
+                exported, package_path=str(package.with_suffix(".new.pt2"))
+            )
+        Path(made).rename(package)
+    loader = library._inductor.aoti_load_package(str(package)).loader
     ways: dict[str, Way] = {"loader": lambda: [x.numpy() for x in loader.run(list(tensors))]}
-    return Entrant(ways, {"compile_seconds": seconds})
+    return Entrant(ways, {})
+
+
+def compiled(task: Task, inputs: Mapping[str, Array]) -> Entrant:
+    """Have Fusewire compile the row on Inductor, all of it, so that its store has the library."""
+    import fusewire as fw
+
+    program = fw.compile(
+        task.model, backend="inductor", threads=task.threads, fallback="error", deadline=PATIENCE
+    )
+    arrays = list(inputs.values())
+
+    def run() -> Sequence[Any]:
+        found = program(*arrays)
+        return found if isinstance(found, tuple) else [found]
+
+    return Entrant({"program": run}, {})
 
 
 def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
@@ -268,6 +296,7 @@ ENGINES: dict[str, Callable[[Task, Mapping[str, Array]], Entrant]] = {
     "xla": xla,
     "torch": torch,
     "inductor": inductor,
+    "compiled": compiled,
     "numpy": numpy,
     "fusewire": fusewire,
 }

@@ -3,13 +3,17 @@
     python benchmarks/engines.py --resume                  all rows, going on where it was cut
     python benchmarks/engines.py --only "tiny MLP" mnist   [--seconds 12] [--budget 20] ...
     python benchmarks/engines.py --no-zoo | --zoo          one half of the rows
+    python benchmarks/engines.py --compile all             Inductor's packages, and nothing timed
     python benchmarks/engines.py --table                   what is kept, nothing run; also --json
     python benchmarks/engines.py --page                    writes results/engines.md of it
 
 The original of a row is an ONNX file. ONNX Runtime and OpenVINO run that, bare; XLA and NumPy run
 the same function written for them, and have none for the zoo; PyTorch runs the steps that we make
-of the file, and with --budget 90 or more its compiler too, half a minute for a row. Fusewire
-chooses in an earlier process, with an empty cache, and a second process pays for the choice here.
+of the file, and with --budget 90 or more its compiler too. That takes half a minute for a row, and
+twice, bare and for Fusewire: --compile does it beforehand, beside other work if need be, and from
+the same checkout, because Fusewire's records are those of its code. Fusewire chooses in an earlier
+process, with a cache that is empty but for Inductor's library, and a second process pays for the
+choice here.
 Each contestant is a process (benchmarks/contestants.py) and gives arrays that the caller may keep;
 the parent asks them in turns for batches of 10 ms or one call, each when all others have gone
 quiet. The best bare engine runs twice: that is A/A. What a row came to is kept in
@@ -30,7 +34,7 @@ import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -43,7 +47,7 @@ import numpy as np  # noqa: E402 - the path comes first
 
 from benchmarks.contestants import Array, Task  # noqa: E402
 from benchmarks.engines_table import page, shown, summary  # noqa: E402
-from benchmarks.match import Gone, Match, Player, apart, verdict  # noqa: E402
+from benchmarks.match import START_SECONDS, Gone, Match, Player, apart, verdict  # noqa: E402
 from benchmarks.workloads import WORKLOADS  # noqa: E402
 from fusewire.options import LONG_BUDGET  # noqa: E402
 
@@ -53,6 +57,8 @@ PACKAGES = ("fusewire", "numpy", "onnxruntime", "openvino", "jax", "torch")
 # Whose answers are this far from those of the others, over their largest number, runs something
 # else; benchmarks/zoo.py judges more finely.
 APART = 0.05
+# Seconds for which a package may be compiled beside other work.
+COMPILING = 1800.0
 Row = dict[str, Any]
 
 
@@ -81,34 +87,87 @@ def slug(name: str) -> str:
     return "".join(c if c.isalnum() else "-" for c in name)
 
 
-def measure(name: str, args: argparse.Namespace) -> Row:
-    """Let Fusewire choose, then time all of a row."""
-    folder = HOME / "work" / slug(name)
-    shutil.rmtree(folder, ignore_errors=True)
-    (folder / "plans").mkdir(parents=True, mode=0o700)
-    path, inputs = original(name)
-    np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type] # names are the file's
-    load = os.getloadavg()[0]
+@dataclass(frozen=True)
+class Work:
+    """The folder of a row while it is measured, and what its contestants are given."""
 
-    def player(engine: str, who: str) -> Player:
+    name: str
+    folder: Path
+    path: Path
+    args: argparse.Namespace
+
+    @staticmethod
+    def begin(name: str, args: argparse.Namespace) -> Work:
+        """Empty the folder, and write the inputs."""
+        folder = HOME / "work" / slug(name)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, mode=0o700)
+        path, inputs = original(name)
+        np.savez(folder / "inputs.npz", **inputs)  # type: ignore[arg-type] # names are the file's
+        return Work(name, folder, path, args)
+
+    @property
+    def package(self) -> Path:
+        """Where the package of Inductor, run bare, is."""
+        return packages(self.name) / f"{version('torch')}-{self.args.threads}.pt2"
+
+    def player(
+        self, engine: str, who: str, cache: Path | None = None, patience: float = START_SECONDS
+    ) -> Player:
+        """Start a contestant; its cache is that of the row, if no other is given."""
+        args, folder = self.args, self.folder
+        packages(self.name).mkdir(parents=True, exist_ok=True, mode=0o700)
         task = Task(
             engine,
-            name,
-            str(path),
+            self.name,
+            str(self.path),
             str(folder / "inputs.npz"),
             str(folder / f"{who}.npz"),
             args.threads,
             args.align,
             args.budget,
+            str(self.package),
         )
         settings = {
-            "FUSEWIRE_CACHE": str(folder / "plans"),
+            "FUSEWIRE_CACHE": str(cache or folder / "plans"),
             "NPROC": str(args.threads),
             "OPENBLAS_NUM_THREADS": str(args.threads),
             "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         }
-        return Player(asdict(task), settings)
+        return Player(asdict(task), settings, patience)
 
+
+def packages(name: str) -> Path:
+    """Give the folder of what Inductor compiled for a row."""
+    return HOME / "packages" / slug(name)
+
+
+def compile_all(names: Sequence[str], args: argparse.Namespace) -> None:
+    """Have Inductor compile each row, bare and for Fusewire; what is there is only loaded."""
+    for place, name in enumerate(names, 1):
+        start, work = time.monotonic(), Work.begin(name, args)
+        came = {}
+        for engine in ("inductor", "compiled")[: 1 if args.compile == "bare" else 2]:
+            with work.player(engine, engine, packages(name) / "store", COMPILING) as one:
+                came[engine] = str(one.ready.get("refused", "ready"))
+        if came["inductor"] != "ready":
+            # It would take as long to fail again.
+            work.package.with_suffix(".refused").write_text(came["inductor"])
+        shutil.rmtree(work.folder, ignore_errors=True)
+        seconds = time.monotonic() - start
+        said = "; ".join(f"{engine} {what:.120}" for engine, what in came.items())
+        print(f"[{place}/{len(names)}] {name}: {said}, {seconds:.0f} s", flush=True)
+
+
+def measure(name: str, args: argparse.Namespace) -> Row:
+    """Let Fusewire choose, then time all of a row."""
+    work = Work.begin(name, args)
+    folder, player = work.folder, work.player
+    if (packages(name) / "store").is_dir() and args.budget >= LONG_BUDGET:
+        shutil.copytree(packages(name) / "store", folder / "plans")
+    else:
+        (folder / "plans").mkdir(mode=0o700)
+    load = os.getloadavg()[0]
     with player("fusewire", "choice") as chooser:
         choice = chooser.ready
     engines = ["onnxruntime", "openvino", "torch"]
@@ -227,11 +286,15 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--align", type=int, default=64, help="bytes, of the inputs")
     parser.add_argument("--resume", action="store_true", help="leave what is clear already")
+    parser.add_argument("--compile", choices=["bare", "all"], help="with Inductor, not timed")
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--page", action="store_true", help="run nothing, write the page")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     names = wanted(args)
+    if args.compile:
+        compile_all(names, args)
+        return
     if not (args.table or args.page):
         run(names, args)
     rows: list[Mapping[str, Any]] = [

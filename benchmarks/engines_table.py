@@ -32,6 +32,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "rows": len(rows), "verdicts": {x: verdicts.count(x) for x in sorted(set(verdicts))},
         "geometric_mean": means, "worst": max((row["ratio"] for row in timed), default=0.0),
+        "wins": {engine: _wins(timed, engine) for engine in ENGINES},
         "speedup": {engine: _speedup(timed, engine) for engine in ENGINES},
         "cliffs": _cliffs(timed),
         "passes": bool(rows) and set(verdicts) == {"pass"} and means.get("all", math.inf) <= BAR,
@@ -56,6 +57,24 @@ def _speedup(rows: Sequence[Row], engine: str) -> dict[str, Any]:
     return {
         "rows": len(logs), "refused": len(rows) - len(logs),
         "times": math.exp(sum(logs) / len(logs)), "interval": (float(low), float(high)),
+    }  # fmt: skip
+
+
+def _wins(rows: Sequence[Row], engine: str) -> dict[str, Any]:
+    """Tell where an engine is the best of those run bare, how far ahead, and where it was chosen.
+
+    Rows that have no other engine to be ahead of count as won, and not in the mean.
+    """
+    won, leads = [], []
+    for row in rows:
+        times = sorted((time["seconds"], name) for name, time in row["bare"].items())
+        if times[0][1] == engine:
+            won.append(row["name"])
+            leads += [times[1][0] / times[0][0]] if len(times) > 1 else []
+    return {
+        "rows": won, "of": sum(engine in row["bare"] for row in rows),
+        "lead": _mean(leads) if leads else None, "most": max(leads, default=None),
+        "chosen": sum(row["choice"]["backend"] == engine for row in rows),
     }  # fmt: skip
 
 
@@ -101,6 +120,14 @@ def _lines(found: Mapping[str, Any]) -> list[str]:
         f"{found['rows']} rows: {verdicts}. Ours over the best bare engine, geometric mean: "
         f"{means} (bar {BAR}); worst {found['worst']:.3f}."
     ]
+    for engine, won in found["wins"].items():
+        if won["of"]:
+            ahead = f", {won['lead']:.2f} times ahead of the next" if won["lead"] else ""
+            most = f" (at most {won['most']:.2f})" if won["lead"] else ""
+            lines.append(
+                f"{engine} is the best bare engine of {len(won['rows'])} of the {won['of']} rows "
+                f"it runs{ahead}{most}; chosen for {won['chosen']}."
+            )
     for engine, gain in found["speedup"].items():
         if gain["rows"]:
             low, high = gain["interval"]
@@ -148,12 +175,14 @@ def page(rows: Sequence[Row], found: Mapping[str, Any]) -> str:
         f"Written by `python benchmarks/engines.py --page`. {dates}, {first['machine']}, "
         f"{first['threads']} threads, float32. {versions}.", "",
         "Each contestant in its own process, asked in turns for batches of 10 ms or one call, each "
-        "when all are quiet. Engines run bare get the ONNX file; XLA and NumPy the same function "
-        "written for them, and none of the zoo. All get the same arrays, aligned at "
+        "when all are quiet. Engines run bare get the ONNX file; PyTorch, eager and compiled by "
+        "Inductor, the steps that we make of it; XLA and NumPy the same function written for them, "
+        "and none of the zoo. All get the same arrays, aligned at "
         f"{first['align']} bytes, and give arrays that the caller may keep. Fusewire chose in an "
-        f"earlier process with an empty cache and a budget of {first['budget']:.0f} s. A/A: the "
-        "best bare engine in two processes. \"Over the same\": ours over the bare engine that was "
-        "chosen. Intervals: 95%, of the median. The quickest ways to call, row by row, were "
+        "earlier process with a cache that was empty but for Inductor's library, if that was "
+        f"compiled before, and a budget of {first['budget']:.0f} s. A/A: the best bare engine in "
+        "two processes. \"Over the same\": ours over the bare engine that was chosen. Intervals: "
+        "95%, of the median. The quickest ways to call, row by row, were "
         f"{'; '.join(ways)}.", "",
         *(f"- {line}" for line in _lines(found)), "",
         "Outputs over 32 MB, against the same engine with new ones for each call: "

@@ -45,7 +45,12 @@ class Gone(RuntimeError):
 class Player:
     """A process that runs one contestant."""
 
-    def __init__(self, task: Mapping[str, Any], settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        task: Mapping[str, Any],
+        settings: Mapping[str, str],
+        patience: float = START_SECONDS,
+    ) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.contestants", json.dumps(task)],
             stdin=subprocess.PIPE,
@@ -55,7 +60,7 @@ class Player:
             env={**os.environ, **settings},
         )
         self.pid = self._process.pid
-        self.ready: dict[str, Any] = self._read(START_SECONDS)
+        self.ready: dict[str, Any] = self._read(patience)
 
     def calls(self) -> int:
         return round(min(max(BATCH / float(self.ready["once"]), 1), MOST_CALLS))

@@ -34,7 +34,7 @@ OUTCOMES = ROOT / "build" / "onnx_suite.json"
 RESULTS = ROOT / "benchmarks" / "results" / "onnx_suite.json"
 PAGE = RESULTS.with_suffix(".md")
 FAILURES = ROOT / "tests" / "conformance" / "onnx_failures.txt"
-ENGINES = ("onnxruntime", "xla", "openvino", "webgpu", "triton")
+ENGINES = ("onnxruntime", "xla", "openvino", "torch", "webgpu", "triton")
 BARE = {
     "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",
     "benchmarks.onnx_sides:evaluator": "onnx's ReferenceEvaluator",
@@ -46,6 +46,7 @@ PACKAGES = {
     "onnxruntime": "onnxruntime",
     "xla": "jax",
     "openvino": "openvino",
+    "torch": "torch",
     "webgpu": "wgpu",
     "triton": "triton",
 }

@@ -52,7 +52,7 @@ def test_verdict_is_by_the_bar(seconds: float, ours: float, spread: float, expec
     assert verdict(played(seconds, ours, spread))["verdict"] == expected
 
 
-def test_speed_ups_and_cliffs_are_counted() -> None:
+def test_speed_ups_wins_and_cliffs_are_counted() -> None:
     def row(name: str, other: float) -> dict[str, object]:
         times = {"onnxruntime": {"seconds": 1.0}, "openvino": {"seconds": other}}
         return {
@@ -62,12 +62,18 @@ def test_speed_ups_and_cliffs_are_counted() -> None:
             "ratio": 1.0,
             "bare": times,
             "ours": {"seconds": 1.0},
+            "choice": {"backend": "openvino"},
         }
 
     found = summary([row("a", 2.0), row("b", 8.0)])
     assert found["passes"]
     assert found["speedup"]["openvino"]["times"] == pytest.approx(4.0)
     assert [(x["row"], x["engine"]) for x in found["cliffs"]] == [("b", "openvino")]
+    won = found["wins"]["onnxruntime"]
+    assert (won["rows"], won["of"], won["chosen"]) == (["a", "b"], 2, 0)
+    assert won["lead"] == pytest.approx(4.0)
+    lost = found["wins"]["openvino"]
+    assert (lost["rows"], lost["of"], lost["chosen"], lost["lead"]) == ([], 2, 2, None)
     assert not summary([{**row("a", 2.0), "verdict": "unclear"}])["passes"]
 
 
