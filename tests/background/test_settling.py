@@ -226,6 +226,37 @@ def test_slow_compilers_are_compared_behind_a_settled_program(
     np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
 
 
+def test_plan_that_an_earlier_search_found_right_gives_way_only_to_what_is_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fusewire.background.search.beats", lambda *given: False)
+    plans = Plans()
+    right = Tried("onnxruntime", "onnxruntime", "cpu", "native", "right", is_chosen=True)
+    first = plans.first("onnxruntime")
+    search = BackgroundSearch("waves", choices := GivenChoices(None), first)
+    program, serving = served(first, None)
+    choices.given = plans.proposal("onnxruntime", right)
+    search.run(serving, [X])
+    assert search._kept is not None
+    assert search._kept.is_judged
+    # The late search had no time to judge it again.
+    rows = (
+        Tried("reference", "reference", "cpu", "native", "right", is_chosen=True),
+        Tried("onnxruntime", "onnxruntime", "cpu", "native", "not judged"),
+    )
+    late = GivenChoices(plans.proposal("reference", *rows))
+    program, serving = served(search._kept, None)
+    BackgroundSearch("waves", late, search._kept, is_late=True).run(serving, [X])
+    assert program.why().backend == "onnxruntime"
+    # One that turns out to be wrong gives way all the same.
+    wrong = (rows[0], replace(rows[1], status="wrong", reason="It is off by one."))
+    late = GivenChoices(plans.proposal("reference", *wrong))
+    program, serving = served(search._kept, None)
+    with pytest.warns(MiscompileWarning):
+        BackgroundSearch("waves", late, search._kept, is_late=True).run(serving, [X])
+    assert program.why().backend == "reference"
+
+
 def test_slow_compilers_wait_for_a_while_and_end_with_the_program() -> None:
     plans = Plans()
     later = GivenChoices(plans.proposal("onnxruntime"))

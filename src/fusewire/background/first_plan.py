@@ -12,13 +12,15 @@ from fusewire.runtime.entry import Entry
 class FirstPlan:
     """The entry that serves first, its candidate, and its name among those that are compared.
 
-    With ``is_function`` the user's own function runs, and the candidate is the reference.
+    With ``is_function`` the user's own function runs, and the candidate is the reference. With
+    ``is_judged`` an earlier search found it right.
     """
 
     entry: Entry
     candidate: Candidate
     name: str
     is_function: bool = False
+    is_judged: bool = False
 
     @property
     def is_trusted(self) -> bool:

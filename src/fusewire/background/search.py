@@ -244,18 +244,16 @@ class BackgroundSearch:
     ) -> Entry:
         """Return the entry to keep: the proposed one, if it is faster in this process too."""
         first, decision = self._first, proposal.decision
-        self._kept = first
+        status, reason = self._verdict(decision.tried)
+        self._kept = replace(first, is_judged=status == "right")
         if proposal.name == first.name:
             self._choices.keep(inputs, decision)
             # It has run: its own details know what came of that.
             return self._stay(*decision.notes, tried=decision.tried)
-        rows = {row.name: row for row in decision.tried}
-        status = rows[first.name].status if first.name in rows else "not judged"
-        status = "right" if first.is_trusted else status
         if status == "wrong":
             self._fault = (
                 f"{self._title} was answered by {first.name} so far, which turned out to be "
-                f"{status}: {rows[first.name].reason} From now on, {proposal.name} answers."
+                f"{status}: {reason} From now on, {proposal.name} answers."
             )
         self._proposed = proposal.entry
         self._check_open()
@@ -279,6 +277,17 @@ class BackgroundSearch:
             return replace(proposal.entry, details=NotedDetails(proposal.entry.details, (), tried))
         note = f"{first.name} stays: {proposal.name} won the race, and is not faster here."
         return self._stay(note, *decision.notes, tried=tried)
+
+    def _verdict(self, tried: Sequence[Tried]) -> tuple[str, str]:
+        """Return the status of what serves, and the reason: what was found right before stays so.
+
+        Unless it was judged again, and is not.
+        """
+        first = self._first
+        row = next((row for row in tried if row.name == first.name), None)
+        status, reason = ("not judged", "") if row is None else (row.status, row.reason)
+        is_known = first.is_judged and status == "not judged"
+        return ("right" if first.is_trusted or is_known else status), reason
 
     def _tried(
         self, tried: Sequence[Tried], comparison: Comparison, chosen: str
@@ -304,7 +313,9 @@ class BackgroundSearch:
 
 
 def _plan_of(proposal: Proposal) -> FirstPlan:
-    return FirstPlan(proposal.entry, proposal.decision.candidate, proposal.name)
+    decision, name = proposal.decision, proposal.name
+    is_judged = any(row.name == name and row.status == "right" for row in decision.tried)
+    return FirstPlan(proposal.entry, decision.candidate, name, is_judged=is_judged)
 
 
 def _opponent(serves: Runner, proposed: Runner) -> Runner:
