@@ -3,9 +3,7 @@
 import os
 import subprocess
 import sys
-import threading
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,56 +12,45 @@ import numpy as np
 import pytest
 import torch
 
-import fusewire as fw
 from fusewire.backends.torch.engine import TorchBackend
 from fusewire.backends.torch.refusal import refuses
 from fusewire.backends.torch.storage import encode, entrance, work
-from fusewire.contract.backend import Config, Device, Refusal
-from fusewire.contract.region import build, first_device
-from fusewire.dtypes import NARROW, DType, bool_, float32, int64
+from fusewire.contract.backend import Config, Device
+from fusewire.contract.region import build
+from fusewire.dtypes import DType, bool_, float32, int64
 from fusewire.dtypes import dtype as fw_dtype
 from fusewire.errors import OptionsError
 from fusewire.ir.dims import symbol
 from fusewire.ir.graph import Array, Constant, Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.control import cond
-from fusewire.ops.declare import Trait
 from fusewire.ops.elementwise import add, multiply, negative
 from fusewire.ops.indexing import gather
 from fusewire.ops.interpret import interpret
 from fusewire.ops.movement import reshape, transpose
 from fusewire.ops.normalization import softmax
 from fusewire.ops.subgraph import subgraph
-from fusewire.ops.table import all_ops, families
+from fusewire.ops.table import all_ops
 from fusewire.registry import REGISTRY
 from fusewire.rewrite.expand import expand
-from fusewire.testing.conformance import Case, cases, first_cases
+from fusewire.testing.conformance import first_cases
 from fusewire.testing.suite import is_tensor_op, reports
+from tests.backends.under_test import (
+    ELEMENTS,
+    NUMERIC,
+    SMALL_FLOATS,
+    EngineUnderTest,
+    codes_of,
+    eighth,
+    numbers_to_round,
+    value,
+    wrong_in_threads,
+)
 from tests.environments import environment
 
-BACKEND = TorchBackend()
-CPU = first_device(BACKEND)
-
-
-def value(dtype: DType, *shape: Any, name: str = "x") -> Value:
-    return Value(TensorType(dtype, shape), name)
-
-
-def ready(graph: Graph, config: Config = Config()) -> Callable[..., list[Any]]:
-    executable = build(BACKEND, graph, CPU, config)
-    return lambda *inputs: executable.run(inputs).wait()
-
-
-def run(graph: Graph, *inputs: Array, config: Config = Config()) -> list[Any]:
-    return ready(graph, config)(*inputs)
-
-
-def run_op(name: str, *arrays: Any, **attrs: Any) -> Any:
-    return fw.run(name, *arrays, backend="torch", **attrs)
-
-
-def refused(graph: Graph) -> list[str]:
-    return [x.reason for x in BACKEND.claim(graph, CPU) if isinstance(x, Refusal)]
+ENGINE = EngineUnderTest(TorchBackend(), refuses)
+BACKEND, CPU = ENGINE.backend, ENGINE.device
+ready, run, run_op, refused = ENGINE.ready, ENGINE.run, ENGINE.run_op, ENGINE.refused
 
 
 # Who it is and what it leaves alone
@@ -197,69 +184,25 @@ def test_several_threads_run_it_at_once() -> None:
     x = value(int64, 1000)
     executable = build(BACKEND, Graph([x], [multiply(x, x)]), CPU)
     assert executable.is_reentrant
-    wrong: list[int] = []
-
-    def work_on(number: int) -> None:
-        for _ in range(50):
-            found: Any = executable.run([np.full(1000, number)]).wait()[0]
-            if not np.all(found == number**2):
-                wrong.append(number)
-
-    threads = [threading.Thread(target=work_on, args=(2**20 + i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert not wrong_in_threads(executable)
 
 
 # Dtypes
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.array([2**40 + 1, -(2**62) - 1]),
-        np.array([2**64 - 1], np.uint64),
-        np.array([2**32 - 1, 1], np.uint32),
-        np.array([2**16 - 1, 1], np.uint16),
-        np.array([1e300, -1e-300]),
-        np.array([1e300 + 1j]),
-        np.array([True, False]),
-        np.array([1.5, np.inf, -0.0], np.float16),
-        np.array([1.5, -3.0], ml_dtypes.bfloat16),
-        np.array([-8, -1, 7], ml_dtypes.int4),
-        np.array([15, 1], ml_dtypes.uint4),
-        np.array([-2, 1], ml_dtypes.int2),
-        np.array([0.25, -448.0], ml_dtypes.float8_e4m3fn),
-        np.array([0.5, 6.0], ml_dtypes.float4_e2m1fn),
-        np.array(3.0, np.float32),
-        np.zeros((0, 3), np.float32),
-    ],
-    ids=lambda array: f"{array.dtype}{array.shape}",
-)
+@pytest.mark.parametrize("array", ELEMENTS, ids=lambda x: f"{x.dtype}{x.shape}")
 def test_elements_come_through_bit_for_bit(array: Array) -> None:
-    found = run_op("transpose", array, perm=tuple(range(array.ndim)))
-    assert found.dtype == array.dtype
-    assert found.tobytes() == array.tobytes()
-    assert found.shape == array.shape
+    assert ENGINE.keeps(array)
 
 
-@pytest.mark.parametrize("of", [d for d in NARROW if d.is_float], ids=str)
+@pytest.mark.parametrize("of", SMALL_FLOATS, ids=str)
 def test_small_floats_round_as_ml_dtypes_rounds_them(of: DType) -> None:
-    codes = np.arange(2**of.bits, dtype=np.uint8)
-    values = codes.view(of.numpy).astype(np.float64)
-    finite = np.unique(values[np.isfinite(values)])
-    middles = (finite[1:] + finite[:-1]) / 2
-    near = [np.nextafter(middles, to) for to in (-np.inf, np.inf)]
-    x = np.concatenate([finite, middles, *near, [1e300, -1e300, np.inf, -np.inf, 0.0, -0.0]])
-    with np.errstate(all="ignore"):
-        wanted = x.astype(of.numpy).view(np.uint8)
+    x, wanted = numbers_to_round(of)
+    codes, bring = codes_of(of), work(of)
     assert np.array_equal(encode(torch.from_numpy(x), of).numpy(), wanted)
-    bring = work(of)
     assert bring is not None
     wide = bring(torch.from_numpy(codes)).numpy()
-    assert np.array_equal(wide, values.astype(np.float32), equal_nan=True)
+    assert np.array_equal(wide, codes.view(of.numpy).astype(np.float32), equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
@@ -318,22 +261,6 @@ def test_composite_in_a_branch_runs() -> None:
 # Conformance
 
 
-def eighth(name: str) -> list[Case]:
-    """One sample of each op of a family, in float32 if it has it, and every eighth of the rest."""
-    found: dict[str, Case] = {}
-    for op in families()[name].ops.values():
-        chosen = [next(iter(first_cases(op)), None), *list(cases([op]))[3::8]]
-        found |= {case.id: case for case in chosen if case is not None}
-    return list(found.values())
-
-
-NUMERIC = [
-    name
-    for name, family in families().items()
-    if not all(op.is_(Trait.HOST) for op in family.ops.values())
-]
-
-
 @pytest.mark.parametrize("name", NUMERIC)
 def test_conformance_slice(name: str) -> None:
     _, problems = reports(BACKEND, CPU, eighth(name))
@@ -341,10 +268,5 @@ def test_conformance_slice(name: str) -> None:
 
 
 def test_nine_of_ten_tensor_ops_are_taken() -> None:
-    ops = {n: op for n, op in all_ops().items() if is_tensor_op(op)}
-    taken = [name for name, op in ops.items() if is_taken(first_cases(op)[0])]
-    assert len(taken) >= 0.9 * len(ops), sorted(set(ops) - set(taken))
-
-
-def is_taken(case: Case) -> bool:
-    return not refused(expand(case.make()[0], refuses).graph)
+    share, others = ENGINE.share_of_ops()
+    assert share >= 0.9, others

@@ -107,6 +107,22 @@ def build(backend: Backend, region: Graph, device: Device, config: Config = Conf
     return backend.load(artifact, device, weights_of(artifact, constants_of(region)))
 
 
+def doubled(backend: Backend, device: Device) -> list[float]:
+    """Have a device add two ones to themselves, in this process, to prove that it can."""
+    import numpy as np
+
+    from fusewire.dtypes import float32
+    from fusewire.ir.graph import Value
+    from fusewire.ir.types import TensorType
+    from fusewire.ops.elementwise import add
+
+    x = Value(TensorType(float32, (2,)), "x")
+    graph = Graph([x], [add(x, x)], name="probe")
+    (sums,) = build(backend, graph, device).run([np.ones(2, np.float32)]).wait()
+    numbers: list[float] = np.asarray(sums).tolist()
+    return numbers
+
+
 # More than this of what others hold is not put into artifacts: it would be in memory twice.
 HELD_BYTES = 1 << 26
 

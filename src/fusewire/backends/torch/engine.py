@@ -7,8 +7,6 @@ import platform
 from collections.abc import Mapping, MutableMapping, Sequence
 from typing import Any, final
 
-import numpy as np
-
 from fusewire.backends.torch.gaps import GAPS
 from fusewire.backends.torch.info import INFO, launch_of
 from fusewire.contract.artifact_writer import ArtifactWriter
@@ -25,9 +23,7 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
-from fusewire.dtypes import float32
-from fusewire.ir.graph import Array, Constant, Graph, Value
-from fusewire.ir.types import TensorType
+from fusewire.ir.graph import Array, Constant, Graph
 
 
 @final
@@ -68,8 +64,10 @@ class TorchBackend(Backend, ArtifactWriter):
     def _tried(self) -> Device | Unavailable:
         if importlib.util.find_spec("torch") is None:
             return Unavailable.not_installed(INFO, "torch")
+        from fusewire.contract.region import doubled
+
         device = Device("cpu", platform.processor() or platform.machine())
-        found = _doubled(self, device)
+        found = doubled(self, device)
         if found == [2.0, 2.0]:
             return device
         return Unavailable("wrong", f"PyTorch added 1 and 1 to {found}.", "Reinstall torch.")
@@ -104,15 +102,3 @@ class TorchBackend(Backend, ArtifactWriter):
         held = {digest: Constant.of(array) for digest, array in weights.items()}
         graph = parse_graph(artifact.payload.decode(), held)
         return TorchExecutable(graph, threads_in(artifact.launch))
-
-
-def _doubled(backend: Backend, device: Device) -> list[float]:
-    """Have two ones added to themselves."""
-    from fusewire.contract.region import build
-    from fusewire.ops.elementwise import add
-
-    x = Value(TensorType(float32, (2,)), "x")
-    graph = Graph([x], [add(x, x)], name="probe")
-    (sums,) = build(backend, graph, device).run([np.ones(2, np.float32)]).wait()
-    doubled: list[float] = np.asarray(sums).tolist()
-    return doubled

@@ -10,8 +10,6 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
 from typing import Any, final
 
-import numpy as np
-
 from fusewire.backends.xla.executable import XlaExecutable, bytes_of, is_large
 from fusewire.backends.xla.gaps import GAPS
 from fusewire.backends.xla.info import INFO
@@ -31,10 +29,8 @@ from fusewire.contract.backend import (
     Unavailable,
 )
 from fusewire.contract.script import Script, Scripted
-from fusewire.dtypes import float32
 from fusewire.errors import FormatError, OptionsError
-from fusewire.ir.graph import Array, Graph, Value
-from fusewire.ir.types import TensorType
+from fusewire.ir.graph import Array, Graph
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
 
@@ -78,11 +74,17 @@ class XlaBackend(Backend, Scripted):
     def probe(self) -> list[Device | Unavailable]:
         """Run something tiny, once."""
         if self._probed is None:
-            found = _missing() or Device("cpu", platform.processor() or platform.machine())
-            if isinstance(found, Device) and not _doubles(self, found):
-                found = Unavailable("wrong", "XLA cannot add here.", "Reinstall jax.")
-            self._probed = found
+            self._probed = _missing() or self._tried()
         return [self._probed]
+
+    def _tried(self) -> Device | Unavailable:
+        from fusewire.contract.region import doubled
+
+        device = Device("cpu", platform.processor() or platform.machine())
+        found = doubled(self, device)
+        if found == [2.0, 2.0]:
+            return device
+        return Unavailable("wrong", f"XLA added 1 and 1 to {found}.", "Reinstall jax.")
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what is in the lowering table."""
@@ -184,14 +186,3 @@ def _missing() -> Unavailable | None:
         if importlib.util.find_spec(package) is None:
             return Unavailable.not_installed(INFO, package)
     return None
-
-
-def _doubles(backend: Backend, device: Device) -> bool:
-    """Tell whether the device adds two numbers to themselves."""
-    from fusewire.contract.region import build
-    from fusewire.ops.elementwise import add
-
-    x = Value(TensorType(float32, (2,)), "x")
-    graph = Graph([x], [add(x, x)], name="probe")
-    (found,) = build(backend, graph, device).run([np.ones(2, np.float32)]).wait()
-    return isinstance(found, np.ndarray) and found.tolist() == [2.0, 2.0]
