@@ -35,7 +35,8 @@ def refuses(node: Node) -> str | None:
         return _NARROW
     if any(True for v in values for _ in type_symbols(v.type)):
         return (
-            "Inductor would compile for half a minute at every new size, and sizes here are open."
+            "Inductor compiles for known sizes only, half a minute for each, and sizes here are "
+            "open."
         )
     return None
 
