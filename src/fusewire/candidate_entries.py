@@ -178,6 +178,9 @@ class CandidateEntries:
         warnings: Sequence[str],
     ) -> None:
         """Save the plan of a model for a warm start of another process."""
+        if not reading.graph.is_current():
+            # Parts of the plan may come of what was there before, others of what is there now.
+            return
         plan, fallback = candidate.planned.plan, reference_target()
         keep_host_graphs(self.context.records, plan, fallback.backend, fallback.device, Config())
         targets = {

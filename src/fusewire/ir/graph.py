@@ -30,14 +30,19 @@ Attr: TypeAlias = (
 )
 
 
+def _always() -> bool:
+    return True
+
+
 class Constant:
     """A tensor known before the program runs; loaded on first use and hashed once.
 
     ``digest`` is given if the tensor was hashed before. ``is_held`` says that its owner has it in
-    memory in any case, so that an artifact need not have it, too.
+    memory in any case, so that an artifact need not have it, too. Where its owner may write to it,
+    ``is_current`` tells whether that has not happened since it was made.
     """
 
-    __slots__ = ("_array", "_digest", "_load", "is_held", "type")
+    __slots__ = ("_array", "_digest", "_load", "is_current", "is_held", "type")
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class Constant:
         load: Callable[[], Array],
         digest: str | None = None,
         is_held: bool = False,
+        is_current: Callable[[], bool] = _always,
     ) -> None:
         if not type_.is_static:
             raise GraphError(f"A constant of type {type_} must have dims that are ints.")
@@ -52,7 +58,7 @@ class Constant:
         self._load: Callable[[], Array] | None = load
         self._array: Array | None = None
         self._digest = digest
-        self.is_held = is_held
+        self.is_held, self.is_current = is_held, is_current
 
     @staticmethod
     def of(array: Any) -> Constant:
@@ -224,6 +230,14 @@ class Graph:
             f"<graph {self.name}: {len(self.inputs)} inputs, {len(self.nodes)} nodes, "
             f"{len(self.outputs)} outputs>"
         )
+
+    def is_current(self) -> bool:
+        """Tell whether no constant was written to since the graph was made.
+
+        If one was, nothing may be recorded under the digest of the graph.
+        """
+        held = (value.constant for graph in self.walk() for value in graph.constants)
+        return all(constant.is_current() for constant in held if constant is not None)
 
     @cached_property
     def constants(self) -> tuple[Value, ...]:

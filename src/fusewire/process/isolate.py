@@ -379,8 +379,9 @@ def _contact_job(
     if known is None:
         return job | seat.written(source.region, blobs, source.file)
     # To load an artifact takes its weights, and not the region.
-    weights = weights_of(known, known_constants(source.region, source.file))
-    return job | seat.lent(weights, blobs)
+    constants = known_constants(source.region, source.file)
+    wanted = weights_of(known, constants)
+    return job | seat.lent({digest: constants[digest] for digest in wanted}, blobs)
 
 
 def _compiled(

@@ -10,6 +10,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -18,7 +19,7 @@ import numpy as np
 from fusewire.contract.model_file import ModelFile, known_constants
 from fusewire.dtypes import string
 from fusewire.errors import EngineGarbage, IsolationError
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, print_graph
 from fusewire.process.child import Child
 from fusewire.process.codec import TEXT, write_value
@@ -32,6 +33,20 @@ Answer = TypeVar("Answer")
 _KEPT_BYTES = 1 << 30
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A constant that a child holds, as far as its parent must know it."""
+
+    size: int
+    # It must not keep the constant.
+    told: weakref.ref[Callable[[], bool]]
+
+    def is_current(self) -> bool:
+        """Tell whether the constant is still in use, and was not written to."""
+        is_current = self.told()
+        return is_current is not None and is_current()
+
+
 class Seat:
     """The child of a backend, and what that child holds."""
 
@@ -40,7 +55,7 @@ class Seat:
         self._reference = ""
         self.lock = threading.Lock()
         self.child: Child | None = None
-        self.constants: dict[str, int] = {}
+        self.constants: dict[str, _Sent] = {}
         self.executables: list[str] = []
         # The inputs that were timed last.
         self.inputs: object = None
@@ -67,9 +82,10 @@ class Seat:
 
     def written(self, region: Graph, blobs: Blobs, file: ModelFile | None = None) -> dict[str, Any]:
         """Write a region as the last part of a job, without constants that the child holds."""
+        known = known_constants(region, file)
         needed = {
-            digest: constant.array
-            for digest, constant in known_constants(region, file).items()
+            digest: constant
+            for digest, constant in known.items()
             if constant.array.nbytes > INLINE_BYTES and constant.type.dtype is not string
         }
         new, job = self._new_constants(needed)
@@ -77,27 +93,32 @@ class Seat:
         if file is not None:
             blobs.append(np.frombuffer(file.payload, np.uint8))
             job["file"] = [file.format, file.digest, list(file.weights)]
-        constants = {digest: write_value(array, blobs) for digest, array in new.items()}
-        kept = [digest for digest, x in known_constants(region, file).items() if x.is_held]
+        constants = {digest: write_value(x.array, blobs) for digest, x in new.items()}
+        kept = [digest for digest, x in known.items() if x.is_held]
         return {**job, "has_region": True, "constants": constants, "kept": kept}
 
-    def lent(self, weights: Mapping[str, Array], blobs: Blobs) -> dict[str, Any]:
+    def lent(self, weights: Mapping[str, Constant], blobs: Blobs) -> dict[str, Any]:
         """Write the weights of an artifact, in place of a region, as the last part of a job."""
         new, job = self._new_constants(weights)
-        constants = {digest: write_value(array, blobs) for digest, array in new.items()}
+        constants = {digest: write_value(x.array, blobs) for digest, x in new.items()}
         return {**job, "has_region": False, "constants": constants, "lent": list(weights)}
 
     def _new_constants(
-        self, needed: Mapping[str, Array]
-    ) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return the arrays that the child lacks, and a job that has it forget others."""
-        new = {digest: array for digest, array in needed.items() if digest not in self.constants}
+        self, needed: Mapping[str, Constant]
+    ) -> tuple[dict[str, Constant], dict[str, Any]]:
+        """Return the constants that the child lacks, and a job that has it forget others."""
+        # One that was written to meanwhile may have been so before it was sent.
+        held = {digest for digest, sent in self.constants.items() if sent.is_current()}
+        new = {digest: constant for digest, constant in needed.items() if digest not in held}
+        sent = {
+            digest: _Sent(x.array.nbytes, weakref.ref(x.is_current)) for digest, x in new.items()
+        }
         forget: list[str] = []
-        if sum(self.constants.values()) + sum(array.nbytes for array in new.values()) > _KEPT_BYTES:
+        if sum(x.size for x in (*self.constants.values(), *sent.values())) > _KEPT_BYTES:
             forget = [digest for digest in self.constants if digest not in needed]
         for digest in forget:
             del self.constants[digest]
-        self.constants |= {digest: array.nbytes for digest, array in new.items()}
+        self.constants |= sent
         return new, {"forget": forget}
 
     def ask(

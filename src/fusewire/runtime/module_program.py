@@ -320,7 +320,7 @@ class ModuleProgram:
             program = state.program_of(request.form, self._made)
             entry, _ = program.prepared(request.arrays)
         except FusewireError as error:
-            if state is not self._state or not threading.main_thread().is_alive():
+            if self._has_moved_on(state) or not threading.main_thread().is_alive():
                 # Its weights changed meanwhile, or the process ends.
                 return
             if self._policy.raises:
@@ -360,15 +360,22 @@ class ModuleProgram:
 
     def answer_changed(self, arguments: Arguments, named: Named) -> Any:
         """Answer a call for which the source has another state than the engines."""
-        with self._lock:
-            state = self._state
-            guard = state.guard
-            if guard is not None and not guard.holds() and not guard.is_passing():
-                calls = max(state.quiet_calls * _QUIET_GROWTH, _QUIET_CALLS)
-                self._state = _CallState(self._calling, calls)
-                self._answers.clear()
-                state.close()
+        self._has_moved_on(self._state)
         return self._answered(arguments, named)
+
+    def _has_moved_on(self, state: _CallState) -> bool:
+        """Tell whether a state is no longer that of the source; its engines are let go then."""
+        with self._lock:
+            guard = state.guard
+            if state is not self._state:
+                return True
+            if guard is None or guard.holds() or guard.is_passing():
+                return False
+            calls = max(state.quiet_calls * _QUIET_GROWTH, _QUIET_CALLS)
+            self._state = _CallState(self._calling, calls)
+            self._answers.clear()
+            state.close()
+            return True
 
     def answer_failed(self, error: Exception, arguments: Arguments, named: Named) -> Any:
         """Have the source answer what an engine could not, or raise."""

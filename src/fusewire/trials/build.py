@@ -30,6 +30,7 @@ from fusewire.errors import (
     EngineError,
     EngineOutOfMemory,
     EngineRaised,
+    GraphError,
     RefusedError,
     note,
     warn_outside,
@@ -349,11 +350,15 @@ class PlanBuilder:
         except (EngineOutOfMemory, BackendHung) as error:
             return _ready(self._confine(region, graph, inputs, error, start))
         except EngineError as error:
+            if not graph.is_current():
+                raise GraphError(
+                    f"The weights of {graph.name} were written to while it was compiled."
+                ) from error
             return _ready(self.rescue(region, graph, error))
         self._note(region, "ready", region.backend, metrics=metrics, key=key)
         weights = _weights(artifact, graph, region.file)
         built = Built(partial(self._load_new, region, graph, artifact, weights), outputs)
-        if key is None or self.records is None:
+        if key is None or self.records is None or not graph.is_current():
             return built
         kept = _not_held(weights, graph, region.file)
         keep = partial(self.records.keep_artifact, key, artifact, kept)

@@ -15,6 +15,8 @@ from torch import nn
 
 import fusewire as fw
 from fusewire.errors import GraphError, TraceError
+from fusewire.frontends.torch.flat_call import FlatCall
+from fusewire.ir.text import constants_of
 
 
 class Net(nn.Module):  # type: ignore[misc]  # torch is not typed here
@@ -263,3 +265,32 @@ def test_closing_does_not_wait_for_an_export() -> None:
         time.sleep(1)
         start = time.monotonic()
     assert time.monotonic() - start < 5
+
+
+def _read(net: nn.Module, x: torch.Tensor) -> Any:
+    return fw.trace(FlatCall(lambda x: [net(x)], net, ("x",)), x.numpy())
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_weights_written_to_while_they_are_compiled_are_not_recorded(engine: str) -> None:
+    net, x = nn.Linear(64, 64).eval(), torch.randn(8, 64)
+    before = net.weight.detach().clone()
+    graph = _read(net, x)
+    constants_of(graph)
+    with torch.no_grad():
+        net.weight.neg_()
+    fw.compile(graph, backend=engine)(x.numpy())
+    with torch.no_grad():
+        net.weight.copy_(before)
+    found = torch.from_numpy(fw.compile(_read(net, x), backend=engine)(x.numpy()))
+    torch.testing.assert_close(found, net(x).detach())
+
+
+def test_weights_written_to_are_not_the_fault_of_an_engine() -> None:
+    net, x = nn.Linear(64, 64).eval(), torch.randn(8, 64)
+    graph = _read(net, x)
+    constants_of(graph)
+    with torch.no_grad():
+        net.weight.neg_()
+    with pytest.raises(GraphError, match=r"were written to while it was compiled"):
+        fw.compile(graph, backend="xla")(x.numpy())

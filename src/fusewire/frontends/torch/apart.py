@@ -31,7 +31,7 @@ from fusewire.contract.frontend import Limits, Spec
 from fusewire.errors import BudgetError, FusewireError, TraceError
 from fusewire.frontends.torch.convert import converted
 from fusewire.frontends.torch.flat_call import FlatCall
-from fusewire.frontends.torch.tensors import array_of
+from fusewire.frontends.torch.tensors import array_of, unwritten
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph
 from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
@@ -69,6 +69,7 @@ class ForkedReader:
         self._ends: tuple[int, int] | None = None
         self._close: weakref.finalize[..., ForkedReader] | None = None
         self._pid = 0
+        self._unwritten: list[Callable[[], bool]] = []
 
     def graph(self, call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Graph:
         """Read the graph for arguments of these types, as ``converted`` does."""
@@ -107,6 +108,8 @@ class ForkedReader:
         raise TraceError(f"torch.export took more than {_DEADLINE:.0f} s for {label}.")
 
     def _start(self, call: FlatCall, limits: Limits) -> None:
+        # The other process reads what the tensors hold now.
+        self._unwritten = [unwritten(tensor) for tensor in self._tensors]
         questions, replies = os.pipe(), os.pipe()
         pid = _fork()
         if pid == 0:
@@ -129,7 +132,13 @@ class ForkedReader:
         for digest, place in header["shared"].items():
             array = array_of(self._tensors[place])
             type_ = TensorType(Spec(array.shape, array.dtype).dtype, array.shape)
-            constants[digest] = Constant(type_, partial(_same, array), digest, is_held=True)
+            constants[digest] = Constant(
+                type_,
+                partial(_same, array),
+                digest,
+                is_held=True,
+                is_current=self._unwritten[place],
+            )
         for digest, value in header["constants"].items():
             constants[digest] = Constant.of(read_value(value, blobs))
         graph = parse_graph(header["graph"], constants)

@@ -16,7 +16,7 @@ from fusewire.frontends.torch.exporting import decomposed_program, exported, row
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.location import line_of, refusal
 from fusewire.frontends.torch.scope import SizeScope
-from fusewire.frontends.torch.tensors import array_of, our_dtype
+from fusewire.frontends.torch.tensors import array_of, our_dtype, unwritten
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import UNREACHED, Dim, Symbol, is_equal, lone_symbol, symbol
 from fusewire.ir.graph import Constant, Graph, Value, order
@@ -184,7 +184,11 @@ class ProgramConversion:
         value = Value(
             type_,
             name,
-            Constant(type_, lambda: array if array.flags.c_contiguous else array.copy()),
+            Constant(
+                type_,
+                lambda: array if array.flags.c_contiguous else array.copy(),
+                is_current=unwritten(tensor),
+            ),
         )
         self._constants[key] = value
         return value

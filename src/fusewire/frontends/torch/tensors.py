@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,17 @@ def array_of(tensor: Any) -> Array:
         return plain.numpy()  # type: ignore[no-any-return] # torch is not typed here
     carried = plain.view(getattr(torch, _CARRIERS[of.itemsize * 8])).numpy()
     return carried.view(of.numpy)  # type: ignore[no-any-return] # torch is not typed here
+
+
+def unwritten(tensor: Any) -> Callable[[], bool]:
+    """Return what tells whether a tensor has not been written to since now.
+
+    One that was made in inference mode does not tell.
+    """
+    if tensor.is_inference():
+        return lambda: True
+    version = tensor._version
+    return lambda: bool(tensor._version == version)
 
 
 def tensor_from(array: Any) -> Any:
