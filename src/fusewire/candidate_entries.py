@@ -15,7 +15,7 @@ from fusewire.context import CompileContext, reference_target
 from fusewire.contract.backend import Config
 from fusewire.contract.frontend import Reading, Structure
 from fusewire.errors import warn_outside
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, is_current
 from fusewire.options import FALLBACK
 from fusewire.records.keys import body_key
 from fusewire.records.plans import SavedPlan, SavedTarget
@@ -178,7 +178,7 @@ class CandidateEntries:
         warnings: Sequence[str],
     ) -> None:
         """Save the plan of a model for a warm start of another process."""
-        if not reading.graph.is_current():
+        if not is_current(reading.graph):
             # Parts of the plan may come of what was there before, others of what is there now.
             return
         plan, fallback = candidate.planned.plan, reference_target()

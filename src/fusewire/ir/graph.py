@@ -231,14 +231,6 @@ class Graph:
             f"{len(self.outputs)} outputs>"
         )
 
-    def is_current(self) -> bool:
-        """Tell whether no constant was written to since the graph was made.
-
-        If one was, nothing may be recorded under the digest of the graph.
-        """
-        held = (value.constant for graph in self.walk() for value in graph.constants)
-        return all(constant.is_current() for constant in held if constant is not None)
-
     @cached_property
     def constants(self) -> tuple[Value, ...]:
         """Constants in the order of their first use, without those of subgraphs."""
@@ -292,3 +284,12 @@ def order(outputs: Iterable[Value], known: Container[Node] = ()) -> list[Node]:
                 ordered.append(node)
                 stack.pop()
     return ordered
+
+
+def is_current(graph: Graph) -> bool:
+    """Tell whether no constant of a graph was written to since it was made.
+
+    If one was, nothing may be recorded under the digest of the graph.
+    """
+    held = (value.constant for inner in graph.walk() for value in inner.constants)
+    return all(constant.is_current() for constant in held if constant is not None)

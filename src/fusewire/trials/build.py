@@ -35,7 +35,7 @@ from fusewire.errors import (
     note,
     warn_outside,
 )
-from fusewire.ir.graph import Array, Graph
+from fusewire.ir.graph import Array, Graph, is_current
 from fusewire.ops.limits import Meter, RunLimits, returned_bytes
 from fusewire.ops.limits import meter as current_meter
 from fusewire.ops.sample import HostValue
@@ -350,7 +350,7 @@ class PlanBuilder:
         except (EngineOutOfMemory, BackendHung) as error:
             return _ready(self._confine(region, graph, inputs, error, start))
         except EngineError as error:
-            if not graph.is_current():
+            if not is_current(graph):
                 raise GraphError(
                     f"The weights of {graph.name} were written to while it was compiled."
                 ) from error
@@ -358,7 +358,7 @@ class PlanBuilder:
         self._note(region, "ready", region.backend, metrics=metrics, key=key)
         weights = _weights(artifact, graph, region.file)
         built = Built(partial(self._load_new, region, graph, artifact, weights), outputs)
-        if key is None or self.records is None or not graph.is_current():
+        if key is None or self.records is None or not is_current(graph):
             return built
         kept = _not_held(weights, graph, region.file)
         keep = partial(self.records.keep_artifact, key, artifact, kept)

@@ -1,4 +1,4 @@
-"""Reading in a forked process: what could hang there does not, and what hangs is read here."""
+"""Reading in a forked process: what could hang there does not, and what hangs is tried again."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fusewire.contract.frontend import Limits
+from fusewire.errors import TraceError
 from fusewire.frontends.torch import apart
 from fusewire.frontends.torch.calling import ModuleCalling
 from fusewire.model_source import ModelSource
@@ -66,6 +68,13 @@ def test_a_process_that_hangs_is_ended_and_the_module_is_read_here() -> None:
     start = time.monotonic()
     assert nodes_of(source_of(Locking())) > 0
     assert time.monotonic() - start < 60
+
+
+def test_another_thread_does_not_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "_HUNG", 1.0)
+    source = source_of(Locking())
+    with ThreadPoolExecutor(1) as pool, pytest.raises(TraceError, match=r"waited for ever"):
+        pool.submit(nodes_of, source).result()
 
 
 class Ending:

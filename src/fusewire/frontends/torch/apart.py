@@ -44,6 +44,8 @@ from fusewire.process.procfs import is_asleep, processor_seconds
 _DEADLINE, _PATIENCE = 180.0, 30
 # Seconds between looks at it, and after which it hangs if it used no time.
 _LOOK, _HUNG = 1.0, 5.0
+# How many processes may hang before that is the answer.
+_ATTEMPTS = 3
 Read: TypeAlias = Callable[[FlatCall, Sequence[TensorType], Limits], Graph]
 _ERRORS: Mapping[str, type[FusewireError]] = {x.__name__: x for x in (BudgetError, TraceError)}
 _LIMIT = 1 << 40
@@ -59,7 +61,8 @@ class ForkedReader:
     """A forked process that reads one call; ended when nobody has this any more.
 
     ``tensors`` are those of the module, in an order that both processes know. ``read_here`` reads a
-    call in this process, if the other hangs: it may wait for what a thread of this one held.
+    call in this process, if the main thread asks and others hang: they may wait for what a thread
+    of this one held.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor], read_here: Read) -> None:
@@ -75,24 +78,36 @@ class ForkedReader:
         """Read the graph for arguments of these types, as ``converted`` does."""
         header = {"types": [_written(type_) for type_ in types], "sizes": call.sizes}
         with self._lock:
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self._read(call, self._reply(call, Frame(header, []), limits))
+                except _HungError:
+                    # Another process begins when other threads hold other locks.
+                    self._end()
+                except (EOFError, OSError):
+                    self._end()
+                    raise TraceError(
+                        f"The process that ran torch.export for {call.label} ended without an "
+                        "answer: it crashed, or was killed."
+                    ) from None
+        if threading.current_thread() is threading.main_thread():
+            return self._read_here(call, types, limits)
+        # Tracing patches the calls of all modules, and other threads would be traced with it.
+        raise TraceError(
+            f"The process that ran torch.export for {call.label} waited for ever, {_ATTEMPTS} "
+            "times. Compile it with an example, before other threads start."
+        )
+
+    def _reply(self, call: FlatCall, question: Frame, limits: Limits) -> Frame:
+        """Ask the process that is there, or a new one."""
+        if self._ends is not None:
             try:
-                if self._ends is not None:
-                    try:
-                        return self._read(call, self._asked(call.label, Frame(header, [])))
-                    except (EOFError, OSError):
-                        # It had waited long enough for another question.
-                        self._end()
-                self._start(call, limits)
-                return self._read(call, self._asked(call.label, Frame(header, [])))
-            except _HungError:
-                self._end()
-                return self._read_here(call, types, limits)
+                return self._asked(call.label, question)
             except (EOFError, OSError):
+                # It had waited long enough for another question.
                 self._end()
-                raise TraceError(
-                    f"The process that ran torch.export for {call.label} ended without an answer: "
-                    "it crashed, or was killed."
-                ) from None
+        self._start(call, limits)
+        return self._asked(call.label, question)
 
     def _asked(self, label: str, question: Frame) -> Frame:
         assert self._ends is not None, "it was started"
