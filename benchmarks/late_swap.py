@@ -24,7 +24,7 @@ from typing import Any
 
 CHANNELS, SIDE, STEPS = 16, 128, 6
 # Calls leave the machine to the comparer for so many seconds.
-PAUSE = 0.05
+PAUSE = 1.0
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
 
 
@@ -138,7 +138,11 @@ def main() -> None:
     parser.add_argument("--priority", choices=["idle", "normal"], default="idle")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    import logging
+
     from fusewire.background import process
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
 
     process.PRIORITY = args.priority
     with tempfile.TemporaryDirectory() as folder:

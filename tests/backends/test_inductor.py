@@ -30,6 +30,7 @@ from fusewire.ops.indexing import nonzero
 from fusewire.ops.interpret import interpret
 from fusewire.ops.movement import reshape
 from fusewire.ops.normalization import layer_norm
+from fusewire.ops.resampling import resize
 from fusewire.options import LONG_BUDGET
 from fusewire.planning.policy import TargetFinder
 from fusewire.process.isolate import Contact, first_contact
@@ -49,11 +50,16 @@ def value(dtype: DType, *shape: Any, name: str = "x") -> Value:
 
 
 def network() -> Graph:
-    """A layer with weights; outputs that are an input, a view of one, and in 16 bits."""
+    """A layer with weights; outputs that are an input, a view of one, in 16 bits, and resized.
+
+    To resize is to take elements by an index that the step makes, here twice the same.
+    """
     x = value(float32, 4, 64)
     y = layer_norm(gelu(linear(x, WEIGHT, BIAS)))
     padded = add(y, np.float32(0.5))
-    return Graph([x], [y, x, reshape(x, shape=(256,)), cast(padded, dtype=bfloat16)])
+    square = reshape(y, shape=(1, 1, 16, 16))
+    larger = resize(square, sizes=(1, 1, 32, 32), mode="nearest", coordinates="asymmetric")
+    return Graph([x], [y, x, reshape(x, shape=(256,)), cast(padded, dtype=bfloat16), larger])
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +134,7 @@ slots = tuple(
 weights = {digest: held[digest] for digest in (slot.digest for slot in slots) if digest}
 backend = InductorBackend()
 artifact = Artifact(
-    "native", (folder / "payload").read_bytes(), slots, launch={"copied": (0, 1, 1, 0)},
+    "native", (folder / "payload").read_bytes(), slots, launch={"copied": (0, 1, 1, 0, 0)},
     key={"torch": backend.info.version},
 )
 executable = backend.load(artifact, first_device(backend), weights)

@@ -57,7 +57,7 @@ def test_fault_is_shown_while_it_is_there(kind: str, tmp_path: Path) -> None:
     assert ran(path) == (0, "right\n")
 
 
-@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "xla"])
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino", "xla", "torch"])
 def test_script_needs_numpy_and_the_engine_alone(name: str, tmp_path: Path) -> None:
     backend = REGISTRY.backends.get(name)
     graph = fw.trace(lambda x, rows: (np.tanh(x @ W) + 1)[rows], X, ROWS)

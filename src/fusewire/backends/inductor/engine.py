@@ -25,13 +25,14 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.script import Script, Scripted
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Array, Graph
 from fusewire.process.machine import processor
 
 
 @final
-class InductorBackend(Backend):
+class InductorBackend(Backend, Scripted):
     """Compiles regions ahead of time, for static shapes, to shared libraries."""
 
     @property
@@ -95,6 +96,12 @@ class InductorBackend(Backend):
                 "is installed. Compile it again."
             )
         return InductorExecutable(artifact, weights)
+
+    def script(self, region: Graph, device: Device, config: Config) -> Script | None:
+        """Write a script that runs a region with PyTorch alone."""
+        from fusewire.backends.inductor.script import script
+
+        return script(region, config.threads)
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Machine code depends on the processor, beside the version."""

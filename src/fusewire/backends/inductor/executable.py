@@ -12,11 +12,12 @@ from typing import Any, final
 import torch
 from torch._C import _aoti
 
-from fusewire.backends.inductor.compiling import buffer_name
 from fusewire.backends.inductor.library import Library, as_file
+from fusewire.backends.torch.exported import buffer_name
 from fusewire.backends.torch.storage import entrance, exit_of, quiet_about_read_only
 from fusewire.backends.torch.threads import run_with, threads_in
 from fusewire.contract.backend import Artifact, Done, Event, Executable, Held, Slot
+from fusewire.errors import FormatError
 from fusewire.ir.graph import Array
 
 
@@ -70,6 +71,12 @@ def _lend(
     for slot in slots:
         if slot.digest is not None:
             held[buffer_name(slot.digest)] = entrance(slot.dtype)(weights[slot.digest])
+    if missing := wanted - held.keys():
+        # The library would read from nowhere.
+        raise FormatError(
+            f"The library wants the constants {', '.join(sorted(missing))}, which it came without. "
+            "Compile it again."
+        )
     lent = {name: tensor for name, tensor in held.items() if name in wanted}
     if lent:
         runner.update_constant_buffer(lent, False, True, True)

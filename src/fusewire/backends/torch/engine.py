@@ -23,11 +23,12 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
 
 
 @final
-class TorchBackend(Backend, ArtifactWriter):
+class TorchBackend(Backend, ArtifactWriter, Scripted):
     """Runs regions in eager mode on the CPU, with one lowering that Inductor shares."""
 
     def __init__(self) -> None:
@@ -92,6 +93,12 @@ class TorchBackend(Backend, ArtifactWriter):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the graph."""
         return self.write_artifact(region, device, config)
+
+    def script(self, region: Graph, device: Device, config: Config) -> Script | None:
+        """Write a script that runs a region with PyTorch alone."""
+        from fusewire.backends.torch.script import script
+
+        return script(region, config.threads)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Make the steps of the graph; weights stay where they are."""
