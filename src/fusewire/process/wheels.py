@@ -35,17 +35,39 @@ def installed(*names: str) -> str:
 def native_libraries(package: str, inside: str = "") -> str:
     """Fingerprint the native libraries in a package's folder, without importing it.
 
-    Uses names, sizes and times: a digest of all bytes would take as long as loading them.
+    A digest of all bytes would take as long as loading them. The installer has noted it for every
+    file; one that is not as it was installed is known by its size and time.
     """
     spec = importlib.util.find_spec(package)
+    start = f"{package}/{inside}/" if inside else f"{package}/"
     listed = []
     for folder in (spec and spec.submodule_search_locations) or ():
+        noted, since = _noted(folder, package)
         with contextlib.suppress(OSError), os.scandir(f"{folder}/{inside}") as entries:
             for entry in entries:
                 if ".so" in entry.name:
                     about = entry.stat()
-                    listed.append(f"{entry.name} {about.st_size} {about.st_mtime_ns}")
+                    size = str(about.st_size)
+                    digest, noted_size = noted.get(start + entry.name, ("", ""))
+                    is_as_installed = noted_size == size and about.st_mtime <= since
+                    state = digest if is_as_installed else f"{size} {about.st_mtime_ns}"
+                    listed.append(f"{entry.name} {state}")
     return hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()[:16]
+
+
+def _noted(folder: str, package: str) -> tuple[dict[str, tuple[str, str]], float]:
+    """Read which libraries were installed beside a package, and when: digest and size by path."""
+    site, name = os.path.split(folder.rstrip("/"))
+    found: dict[str, tuple[str, str]] = {}
+    version = _folders().get(_plain(package))
+    place = f"{site}/{name}-{version}{_ENDING}/RECORD"
+    with contextlib.suppress(OSError, ValueError), open(place, encoding="utf-8") as file:  # noqa: PTH123 - as above
+        for line in file:
+            if ".so" in line:
+                path, digest, size = line.rstrip("\n").rsplit(",", 2)
+                found[path] = (digest, size)
+        return found, os.fstat(file.fileno()).st_mtime + 1
+    return {}, 0.0
 
 
 @cache

@@ -19,7 +19,9 @@ from fusewire.ir.hash import exact_hash
 from fusewire.options import FALLBACK, Options
 from fusewire.process.machine import kernels_for
 from fusewire.runtime.plan import Region
+from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
+from fusewire.store.stamps import files_digest
 
 
 def artifact_key(
@@ -176,19 +178,18 @@ def state_of_code() -> str:
 
 @cache
 def state_of(folder: str, without: tuple[str, ...] = ()) -> str:
-    """Fingerprint a folder of code by the names, sizes and times of its files."""
-    states, folders = [], [folder]
+    """Fingerprint a folder of code by its content: the same code is the same on every machine."""
+    files, folders = [], [folder]
     for path in folders:
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.name.endswith((".py", ".json", ".wgsl")):
-                    stat = entry.stat()
-                    states.append(f"{entry.path} {stat.st_size} {stat.st_mtime_ns}")
+                    files.append((entry.path, entry.stat()))
                 elif "." in entry.name or entry.name == "__pycache__" or entry.path in without:
                     continue
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-    return hashlib.sha256("\n".join(sorted(states)).encode()).hexdigest()[:16]
+    return files_digest(folder, files, shared_store())[:16]
 
 
 @cache

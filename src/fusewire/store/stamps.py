@@ -15,6 +15,7 @@ import math
 import os
 import re
 import time
+from collections.abc import Sequence
 from io import FileIO
 from pathlib import Path
 
@@ -27,6 +28,8 @@ _LARGE = 2**18
 # written it to the disk. The least seconds to wait for that, and a margin beyond the kernel's
 # setting.
 _SETTLED, _SLACK = 60.0, 25.0
+# A file that was written within so many seconds may be written to again at the same time.
+_JUST_NOW = 2.0
 _SYSTEM = Path("/proc/sys/vm")
 _KEPT_BACK = ("dirty_expire_centisecs", "dirty_writeback_centisecs")
 # These set the times of a file when a page becomes writable, and protect the page again once it is
@@ -58,6 +61,29 @@ def file_digest(path: str | os.PathLike[str], store: Store | None = None) -> str
             return found
     except OSError:
         return None
+
+
+def files_digest(
+    root: str, files: Sequence[tuple[str, os.stat_result]], store: Store | None = None
+) -> str:
+    """Return the SHA-256 of the names under a root, and the content, of small files as hex.
+
+    Files that an installer wrote are hashed once: who may replace the code that runs here need not
+    deceive the kernel's times.
+    """
+    states = [f"{path} {x.st_size} {x.st_mtime_ns} {x.st_ctime_ns} {x.st_ino}" for path, x in files]
+    key = Key.of("stamp", files=hashlib.sha256("\n".join(sorted(states)).encode()).hexdigest())
+    if store is not None and (known := _known(key, store)) is not None:
+        return known
+    now = time.time()
+    sha = hashlib.sha256()
+    for path in sorted(path for path, _ in files):
+        sha.update(f"{path.removeprefix(root)}\n".encode())
+        sha.update(hashlib.sha256(Path(path).read_bytes()).digest())
+    found = sha.hexdigest()
+    if store is not None and all(about.st_ctime < now - _JUST_NOW for _, about in files):
+        store.put(key, json.dumps({"sha256": found}).encode())
+    return found
 
 
 def _key(about: os.stat_result) -> Key:
