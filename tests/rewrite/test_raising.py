@@ -24,6 +24,7 @@ from fusewire.ops.movement import broadcast_to, concat, reshape, transpose
 from fusewire.ops.normalization import layer_norm, softmax
 from fusewire.ops.reduction import reduce_max, reduce_mean, reduce_sum
 from fusewire.ops.slicing import slice_axis, split
+from fusewire.ops.transformer import attention
 from fusewire.rewrite.engine import simplify
 from fusewire.rewrite.pipeline import RULES, run_pipeline
 from fusewire.rewrite.rule import on
@@ -410,3 +411,39 @@ def test_looking_for_patterns_takes_linear_time() -> None:
     chain(200)
     short, long = chain(1_000), chain(4_000)
     assert long < 12 * short
+
+
+def _repeated(x: Value, groups: int) -> Value:
+    batch, heads, positions, width = x.tensor.shape
+    apart = reshape(x, shape=(batch, heads, 1, positions, width))
+    each = broadcast_to(apart, shape=(batch, heads, groups, positions, width))
+    return reshape(each, shape=(batch, heads * groups, positions, width))
+
+
+SHARED_HEADS = ("float32[n, 6, 3, 4]", "float32[n, 2, 5, 4]", "float32[n, 2, 5, 6]", "bool[3, 5]")
+
+
+def test_repeated_heads_are_shared() -> None:
+    graph = on(
+        lambda q, k, v, mask: attention(q, _repeated(k, 3), _repeated(v, 3), mask, scale=0.3),
+        *SHARED_HEADS,
+    )()
+    assert raised(graph) == ["attention"]
+    check(graph)
+
+
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_heads_that_are_repeated_otherwise_stay(is_turned: bool) -> None:
+    """The values are tiled: query head 1 reads head 1, not head 0; or only the keys are shared."""
+
+    def tiled(x: Value) -> Value:
+        return concat(x, x, x, axis=1)
+
+    graph = on(
+        lambda q, k, v, mask: attention(
+            q, tiled(k) if is_turned else _repeated(k, 3), tiled(v), mask
+        ),
+        *SHARED_HEADS,
+    )()
+    assert "concat" in raised(graph)
+    check(graph)

@@ -13,7 +13,7 @@ from fusewire.ir.graph import Node, Value
 from fusewire.ops.contraction import matmul
 from fusewire.ops.elementwise import add, cos, multiply, negative, sin
 from fusewire.ops.inference import axis_of
-from fusewire.ops.movement import concat, transpose
+from fusewire.ops.movement import broadcast_to, concat, reshape, transpose
 from fusewire.ops.normalization import softmax
 from fusewire.ops.slicing import slice_axis
 from fusewire.ops.transformer import attention, rotary
@@ -160,6 +160,51 @@ def _attention(node: Node, facts: Facts) -> Outcome:
     made = attention(q, transpose(turned, perm=(0, 1, 3, 2)), v, found.mask, scale=found.scale)
     leaves = [found.q.leaf, found.turned.leaf, v, *([] if found.mask is None else [found.mask])]
     return made if is_private(node, leaves, facts) else SHARED
+
+
+def _repeated(x: Value, groups: int) -> Value:
+    """Repeat each head, as models do whose queries share keys and values."""
+    batch, heads, positions, width = x.tensor.shape
+    apart = reshape(x, shape=(batch, heads, 1, positions, width))
+    each = broadcast_to(apart, shape=(batch, heads, groups, positions, width))
+    return reshape(each, shape=(batch, heads * groups, positions, width))
+
+
+@TABLE.rule(
+    "attention-shared-heads",
+    "attention",
+    because="Queries share keys and values that are repeated: nobody needs to write them out.",
+    example=on(
+        lambda q, k, v: attention(q, _repeated(k, 3), _repeated(v, 3)),
+        "float32[n, 6, 3, 4]",
+        "float32[n, 2, 5, 4]",
+        "float32[n, 2, 5, 6]",
+    ),
+    exact=False,
+)
+def _shared_heads(node: Node, facts: Facts) -> Outcome:
+    q, k, v, *rest = node.inputs
+    keys, values = _without_repeats(k), _without_repeats(v)
+    if keys is None or values is None or keys.tensor.shape[1] != values.tensor.shape[1]:
+        return None
+    return attention(q, keys, values, *rest, **node.attrs)
+
+
+def _without_repeats(value: Value | None) -> Value | None:
+    """Return heads before each was repeated; None if they were not."""
+    joined = maker(value, "reshape")
+    each = maker(joined.operands[0] if joined is not None else None, "broadcast_to")
+    apart = maker(each.operands[0] if each is not None else None, "reshape", "expand_dims")
+    if value is None or each is None or apart is None:
+        return None
+    heads, shape, before = (
+        x.tensor.shape for x in (apart.operands[0], each.outputs[0], each.operands[0])
+    )
+    if len(heads) != 4 or len(shape) != 5 or before != (*heads[:2], 1, *heads[2:]):
+        return None
+    is_repeat = shape == (*heads[:2], shape[2], *heads[2:])
+    is_joined = value.tensor.shape == (heads[0], shape[1] * shape[2], *heads[2:])
+    return apart.operands[0] if is_repeat and is_joined else None
 
 
 def _is_doubled(value: Value) -> bool:

@@ -9,7 +9,8 @@ import numpy as np
 from fusewire.dtypes import int4
 from fusewire.ir.builder import constant
 from fusewire.ir.graph import Node, Value
-from fusewire.ops.contraction import matmul
+from fusewire.ops.contraction import linear, matmul
+from fusewire.ops.elementwise import add
 from fusewire.ops.inference import axis_of
 from fusewire.ops.movement import broadcast_to, reshape, transpose
 from fusewire.ops.quantization import dequantize
@@ -92,7 +93,37 @@ def _raise_matmul_nbits(node: Node, facts: Facts) -> Outcome:
     x, right = node.operands
     moved = maker(right, "transpose")
     is_turned = moved is not None and tuple(moved.attrs["perm"]) == (1, 0)  # type: ignore[arg-type]  # ints
-    made = maker(moved.operands[0] if moved is not None and is_turned else right, "dequantize")
+    return _product(x, moved.operands[0] if moved is not None and is_turned else right, is_turned)
+
+
+@TABLE.rule(
+    "linear_nbits",
+    "linear",
+    because="Engines that multiply with packed codes read a fraction of the memory.",
+    example=on(
+        lambda x, bias: linear(
+            x,
+            dequantize(
+                constant(np.ones((3, 32), int4.numpy)),
+                constant(np.ones((3, 2), np.float32)),
+                axis=1,
+                block=16,
+            ),
+            bias,
+        ),
+        "float32[n, 32]",
+        "float32[3]",
+    ),
+)
+def _raise_linear_nbits(node: Node, facts: Facts) -> Outcome:
+    x, right, *rest = node.operands
+    found = _product(x, right, is_turned=True)
+    return add(found, rest[0]) if rest and isinstance(found, Value) else found
+
+
+def _product(x: Value, right: Value, is_turned: bool) -> Value | str | None:
+    """Multiply with codes, if that is what the right factor is made of, or say why not."""
+    made = maker(right, "dequantize")
     if made is None or not x.tensor.rank or made.operands[0].tensor.rank != 2:
         return None
     codes = made.operands[0]
