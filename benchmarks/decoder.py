@@ -7,7 +7,7 @@ SmolLM2-135M reads a prompt of 128 tokens and makes 64, the likeliest each time,
 fixed length. MiniLM embeds 8 sentences of 32 tokens (``--model minilm``). Each way runs in a
 process of its own, and its times are medians; the ways take turns over ``--rounds``, so that what
 disturbs the machine disturbs all. Every way must make the tokens that eager makes; llama.cpp
-computes with the packed weights of the file, and may make others. ONNX files are those of
+rounds the other factor of its products to 8 bits, and may make others. ONNX files are those of
 `torch.onnx.export`, and run bare. What was found is kept, so that a run can go on. llama.cpp is
 asked in the Python of ``--llama``, where `llama-cpp-python` is installed.
 """
@@ -35,32 +35,43 @@ sys.path.insert(0, str(HERE.parents[1]))
 HOME = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fusewire-decoder"
 PAGE = HERE.with_name("results") / "decoder.md"
 PACKAGES = ("torch", "transformers", "onnxruntime", "openvino")
-WAYS = ("eager", "inductor", "fusewire", "onnxruntime", "openvino", "llama.cpp")
+WAYS = ("eager", "inductor", "fusewire", "onnxruntime", "openvino", "fusewire packed", "llama.cpp")
+# What the weights are stored in, and what they are multiplied in.
+PRECISIONS = {"fusewire packed": "4 bits, float32", "llama.cpp": "4 bits, 8 bits"}
 Row = dict[str, Any]
-# Takes ids, places and the cache, gives scores and the cache, as lists of arrays or tensors.
-Step = Callable[[Any, Any, list[Any]], tuple[Any, list[Any]]]
+# Takes ids, places and the cache, gives scores. The cache, a list of tensors or arrays, has what it
+# wrote afterwards.
+Step = Callable[[Any, Any, list[Any]], Any]
 
 LLAMA = """
 import json, sys, time
 import numpy as np
+import llama_cpp.llama_cpp as native
 from llama_cpp import Llama
 path, prompt, count, threads = sys.argv[1], json.loads(sys.argv[2]), *map(int, sys.argv[3:5])
+defaults = native.llama_model_default_params
+def without_tiles():
+    params = defaults()
+    params.use_extra_bufts = sys.argv[6] == "tiles"
+    return params
+native.llama_model_default_params = without_tiles
 model = Llama(model_path=path, n_ctx=256, n_threads=threads, n_threads_batch=threads,
               logits_all=False, verbose=False)
+def likeliest():
+    return int(np.ctypeslib.as_array(model._ctx.get_logits(), shape=(model.n_vocab(),)).argmax())
 rows = []
-for _ in range(int(sys.argv[5])):
+for _ in range(1 + int(sys.argv[5])):
     model.reset()
     start = time.perf_counter()
     model.eval(prompt)
-    token = int(np.argmax(model._scores[-1] if model._logits_all else model._scores[0]))
+    tokens = [likeliest()]
     prefill = time.perf_counter() - start
-    tokens = [token]
     start = time.perf_counter()
     while len(tokens) < count:
         model.eval([tokens[-1]])
-        tokens.append(int(np.argmax(model._scores[0])))
+        tokens.append(likeliest())
     rows.append([prefill, (time.perf_counter() - start) / (count - 1)])
-print("ROW " + json.dumps({"rows": rows, "tokens": tokens}))
+print("ROW " + json.dumps({"rows": rows[1:], "tokens": tokens, "settled on": sys.argv[6]}))
 """
 
 
@@ -95,7 +106,7 @@ def run_all(args: argparse.Namespace) -> None:
     for turn in range(args.rounds):
         for way in args.ways.split(","):
             path = args.json / f"{args.model}.{way}.{turn}.json"
-            if path.exists() or (args.model == "minilm" and way == "llama.cpp"):
+            if path.exists() or (args.model == "minilm" and way in PRECISIONS):
                 continue
             row = asked(way, args)
             path.write_text(json.dumps(row))
@@ -138,16 +149,16 @@ def prompt_of(count: int) -> list[int]:
 
 
 def llama(args: argparse.Namespace) -> Row:
-    """Ask llama.cpp in its own Python."""
+    """Ask llama.cpp in its own Python, with the processor's tiles (AMX) or, if it dies, without."""
     words = [str(file_of_the_model()), json.dumps(prompt_of(args.prompt)), str(args.tokens)]
-    threads = str(len(os.sched_getaffinity(0)))
-    return _row(
-        subprocess.run(
-            [args.llama, "-c", LLAMA, *words, threads, str(args.repeats)],
-            capture_output=True,
-            text=True,
-        )
-    )
+    words += [str(len(os.sched_getaffinity(0))), str(args.repeats)]
+    row: Row = {}
+    for kernels in ("tiles", "no tiles"):
+        command = [args.llama, "-c", LLAMA, *words, kernels]
+        row = _row(subprocess.run(command, capture_output=True, text=True))
+        if "rows" in row:
+            break
+    return row
 
 
 def measured(way: str, args: argparse.Namespace) -> Row:
@@ -157,6 +168,10 @@ def measured(way: str, args: argparse.Namespace) -> Row:
     from examples.small_language_model import load
 
     model, _ = load()
+    if way == "fusewire packed":
+        from benchmarks.decoder_packed import pack
+
+        pack(model, file_of_the_model())
     ids = torch.tensor([prompt_of(args.prompt)])
     length = args.prompt + args.tokens
     with torch.no_grad():
@@ -180,14 +195,15 @@ def one_run(
     from examples.small_language_model import empty_cache
 
     keys, values = empty_cache(model, length)
+    cache = [*keys, *values]
     start = time.perf_counter()
-    scores, cache = prefill(ids, torch.arange(ids.shape[1]), [*keys, *values])
+    scores = prefill(ids, torch.arange(ids.shape[1]), cache)
     tokens = [int(np.argmax(np.asarray(scores)))]
     first = time.perf_counter() - start
     start = time.perf_counter()
     while len(tokens) < count:
         place = torch.tensor([ids.shape[1] + len(tokens) - 1])
-        scores, cache = decode(torch.tensor([[tokens[-1]]]), place, cache)
+        scores = decode(torch.tensor([[tokens[-1]]]), place, cache)
         tokens.append(int(np.argmax(np.asarray(scores))))
     return [first, (time.perf_counter() - start) / (count - 1)], tokens
 
@@ -206,23 +222,23 @@ def steps(
     if way == "inductor":
         prefill, decode = (torch.compile(module, dynamic=False) for module in (prefill, decode))
     settled = ""
-    if way == "fusewire":
+    if way.startswith("fusewire"):
         import fusewire as fw
 
-        programs = [fw.compile(module, budget_seconds=args.budget) for module in (prefill, decode)]
+        prefill, decode = programs = [
+            fw.compile(module, budget_seconds=args.budget, start="measured")
+            for module in (prefill, decode)
+        ]
         for program, tokens in zip(programs, (ids, ids[:, :1]), strict=True):
             program(tokens, torch.arange(tokens.shape[1]), *empty_cache(model, length))
-            program.wait(900)
         settled = " and ".join(str(program.why().backend) for program in programs)
-        prefill, decode = programs
     return _flat(prefill), _flat(decode), settled
 
 
 def _flat(module: Any) -> Step:
-    def step(ids: Any, places: Any, cache: list[Any]) -> tuple[Any, list[Any]]:
+    def step(ids: Any, places: Any, cache: list[Any]) -> Any:
         half = len(cache) // 2
-        scores, keys, values = module(ids, places, cache[:half], cache[half:])
-        return scores, [*keys, *values]
+        return module(ids, places, cache[:half], cache[half:])
 
     return step
 
@@ -231,14 +247,32 @@ def exported_steps(way: str, model: Any, ids: Any, length: int) -> tuple[Step, S
     """Export the step as ONNX for both sizes, and run the files on the bare engine."""
     import torch
 
-    from examples.small_language_model import empty_cache, step_module
+    from examples.small_language_model import empty_cache
 
     made = []
     for tokens in (ids, ids[:, :1]):
         given = (tokens, torch.arange(tokens.shape[1]), *empty_cache(model, length))
-        path = exported(step_module(model), given, {})
+        path = exported(_returning(model), given, {})
         made.append(_on_onnxruntime(path) if way == "onnxruntime" else _on_openvino(path))
     return made[0], made[1]
+
+
+def _returning(model: Any) -> Any:
+    """Make a step that returns the new cache: a file of ONNX does not write to its inputs."""
+    import torch
+
+    from examples.small_language_model import step_module
+
+    class Returning(torch.nn.Module):  # type: ignore[misc] # torch is not typed here
+        def __init__(self) -> None:
+            super().__init__()
+            self.step = step_module(model)
+
+        def forward(self, ids: Any, places: Any, keys: list[Any], values: list[Any]) -> Any:
+            made = [x.clone() for x in keys], [x.clone() for x in values]
+            return self.step(ids, places, *made), *made
+
+    return Returning().eval()
 
 
 def exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Path:
@@ -251,22 +285,32 @@ def exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Path
 
 
 def _on_onnxruntime(path: Path) -> Step:
+    """Bind the cache as input and as output, so that nothing is copied outside of the engine."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     names = [x.name for x in session.get_inputs()]
+    results = [x.name for x in session.get_outputs()]
+    binding = session.io_binding()
 
-    def step(ids: Any, places: Any, cache: list[Any]) -> tuple[Any, list[Any]]:
-        arrays = [x if not hasattr(x, "numpy") else x.numpy() for x in (ids, places, *cache)]
-        scores, *rest = session.run(None, dict(zip(names, arrays, strict=True)))
-        return scores, rest
+    def step(ids: Any, places: Any, cache: list[Any]) -> Any:
+        arrays = [x.numpy() for x in (ids, places, *cache)]
+        for name, x in zip(names, arrays, strict=True):
+            binding.bind_input(name, "cpu", 0, x.dtype, x.shape, x.ctypes.data)
+        binding.bind_output(results[0], "cpu")
+        # MiniLM has no cache, and a second result.
+        for name, x in zip(results[1:], arrays[2:], strict=bool(cache)):
+            binding.bind_output(name, "cpu", 0, x.dtype, x.shape, x.ctypes.data)
+        session.run_with_iobinding(binding)
+        return binding.get_outputs()[0].numpy()
 
     return step
 
 
 def _on_openvino(path: Path) -> Step:
+    """Lend the cache as inputs, and memory that becomes the cache as outputs."""
     import numpy as np
     import openvino
 
@@ -276,13 +320,17 @@ def _on_openvino(path: Path) -> Step:
         "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
     }
     request = openvino.Core().compile_model(path, "CPU", settings).create_infer_request()
+    spare: list[Any] = []
 
-    def step(ids: Any, places: Any, cache: list[Any]) -> tuple[Any, list[Any]]:
-        arrays = [x if not hasattr(x, "numpy") else x.numpy() for x in (ids, places, *cache)]
-        request.infer(arrays)
-        count = len(request.results)
-        scores, *rest = (np.array(request.get_output_tensor(i).data) for i in range(count))
-        return scores, rest
+    def step(ids: Any, places: Any, cache: list[Any]) -> Any:
+        spare[:] = spare or [np.empty_like(x) for x in cache]
+        for place, x in enumerate((ids, places, *cache)):
+            request.set_input_tensor(place, openvino.Tensor(np.asarray(x), shared_memory=True))
+        for place, x in enumerate(spare):
+            request.set_output_tensor(place + 1, openvino.Tensor(x, shared_memory=True))
+        request.infer()
+        cache[:], spare[:] = spare, [np.asarray(x) for x in cache]
+        return request.get_output_tensor(0).data
 
     return step
 
@@ -325,14 +373,13 @@ def embedder(
         path = exported(model, (), tokens)
         step = _on_onnxruntime(path) if way == "onnxruntime" else _on_openvino(path)
         ids, mask = tokens.values()
-        return lambda: step(ids, mask, [])[0], ""
+        return lambda: step(ids, mask, []), ""
     called, settled = model, ""
     if way == "inductor":
         called = torch.compile(model, dynamic=False)
     if way == "fusewire":
-        called = fw.compile(model, budget_seconds=args.budget)
+        called = fw.compile(model, budget_seconds=args.budget, start="measured")
         called(**tokens)
-        called.wait(900)
         settled = str(called.why().backend)
     return lambda: called(**tokens).last_hidden_state, settled
 
@@ -343,15 +390,15 @@ def write(folder: Path) -> None:
     lines = [
         "# Two models of PyPI\n",
         f"`python benchmarks/decoder.py run`, {date.today()}, Python {platform.python_version()}, "
-        f"{versions}, {len(os.sched_getaffinity(0))} cores, float32 but for llama.cpp, which "
-        "computes with the packed weights of the file (Q4_1).\n",
+        f"{versions}, {len(os.sched_getaffinity(0))} cores. The file has weights of 4 bits (Q4_1; "
+        "the last layer's have 8). Most ways unpack them to float32; two keep them.\n",
         "## SmolLM2-135M: a prompt, then tokens\n",
-        "| way | prompt, ms | a token, ms | tokens a second | tokens as eager | settled on |",
-        "|---|---:|---:|---:|---:|---|",
+        "| way | weights, products | prompt, ms | a token, ms | tokens a second | as eager | on |",
+        "|---|---|---:|---:|---:|---:|---|",
         *_lines(folder, "smollm2"),
         "\n## MiniLM: 8 sentences of 32 tokens\n",
-        "| way | ms | settled on |",
-        "|---|---:|---|",
+        "| way | weights, products | ms | on |",
+        "|---|---|---:|---|",
         *_lines(folder, "minilm"),
     ]
     PAGE.write_text("\n".join(lines) + "\n")
@@ -368,8 +415,9 @@ def _lines(folder: Path, model: str) -> list[str]:
 
 def _line(way: str, rows: list[Row], expected: list[int] | None) -> str:
     right = [row for row in rows if "rows" in row]
+    precision = PRECISIONS.get(way, "float32, float32")
     if not right:
-        return f"| {way} | failed: {rows[0]['failed']} |"
+        return f"| {way} | {precision} | failed: {rows[0]['failed']} |"
     samples = [sample for row in right for sample in row["rows"]]
     first, *more = (statistics.median(column) for column in zip(*samples, strict=True))
     cells = [f"{first * 1e3:.2f}" if not more else f"{first * 1e3:.0f}"]
@@ -377,7 +425,7 @@ def _line(way: str, rows: list[Row], expected: list[int] | None) -> str:
         tokens = right[0]["tokens"]
         same = sum(a == b for a, b in zip(tokens, expected or tokens, strict=True))
         cells += [f"{token * 1e3:.1f}", f"{1 / token:.1f}", f"{same} of {len(tokens)}"]
-    return f"| {way} | " + " | ".join([*cells, right[0].get("settled on", "")]) + " |"
+    return f"| {way} | {precision} | " + " | ".join([*cells, right[0].get("settled on", "")]) + " |"
 
 
 if __name__ == "__main__":

@@ -49,11 +49,14 @@ def main() -> None:
     module = AutoModel.from_pretrained(path).eval()
     tokenizer = AutoTokenizer.from_pretrained(path)
     program = fw.compile(module, budget_seconds=10.0)
+    cosines = []
     for left, right in PAIRS:
         first = embed(program, tokenizer, [left, right])
         expected = embed(module, tokenizer, [left, right])
         assert torch.allclose(first, expected, atol=1e-4)
-        print(f"{float(first[0] @ first[1]):.2f}  {left}  {right}")
+        cosines.append(float(first[0] @ first[1]))
+        print(f"{cosines[-1]:.2f}  {left}  {right}")
+    assert cosines[0] > 0.5 > 0.2 > cosines[1]
     program.wait()
     settled = embed(program, tokenizer, list(PAIRS[0]))
     assert torch.allclose(settled, embed(module, tokenizer, list(PAIRS[0])), atol=1e-4)

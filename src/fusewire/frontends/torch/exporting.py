@@ -32,6 +32,8 @@ _ADVICE = {
 _OTHERWISE = "Change the line, or leave the module as it is: it runs on PyTorch."
 # The first size that is tried for an open dim of which nothing is known, and the step to the next.
 _FIRST_HINT, _HINT_STEP = 8, 4
+# ATen, and what PyTorch's flows of quantization write. No name is in both.
+_NAMESPACES = ("aten", "quantized_decomposed")
 # Sizes 0 and 1 have a meaning of their own: torch.export takes them as numbers.
 _LEAST_HINT = 2
 
@@ -234,9 +236,9 @@ class _EMPTY:
 
 
 def row_name(target: Any) -> str | None:
-    """Name an op as the table does; None for ops that are not ATen's."""
+    """Name an op as the table does; None for ops that are neither ATen's nor of codes."""
     namespace, _, name = str(target).partition(".")
-    return name if namespace == "aten" else None
+    return name if namespace in _NAMESPACES else None
 
 
 @cache

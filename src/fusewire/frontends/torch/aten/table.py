@@ -11,7 +11,7 @@ from fusewire.frontends.torch.aten.rows import AtenRow
 FAMILIES = (
     "elementwise", "logic", "conversion", "creation", "reduction", "contraction", "convolution",
     "pooling", "movement", "indexing", "sorting", "activation", "normalization", "attention",
-    "recurrent", "resampling", "linalg", "loss", "bags",
+    "recurrent", "resampling", "linalg", "loss", "bags", "quantization",
 )  # fmt: skip
 
 
