@@ -77,6 +77,33 @@ def test_another_thread_does_not_read_here(monkeypatch: pytest.MonkeyPatch) -> N
         pool.submit(nodes_of, source).result()
 
 
+class Slow(nn.Module):  # type: ignore[misc]  # torch is not typed here
+    """Takes seconds in the forked process: of work, or of waiting for its turn."""
+
+    def __init__(self, works: bool) -> None:
+        super().__init__()
+        self.linear, self.works = nn.Linear(4, 4), works
+
+    def forward(self, x: Tensor) -> Tensor:
+        clock = time.process_time if self.works else time.monotonic
+        end = clock() + 4
+        while os.getpid() != HERE and clock() < end:
+            time.sleep(0 if self.works else 0.1)
+        return self.linear(x)
+
+
+def test_only_work_counts_against_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes_of(source_of(Plain()))
+    monkeypatch.setattr(apart, "_DEADLINE", 3.0)
+    assert nodes_of(source_of(Slow(works=False))) > 0
+
+
+def test_a_process_that_works_for_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apart, "_DEADLINE", 0.5)
+    with pytest.raises(TraceError, match=r"took more than .* for Slow"):
+        nodes_of(source_of(Slow(works=True)))
+
+
 class Ending:
     """Garbage that must not be ended in another process, such as an engine with threads."""
 

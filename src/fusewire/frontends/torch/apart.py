@@ -40,7 +40,7 @@ from fusewire.process.codec import read_value, write_value
 from fusewire.process.frames import Blobs, Frame, Incoming, Outgoing
 from fusewire.process.procfs import is_asleep, processor_seconds
 
-# Seconds that a question may take, and that the process waits for the next one.
+# Seconds of processor time that a question may take, and that the process waits for the next one.
 _DEADLINE, _PATIENCE = 180.0, 30
 # Seconds between looks at it, and after which it hangs if it used no time.
 _LOOK, _HUNG = 1.0, 5.0
@@ -111,10 +111,10 @@ class ForkedReader:
 
     def _asked(self, label: str, question: Frame) -> Frame:
         assert self._ends is not None, "it was started"
-        incoming, end = Incoming(self._ends[0], _LIMIT), time.monotonic() + _DEADLINE
+        incoming = Incoming(self._ends[0], _LIMIT)
         Outgoing(self._ends[1], question).write()
         watch = _Watch(self._pid)
-        while time.monotonic() < end:
+        while watch.used < _DEADLINE:
             if not select.select([self._ends[0]], [], [], _LOOK)[0]:
                 watch.look()
             elif (reply := incoming.read()) is not None:
@@ -169,11 +169,20 @@ class _HungError(Exception):
 
 @final
 class _Watch:
-    """Tells a process that works from one that waits for ever: that one uses no time."""
+    """Tells a process that works from one that waits for ever: that one uses no time.
+
+    On busy cores, work takes long that is not much.
+    """
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
-        self._used, self._since = 0.0, time.monotonic()
+        self._first = self._used = processor_seconds(pid)
+        self._since = time.monotonic()
+
+    @property
+    def used(self) -> float:
+        """The processor time that it used when it was last looked at, in seconds."""
+        return self._used - self._first
 
     def look(self) -> None:
         """Raise _HungError if it slept for long without using any time."""
