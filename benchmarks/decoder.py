@@ -213,7 +213,7 @@ def steps(
 ) -> tuple[Step, Step, str]:
     """Make the two steps of a way, warm."""
     if way in ("onnxruntime", "openvino"):
-        return (*exported_steps(way, model, ids, length), "")
+        return (*exported_steps(way, model, ids, length, args.json), "")
     import torch
 
     from examples.small_language_model import empty_cache, step_module
@@ -243,7 +243,7 @@ def _flat(module: Any) -> Step:
     return step
 
 
-def exported_steps(way: str, model: Any, ids: Any, length: int) -> tuple[Step, Step]:
+def exported_steps(way: str, model: Any, ids: Any, length: int, folder: Path) -> tuple[Step, Step]:
     """Export the step as ONNX for both sizes, and run the files on the bare engine."""
     import torch
 
@@ -252,7 +252,8 @@ def exported_steps(way: str, model: Any, ids: Any, length: int) -> tuple[Step, S
     made = []
     for tokens in (ids, ids[:, :1]):
         given = (tokens, torch.arange(tokens.shape[1]), *empty_cache(model, length))
-        path = exported(_returning(model), given, {})
+        path = folder / f"smollm2.{tokens.shape[1]}.{length}" / "model.onnx"
+        exported(path, _returning(model), given, {})
         made.append(_on_onnxruntime(path) if way == "onnxruntime" else _on_openvino(path))
     return made[0], made[1]
 
@@ -275,12 +276,17 @@ def _returning(model: Any) -> Any:
     return Returning().eval()
 
 
-def exported(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Path:
-    """Write a module as PyTorch's own exporter does."""
+def exported(path: Path, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Path:
+    """Write a module as PyTorch's own exporter does, unless an earlier round did."""
     import torch
 
-    path = Path(tempfile.mkdtemp(prefix="decoder-")) / "model.onnx"
-    torch.onnx.export(module, args, path, kwargs=kwargs, dynamo=True, verbose=False)
+    if not path.exists():
+        # Weights go beside the file, and refer to it by name: the folder is put in place whole.
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="decoder-", dir=path.parent.parent))
+        written = folder / path.name
+        torch.onnx.export(module, args, written, kwargs=kwargs, dynamo=True, verbose=False)
+        folder.rename(path.parent)
     return path
 
 
@@ -370,7 +376,7 @@ def embedder(
     import fusewire as fw
 
     if way in ("onnxruntime", "openvino"):
-        path = exported(model, (), tokens)
+        path = exported(args.json / "minilm" / "model.onnx", model, (), tokens)
         step = _on_onnxruntime(path) if way == "onnxruntime" else _on_openvino(path)
         ids, mask = tokens.values()
         return lambda: step(ids, mask, []), ""

@@ -121,26 +121,28 @@ class _UpdatingBinding:
     def run(self, inputs: Sequence[Any], pairs: Mapping[int, int]) -> list[Any]:
         """Run to the end; outputs of pairs are the inputs themselves."""
         binding, names = self._binding, self._names
-        for name, array in zip(names[0], inputs, strict=True):
-            self._bind(binding.bind_input, name, array)
+        spots = [(array.ctypes.data, array.shape) for array in inputs]
+        for name, array, spot in zip(names[0], inputs, spots, strict=True):
+            self._bind(binding.bind_input, name, array, spot)
         for place, name in enumerate(names[1]):
             if place in pairs:
-                self._bind(binding.bind_output, name, inputs[pairs[place]])
+                taken = pairs[place]
+                self._bind(binding.bind_output, name, inputs[taken], spots[taken])
             else:
                 # Bound anew at every call, so that the engine makes new memory.
                 binding.bind_output(name, "cpu")
         self._session._sess.run_with_iobinding(binding._iobinding, None)
-        made = binding.get_outputs()
+        # Not the binding's own get_outputs: that wraps each output, also those of pairs.
+        made = binding._iobinding.get_outputs()
         return [
             inputs[pairs[place]] if place in pairs else made[place].numpy()
             for place in range(len(names[1]))
         ]
 
-    def _bind(self, bind: Callable[..., None], name: str, array: Any) -> None:
-        held = array.ctypes.data, array.shape
-        if self._bound.get(name) != held:
-            bind(name, "cpu", 0, array.dtype, array.shape, held[0])
-            self._bound[name] = held
+    def _bind(self, bind: Callable[..., None], name: str, array: Any, spot: Any) -> None:
+        if self._bound.get(name) != spot:
+            bind(name, "cpu", 0, array.dtype, array.shape, spot[0])
+            self._bound[name] = spot
 
 
 @final
