@@ -1,6 +1,6 @@
 """Does a program swap to Inductor, behind what it settled on, where Inductor is faster?
 
-    python benchmarks/late_swap.py [--patience 300] [--priority normal] [--json FILE]
+    python benchmarks/late_swap.py [--patience 300] [--priority normal] [--engines torch inductor]
 
 Compiles a module that smooths images with the default budget, in which a compiler that takes half
 a minute has no place, and calls it all the time. Reported are the seconds since the first call at
@@ -18,7 +18,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +78,10 @@ def watch(patience: float) -> dict[str, Any]:
     module, x = smoothing()
     found: dict[str, Any] = {"settled": None, "swapped": None, "calls": 0}
     with torch.no_grad():
+        torch.set_num_threads(1)
         wanted = module(x)
-        program = fw.compile(module)
+        # One thread each: two that wait for each other measure who else uses the machine.
+        program = fw.compile(module, threads=1)
         start = time.perf_counter()
 
         def elapsed() -> float:
@@ -130,12 +132,23 @@ def show(found: dict[str, Any]) -> None:
     print(*found["notes"], f"{found['calls']} calls, all right.", sep="\n")
 
 
+def keep_engines(names: Sequence[str]) -> None:
+    """Forget all engines but these and the reference, if any are named."""
+    import fusewire as fw
+    from fusewire.registry import REGISTRY
+
+    for name in REGISTRY.backends.names() if names else ():
+        if name not in (*names, "reference"):
+            fw.unregister(name)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--patience", type=float, default=300.0, help="seconds")
     parser.add_argument("--priority", choices=["idle", "normal"], default="idle")
+    parser.add_argument("--engines", nargs="+", default=[], help="these alone")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     import logging
@@ -145,6 +158,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
 
     process.PRIORITY = args.priority
+    keep_engines(args.engines)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["FUSEWIRE_CACHE"] = folder
         # Nobody else's comparison is waited for.
