@@ -1,5 +1,6 @@
 """Inductor behind the contract. One package is compiled, in a closed child, for half a minute."""
 
+import ctypes
 import io
 import os
 import subprocess
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from fusewire.backends.inductor.engine import InductorBackend
-from fusewire.backends.inductor.library import Library, library_in
+from fusewire.backends.inductor.library import Library, as_file, library_in
 from fusewire.backends.inductor.refusal import refuses
 from fusewire.contract.backend import Artifact, Config, Refusal
 from fusewire.contract.region import first_device
@@ -182,6 +183,19 @@ def test_payload_that_is_cut_short_is_refused(cut: int) -> None:
     whole = Library(b"\x7fELF code", {"a": np.arange(3)}).written()
     with pytest.raises(FormatError, match="not a library of Inductor"):
         Library.read(whole[:cut])
+
+
+def test_each_library_runs_its_own_code(tmp_path: Path) -> None:
+    paths, opened = set(), []
+    for number in range(6):
+        source, made = tmp_path / f"{number}.c", tmp_path / f"{number}.so"
+        source.write_text(f"int answer() {{ return {number}; }}")
+        subprocess.run(["g++", "-xc", "-shared", "-fPIC", source, "-o", made], check=True)
+        with as_file(made.read_bytes()) as path:
+            opened.append(ctypes.CDLL(path))
+            paths.add(path)
+    assert [library.answer() for library in opened] == list(range(6))
+    assert len(paths) == 6
 
 
 def package(*members: tuple[str, bytes]) -> bytes:

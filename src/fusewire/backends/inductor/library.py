@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import os
 import tempfile
@@ -25,6 +26,8 @@ _ELF = b"\x7fELF"
 # What a library and its notes may take, far above anything that was seen.
 _MOST_BYTES = 1 << 30
 _MARK = b"fusewire-aoti-1\n"
+# Libraries that were opened.
+_COUNT = itertools.count()
 
 
 class Library(NamedTuple):
@@ -95,7 +98,9 @@ def library_in(package: bytes) -> bytes:
 def as_file(code: bytes) -> Iterator[str]:
     """Give the code a path to be opened by: in memory, where there is such a thing.
 
-    Nobody else can change what is opened, and nothing is left behind.
+    Nobody else can change what is opened, and nothing is left behind. No two paths of a process
+    are the same: the loader of shared libraries takes one that it has for one of the same path,
+    and it may keep a library that nobody uses.
     """
     if hasattr(os, "memfd_create"):
         descriptor = -1
@@ -105,9 +110,14 @@ def as_file(code: bytes) -> Iterator[str]:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(code)
                 file.flush()
-                yield f"/proc/self/fd/{file.fileno()}"
+                yield f"/proc/self/fd{_spelled(next(_COUNT))}{file.fileno()}"
             return
     with tempfile.TemporaryDirectory(prefix="fusewire-") as folder:
         path = Path(folder) / "region.so"
         path.write_bytes(code)
         yield str(path)
+
+
+def _spelled(number: int) -> str:
+    """Write a number into a path by parts that lead nowhere; descriptors are used again."""
+    return "".join("/./" if bit == "1" else "/" for bit in f"{number:b}") + "/"
