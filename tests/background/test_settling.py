@@ -14,7 +14,7 @@ import fusewire as fw
 from fusewire.background.first import _LateSearch
 from fusewire.background.first_plan import FirstPlan
 from fusewire.background.search import BackgroundSearch, Proposal, _Waiting
-from fusewire.background.slow import SlowSearch
+from fusewire.background.slow import SlowSearch, _Clock
 from fusewire.candidate_entries import Compared
 from fusewire.choosing.decide import Decision
 from fusewire.compiler import Session
@@ -270,6 +270,31 @@ def test_slow_compilers_wait_for_a_while_and_end_with_the_program() -> None:
     program.close()
     entry.serving.begin()
     assert not later.kept
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_slow_search_that_raises_does_not_stop_those_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fusewire.background.slow.DELAY", 0.0)
+    clock, begun = _Clock(), threading.Event()
+
+    class Begun:
+        def __init__(self, error: Exception | None) -> None:
+            self.error = error
+
+        def begin(self) -> None:
+            if self.error is not None:
+                raise self.error
+            begun.set()
+
+    searches: list[Any] = [Begun(RuntimeError("no thread")), Begun(None), Begun(None)]
+    for search in searches[:2]:
+        clock.put(search)
+    assert begun.wait(10)
+    begun.clear()
+    clock.put(searches[2])
+    assert begun.wait(10)
 
 
 def test_first_searches_come_before_late_ones() -> None:

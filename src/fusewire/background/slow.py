@@ -88,32 +88,41 @@ class _Clock:
     def __init__(self) -> None:
         self._waiting: deque[tuple[float, weakref.ref[SlowSearch]]] = deque()
         self._lock = threading.Lock()
-        self._is_running = False
+        self._thread: threading.Thread | None = None
         os.register_at_fork(after_in_child=self._forget)
 
     def put(self, search: SlowSearch) -> None:
         """Add a search; those that were put first are due first."""
         with self._lock:
             self._waiting.append((time.monotonic() + DELAY, weakref.ref(search)))
-            if self._is_running:
-                return
-            self._is_running = True
-        threading.Thread(target=self._work, name="fusewire-slow", daemon=True).start()
+            if self._thread is None:
+                self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name="fusewire-slow", daemon=True)
+        thread.start()
+        self._thread = thread
 
     def _work(self) -> None:
-        while True:
+        try:
+            while True:
+                with self._lock:
+                    if not self._waiting:
+                        return
+                    due, waiting = self._waiting.popleft()
+                time.sleep(max(due - time.monotonic(), 0.0))
+                if (search := waiting()) is not None:
+                    search.begin()
+                del search
+        finally:
             with self._lock:
-                if not self._waiting:
-                    self._is_running = False
-                    return
-                due, waiting = self._waiting.popleft()
-            time.sleep(max(due - time.monotonic(), 0.0))
-            if (search := waiting()) is not None:
-                search.begin()
-            del search
+                self._thread = None
+                # One has raised, or one was put just now: those that wait are not forgotten.
+                if self._waiting:
+                    self._start()
 
     def _forget(self) -> None:
-        self._waiting, self._lock, self._is_running = deque(), threading.Lock(), False
+        self._waiting, self._lock, self._thread = deque(), threading.Lock(), None
 
 
 @functools.cache
