@@ -527,9 +527,11 @@ def _hypot(x: Value, y: Value) -> Value:
     from fusewire.ops.logic import equal, logical_or, where  # they build on this family
 
     long, short = maximum(abs_(x), abs_(y)), minimum(abs_(x), abs_(y))
-    # The larger side is taken out so that no square overflows; at 0 and inf it is the answer.
+    # The larger side is taken out so that no square overflows; at 0 it is the answer.
     slanted = multiply(long, sqrt(add(square(divide(short, long)), 1.0)))
-    return where(logical_or(equal(long, 0.0), equal(long, np.inf)), long, slanted)
+    # A side that is infinite is the answer whatever the other one is, NaN included.
+    infinite = logical_or(equal(abs_(x), np.inf), equal(abs_(y), np.inf))
+    return where(infinite, np.inf, where(equal(long, 0.0), long, slanted))
 
 
 def _logaddexp(x: Value, y: Value) -> Value:

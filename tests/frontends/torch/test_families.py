@@ -165,6 +165,32 @@ def test_op_computes_what_eager_mode_does(family: str, name: str) -> None:
     check(Lambda(both), *arrays, *wide, rtol=2e-5, atol=2e-6)
 
 
+INF, NAN = float("inf"), float("nan")
+ODD = np.array([[-INF, 2.0, NAN, INF, -0.2, -0.0], [3.0, -1.0, 0.3, 0.5, 5.0, -2.0]], np.float32)
+ODD_FUNCTIONS: Functions = {
+    "median": lambda x: (x.median(), x.median(0), x.median(-1, keepdim=True)),
+    "shrink": lambda x: (functional.hardshrink(x), functional.softshrink(x, 1.0)),
+    "hypot": lambda x: torch.hypot(x[:, :, None], x[:, None]),
+    "lerp": lambda x: [torch.lerp(x, x.flip(1), share) for share in (0.0, 0.3, 0.5, 0.9, 1.0)],
+    "lerp by a tensor": lambda x: torch.lerp(x, x.flip(1), x.flip(0).clamp(-1, 2)),
+    "power": lambda x: [x**y for y in (0.5, -0.5, 2, -1, 1.5)],
+    "power in 16 bits": lambda x: [x.half() ** y for y in (0.5, -0.5, 2)],
+}
+
+
+@pytest.mark.parametrize("name", ODD_FUNCTIONS)
+def test_infinity_and_nan_are_as_in_eager_mode(name: str) -> None:
+    check(Lambda(ODD_FUNCTIONS[name]), ODD)
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+def test_image_is_sampled_beyond_its_border(mode: str, padding: str, align: bool) -> None:
+    module = Lambda(lambda x, grid: functional.grid_sample(x, grid, mode, padding, align))
+    check(module, draw(2, 3, 7, 6), 1.3 * draw(2, 5, 6, 2, seed=1), rtol=1e-4, atol=1e-5)
+
+
 def _promotions(x: Any, i: Any, b: Any, u: Any) -> Any:
     """Numbers do not promote within a kind; integers divide to floats; booleans add like 'or'."""
     return [

@@ -84,12 +84,15 @@ def _softplus(call: AtenCall, x: Value, beta: Any = 1, threshold: Any = 20) -> V
 
 @ROWS.add("softshrink", ops="shrink")
 def _softshrink(call: AtenCall, x: Value, limit: Any = 0.5) -> Value:
-    return activation.shrink(x, limit=float(limit), bias=float(limit))
+    moved = activation.shrink(x, limit=float(limit), bias=float(limit))
+    # Ours makes 0 of NaN.
+    return logic.where(logic.isnan(x), x, moved)
 
 
-@ROWS.add("hardshrink", ops="shrink")
+@ROWS.add("hardshrink", ops="where")
 def _hardshrink(call: AtenCall, x: Value, limit: Any = 0.5) -> Value:
-    return activation.shrink(x, limit=float(limit), bias=0.0)
+    is_small = logic.less_equal(elementwise.abs_(x), call.value(float(limit)))
+    return logic.where(is_small, call.value(0), x)
 
 
 @ROWS.add("threshold", ops="where")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fusewire.dtypes import bool_
+from fusewire.dtypes import bool_, float16
 from fusewire.frontends.torch.aten.rows import Convert, Rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.graph import Value
@@ -193,18 +193,28 @@ def _fmod(call: AtenCall, x: Any, y: Any) -> Value:
     return elementwise.fmod(*call.values(x, y))
 
 
-@ROWS.add("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", ops="power, square, sqrt")
+@ROWS.add("pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", ops="power, square, sqrt, rsqrt")
 def _pow(call: AtenCall, x: Any, y: Any) -> Value:
     base = call.value(x)
     if call.dtype is bool_:
         return logic.logical_or(base, logic.logical_not(call.value(y)))
     if not isinstance(y, Value) and isinstance(y, int | float) and y == 2:
         return elementwise.square(base)
-    if not isinstance(y, Value) and y == 0.5 and call.dtype.is_float:
-        return elementwise.sqrt(base)
+    if not isinstance(y, Value) and y in (0.5, -0.5) and call.dtype.is_float:
+        root = elementwise.sqrt if y > 0 else elementwise.rsqrt
+        return root(_without_sign(base) if call.dtype is float16 else base)
     if call.dtype.is_complex:
         return _complex_power(call, base, call.value(y))
     return elementwise.power(base, call.value(y))
+
+
+def _without_sign(x: Value) -> Value:
+    """Drop the sign of -0 and -inf, which have a power, but not a root.
+
+    PyTorch takes a root for a power of 0.5 of all floats but these of 16 bits.
+    """
+    has_power = logic.logical_or(logic.equal(x, 0), logic.equal(x, -math.inf))
+    return logic.where(has_power, elementwise.abs_(x), x)
 
 
 def _complex_power(call: AtenCall, x: Value, y: Value) -> Value:
@@ -269,11 +279,19 @@ def _ignoring_nan(call: AtenCall, x: Any, y: Any, extreme: Convert) -> Value:
     return logic.where(logic.isnan(left), right, rest)
 
 
-@ROWS.add("lerp.Scalar", "lerp.Tensor", ops="add, multiply")
+@ROWS.add("lerp.Scalar", "lerp.Tensor", ops="add, subtract, multiply")
 def _lerp(call: AtenCall, x: Value, y: Value, weight: Any) -> Value:
+    """Begin at the nearer end, as PyTorch does: it differs where an end is infinite."""
     start, end, share = call.values(x, y, weight)
     difference = elementwise.subtract(end, start)
-    return elementwise.add(start, elementwise.multiply(difference, share))
+    from_start = elementwise.add(start, elementwise.multiply(difference, share))
+    if not isinstance(weight, Value) and abs(weight) < 0.5:
+        return from_start
+    rest = elementwise.subtract(call.value(1), share)
+    from_end = elementwise.subtract(end, elementwise.multiply(difference, rest))
+    if not isinstance(weight, Value):
+        return from_end
+    return logic.where(logic.less(elementwise.abs_(share), 0.5), from_start, from_end)
 
 
 @ROWS.add("addcmul", ops="add, multiply")

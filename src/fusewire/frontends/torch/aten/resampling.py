@@ -8,9 +8,14 @@ from typing import Any
 from fusewire.frontends.torch.aten.rows import Convert, Rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.ir.graph import Value
-from fusewire.ops import image, resampling
+from fusewire.ops import elementwise, image, movement, resampling, slicing
 
 ROWS = Rows()
+
+# PyTorch's numbers of a mode and of a padding.
+_CUBIC, _BORDER = 2, 1
+# Elements that count on each side of a place in cubic mode.
+_REACH = 2
 
 
 def _scales(call: AtenCall, x: Value, scales: Sequence[float | None]) -> tuple[float, ...] | None:
@@ -101,6 +106,8 @@ for _name, _mode, _antialias in (
 def _grid_sampler(
     call: AtenCall, x: Value, grid: Value, mode: int, padding: int, align_corners: bool
 ) -> Value:
+    if (mode, padding) == (_CUBIC, _BORDER):
+        x, grid = _with_border(call, x, grid, align_corners)
     return image.grid_sample(
         x,
         grid,
@@ -108,6 +115,23 @@ def _grid_sampler(
         padding=("zeros", "border", "reflection")[padding],
         align_corners=align_corners,
     )
+
+
+def _with_border(call: AtenCall, x: Value, grid: Value, align: bool) -> tuple[Value, Value]:
+    """Widen the image by its border, and move places so that they stay where they were.
+
+    Ours moves places outside to the border and then weighs the elements around it, and PyTorch
+    weighs first. With the elements that a place near the border needs, there is no difference.
+    """
+    wider = ((0, 0), (0, 0), (_REACH, _REACH), (_REACH, _REACH))
+    factors = []
+    # A place has its last axis first.
+    for dim in reversed(x.tensor.shape[2:]):
+        span = dim - 1 if align else dim
+        sizes = [call.value(size, grid.tensor.dtype) for size in (span, span + 2 * _REACH)]
+        factors.append(elementwise.divide(*sizes))
+    moved = elementwise.multiply(grid, movement.stack(*factors, axis=0))
+    return slicing.pad(x, padding=wider, mode="edge"), moved
 
 
 @ROWS.add("affine_grid_generator", ops="affine_grid")

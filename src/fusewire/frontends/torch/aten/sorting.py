@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from fusewire.dtypes import bool_, uint8
 from fusewire.frontends.torch.aten.rows import Rows
 from fusewire.frontends.torch.call import AtenCall, at_least_1d, axis_in
 from fusewire.ir.graph import Value
-from fusewire.ops import indexing, sorting
+from fusewire.ops import indexing, logic, reduction, sorting
 from fusewire.ops.conversion import cast
 from fusewire.ops.movement import reshape
 
@@ -78,22 +79,39 @@ def _median(call: AtenCall, x: Value, dim: int, keepdim: bool = False) -> tuple[
     """The lower of the middle two."""
     row = at_least_1d(x)
     count = call.number(row.tensor.shape[axis_in(dim, x.tensor.rank)], "the size of the axis")
-    return _at(call, x, dim, (count - 1) // 2)
+    return _at(call, x, dim, (count - 1) // 2, _first_nan)
 
 
 @ROWS.add("median", ops="sort")
 def _median_all(call: AtenCall, x: Value) -> Value:
     count = call.number(x.tensor.size, "the number of elements")
     flat = reshape(x, shape=(count,))
-    return _at(call, flat, 0, (count - 1) // 2)[0]
+    return _at(call, flat, 0, (count - 1) // 2, _first_nan)[0]
 
 
-def _at(call: AtenCall, x: Value, dim: int, place: int) -> tuple[Value, Value]:
+def _first_nan(row: Value, axis: int, order: Value) -> Value:
+    """Take the first NaN of rows that have one."""
+    if not row.tensor.dtype.is_float:
+        return order
+    is_nan = cast(logic.isnan(row), dtype=uint8)
+    first = reduction.argmax(is_nan, axis=axis, keepdims=True)
+    found = indexing.gather_elements(is_nan, first, axis=axis)
+    return logic.where(cast(found, dtype=bool_), first, order)
+
+
+def _at(
+    call: AtenCall,
+    x: Value,
+    dim: int,
+    place: int,
+    unless: Callable[[Value, int, Value], Value] = lambda row, axis, order: order,
+) -> tuple[Value, Value]:
     """Take the element at a place of each sorted row, and where it was."""
     from fusewire.ops.slicing import slice_axis
 
     axis, row = axis_in(dim, x.tensor.rank), _numbers(x)
     order = slice_axis(sorting.argsort(row, axis=axis), axis, slice(place, place + 1))
+    order = unless(row, axis, order)
     values = indexing.gather_elements(row, order, axis=axis)
     return (
         reshape(call.value(values, x.tensor.dtype), shape=call.shape),
