@@ -15,7 +15,8 @@ from fusewire.ir.graph import Array
 
 Arguments: TypeAlias = tuple[Any, ...]
 Named: TypeAlias = Mapping[str, Any]
-Restore: TypeAlias = Callable[[Sequence[Array]], Any]
+# Takes flat outputs, and the arguments of their call.
+Restore: TypeAlias = Callable[[Sequence[Array], Arguments, Named], Any]
 
 
 class StateGuard(abc.ABC):
@@ -46,10 +47,15 @@ class CallForm(abc.ABC):
         """
 
     @abc.abstractmethod
+    def note(self, arguments: Arguments, named: Named, result: Any) -> None:
+        """Note what the source itself returned for such arguments."""
+
+    @abc.abstractmethod
     def restorer(self, arguments: Arguments, named: Named) -> Restore:
         """Return what makes results of flat outputs, whose memory they take over.
 
-        For calls with the key of this one, and only after the source was read.
+        For calls with the key of this one, and only after the source was read. TraceError if an
+        engine cannot return what the source does, such as a view of an argument.
         """
 
 

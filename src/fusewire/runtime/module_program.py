@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, final, overload
 
 from fusewire.contract.calling import Arguments, CallForm, Calling, Named, Restore, StateGuard
-from fusewire.errors import FusewireError, GraphError
+from fusewire.errors import FusewireError, GraphError, TraceError
 from fusewire.ir.graph import Graph
 from fusewire.process.forks import without_forks
 from fusewire.runtime.entry import Run, State
@@ -71,6 +71,11 @@ class _Request:
     key: Hashable
     form: CallForm
     arrays: Arguments
+
+    @staticmethod
+    def of(call: _Call) -> _Request:
+        """Copy what a call was given."""
+        return _Request(call.key, call.form, tuple([array.copy() for array in call.arrays]))
 
 
 @final
@@ -147,10 +152,14 @@ class _EngineAnswer:
         if not self._holds():
             return self._program.answer_changed(arguments, named)
         try:
-            outputs = self._run(self._arrays(arguments, named))
+            arrays = self._arrays(arguments, named)
+        except ValueError as error:
+            return self._program.answer_odd(error, arguments, named)
+        try:
+            outputs = self._run(arrays)
         except (FusewireError, ValueError) as error:
             return self._program.answer_failed(error, arguments, named)
-        return self._restore(outputs)
+        return self._restore(outputs, arguments, named)
 
 
 @final
@@ -235,16 +244,19 @@ class ModuleProgram:
         try:
             arrays = form.arrays(arguments, named)
         except ValueError as error:
-            self._say(f"{error} {self.name} itself answers.")
-            return calling.infer(arguments, named)
+            return self.answer_odd(error, arguments, named)
         call = _Call(self._key(arguments, named), form, arrays, arguments, named)
         if (answer := self._prepared(call)) is not None:
             return answer(arguments, named)
-        request = _Request(call.key, form, tuple([array.copy() for array in arrays]))
         if self._policy.waits:
-            self._prepare(request)
+            self._prepare(_Request.of(call))
             return (self._prepared(call) or calling.infer)(arguments, named)
+        if call.key in self._requested:
+            return calling.infer(arguments, named)
+        # The call may write to its arguments.
+        request = _Request.of(call)
         result = calling.infer(arguments, named)
+        form.note(arguments, named, result)
         # A first call may show that it computes gradients itself.
         if calling.mode() is None:
             self._request(request)
@@ -264,7 +276,12 @@ class ModuleProgram:
                 counted = entry.serving and _CountedAnswer(infer, entry.serving.around)
                 return self._keep(call.key, counted or infer)
             assert state.guard is not None, "it was noted before the program was made"
-            restore = call.form.restorer(call.arguments, call.named)
+            try:
+                restore = call.form.restorer(call.arguments, call.named)
+            except TraceError as error:
+                state.refused[call.form] = str(error)
+                self._say(f"{error} {self.name} itself answers.")
+                return self._keep(call.key, infer)
             return self._keep(call.key, _EngineAnswer(self, state.guard, call.form, run, restore))
 
     def _keep(self, key: Hashable, answer: Answer) -> Answer:
@@ -376,6 +393,11 @@ class ModuleProgram:
             self._answers.clear()
             state.close()
             return True
+
+    def answer_odd(self, error: Exception, arguments: Arguments, named: Named) -> Any:
+        """Have the source answer a call whose arguments no engine can take."""
+        self._say(f"{error} {self.name} itself answers.")
+        return self._calling.infer(arguments, named)
 
     def answer_failed(self, error: Exception, arguments: Arguments, named: Named) -> Any:
         """Have the source answer what an engine could not, or raise."""

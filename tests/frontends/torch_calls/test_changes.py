@@ -17,6 +17,7 @@ import fusewire as fw
 from fusewire.errors import GraphError, TraceError
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.ir.text import constants_of
+from fusewire.runtime import module_program
 
 
 class Net(nn.Module):  # type: ignore[misc]  # torch is not typed here
@@ -27,9 +28,12 @@ class Net(nn.Module):  # type: ignore[misc]  # torch is not typed here
         self.last = nn.Linear(4, 4, bias=False)
         self.register_buffer("shift", torch.zeros(4))
         self.plain = torch.ones(4)
+        self.scale = 1.0
+        self.factors = [1.0]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.last(self.drop(self.first(x))) * self.plain + self.shift
+        y = self.last(self.drop(self.first(x))) * self.scale * self.factors[0]
+        return y * self.plain + self.shift
 
 
 def _in_place(net: Net) -> None:
@@ -77,6 +81,38 @@ def _new_attribute(net: Net) -> None:
     net.plain = torch.full((4,), 3.0)
 
 
+def _fused_step(net: Net) -> None:
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0, fused=True)
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+
+
+def _data_in_place(net: Net) -> None:
+    for parameter in net.parameters():
+        parameter.data.mul_(1.5)
+
+
+def _data_turned(net: Net) -> None:
+    for part in (net.first, net.last):
+        part.weight.data = part.weight.data.t()
+
+
+def _number(net: Net) -> None:
+    net.scale = 2.0
+
+
+def _list(net: Net) -> None:
+    net.factors[0] = 3.0
+
+
+def _hook(net: Net) -> None:
+    net.first.register_forward_hook(lambda module, args, result: result * 2)
+
+
+def _forward(net: Net) -> None:
+    net.last.forward = lambda x: x * 7
+
+
 def close(left: torch.Tensor, right: torch.Tensor) -> bool:
     return bool(torch.allclose(left, right, rtol=1e-4, atol=1e-5))
 
@@ -93,6 +129,13 @@ CHANGES = [
     _buffer,
     _attribute,
     _new_attribute,
+    _fused_step,
+    _data_in_place,
+    _data_turned,
+    _number,
+    _list,
+    _hook,
+    _forward,
 ]
 
 
@@ -294,3 +337,128 @@ def test_weights_written_to_are_not_the_fault_of_an_engine() -> None:
         net.weight.neg_()
     with pytest.raises(GraphError, match=r"were written to while it was compiled"):
         fw.compile(graph, backend="xla")(x.numpy())
+
+
+def test_hooks_are_called() -> None:
+    net, x, seen = Net().eval(), torch.randn(2, 4), list[torch.Tensor]()
+    net.last.register_forward_hook(lambda module, args, result: seen.append(result))
+    program = fw.compile(net, backend="reference")
+    for _ in range(3):
+        program(x)
+    assert len(seen) == 3
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tangents_are_left_to_the_module() -> None:
+    net, x = Net().eval(), torch.randn(2, 4)
+    with served(net, x) as program:
+        found = torch.func.jvp(program, (x,), (torch.ones(2, 4),))
+        expected = torch.func.jvp(net, (x,), (torch.ones(2, 4),))
+        assert close(found[1], expected[1])
+        assert close(program(x), net(x))
+
+
+class Kept(nn.Module):  # type: ignore[misc]  # torch is not typed here
+    """Returns what it was given, and what it has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y.add_(1)
+        return x, y, self.weight, x + self.weight
+
+
+def test_what_was_there_before_is_returned_itself() -> None:
+    net, x, y = Kept().eval(), torch.ones(4), torch.zeros(4)
+    program = fw.compile(net, backend="reference")
+    for count in (1, 2, 3):
+        version = y._version
+        first, second, third, fourth = program(x, y)
+        assert first is x
+        assert second is y
+        assert third is net.weight
+        assert fourth.tolist() == [2.0] * 4
+        assert y.tolist() == [float(count)] * 4
+        assert y._version > version
+
+
+class Viewed(nn.Module):  # type: ignore[misc]  # torch is not typed here
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1)
+
+
+def test_a_view_of_an_argument_stays_one() -> None:
+    x = torch.zeros(2, 2)
+    program = fw.compile(Viewed().eval(), backend="reference")
+    for _ in range(3):
+        program(x).add_(1)
+    assert x.tolist() == [[3.0, 3.0], [3.0, 3.0]]
+
+
+class Writing(nn.Module):  # type: ignore[misc]  # torch is not typed here
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return a * b
+
+
+def test_arguments_that_overlap_are_left_to_the_module() -> None:
+    program = fw.compile(Writing().eval(), backend="reference")
+    assert program(torch.ones(2), torch.ones(2)).tolist() == [2.0, 2.0]
+    for _ in range(2):
+        x = torch.ones(2)
+        assert program(x, x).tolist() == [4.0, 4.0]
+        both = torch.ones(3)
+        assert program(both[:2], both[1:]).tolist() == Writing()(*_halves()).tolist()
+
+
+def _halves() -> tuple[torch.Tensor, torch.Tensor]:
+    both = torch.ones(3)
+    return both[:2], both[1:]
+
+
+def _scripted() -> nn.Module:
+    return torch.jit.script(nn.Linear(4, 4).eval())
+
+
+def _traced_by_dynamo() -> Any:
+    return torch.compile(nn.Linear(4, 4).eval(), backend="eager")
+
+
+def _lazy() -> nn.Module:
+    return nn.LazyLinear(4).eval()
+
+
+def _sparse() -> nn.Module:
+    net = nn.Linear(4, 4, bias=False).eval()
+    net.weight = nn.Parameter(torch.eye(4).to_sparse_csr())
+    return net
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("make", [_scripted, _traced_by_dynamo, _lazy, _sparse])
+def test_modules_like_no_others_answer_themselves(make: Callable[[], Any]) -> None:
+    net, x = make(), torch.randn(2, 4)
+    with fw.compile(net) as program:
+        found = program(x)
+        assert close(found, net(x))
+        assert program.wait(60)
+        assert close(program(x), net(x))
+        assert program.wait(60)
+
+
+def test_a_call_that_waits_copies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[Any] = []
+    of = module_program._Request.of
+
+    def counted(call: Any) -> Any:
+        requests.append(call)
+        return of(call)
+
+    monkeypatch.setattr(module_program._Request, "of", counted)
+    net, x = Net().eval(), torch.randn(2, 4)
+    with fw.compile(net) as program:
+        for _ in range(20):
+            program(x)
+        assert len(requests) <= 2

@@ -7,24 +7,30 @@ a result that of the arrays an engine returned.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from fusewire.contract.calling import Arguments, CallForm, Calling, Named, Restore, StateGuard
 from fusewire.contract.frontend import Spec, plain_key
+from fusewire.errors import TraceError
 from fusewire.frontends.torch.arrays import call_array, result_tensor
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.module_call import ModuleCall
 from fusewire.frontends.torch.state import ModuleState
 from fusewire.frontends.torch.trees import PLAIN, Tree
 from fusewire.ir.graph import Array
+from fusewire.process.guard import guarded
 
 _is_grad_enabled = torch.is_grad_enabled
 _set_grad_enabled = torch._C._set_grad_enabled
 _is_autocast = torch._C.is_autocast_enabled
 _dispatch_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._functorch.maybe_current_level
+_increment_version = torch.autograd.graph.increment_version
 # What PyTorch says to a module that computes gradients of its own, where it may not.
 _NO_GRADIENT = "does not require grad"
 
@@ -67,20 +73,53 @@ class ModuleForm(CallForm):
 
     def arrays(self, arguments: Arguments, named: Named) -> Arguments:
         """Return the tensors of a call as arrays that share their memory."""
-        if self._is_flat:
-            return tuple([call_array(x) for x in arguments])
-        return tuple([call_array(x) for x in Tree.of((arguments, named))[1]])
+        tensors = arguments if self._is_flat else self._tensors(arguments, named)
+        if self._call.updated:
+            _begin_writing(tensors, self._call.updated)
+        return tuple([call_array(x) for x in tensors])
+
+    def _tensors(self, arguments: Arguments, named: Named) -> Sequence[Any]:
+        return Tree.of((arguments, named))[1]
+
+    def note(self, arguments: Arguments, named: Named, result: Any) -> None:
+        """Note what the module returned."""
+        self._call.note(arguments, named, result)
 
     def restorer(self, arguments: Arguments, named: Named) -> Restore:
         """Return what makes results of arrays."""
         results = self._call.results(arguments, named)
+        if results.problem is not None:
+            raise TraceError(results.problem)
         if results.is_tensor:
             return _only_tensor
-        return lambda outputs: results.restore([result_tensor(output) for output in outputs])
+
+        def restore(outputs: Sequence[Array], arguments: Arguments, named: Named) -> Any:
+            tensors = [result_tensor(output) for output in outputs]
+            return results.restore(tensors, lambda: self._tensors(arguments, named))
+
+        return restore
 
 
-def _only_tensor(outputs: Sequence[Array]) -> Tensor:
+def _only_tensor(outputs: Sequence[Array], arguments: Arguments, named: Named) -> Tensor:
     return result_tensor(outputs[0])
+
+
+def _begin_writing(tensors: Sequence[Any], places: Sequence[int]) -> None:
+    """Count a write to some tensors of a call, as PyTorch does; ValueError if any two overlap."""
+    found = [x for x in tensors if isinstance(x, Tensor) and x.numel()]
+    spans = sorted((x.data_ptr(), x.data_ptr() + _span(x)) for x in found)
+    if any(second[0] < first[1] for first, second in pairwise(spans)):
+        raise ValueError("Two arguments share memory, and one of them is written to.")
+    written = [tensors[place] for place in places]
+    _increment_version([x for x in written if isinstance(x, Tensor) and not x.is_inference()])
+
+
+def _span(tensor: Tensor) -> int:
+    """Return the bytes from the first element of a tensor to the end of its last."""
+    if tensor.is_contiguous():
+        return int(tensor.nbytes)
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return int((1 + sum((size - 1) * step for size, step in steps)) * tensor.itemsize)
 
 
 @final
@@ -112,7 +151,8 @@ class ModuleCalling(Calling):
         keys = [_tensor_key(x) if type(x) is Tensor else _key(x) for x in arguments]
         if named:
             keys += [(name, _key(x)) for name, x in named.items()]
-        return _is_autocast("cpu"), _dispatch_modes(), tuple(keys)
+        modes = _dispatch_modes(), forward_ad._current_level, _transforms()
+        return _is_autocast("cpu"), modes, tuple(keys)
 
     def call(self, arguments: Arguments, named: Named) -> Any:
         """Call the module."""
@@ -137,8 +177,11 @@ class ModuleCalling(Calling):
         """Say why the module must answer as long as it is in its mode."""
         if self._needs_gradients:
             return f"{self.name} computes gradients of its own."
-        if any(part.training for part in self._module.modules()):
+        parts = list(self._module.modules())
+        if any(part.training for part in parts):
             return f"{self.name} is in training mode; call eval() to have engines answer."
+        if any(map(_is_observed, parts)):
+            return f"{self.name} has forward hooks, which an engine would not call."
         return None
 
     def refusal(self, arguments: Arguments, named: Named) -> str | None:
@@ -147,6 +190,8 @@ class ModuleCalling(Calling):
             return "Autocast is on, which engines do not follow."
         if _dispatch_modes():
             return "The call is traced, or made in a mode of PyTorch that takes over its operators."
+        if forward_ad._current_level >= 0 or _transforms() is not None:
+            return "The call is differentiated or mapped by torch.func or forward_ad."
         tree, tensors = Tree.of((arguments, named))
         if (strange := tree.strange) is not None:
             return (
@@ -167,13 +212,19 @@ class ModuleCalling(Calling):
         return self._forms[key]
 
     def guard(self) -> StateGuard:
-        """Note the state of the module."""
-        return ModuleState(self._module)
+        """Note the state of the module; EngineError if its parts are like no others."""
+        return guarded(self.name, "load", "its parts", ModuleState, self._module)
 
     def results(self, result: Any) -> dict[str, Any]:
         """Return the tensors of a result, by name."""
         tree, tensors = Tree.of(result)
         return dict(zip((name or "output" for name in tree.names()), tensors, strict=True))
+
+
+def _is_observed(part: nn.Module) -> bool:
+    """Tell whether a module has hooks, beside PyTorch's own: these make or check parameters."""
+    hooks = (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
+    return not all((getattr(hook, "__module__", "") or "").startswith("torch.") for hook in hooks)
 
 
 def _tensor_refusal(tensor: Any) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
-from torch import Tensor, nn
+from torch import Tensor, nn, strided
 
 from fusewire.contract.calling import Arguments, Named
 from fusewire.contract.frontend import Limits
@@ -42,10 +42,15 @@ class ModuleCall:
     ) -> None:
         self._module, self._tree, self._infer = module, tree, infer
         self._exported = exported
-        self._results: Tree | None = None
+        self._results: Results | None = None
         # The places of tensors that it writes to, once it was read.
         self._updated: list[int] = []
         self._guard: ModuleState | None = None
+
+    @property
+    def updated(self) -> Sequence[int]:
+        """The places of tensors that it writes to, once it was read."""
+        return self._updated
 
     def flat(self) -> FlatCall:
         """Return what a frontend reads, of the module as it is now."""
@@ -106,15 +111,66 @@ class ModuleCall:
         for array in (*arrays, *arrays):
             call_array(tensor_from(array))
 
-    def results(self, arguments: Arguments, named: Named) -> Tree:
+    def note(self, arguments: Arguments, named: Named, result: Any) -> None:
+        """Note the structure of what the module returned for such arguments."""
+        self._results = Results(self._module, Tree.of((arguments, named))[1], result)
+
+    def results(self, arguments: Arguments, named: Named) -> Results:
         """Return the structure of what the module returns for such arguments."""
-        if self._results is None or self._results.has_numbers:
+        if self._results is None or self._results.tree.has_numbers:
             if self._updated:
                 # The call itself is still to come.
                 copies = [tensor.clone() for tensor in Tree.of((arguments, named))[1]]
                 arguments, named = self._tree.restore(copies)
-            self._results = Tree.of(self._infer(arguments, named))[0]
+            self.note(arguments, named, self._infer(arguments, named))
+            assert self._results is not None
         return self._results
+
+
+@final
+class Results:
+    """What a module returned: its structure, and which tensors of it were there before the call.
+
+    ``same`` has, by the place of such a tensor, its place among the arguments; ``kept`` has the
+    parameters of the module that it returns. ``problem`` says why an engine cannot return the same.
+    """
+
+    def __init__(self, module: nn.Module, arguments: Sequence[Any], result: Any) -> None:
+        self.tree, tensors = Tree.of(result)
+        given = {id(tensor): place for place, tensor in enumerate(arguments)}
+        owned = {id(tensor): tensor for tensor in tensors_of(module)}
+        places = range(len(tensors))
+        self.same = {x: given[id(tensors[x])] for x in places if id(tensors[x]) in given}
+        self.kept = {x: owned[id(tensors[x])] for x in places if id(tensors[x]) in owned}
+        memory = {_memory(tensor): "an argument" for tensor in arguments}
+        memory |= {_memory(tensor): "a parameter" for tensor in owned.values()}
+        others = [tensors[x] for x in places if x not in self.same and x not in self.kept]
+        shared = next((_memory(x) for x in others if x.numel() and _memory(x) in memory), None)
+        self.problem: str | None = None
+        if shared is not None:
+            self.problem = f"An output is a view of {memory[shared]}, not a tensor of its own."
+
+    @property
+    def is_tensor(self) -> bool:
+        """Whether it is one tensor by itself, and a new one."""
+        return self.tree.is_tensor and not self.same and not self.kept
+
+    def restore(self, tensors: Sequence[Any], arguments: Callable[[], Sequence[Any]]) -> Any:
+        """Put tensors into the structure, and the arguments and parameters that belong there."""
+        if self.same or self.kept:
+            given, tensors = arguments(), list(tensors)
+            for place, argument in self.same.items():
+                tensors[place] = given[argument]
+            for place, parameter in self.kept.items():
+                tensors[place] = parameter
+        return self.tree.restore(tensors)
+
+
+def _memory(tensor: Any) -> int | None:
+    """Tell where the memory of a tensor begins; None if it has none of its own to share."""
+    if not isinstance(tensor, Tensor) or tensor.layout is not strided or not tensor.numel():
+        return None
+    return tensor.untyped_storage().data_ptr() or None
 
 
 def tensors_of(module: nn.Module) -> list[Tensor]:
