@@ -8,6 +8,7 @@ from torch import nn
 
 import fusewire as fw
 from fusewire.contract.frontend import Limits
+from fusewire.errors import CheckError
 from fusewire.frontends.torch.frontend import ExportedProgramFrontend
 from tests.frontends.torch.modules import draw
 
@@ -50,3 +51,41 @@ def test_sizes_of_an_example_are_bound(program: Any) -> None:
     example = draw(3, 4), draw(3, 3)
     graph = ExportedProgramFrontend().open(program, Limits()).convert(example).graph
     assert [str(value.type) for value in graph.inputs] == ["float32[3, 4]", "float32[3, 3]"]
+
+
+class Asserting(nn.Module):  # type: ignore[misc] # torch is not typed here
+    def forward(self, x: Any) -> Any:
+        torch._assert_async((x > 0).all(), "x must be positive")
+        y = x * 2
+        torch._assert_async((y < 100).all())
+        return y, y + 1
+
+
+class AssertingInBranch(nn.Module):  # type: ignore[misc] # torch is not typed here
+    def forward(self, x: Any) -> Any:
+        def small(x: Any) -> Any:
+            torch._assert_async((x > 0).all(), "x must be positive")
+            return x * 2
+
+        return torch.cond(x.sum() < 100, small, lambda x: x * 3, (x,))
+
+
+@pytest.mark.parametrize("backend", ["reference", "onnxruntime", "torch"])
+@pytest.mark.parametrize("module", [Asserting, AssertingInBranch])
+def test_assertions_of_the_module_are_kept(module: Any, backend: str) -> None:
+    right, wrong = torch.ones(3), torch.tensor([1.0, -1.0, 1.0])
+    exported = torch.export.export(module().eval(), (right,))
+    compiled = fw.compile(exported, backend=backend, fallback="allow")
+    for _ in range(2):
+        torch.testing.assert_close(compiled(right), module()(right))
+        with pytest.raises(CheckError, match=r"x must be positive \(test_exported_program.py:"):
+            compiled(wrong)
+
+
+def test_assertion_without_a_message_names_its_line() -> None:
+    exported = torch.export.export(Asserting().eval(), (torch.ones(3),))
+    compiled = fw.compile(exported, backend="reference")
+    # The program itself answers the first call.
+    compiled(torch.ones(3))
+    with pytest.raises(CheckError, match=r"assertion of the module .* \(test_exported_program"):
+        compiled(torch.full((3,), 60.0))

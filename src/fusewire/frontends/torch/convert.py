@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewire.contract.frontend import Limits
-from fusewire.dtypes import int64
+from fusewire.dtypes import bool_, int64
 from fusewire.errors import BudgetError, DTypeError, EngineError, FusewireError, TraceError
 from fusewire.frontends.torch.aten.table import aten_rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.frontends.torch.control import HIGHER_ORDER
-from fusewire.frontends.torch.exporting import decomposed_program, exported, row_name
+from fusewire.frontends.torch.exporting import (
+    ASSERTIONS,
+    decomposed_program,
+    exported,
+    row_name,
+)
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.location import line_of, refusal
 from fusewire.frontends.torch.scope import SizeScope
@@ -21,7 +26,9 @@ from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import UNREACHED, Dim, Symbol, is_equal, lone_symbol, symbol
 from fusewire.ir.graph import Constant, Graph, Value, order
 from fusewire.ir.types import TensorType, Type
+from fusewire.ops.control import check
 from fusewire.ops.creation import iota
+from fusewire.ops.logic import not_equal
 from fusewire.ops.movement import reshape
 from fusewire.ops.slicing import slice_
 from fusewire.ops.table import verify
@@ -36,8 +43,6 @@ _CHECKS = frozenset(
     {
         "_assert_scalar.default",
         "_assert_tensor_metadata.default",
-        "_assert_async.default",
-        "_assert_async.msg",
         "sym_constrain_range.default",
         "sym_constrain_range_for_size.default",
     }
@@ -81,6 +86,8 @@ class ProgramConversion:
         self._types = types
         self._scope = SizeScope()
         self._constants: dict[Any, Value] = {}
+        # What the module asserts of values, and what it says if that does not hold.
+        self._asserted: list[tuple[Value, str]] = []
         self._bytes = self._count = 0
         self.inputs: list[Value] = []
         self.updated: list[int] = []
@@ -96,6 +103,7 @@ class ProgramConversion:
         outputs = self._outputs(self.converted(self._program.graph_module, bound))
         if not outputs:
             raise TraceError(f"{name} returns no tensor. Return tensors: a program has outputs.")
+        outputs[0] = self._with_assertions(outputs[0])
         named = output_names or [f"output{i}" for i in range(len(outputs))]
         nodes = [*order(outputs), *order(self._bounds())]
         graph = Graph(self.inputs, outputs, dict.fromkeys(nodes), name=name, output_names=named)
@@ -221,14 +229,17 @@ class ProgramConversion:
         With ``scalar``, its one output is made a boolean without axes.
         """
         outer, self._scope = self._scope, self._scope.inner()
+        asserted, self._asserted = self._asserted, []
         inputs = [Value(type_, f"input{i}") for i, type_ in enumerate(types)]
         for value in inputs:
             self._scope.note(value)
         found = self.converted(module, inputs)
         outputs = list(found) if isinstance(found, list | tuple) else [found]
-        self._scope = outer
         if not all(isinstance(x, Value) for x in outputs):
             raise TraceError("A branch or loop returns what is not a tensor. Return tensors.")
+        if outputs:
+            outputs[0] = self._with_assertions(outputs[0])
+        self._scope, self._asserted = outer, asserted
         if scalar:
             outputs = [reshape(outputs[0], shape=())]
         names = [f"output{i}" for i in range(len(outputs))]
@@ -266,6 +277,8 @@ class ProgramConversion:
         name = row_name(target)
         if name in _CHECKS:
             return None
+        if name in ASSERTIONS:
+            return self._assert(node, *self._arguments(node, held))
         if name is None and (convert := HIGHER_ORDER.get(getattr(target, "__name__", ""))):
             return convert(self, *(_filled(x, held, self._scope) for x in node.args))
         fake = node.meta.get("val")
@@ -276,6 +289,21 @@ class ProgramConversion:
             raise TraceError(_unknown(target))
         results = row.convert(AtenCall(node, self._scope), *self._arguments(node, held))
         return results if name in _ITEMS else self._checked(node, results)
+
+    def _assert(self, node: Any, value: Value, message: str = "") -> None:
+        """Keep an assertion of the module for the end of its graph."""
+        line = line_of(node)
+        said = message or "An assertion of the module does not hold."
+        scalar = reshape(value, shape=())
+        condition = scalar if scalar.tensor.dtype is bool_ else not_equal(scalar, 0)
+        self._stamp(condition, node)
+        self._asserted.append((condition, f"{said} ({line.short})" if line else said))
+
+    def _with_assertions(self, output: Value) -> Value:
+        """Have an output depend on what is asserted: nothing runs that no output needs."""
+        for condition, message in self._asserted:
+            output = check(output, condition, message=message)
+        return output
 
     def _arguments(self, node: Any, held: Mapping[Any, Any]) -> list[Any]:
         """List the arguments by the op's schema, with its defaults."""

@@ -34,6 +34,8 @@ _OTHERWISE = "Change the line, or leave the module as it is: it runs on PyTorch.
 _FIRST_HINT, _HINT_STEP = 8, 4
 # ATen, and what PyTorch's flows of quantization write. No name is in both.
 _NAMESPACES = ("aten", "quantized_decomposed")
+# Ops by which a module asserts something of elements of tensors.
+ASSERTIONS = frozenset({"_assert_async.default", "_assert_async.msg"})
 # Sizes 0 and 1 have a meaning of their own: torch.export takes them as numbers.
 _LEAST_HINT = 2
 
@@ -224,7 +226,8 @@ def _needs_decomposing(module: Any) -> bool:
             schema = getattr(node.target, "_schema", None)
             if node.op != "call_function" or schema is None:
                 continue
-            if schema.is_mutable or row_name(node.target) not in rows:
+            name = row_name(node.target)
+            if schema.is_mutable or (name not in rows and name not in ASSERTIONS):
                 return True
     return False
 
