@@ -1,7 +1,9 @@
 """torch.compile(model, backend="fusewire"): right, without more recompiles than PyTorch's own."""
 
+import gc
 import logging
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -54,7 +56,7 @@ def compiled(model: Any, backend: str = "reference", **options: Any) -> Any:
 
 def on_engines(graphs: list[GraphPrograms], *tensors: torch.Tensor) -> bool:
     """Tell whether engines answer such calls of the latest graph."""
-    programs = graphs[-1]._programs.values()
+    programs = graphs[-1].programs
     return bool(programs) and all(
         program.run(*tensors).metadata["backend"] == "reference" for program in programs
     )
@@ -87,7 +89,7 @@ def test_a_second_call_compiles_nothing(graphs: list[GraphPrograms]) -> None:
         for _ in range(3):
             torch.testing.assert_close(fast(x, x), model(x, x))
     assert len(graphs) == counters["stats"]["unique_graphs"] == 1
-    assert len(graphs[0]._programs) == 1
+    assert len(graphs[0].programs) == 1
 
 
 def test_gradients_run_on_autograd(caplog: pytest.LogCaptureFixture) -> None:
@@ -178,10 +180,184 @@ def test_writes_to_arguments_arrive() -> None:
             torch.testing.assert_close(left, right)
 
 
+class Weighted(nn.Module):  # type: ignore[misc]  # torch is not typed here
+    """Calls a function with itself; has a parameter."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(4.0))
+        self.function = function
+
+    def forward(self, *arguments: Any) -> Any:
+        return self.function(self, *arguments)
+
+
+def views_of_a_sum(model: Any, x: torch.Tensor) -> Any:
+    y = x + model.weight
+    return y, y.view(2, -1), y.t()[:2]
+
+
+def halves(model: Any, x: torch.Tensor) -> Any:
+    return (x * model.weight).chunk(2, dim=1)
+
+
+def written_and_viewed(model: Any, x: torch.Tensor) -> Any:
+    y = x * 2
+    top = y[0]
+    x.mul_(model.weight)
+    top.add_(1)
+    return top, y, x.view(x.shape[0] * 4), x.sum()
+
+
+def overwritten(model: Any, x: torch.Tensor) -> Any:
+    return x.add_(1), x.sum() + 1
+
+
+SHARING: dict[str, tuple[Callable[..., Any], bool]] = {
+    "view of the argument": (lambda model, x: x.view(-1), False),
+    "view beside a sum": (lambda model, x: (x.view(-1), x + 1), True),
+    "view of the parameter": (lambda model, x: (model.weight[:2], x + model.weight), True),
+    "views of a sum": (views_of_a_sum, True),
+    "halves": (halves, True),
+    "written and viewed": (written_and_viewed, True),
+    "overwritten": (overwritten, True),
+    "transposed": (lambda model, x: ((x.t() + 1).t().view(-1), x.t() + 1), True),
+    "written by a function": (lambda model, x: (nn.functional.elu(x, inplace=True), x + 1), False),
+}
+
+
+def after_writes(call: Any, model: Weighted, rows: int) -> list[torch.Tensor]:
+    """Call, write to one result after the other, and return all that may have changed."""
+    x = torch.arange(4.0 * rows).reshape(rows, 4) - 5
+    results = call(x)
+    results = [results] if isinstance(results, torch.Tensor) else list(results)
+    seen = []
+    for value, result in enumerate(results):
+        result.mul_(value + 2)
+        seen += [tensor.detach().clone() for tensor in (x, model.weight, *results)]
+    return seen
+
+
+@pytest.mark.parametrize("name", SHARING)
+def test_results_share_the_memory_that_they_should(name: str, graphs: list[GraphPrograms]) -> None:
+    function, is_on_engines = SHARING[name]
+    model, other = Weighted(function).eval(), Weighted(function).eval()
+    fast = compiled(model)
+    with torch.no_grad():
+        # Dynamo opens the size at the second one.
+        for rows in (2, 4, 6, 6):
+            left, right = after_writes(fast, model, rows), after_writes(other, other, rows)
+            torch.testing.assert_close(left, right)
+        assert bool(graphs[-1].programs) is is_on_engines
+        model.weight.fill_(1)
+        for _ in range(5):
+            fast(torch.ones(6, 4))
+        assert not is_on_engines or on_engines(graphs, torch.ones(6, 4))
+
+
+def test_gradients_that_a_module_turns_on_are_pytorchs(caplog: pytest.LogCaptureFixture) -> None:
+    def weighted(model: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return (model.weight * x).sum()
+
+    def guided(model: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad((model.weight * x * x).sum(), x)[0]
+
+    with torch.no_grad(), caplog.at_level(logging.INFO, "fusewire"):
+        fast = compiled(Weighted(weighted).eval())
+        assert all(fast(torch.ones(4)).requires_grad for _ in range(3))
+        fast = compiled(Weighted(guided).eval())
+        for _ in range(3):
+            assert fast(torch.ones(4)).tolist() == [0, 2, 4, 6]
+    assert any("turns gradients on" in record.message for record in caplog.records)
+
+
+def test_no_gradients_inside_leave_a_graph_to_engines(graphs: list[GraphPrograms]) -> None:
+    def function(model: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            y = x * 2
+        return y + model.weight
+
+    model, x = Weighted(function).eval().requires_grad_(False), torch.ones(2, 4)
+    assert compiled(model)(x).tolist() == model(x).tolist()
+    assert on_engines(graphs, x)
+
+
+def test_replaced_parameters_are_let_go(graphs: list[GraphPrograms]) -> None:
+    model, x, seen, memory = nn.Linear(4, 4).eval(), torch.ones(2, 4), [], []
+    fast = compiled(model)
+    with torch.no_grad():
+        for _ in range(5):
+            model.weight = nn.Parameter(torch.randn(4, 4))
+            seen.append(weakref.ref(model.weight))
+            torch.testing.assert_close(fast(x), model(x))
+            memory.append(weakref.ref(graphs[-1].programs[-1]))
+    gc.collect()
+    assert [parameter() is not None for parameter in seen] == [False] * 4 + [True]
+    assert [program() is not None for program in memory] == [False] * 4 + [True]
+
+
+def test_parameters_that_get_other_memory_are_followed(graphs: list[GraphPrograms]) -> None:
+    model, x = nn.Linear(4, 4).eval(), torch.ones(2, 4)
+    fast = compiled(model)
+    with torch.inference_mode():
+        fast(x)
+        assert on_engines(graphs, x)
+    for _ in range(3):
+        model.weight.data = torch.randn(4, 4)
+        with torch.inference_mode():
+            torch.testing.assert_close(fast(x), model(x))
+    with torch.no_grad():
+        model.weight.mul_(2)
+    with torch.inference_mode():
+        for _ in range(200):
+            torch.testing.assert_close(fast(x), model(x))
+        assert on_engines(graphs, x)
+
+
+def test_sentences_name_the_users_module_and_buffer(caplog: pytest.LogCaptureFixture) -> None:
+    class Counter(nn.Module):  # type: ignore[misc]  # torch is not typed here
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("calls", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls.add_(1)
+            return x + self.calls
+
+    class Outer(nn.Module):  # type: ignore[misc]  # torch is not typed here
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.ModuleList([Counter()])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner[0](x) * 2
+
+    fast = compiled(Outer().eval())
+    with torch.no_grad():
+        assert [fast(torch.zeros(1)).item() for _ in range(3)] == [2, 4, 6]
+    assert "Outer itself answers" in caplog.text
+    assert "its buffer 'inner.0.calls'" in caplog.text
+
+
+def test_random_numbers_are_pytorchs(caplog: pytest.LogCaptureFixture) -> None:
+    fast = compiled(Weighted(lambda model, x: x + torch.rand(4)).eval())
+    with torch.no_grad():
+        assert len({fast(torch.zeros(4)).sum().item() for _ in range(4)}) == 4
+    assert "if only training draws them, call eval()" in caplog.text
+
+
 def test_options_that_do_not_exist_are_refused() -> None:
     fast = compiled(lambda x: x + 1, options={"backnd": "xla"})
     with pytest.raises(Exception, match="Unknown option: backnd"):
         fast(torch.ones(2))
+
+
+def test_engines_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(Exception, match="has no 'tensorrt'"), torch.no_grad():
+        compiled(nn.Linear(2, 2).eval(), backend="tensorrt")(torch.ones(2))
 
 
 def test_modes() -> None:
@@ -190,4 +366,7 @@ def test_modes() -> None:
     assert torch.compile(lambda x: x + 1, backend=backend, mode="default")(x).tolist() == [2, 2]
     fast = torch.compile(lambda x: x + 2, backend=backend, mode="reduce-overhead")
     with pytest.raises(Exception, match="CUDA graphs"):
+        fast(x)
+    fast = torch.compile(lambda x: x + 3, backend=backend, mode="fast")
+    with pytest.raises(Exception, match="mode='fast' is not a mode that Fusewire knows"):
         fast(x)

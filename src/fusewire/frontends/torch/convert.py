@@ -395,8 +395,8 @@ def _unknown(target: Any) -> str:
 
     if torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()):
         return (
-            f"{target} draws random numbers, and ours are not PyTorch's. Pass them as an argument, "
-            "or call eval() on the module."
+            f"{target} draws random numbers, and ours are not PyTorch's. Pass them as an argument; "
+            "if only training draws them, call eval() on the module."
         )
     return (
         f"There is no conversion of {target}. Write the line with other ops of PyTorch, or leave "
