@@ -248,15 +248,28 @@ class ModuleProgram:
         call = _Call(self._key(arguments, named), form, arrays, arguments, named)
         if (answer := self._prepared(call)) is not None:
             return answer(arguments, named)
-        if self._policy.waits:
+        return self._waited(call) if self._policy.waits else self._begun(call)
+
+    def _waited(self, call: _Call) -> Any:
+        """Wait for an engine, and have it answer."""
+        infer = self._calling.infer
+        try:
             self._prepare(_Request.of(call))
-            return (self._prepared(call) or calling.infer)(arguments, named)
+        except TraceError:
+            # Arguments that the source itself refuses are no question of engines.
+            infer(call.arguments, call.named)
+            raise
+        return (self._prepared(call) or infer)(call.arguments, call.named)
+
+    def _begun(self, call: _Call) -> Any:
+        """Have the source answer, and engines be prepared behind it."""
+        calling = self._calling
         if call.key in self._requested:
-            return calling.infer(arguments, named)
+            return calling.infer(call.arguments, call.named)
         # The call may write to its arguments.
         request = _Request.of(call)
-        result = calling.infer(arguments, named)
-        form.note(arguments, named, result)
+        result = calling.infer(call.arguments, call.named)
+        call.form.note(call.arguments, call.named, result)
         # A first call may show that it computes gradients itself.
         if calling.mode() is None:
             self._request(request)

@@ -254,6 +254,12 @@ def test_a_named_engine_raises_what_cannot_be_read() -> None:
         program(torch.ones(2))
 
 
+def test_what_the_module_refuses_has_the_modules_own_error() -> None:
+    program = fw.compile(nn.Linear(4, 4).eval(), backend="reference")
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        program(torch.ones(2, 5))
+
+
 def test_the_first_answer_is_the_modules_own() -> None:
     class Noted(nn.Module):  # type: ignore[misc]  # torch is not typed here
         def __init__(self) -> None:
