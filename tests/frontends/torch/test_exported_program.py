@@ -8,9 +8,9 @@ from torch import nn
 
 import fusewire as fw
 from fusewire.contract.frontend import Limits
-from fusewire.errors import CheckError
+from fusewire.errors import CheckError, TraceError
 from fusewire.frontends.torch.frontend import ExportedProgramFrontend
-from tests.frontends.torch.modules import draw
+from tests.frontends.torch.modules import Lambda, draw
 
 
 class Named(nn.Module):  # type: ignore[misc] # torch is not typed here
@@ -51,6 +51,29 @@ def test_sizes_of_an_example_are_bound(program: Any) -> None:
     example = draw(3, 4), draw(3, 3)
     graph = ExportedProgramFrontend().open(program, Limits()).convert(example).graph
     assert [str(value.type) for value in graph.inputs] == ["float32[3, 4]", "float32[3, 3]"]
+
+
+@pytest.mark.parametrize("backend", ["reference", "onnxruntime"])
+def test_sizes_outside_the_range_of_a_dim_are_refused(backend: str) -> None:
+    module = Lambda(lambda x: x * 2)
+    rows = torch.export.Dim("rows", min=3, max=8)
+    exported = torch.export.export(module, (torch.ones(5, 4),), dynamic_shapes=(({0: rows},),))
+    compiled = fw.compile(exported, backend=backend)
+    for size in (5, 6, 3, 8):
+        assert compiled(torch.ones(size, 4)).shape == (size, 4)
+        for wrong in (2, 9):
+            # What PyTorch says of it is raised, because of ours.
+            with pytest.raises(AssertionError, match="Guard failed") as raised:
+                compiled(torch.ones(wrong, 4))
+            ours = str(raised.value.__cause__ or raised.value.__context__)
+            assert "at least 3 and at most 8 on axis 0 of" in ours
+            assert f"found {wrong}" in ours
+
+
+def test_size_of_an_example_outside_its_range_is_refused(program: Any) -> None:
+    document = ExportedProgramFrontend().open(program, Limits())
+    with pytest.raises(TraceError, match=r"at most 64 on axis 0 of x .*, found 65"):
+        document.convert((draw(65, 4), draw(65, 3)))
 
 
 class Asserting(nn.Module):  # type: ignore[misc] # torch is not typed here

@@ -7,8 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewire.contract.frontend import Limits
-from fusewire.dtypes import bool_, int64
-from fusewire.errors import BudgetError, DTypeError, EngineError, FusewireError, TraceError
+from fusewire.dtypes import bool_
+from fusewire.errors import (
+    BudgetError,
+    DTypeError,
+    EngineError,
+    FusewireError,
+    TraceError,
+)
 from fusewire.frontends.torch.aten.table import aten_rows
 from fusewire.frontends.torch.call import AtenCall
 from fusewire.frontends.torch.control import HIGHER_ORDER
@@ -20,22 +26,18 @@ from fusewire.frontends.torch.exporting import (
 )
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.location import line_of, refusal
+from fusewire.frontends.torch.ranges import Range, bounds, ranges_of, with_sizes
 from fusewire.frontends.torch.scope import SizeScope
 from fusewire.frontends.torch.tensors import array_of, our_dtype, unwritten
-from fusewire.ir.builder import bind_symbols
-from fusewire.ir.dims import UNREACHED, Dim, Symbol, is_equal, lone_symbol, symbol
+from fusewire.ir.dims import Symbol, is_equal, symbol
 from fusewire.ir.graph import Constant, Graph, Value, order
 from fusewire.ir.types import TensorType, Type
 from fusewire.ops.control import check
-from fusewire.ops.creation import iota
 from fusewire.ops.logic import not_equal
 from fusewire.ops.movement import reshape
-from fusewire.ops.slicing import slice_
 from fusewire.ops.table import verify
 from fusewire.process.guard import guarded
 
-# Smaller sizes than this are never learned.
-_LEAST_SIZE = 2
 # Ops that make numbers of tensors.
 _ITEMS = frozenset({"item.default", "_local_scalar_dense.default"})
 # Ops that check what tracing has assumed; nothing follows from them.
@@ -57,18 +59,7 @@ def converted(call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Gr
         conversion = ProgramConversion(exported(call, types), limits, types)
     graph = conversion.graph(call.label, call.names, call.output_names)
     call.updated[:] = conversion.updated
-    return graph if call.exported is None else with_sizes(graph, types)
-
-
-def with_sizes(graph: Graph, types: Sequence[TensorType | None]) -> Graph:
-    """Give open sizes of inputs the sizes, or the names, that types have in their places."""
-    sizes: dict[Symbol, Dim] = {}
-    for value, type_ in zip(graph.inputs, types, strict=True):
-        if type_ is not None and type_.rank == value.tensor.rank:
-            for dim, size in zip(value.tensor.shape, type_.shape, strict=True):
-                if (alone := lone_symbol(dim)) is not None:
-                    sizes.setdefault(alone, size)
-    return bind_symbols(graph, sizes)
+    return graph if call.exported is None else with_sizes(graph, types, conversion.ranges)
 
 
 class ProgramConversion:
@@ -105,7 +96,7 @@ class ProgramConversion:
             raise TraceError(f"{name} returns no tensor. Return tensors: a program has outputs.")
         outputs[0] = self._with_assertions(outputs[0])
         named = output_names or [f"output{i}" for i in range(len(outputs))]
-        nodes = [*order(outputs), *order(self._bounds())]
+        nodes = [*order(outputs), *order(bounds(self.ranges))]
         graph = Graph(self.inputs, outputs, dict.fromkeys(nodes), name=name, output_names=named)
         try:
             verify(graph)
@@ -201,25 +192,10 @@ class ProgramConversion:
         self._constants[key] = value
         return value
 
-    def _bounds(self) -> list[Value]:
-        """Make values that have a type only at the sizes for which the module was traced.
-
-        No output needs them, so that no engine runs them; whoever asks whether the graph holds at
-        some sizes checks their types.
-        """
-        found = []
-        for expression, bounds in self._program.range_constraints.items():
-            dim = self._scope.known.get(getattr(expression, "name", ""))
-            alone = None if dim is None else lone_symbol(dim)
-            if dim is None or alone is None or alone.unbacked:
-                continue
-            if str(bounds.upper).isdecimal() and int(bounds.upper) < UNREACHED:
-                most = iota.new(shape=(int(bounds.upper),), axis=0, dtype=int64)
-                found.append(slice_(most, starts=(0,), limits=(dim,), strides=(1,)))
-            if str(bounds.lower).isdecimal() and int(bounds.lower) > _LEAST_SIZE:
-                least = iota.new(shape=(dim,), axis=0, dtype=int64)
-                found.append(slice_(least, starts=(0,), limits=(int(bounds.lower),), strides=(1,)))
-        return found
+    @property
+    def ranges(self) -> Mapping[Symbol, Range]:
+        """The sizes for which the module was traced, where they have limits."""
+        return ranges_of(self._program, self._scope.known)
 
     # Nodes.
 

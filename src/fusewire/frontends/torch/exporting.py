@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any
 
 from fusewire.errors import EngineError, TraceError
 from fusewire.frontends.torch.aten.table import aten_rows
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.frontends.torch.location import located, raised_at
 from fusewire.frontends.torch.quiet import quiet_export
+from fusewire.frontends.torch.ranges import Range
 from fusewire.frontends.torch.tensors import torch_dtype
 from fusewire.ir.dims import Sym, Symbol, evaluate, lone_symbol, symbols
 from fusewire.ir.types import TensorType
@@ -40,8 +41,6 @@ ASSERTIONS = frozenset({"_assert_async.default", "_assert_async.msg"})
 _LEAST_HINT = 2
 
 
-# The smallest and the largest size, if there is one.
-Range: TypeAlias = tuple[int, int | None]
 # A size may be limited by another once that is limited.
 _MOST_TRIES = 3
 _FIX = re.compile(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(?:(\d+)|oo|int_oo))?\)")

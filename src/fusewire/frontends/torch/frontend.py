@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -25,6 +25,10 @@ from fusewire.errors import TraceError
 from fusewire.frontends.torch.flat_call import FlatCall
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, Type, concrete_shape
+
+if TYPE_CHECKING:
+    from fusewire.frontends.torch.ranges import Range
+    from fusewire.ir.dims import Symbol
 
 
 def _is_a(source: object, module: str, name: str) -> bool:
@@ -244,8 +248,8 @@ class _Exported(Document):
         self._limits = limits
 
     @cached_property
-    def _read(self) -> tuple[Graph, tuple[tuple[int, int], ...]]:
-        """The graph, and which inputs its last outputs replace."""
+    def _read(self) -> tuple[Graph, tuple[tuple[int, int], ...], Mapping[Symbol, Range]]:
+        """The graph, which inputs its last outputs replace, and for which sizes it is."""
         from fusewire.frontends.torch.convert import ProgramConversion
         from fusewire.frontends.torch.exporting import decomposed_program
 
@@ -253,7 +257,7 @@ class _Exported(Document):
         names = [name for name in program.graph_signature.user_inputs if isinstance(name, str)]
         conversion = ProgramConversion(program, self._limits)
         graph = conversion.graph("exported", names, None)
-        return graph, _updates(graph, conversion.updated)
+        return graph, _updates(graph, conversion.updated), conversion.ranges
 
     @property
     def inputs(self) -> Mapping[str, Type]:
@@ -264,13 +268,13 @@ class _Exported(Document):
         return None
 
     def convert(self, example: Example, *, is_open: bool = False) -> Reading:
-        from fusewire.frontends.torch.convert import with_sizes
+        from fusewire.frontends.torch.ranges import with_sizes
 
-        graph, updates = self._read
+        graph, updates, ranges = self._read
         names = tuple(value.name or "" for value in graph.inputs)
         given = example if isinstance(example, Mapping) else dict(zip(names, example, strict=False))
         leaves = [None if is_open else given.get(name) for name in names]
-        bound = with_sizes(graph, [None if x is None else _type(x) for x in leaves])
+        bound = with_sizes(graph, [None if x is None else _type(x) for x in leaves], ranges)
         arguments = Structure(dict.fromkeys(names, Structure.LEAF), names)
         return Reading(bound, arguments, self._results, updates=updates)
 
