@@ -14,8 +14,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from fusewire.compiler import Session
-from fusewire.dynamo.fakes import requires_gradients, storages_of, tensors_of
+from fusewire.dynamo.fakes import is_recorded, may_be_written, requires_gradients, storages_of
 from fusewire.dynamo.names import graph_name, parameter_path
+from fusewire.dynamo.optimizers import count_fused_steps
 from fusewire.dynamo.views import CutGraph, cut_views
 from fusewire.errors import OptionsError
 from fusewire.model_source import ModelSource
@@ -85,6 +86,7 @@ class _Arguments:
             for place, x in enumerate(example)
             if isinstance(x, torch.Tensor) and not is_static[place]
         ]
+        self.written = [place for place in self.tensors if may_be_written(places[place])]
         rest = set(range(len(example))) - {*self.static, *self.tensors}
         dims = _open_dims(places, self.tensors)
         self.names = _buffer_names([parameter_path(places[place]) for place in self.static])
@@ -137,19 +139,27 @@ class _ParameterSet:
         self._module, self.program = module, program
         self._data_ptr = Tensor.data_ptr
         self._pointers: list[int] = []
+        self._storages: set[int] = set()
         self._references: list[weakref.ref[Any]] = []
 
     def watch(self, static: Sequence[Any], died: Callable[[Any], None]) -> None:
         """Have ``died`` called when one of the parameters is gone."""
-        self._pointers = list(map(self._data_ptr, static))
+        self._note_memory(static)
         self._references = [weakref.ref(tensor, died) for tensor in static]
 
     def follow(self, static: Sequence[Any]) -> None:
         """Follow parameters that were given other memory, as by ``parameter.data = ...``."""
-        pointers = list(map(self._data_ptr, static))
-        if pointers != self._pointers:
+        if list(map(self._data_ptr, static)) != self._pointers:
             self._module.bind(static)
-            self._pointers = pointers
+            self._note_memory(static)
+
+    def _note_memory(self, static: Sequence[Any]) -> None:
+        self._pointers = list(map(self._data_ptr, static))
+        self._storages = {tensor.untyped_storage().data_ptr() for tensor in static}
+
+    def shares_memory(self, tensors: Sequence[Any]) -> bool:
+        """Tell whether tensors may be views of the parameters."""
+        return any(x.untyped_storage().data_ptr() in self._storages for x in tensors if x.numel())
 
 
 @final
@@ -163,6 +173,7 @@ class GraphPrograms:
         self._graph, self._arguments = graph, arguments
         self._session = Session(options)
         self._static, self._tensors = arguments.static, arguments.tensors
+        self._written = arguments.written
         self._is_grad_enabled = is_grad_enabled
         self._problem = arguments.problem or _gradient_problem(graph)
         cut = cut_views(graph) if self._problem is None else CutGraph(graph)
@@ -171,11 +182,16 @@ class GraphPrograms:
         self._computed, self._views = cut.computed, cut.views
         self._sets: dict[tuple[int, ...], _ParameterSet] = {}
         self._said: set[str] = set()
+        count_fused_steps(self)
 
     @property
     def programs(self) -> list[ModuleProgram]:
         """The programs so far, one for each set of parameters."""
         return [found.program for found in list(self._sets.values())]
+
+    def watched(self) -> set[int]:
+        """Return the ids of the parameters of all programs."""
+        return {number for key in list(self._sets) for number in key}
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the graph on an engine, or by itself if the call needs gradients."""
@@ -193,6 +209,9 @@ class GraphPrograms:
                 return self._graph(*arguments)
             found = self._bound(static)
         found.follow(static)
+        if self._written and found.shares_memory([arguments[place] for place in self._written]):
+            self._say("A call has its own parameters written to, and PyTorch runs it.")
+            return self._graph(*arguments)
         results = found.program(*[arguments[place] for place in self._tensors])
         return results if self._views is None else self._views(*arguments, *results)
 
@@ -239,8 +258,8 @@ def _gradient_problem(graph: Any) -> str | None:
     # Views of a parameter require gradients, too, even where none are recorded.
     learned = {s for place in places if requires_gradients(place) for s in storages_of(place)}
     for node in nodes[len(places) :]:
-        is_recorded = any(tensor.grad_fn is not None for tensor in tensors_of(node))
-        if is_recorded or (requires_gradients(node) and learned.isdisjoint(storages_of(node))):
+        is_asked_for = requires_gradients(node) and learned.isdisjoint(storages_of(node))
+        if is_asked_for or is_recorded(node):
             return (
                 "A graph turns gradients on by itself (torch.enable_grad, requires_grad_), and "
                 "PyTorch runs it: engines do not compute gradients."
@@ -257,6 +276,8 @@ def bound_graph(graph: Any, arguments: _Arguments, name: str) -> Any:
 
         def __init__(self) -> None:
             super().__init__()
+            # Its code is made when it is first asked for; later that would look like a change.
+            assert graph.code is not None
             self.graph_of_dynamo = graph
             # The part that has each parameter, and its name there.
             self.holders: list[tuple[Any, str]] = []

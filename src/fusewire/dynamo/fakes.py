@@ -28,3 +28,21 @@ def storages_of(node: Any) -> Iterator[int]:
 def requires_gradients(node: Any) -> bool:
     """Tell whether a node returns a tensor that requires gradients."""
     return any(tensor.requires_grad for tensor in tensors_of(node))
+
+
+def may_be_written(place: Any) -> bool:
+    """Tell whether a graph writes to an argument, as far as Dynamo knows."""
+    try:
+        return any(tensor._version > 0 for tensor in tensors_of(place))
+    except RuntimeError:
+        # Tensors made in inference mode have no versions.
+        return True
+
+
+def is_recorded(node: Any) -> bool:
+    """Tell whether a node returns a tensor that PyTorch records how to differentiate."""
+    try:
+        return any(tensor.grad_fn is not None for tensor in tensors_of(node))
+    except RuntimeError:
+        # PyTorch refuses the question for a view made without gradients, if it was written to.
+        return False
