@@ -419,6 +419,22 @@ def test_arguments_that_overlap_are_left_to_the_module() -> None:
         assert program(both[:2], both[1:]).tolist() == Writing()(*_halves()).tolist()
 
 
+def test_a_view_of_a_buffer_that_is_written_to_is_left_to_the_module() -> None:
+    class Own(nn.Module):  # type: ignore[misc]  # torch is not typed here
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("n", torch.ones(8))
+
+        def forward(self, a: torch.Tensor) -> torch.Tensor:
+            a.add_(1)
+            return a * self.n[:4]
+
+    net = Own().eval()
+    program = fw.compile(net, backend="reference")
+    assert program(torch.ones(4)).tolist() == [2.0] * 4
+    assert program(net.n[:4]).tolist() == [4.0] * 4
+
+
 def _halves() -> tuple[torch.Tensor, torch.Tensor]:
     both = torch.ones(3)
     return both[:2], both[1:]

@@ -6,7 +6,7 @@ a result that of the arrays an engine returned.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from itertools import pairwise
 from typing import Any, final
 
@@ -75,7 +75,7 @@ class ModuleForm(CallForm):
         """Return the tensors of a call as arrays that share their memory."""
         tensors = arguments if self._is_flat else self._tensors(arguments, named)
         if self._call.updated:
-            _begin_writing(tensors, self._call.updated)
+            _begin_writing(tensors, self._call.updated, self._call.memory)
         return tuple([call_array(x) for x in tensors])
 
     def _tensors(self, arguments: Arguments, named: Named) -> Sequence[Any]:
@@ -104,14 +104,21 @@ def _only_tensor(outputs: Sequence[Array], arguments: Arguments, named: Named) -
     return result_tensor(outputs[0])
 
 
-def _begin_writing(tensors: Sequence[Any], places: Sequence[int]) -> None:
-    """Count a write to some tensors of a call, as PyTorch does; ValueError if any two overlap."""
+def _begin_writing(
+    tensors: Sequence[Any], places: Sequence[int], owned: Container[int | None]
+) -> None:
+    """Count a write to some tensors of a call, as PyTorch does.
+
+    ValueError if any two overlap, or one is in memory that the module owns.
+    """
     found = [x for x in tensors if isinstance(x, Tensor) and x.numel()]
     spans = sorted((x.data_ptr(), x.data_ptr() + _span(x)) for x in found)
     if any(second[0] < first[1] for first, second in pairwise(spans)):
         raise ValueError("Two arguments share memory, and one of them is written to.")
-    written = [tensors[place] for place in places]
-    _increment_version([x for x in written if isinstance(x, Tensor) and not x.is_inference()])
+    written = [tensors[place] for place in places if isinstance(tensors[place], Tensor)]
+    if any(x.untyped_storage().data_ptr() in owned for x in written):
+        raise ValueError("An argument that is written to is a view of a parameter or buffer.")
+    _increment_version([x for x in written if not x.is_inference()])
 
 
 def _span(tensor: Tensor) -> int:

@@ -45,6 +45,8 @@ class ModuleCall:
         self._results: Results | None = None
         # The places of tensors that it writes to, once it was read.
         self._updated: list[int] = []
+        # Where the tensors of the module lay when it was read.
+        self.memory: frozenset[int | None] = frozenset()
         self._guard: ModuleState | None = None
 
     @property
@@ -80,6 +82,7 @@ class ModuleCall:
             read=read,
         )
         self._updated = flat.updated
+        self.memory = frozenset(map(_memory, tensors_of(self._module)))
         return flat
 
     def _read_copy(self, call: FlatCall, types: Sequence[TensorType], limits: Limits) -> Graph:
