@@ -231,7 +231,7 @@ class Door:
         """List the programs behind the door."""
         if self._kind == "fw.compile":
             return [self.program]
-        return [program for graph in self._graphs for program in graph._programs.values()]
+        return [program for graph in self._graphs for program in graph.programs]
 
     def settle(self) -> bool:
         return all(program.wait(600) for program in self.programs())
