@@ -299,10 +299,18 @@ def timed(name: str, args: argparse.Namespace) -> Row:
         calls = {way: _call(ways[way], given, keywords) for way in ways}
         times = interleaved(calls, seconds=args.seconds, pause=_PAUSE)
     settled_on = {
-        kind: [str(program.why().backend) for program in door.programs()]
+        kind: [_backend(program) for program in door.programs()]
         for kind, door in doors.items()
     }
     return row | _timings(times) | {"settled on": settled_on}
+
+
+def _backend(program: Any) -> str:
+    """Name what answers; a module that was refused has no plan to ask."""
+    try:
+        return str(program.why().backend)
+    except FusewireError:
+        return "refused"
 
 
 def _call(way: Any, given: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
