@@ -299,8 +299,7 @@ def timed(name: str, args: argparse.Namespace) -> Row:
         calls = {way: _call(ways[way], given, keywords) for way in ways}
         times = interleaved(calls, seconds=args.seconds, pause=_PAUSE)
     settled_on = {
-        kind: [_backend(program) for program in door.programs()]
-        for kind, door in doors.items()
+        kind: [_backend(program) for program in door.programs()] for kind, door in doors.items()
     }
     return row | _timings(times) | {"settled on": settled_on}
 
