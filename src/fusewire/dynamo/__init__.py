@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, final
 from fusewire.compiler import Session
 from fusewire.dynamo.fakes import is_recorded, may_be_written, requires_gradients, storages_of
 from fusewire.dynamo.names import graph_name, parameter_path
-from fusewire.dynamo.optimizers import count_fused_steps
 from fusewire.dynamo.views import CutGraph, cut_views
 from fusewire.errors import OptionsError
 from fusewire.model_source import ModelSource
@@ -182,16 +181,11 @@ class GraphPrograms:
         self._computed, self._views = cut.computed, cut.views
         self._sets: dict[tuple[int, ...], _ParameterSet] = {}
         self._said: set[str] = set()
-        count_fused_steps(self)
 
     @property
     def programs(self) -> list[ModuleProgram]:
         """The programs so far, one for each set of parameters."""
         return [found.program for found in list(self._sets.values())]
-
-    def watched(self) -> set[int]:
-        """Return the ids of the parameters of all programs."""
-        return {number for key in list(self._sets) for number in key}
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the graph on an engine, or by itself if the call needs gradients."""

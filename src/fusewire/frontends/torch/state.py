@@ -3,13 +3,12 @@
 A check before every call must take well under a microsecond for each parameter, so it goes through
 lists in C. It notices tensors that were written to (their versions), replaced or moved (their
 memory), parts and plain attributes that were replaced, hooks that were added, and modes of
-training. Some writes do not count as a version: those of fused optimizers are told by a hook, and
+training. Some writes do not count as a version: those of fused optimizers are counted by a hook;
 of ``tensor.data`` a sample of some tensors is compared at each call, of others every time.
 """
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterator
 from itertools import chain
 from operator import attrgetter, itemgetter
@@ -17,6 +16,7 @@ from typing import Any, final
 
 import torch
 from torch import nn
+from torch.autograd.graph import increment_version
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from fusewire.contract.calling import StateGuard
@@ -69,10 +69,6 @@ class ModuleState(StateGuard):
         self._versions = list(map(_version, tensors)) if self._has_versions else []
         self._samples = [_Sample(tensor) for tensor in tensors]
         self._turn = 0
-        # A fused optimizer has written to one of the tensors.
-        self.is_stepped = False
-        self.ids = frozenset(map(id, tensors))
-        _STATES.add(self)
 
     def _attributes_now(self) -> list[tuple[Any, ...]]:
         return [get(x) for get, x in zip(self._plain, self._attributes, strict=True)]
@@ -103,7 +99,7 @@ class ModuleState(StateGuard):
 
     def _has_all(self) -> bool:
         """Return whether all but plain attributes is as it was."""
-        if self.is_stepped or list(map(len, self._dicts)) != self._sizes:
+        if list(map(len, self._dicts)) != self._sizes:
             return False
         if list(chain.from_iterable(map(_values, self._children))) != self._modules:
             return False
@@ -191,16 +187,10 @@ def _loose_names(attributes: dict[str, Any]) -> list[str]:
     return [name for name, x in items if name not in _INTERNAL and isinstance(x, torch.Tensor)]
 
 
-_STATES: weakref.WeakSet[ModuleState] = weakref.WeakSet()
-
-
 def _after_step(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-    """Tell states of the tensors that a fused optimizer has written to."""
+    """Count what a fused optimizer has written to, as the others do themselves."""
     groups = [group["params"] for group in optimizer.param_groups if group.get("fused")]
-    if groups and _STATES:
-        ids = set(map(id, chain.from_iterable(groups)))
-        for state in list(_STATES):
-            state.is_stepped = state.is_stepped or not ids.isdisjoint(state.ids)
+    increment_version([x for x in chain.from_iterable(groups) if not x.is_inference()])
 
 
 register_optimizer_step_post_hook(_after_step)
