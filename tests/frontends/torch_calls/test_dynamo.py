@@ -92,6 +92,15 @@ def test_a_second_call_compiles_nothing(graphs: list[GraphPrograms]) -> None:
     assert len(graphs[0].programs) == 1
 
 
+def test_layers_of_pytorch_run_on_engines(graphs: list[GraphPrograms]) -> None:
+    """Dynamo traces the fused ops that these layers call where no gradient is needed."""
+    model, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(2, 3, 8)
+    fast = compiled(model, fullgraph=True)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), model(x))
+        assert on_engines(graphs, x)
+
+
 def test_gradients_run_on_autograd(caplog: pytest.LogCaptureFixture) -> None:
     model, x = Net().eval(), torch.randn(3, 6)
     fast = compiled(model)
