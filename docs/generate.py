@@ -45,9 +45,10 @@ ONNX_SUITE = ROOT / "benchmarks" / "results" / "onnx_suite.json"
 OURS = "fusewire.backends."
 FOR_DEVELOPERS = ("dev", "docs")
 # What an extra brings that is not a backend's.
-FOR_SOURCES = {
+BESIDE_ENGINES = {
     "onnx": "ONNX files as sources, and `fw.save_onnx`",
     "torch": "PyTorch modules as sources, and PyTorch in eager mode as an engine",
+    "remote": "Signatures of what is shared with other machines",
 }
 BARE = {
     "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",
@@ -88,7 +89,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]], right: str = ""
 def extras() -> Iterator[str]:
     """Tabulate the extras of pyproject.toml that users install."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    brings = {info_of(name).extra: info_of(name).description for name in ours()} | FOR_SOURCES
+    brings = {info_of(name).extra: info_of(name).description for name in ours()} | BESIDE_ENGINES
     yield from table(
         ("Extra", "Brings", "Packages"),
         [

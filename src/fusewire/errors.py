@@ -31,6 +31,8 @@ FusewireError
 ├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
 │   └── SizesNeededError               a model that cannot be typed without the sizes of inputs
 ├── StoreError (ValueError)            an entry or folder of the cache that cannot be used
+│   └── SignatureError                 signed by nobody whom this user believes, or not for this
+│       └── UnknownSignerError         the signer is not on the list: it is only data
 ├── NotRecalledError (LookupError)     a plan that no earlier process has recorded
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
 
@@ -176,6 +178,14 @@ class SizesNeededError(FormatError):
 
 class StoreError(FusewireError, ValueError):
     """An entry or folder of the cache that cannot be used."""
+
+
+class SignatureError(StoreError):
+    """A signature that is forged, expired, revoked, replayed, or for something else."""
+
+
+class UnknownSignerError(SignatureError):
+    """A signature of nobody on the list, or one that cannot be checked: it is only data."""
 
 
 class NotRecalledError(FusewireError, LookupError):

@@ -37,6 +37,7 @@ FOLDERS = {
     "triton": ("backends.triton", "backends.webgpu.context"),
     "wgpu": ("backends.webgpu",),
     "fsspec": ("store",),
+    "cryptography": ("store.signing",),
     "click": ("cli",),
     "rich": ("cli", "tables"),
     # The conformance kit is run by pytest.

@@ -32,6 +32,7 @@ ARGUMENTS = {
     "explain": ("model.onnx", "--backend", "onnxruntime"),
     "run": ("model.onnx", "--backend", "reference"),
     "show": ("model.onnx",),
+    "store": ("signers",),
 }
 
 

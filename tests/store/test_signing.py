@@ -1,0 +1,218 @@
+"""What a signature covers, who may sign, and what is refused."""
+
+import base64
+import json
+import os
+import random
+import stat
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from fusewire.cli import main
+from fusewire.errors import SignatureError, StoreError, UnknownSignerError
+from fusewire.store.disk import Store
+from fusewire.store.key import Key
+from fusewire.store.signing import AllowedSigner, AllowedSigners, Signer, Statement, allow
+
+KEY = Key.of("artifact", graph="ab")
+SIGNER = Signer.generate()
+# Workers of a test run name a test by its parameters, which must not be random.
+PUBLIC = base64.b64encode(bytes(32)).decode()
+ALLOWED = AllowedSigners((AllowedSigner(SIGNER.id, "builder"),))
+
+
+def statement(payload: bytes = b"code", key: Key = KEY, **fields: object) -> Statement:
+    return replace(Statement.of(key, payload, format=1), **fields)  # type: ignore[arg-type] # fields of a test
+
+
+def refusal(
+    envelope: bytes,
+    expected: Statement | None = None,
+    allowed: AllowedSigners = ALLOWED,
+    store: Store | None = None,
+) -> str:
+    with pytest.raises(SignatureError) as caught:
+        allowed.verify(envelope, expected or statement(), store)
+    assert not isinstance(caught.value, UnknownSignerError)
+    return str(caught.value)
+
+
+def test_what_a_signer_of_the_list_signed_is_believed() -> None:
+    signed = replace(statement(), versions=(("jax", "0.10"),), generation=7, expires=2**40)
+    believed = ALLOWED.verify(SIGNER.sign(signed), statement())
+    assert believed == replace(signed, signer=SIGNER.id)
+
+
+def test_signer_who_is_not_on_the_list_is_unknown() -> None:
+    stranger = Signer.generate()
+    with pytest.raises(UnknownSignerError, match="allowed_signers"):
+        ALLOWED.verify(stranger.sign(statement()), statement())
+
+
+def test_stranger_who_claims_to_be_on_the_list_is_refused() -> None:
+    envelope = json.loads(Signer.generate().sign(statement()))
+    body = json.loads(base64.b64decode(envelope["payload"]))
+    body["signer"] = SIGNER.id
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    envelope["payload"] = base64.b64encode(text).decode()
+    envelope["signatures"][0]["keyid"] = SIGNER.id
+    forged = json.dumps(envelope, sort_keys=True, separators=(",", ":")).encode()
+    assert "forged" in refusal(forged)
+
+
+@pytest.mark.parametrize(
+    ("expected", "said"),
+    [
+        (statement(b"other"), "payload"),
+        (statement(key=Key.of("artifact", graph="cd")), "key"),
+        (statement(kind="plan"), "kind"),
+        (statement(format=2), "format 1, and this version reads 2"),
+    ],
+)
+def test_signature_for_something_else_is_refused(expected: Statement, said: str) -> None:
+    assert said in refusal(SIGNER.sign(statement()), expected)
+
+
+def test_expired_and_revoked_are_refused() -> None:
+    late = SIGNER.sign(statement(expires=int(time.time()) - 1))
+    assert "expired" in refusal(late)
+    revoked = AllowedSigners((AllowedSigner(SIGNER.id, "builder", is_revoked=True),))
+    assert "revoked" in refusal(SIGNER.sign(statement()), allowed=revoked)
+
+
+def test_generation_below_the_least_or_one_seen_before_is_refused(tmp_path: Path) -> None:
+    old, new = (SIGNER.sign(statement(generation=number)) for number in (1, 2))
+    least = AllowedSigners((AllowedSigner(SIGNER.id, "builder", least_generation=2),))
+    assert "only 2" in refusal(old, allowed=least)
+    store = Store(tmp_path / "cache", secret=bytes(32))
+    ALLOWED.verify(old, statement(), store)
+    ALLOWED.verify(new, statement(), store)
+    ALLOWED.verify(new, statement(), store)
+    assert "2 was seen" in refusal(old, store=store)
+    other = statement(key=Key.of("artifact", graph="cd"))
+    ALLOWED.verify(SIGNER.sign(replace(other, generation=1)), other, store)
+
+
+def test_every_mutated_envelope_is_refused() -> None:
+    good, random_ = SIGNER.sign(statement()), random.Random(0)
+    for _ in range(2000):
+        bad = bytearray(good)
+        place = random_.randrange(len(bad))
+        match random_.randrange(3):
+            case 0:
+                bad[place] ^= 1 << random_.randrange(8)
+            case 1:
+                del bad[place : place + random_.randrange(1, 9)]
+            case _:
+                bad[place:place] = random_.randbytes(random_.randrange(1, 9))
+        with pytest.raises(SignatureError):
+            ALLOWED.verify(bytes(bad), statement())
+
+
+@pytest.mark.parametrize(
+    "held", [b"", b"[" * 60_000, b"{}", b'{"payloadType": 1}', b"0" * 2**17, b'{"a": 1e999}']
+)
+def test_what_is_no_envelope_is_refused(held: bytes) -> None:
+    refusal(held)
+
+
+@pytest.mark.parametrize("expires", ["[]", "false", "-1", "1.5", '""', "1e400", "9" * 5000])
+def test_statement_with_an_odd_expiry_is_refused(expires: str) -> None:
+    held = statement().to_bytes().replace(b'"expires":null', f'"expires":{expires}'.encode())
+    assert expires.encode() in held
+    with pytest.raises(SignatureError):
+        Statement.from_bytes(held)
+
+
+def test_private_key_is_closed_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "signing.pem"
+    SIGNER.write(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text().startswith("-----BEGIN PRIVATE KEY-----")
+    assert Signer.read(path).id == SIGNER.id
+    with pytest.raises(SignatureError, match="never replaced"):
+        Signer.generate().write(path)
+    path.chmod(0o640)
+    with pytest.raises(SignatureError, match="mode 640"):
+        Signer.read(path)
+
+
+@pytest.mark.parametrize("held", [b"", b"not a key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n"])
+def test_file_that_is_no_key_is_refused(tmp_path: Path, held: bytes) -> None:
+    path = tmp_path / "key.pem"
+    path.write_bytes(held)
+    path.chmod(0o600)
+    with pytest.raises(SignatureError, match="keygen"):
+        Signer.read(path)
+
+
+def test_list_says_who_is_revoked_and_from_which_generation(tmp_path: Path) -> None:
+    other = Signer.generate().id
+    (tmp_path / "allowed_signers").write_text(
+        f"# ours\n{SIGNER.id} builder generation=4\n\n{other} old-builder revoked # left\n"
+    )
+    (tmp_path / "allowed_signers").chmod(0o644)
+    assert AllowedSigners.read(tmp_path).signers == (
+        AllowedSigner(SIGNER.id, "builder", least_generation=4),
+        AllowedSigner(other, "old-builder", is_revoked=True),
+    )
+    assert AllowedSigners.read(tmp_path / "none") == AllowedSigners()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["nonsense", "AAAA me", PUBLIC, f"{PUBLIC} me revokd", f"{PUBLIC} me generation=x"],
+)
+def test_list_with_a_line_that_cannot_be_read_is_unusable(line: str) -> None:
+    with pytest.raises(SignatureError, match="line 1"):
+        AllowedSigners.parse(line)
+
+
+def test_list_that_others_may_write_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "allowed_signers"
+    path.write_text(f"{SIGNER.id} builder\n")
+    path.chmod(0o666)
+    with pytest.raises(SignatureError, match="mode 666"):
+        AllowedSigners.read(tmp_path)
+
+
+def test_without_the_library_everyone_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    envelope = SIGNER.sign(statement())
+    for name in [name for name in sys.modules if name.startswith("cryptography")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(UnknownSignerError, match=r"fusewire\[remote\]"):
+        ALLOWED.verify(envelope, statement())
+
+
+def test_keygen_makes_a_key_that_is_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
+    words = ["store", "keygen", "--name", "me", "--allow", "--json"]
+    report = json.loads(CliRunner().invoke(main, words).stdout)
+    assert report["line"].endswith(" me")
+    signer = Signer.read(Path(report["private"]))
+    assert AllowedSigners.read().verify(signer.sign(statement()), statement()).signer == signer.id
+    again = CliRunner().invoke(main, words)
+    assert again.exit_code == 1
+    assert "never replaced" in again.output
+    stated = CliRunner().invoke(main, [*words[:2], "-o", str(tmp_path / "other.pem")])
+    assert stated.exit_code == 0, stated.output
+    assert "Keep it as you would keep a password" in stated.output
+    allow(AllowedSigner(Signer.generate().id, "you"))
+    assert [one.name for one in AllowedSigners.read().signers] == ["me", "you"]
+    listed = CliRunner(env={"COLUMNS": "80"}).invoke(main, ["store", "signers"])
+    assert "you" in listed.output
+    assert max(map(len, listed.output.splitlines())) <= 80
+
+
+def test_errors_are_those_of_the_store() -> None:
+    assert issubclass(UnknownSignerError, SignatureError)
+    assert issubclass(SignatureError, StoreError)
+    assert os.name == "posix"
