@@ -38,6 +38,27 @@ def test_faster_runner_wins(seconds: float) -> None:
     assert comparison.fastest == "fast"
 
 
+@pytest.mark.parametrize(
+    ("engine", "noise", "times"),
+    [(0.9, 0.2, [0.8, 4.0]), (0.9, 0.05, [0.8]), (0.99, 0.2, [0.8]), (1.1, 0.2, [0.8])],
+    ids=["within the noise", "clear", "too little", "behind"],
+)
+def test_lead_within_the_noise_gets_more_time(
+    monkeypatch: pytest.MonkeyPatch, engine: float, noise: float, times: list[float]
+) -> None:
+    """Or 8 calls of 40 ms would leave a lead of a tenth with the function."""
+    asked: list[float] = []
+
+    def timed(runners: Any, inputs: Any, seconds: float, turn: Any) -> Comparison:
+        asked.append(seconds)
+        timings = {"function": Timing((1.0,) * 7), "engine": Timing((engine,) * 7)}
+        return Comparison(timings, "engine", (), noise, 7)
+
+    monkeypatch.setattr("fusewire.choosing.duel._timed", timed)
+    duel({"function": Sleeper(0), "engine": Sleeper(0)}, [])
+    assert asked == times
+
+
 def test_duel_of_long_calls_ends_soon() -> None:
     runners = {"a": Sleeper(0.3), "b": Sleeper(0.3)}
     start = time.monotonic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from fusewire.choosing.duel import SECONDS, beats, duel
+from fusewire.choosing.duel import MOST_SECONDS, SECONDS, beats, duel
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.measure import Comparison
 from fusewire.errors import EngineError, FusewireError
@@ -61,15 +61,18 @@ class Baseline:
         return replace(answer.row, status=verdict.status, reason=reason, judged_on=("given",))
 
     def meet(
-        self, row: Tried, winner: Candidate, inputs: Sequence[HostValue], seconds: float = SECONDS
+        self, row: Tried, winner: Candidate, inputs: Sequence[HostValue], left: float
     ) -> Comparison | None:
-        """Time the function against the winner of the race; None if one of them fails."""
+        """Time the function against the winner of the race; None if one of them fails.
+
+        ``left`` is how many seconds of the budget are left.
+        """
         if self.runner is None or not is_usable(row):
             return None
         opponent = self.runner.opponent(self.build(winner))
         runners = {self.title: self.runner, winner.name: opponent}
         try:
-            return duel(runners, inputs, seconds)
+            return duel(runners, inputs, min(SECONDS, left), most=min(MOST_SECONDS, left))
         except EngineError:
             return None
 

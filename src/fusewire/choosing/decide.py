@@ -11,7 +11,6 @@ from typing import Any
 
 from fusewire.choosing.baseline import Baseline, is_usable
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
-from fusewire.choosing.duel import SECONDS
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.quiet import CallWatch
@@ -276,8 +275,8 @@ def _against_function(
     """Time the winner against the function; the rows of both have the times of this process."""
     question.progress(f"timing {baseline.title}", 1.0)
     winner, title = result.chosen, baseline.title
-    seconds = min(SECONDS, max(left_until(budget.oracle_ends), _SHORTEST_DUEL))
-    comparison = baseline.meet(row, winner, question.inputs, seconds)
+    left = max(left_until(budget.oracle_ends), _SHORTEST_DUEL)
+    comparison = baseline.meet(row, winner, question.inputs, left)
     rows = {title: row, **{other.name: other for other in result.tried}}
     for name, timing in comparison.timings.items() if comparison is not None else ():
         low, high = timing.interval
