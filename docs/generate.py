@@ -48,6 +48,7 @@ FOR_DEVELOPERS = ("dev", "docs")
 BESIDE_ENGINES = {
     "onnx": "ONNX files as sources, and `fw.save_onnx`",
     "torch": "PyTorch modules as sources, and PyTorch in eager mode as an engine",
+    "ray": "Batch jobs and tuning, on a Ray cluster or without one",
     "remote": "Signatures of what is shared with other machines",
 }
 BARE = {

@@ -33,6 +33,7 @@ FusewireError
 ├── StoreError (ValueError)            an entry or folder of the cache that cannot be used
 │   └── SignatureError                 signed by nobody whom this user believes, or not for this
 │       └── UnknownSignerError         the signer is not on the list: it is only data
+├── JobError (ValueError)              a table, folder or cluster that a batch job cannot use
 ├── NotRecalledError (LookupError)     a plan that no earlier process has recorded
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
 
@@ -186,6 +187,10 @@ class SignatureError(StoreError):
 
 class UnknownSignerError(SignatureError):
     """A signature of nobody on the list, or one that cannot be checked: it is only data."""
+
+
+class JobError(FusewireError, ValueError):
+    """A table, a folder or a cluster that a batch job cannot use."""
 
 
 class NotRecalledError(FusewireError, LookupError):

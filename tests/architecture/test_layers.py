@@ -14,6 +14,8 @@ from tests.architecture.source import PACKAGE, SOURCE, Import, Module, imports, 
 LAYERS = (
     "__main__",
     "cli",
+    # Jobs on many machines: they compile, as a user does.
+    "ray",
     "testing",
     "comparer",
     # What torch.compile calls: it compiles, as a user does.

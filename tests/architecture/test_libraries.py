@@ -38,6 +38,8 @@ FOLDERS = {
     "wgpu": ("backends.webgpu",),
     "fsspec": ("store",),
     "cryptography": ("store.signing",),
+    "ray": ("ray",),
+    "pyarrow": ("ray",),
     "click": ("cli",),
     "rich": ("cli", "tables"),
     # The conformance kit is run by pytest.

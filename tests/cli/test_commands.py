@@ -33,6 +33,7 @@ ARGUMENTS = {
     "run": ("model.onnx", "--backend", "reference"),
     "show": ("model.onnx",),
     "store": ("signers",),
+    "map": ("model.onnx", "rows.parquet", "out", "--backend", "reference"),
 }
 
 
@@ -43,6 +44,10 @@ def test_command_prints_a_table_and_json(
     fw.save_onnx(fw.trace(lambda x: x + x, fw.Spec((3,), "float32")), tmp_path / "model.onnx")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FUSEWIRE_CACHE", str(tmp_path / "cache"))
+    if name == "map":
+        parquet = pytest.importorskip("pyarrow.parquet", reason="pip install 'fusewire[ray]'")
+        table = pytest.importorskip("pyarrow").table({"x": np.ones(6, np.float32)})
+        parquet.write_table(table, "rows.parquet")
     words = (name, *ARGUMENTS.get(name, ()))
     monkeypatch.setenv("COLUMNS", "80")
     text = _run(*words)

@@ -161,7 +161,7 @@ def code_of(backend: Backend) -> dict[str, str]:
 _PACKAGE = str(Path(__file__).parent.parent)
 # Backends have fields of their own; commands and suites compile nothing.
 _BACKENDS = f"{_PACKAGE}/backends"
-_APART = (_BACKENDS, f"{_PACKAGE}/cli", f"{_PACKAGE}/testing")
+_APART = (_BACKENDS, *(f"{_PACKAGE}/{name}" for name in ("cli", "ray", "testing")))
 
 
 def code_fields(policy: str) -> dict[str, str]:

@@ -1,0 +1,51 @@
+"""Connect to a Ray cluster, and leave it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from fusewire.errors import JobError, install_advice
+
+
+def need(package: str, what: str) -> None:
+    """Raise JobError if a package of this extra is missing; imports nothing."""
+    if find_spec(package) is None:
+        raise JobError(
+            f"{what} needs the package {package}, which is not installed. {install_advice('ray')}"
+        )
+
+
+@contextlib.contextmanager
+def connected(address: str) -> Iterator[Any]:
+    """Connect to a cluster, and disconnect at the end; a connection that exists is used as it is.
+
+    ``address`` is "auto" for a cluster that runs, "local" for one of this process's own, or what
+    ``ray.init`` takes. JobError if there is no such cluster.
+    """
+    need("ray", "--ray")
+    import ray
+
+    if ray.is_initialized():
+        yield ray
+        return
+    own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="warning", **own)
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise JobError(
+            f"There is no Ray cluster at {address!r}: {error} Start one with `ray start --head`, "
+            "or give --ray local."
+        ) from None
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def processors(ray: Any) -> int:
+    """Count the processors of a cluster."""
+    return int(ray.cluster_resources().get("CPU", 0)) or os.cpu_count() or 1
