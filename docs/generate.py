@@ -49,7 +49,7 @@ BESIDE_ENGINES = {
     "onnx": "ONNX files as sources, and `fw.save_onnx`",
     "torch": "PyTorch modules as sources, and PyTorch in eager mode as an engine",
     "ray": "Batch jobs and tuning, on a Ray cluster or without one",
-    "remote": "Signatures of what is shared with other machines",
+    "remote": "A store that machines share, and signatures of what is in it",
 }
 BARE = {
     "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",

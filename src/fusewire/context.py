@@ -13,7 +13,7 @@ from fusewire.ir.graph import Graph
 from fusewire.options import FALLBACK, Options
 from fusewire.records.entries import Records
 from fusewire.runtime.plan import Plan
-from fusewire.store.disk import Store, shared_store
+from fusewire.store.disk import Store, remote_address, shared_store
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 if TYPE_CHECKING:
@@ -38,7 +38,13 @@ class CompileContext:
     @cached_property
     def records(self) -> Records:
         """The records of earlier processes, which this session adds to."""
-        return Records(self.store or (shared_store() if self.options.cache else None))
+        store = self.store or (shared_store() if self.options.cache else None)
+        address = self.options.remote or remote_address()
+        if store is not None and address is not None:
+            from fusewire.store.tier import with_remote
+
+            store = with_remote(store, address)
+        return Records(store)
 
     @cached_property
     def finder(self) -> TargetFinder:

@@ -31,8 +31,9 @@ FusewireError
 ├── FormatError (ValueError)           a graph that a file format cannot hold, or a broken file
 │   └── SizesNeededError               a model that cannot be typed without the sizes of inputs
 ├── StoreError (ValueError)            an entry or folder of the cache that cannot be used
-│   └── SignatureError                 signed by nobody whom this user believes, or not for this
-│       └── UnknownSignerError         the signer is not on the list: it is only data
+│   ├── SignatureError                 signed by nobody whom this user believes, or not for this
+│   │   └── UnknownSignerError         the signer is not on the list: it is only data
+│   └── RemoteError                    a shared store that does not answer, or cannot be opened
 ├── JobError (ValueError)              a table, folder or cluster that a batch job cannot use
 ├── NotRecalledError (LookupError)     a plan that no earlier process has recorded
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
@@ -191,6 +192,17 @@ class UnknownSignerError(SignatureError):
 
 class JobError(FusewireError, ValueError):
     """A table, a folder or a cluster that a batch job cannot use."""
+
+
+class RemoteError(StoreError):
+    """A shared store that does not answer, refuses, is full, or cannot be opened.
+
+    ``is_lasting``: asking again would not help.
+    """
+
+    def __init__(self, message: str, *, is_lasting: bool = False) -> None:
+        super().__init__(message)
+        self.is_lasting = is_lasting
 
 
 class NotRecalledError(FusewireError, LookupError):

@@ -84,10 +84,11 @@ class Options:
     values decide, the fallback, and the checks of answers; beyond them, a call raises BudgetError.
     An engine in this process is not asked for sizes beyond ``memory_limit`` that an earlier step
     found, but it is not timed. Artifacts, plans and measurements are recorded, unless ``cache`` is
-    off. One call in ``canary`` is checked again while the program runs; 0 checks none. With
-    ``cast="same_kind"``, arrays of another dtype of the same kind are cast to that of the input.
-    ``seed`` is the seed for generated inputs. ``backend_config`` holds the backend's own options.
-    ``progress`` is called with the current step and the share of the budget that is used.
+    off; what is missing there is asked of ``remote``, a store that machines share. One call in
+    ``canary`` is checked again while the program runs; 0 checks none. With ``cast="same_kind"``,
+    arrays of another dtype of the same kind are cast to that of the input. ``seed`` is the seed for
+    generated inputs. ``backend_config`` holds the backend's own options. ``progress`` is called
+    with the current step and the share of the budget that is used.
     """
 
     backend: Policy = "auto"
@@ -101,6 +102,7 @@ class Options:
     deadline: float = 60.0
     isolate: bool | Isolation = "first"
     cache: bool = True
+    remote: str | None = None
     deterministic: bool = False
     canary: int = 0
     seed: int = 0
@@ -204,6 +206,8 @@ MEANINGS = {
     "isolate": 'which calls of an engine run in a child process: the "first", which is tried'
     ' there, "always", or "never"',
     "cache": "keep artifacts, plans and measurements for the next process",
+    "remote": "the store that machines share, asked for what this one has not recorded: s3://, gs://,"
+    " az:// or a folder; None takes that of FUSEWIRE_REMOTE",
     "deterministic": "ask engines for the same bits in every run, and keep one plan from the first"
     " answer on",
     "canary": "check one call in so many again while the program runs; 0 checks none",

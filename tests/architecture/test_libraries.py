@@ -38,6 +38,7 @@ FOLDERS = {
     "wgpu": ("backends.webgpu",),
     "fsspec": ("store",),
     "cryptography": ("store.signing",),
+    "obstore": ("store.transport",),
     "ray": ("ray",),
     "pyarrow": ("ray",),
     "click": ("cli",),

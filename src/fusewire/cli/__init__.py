@@ -19,7 +19,7 @@ COMMANDS = {
     "conform": "Run every sample of every op on a backend, in every dtype, without fallback.",
     "devices": "List the devices of every backend, with their properties.",
     "cache": "List, explain, verify, prune, export or import what is kept between runs.",
-    "store": "Make the key that signs what you share, and list whom you believe.",
+    "store": "Share records with other machines, signed: push, pull, verify, gc, keygen, signers.",
     "quarantine": "List engines that are not tried again for a model, and why; lift that.",
     "doctor": "Check the machine, the packages and every backend.",
 }

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import getpass
 import json
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
+from fusewire.cli.cache import open_store
 from fusewire.cli.terminal import Terminal
 from fusewire.errors import visible
+from fusewire.records.keys import fits_this_host
+from fusewire.store.disk import remote_address
+from fusewire.store.exchange import Moved
+from fusewire.store.key import Key
+from fusewire.store.remote import SHARED, RemoteClient
 from fusewire.store.secret import config_path
+from fusewire.store.sharing import MOST_PUSHED, Release, SharedStore
 from fusewire.store.signing import PRIVATE, AllowedSigner, AllowedSigners, Signer, allow
+from fusewire.store.transport import open_transport
 from fusewire.tables import Column, Sheet
 
+_DAY = 86_400
+# A request that fails is made so often, within about a quarter of a minute.
+_TRIES = 6
+_remote = click.option(
+    "--remote",
+    metavar="URL",
+    help="The shared store: s3://, gs://, az:// or a folder (default: FUSEWIRE_REMOTE).",
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
 @click.group()
 def command() -> None:
-    """Make the key that signs what you share with other machines, and list whom you believe."""
+    """Share records with other machines, in a bucket or folder, and make the keys that sign."""
 
 
 @command.command()
@@ -69,3 +88,113 @@ def keygen(output: Path | None, name: str | None, is_allowed: bool, as_json: boo
         click.echo(visible(f"It is allowed in {place}."))
     click.echo("Whoever adds this line to allowed_signers believes what it signs:")
     click.echo(allowed.line())
+
+
+@command.command()
+@_remote
+@click.option(
+    "--key",
+    "private",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help=f"The private key to sign with (default: {PRIVATE} in the configuration folder).",
+)
+@click.option(
+    "--kind", "kinds", multiple=True, type=click.Choice(sorted(SHARED)), help="Kinds to push."
+)
+@click.option("--expires", type=float, metavar="DAYS", help="Nobody believes it after so long.")
+@click.option(
+    "--most",
+    type=click.IntRange(1),
+    default=MOST_PUSHED,
+    show_default=True,
+    help="The largest entry to push, in bytes.",
+)
+@_json
+def push(
+    remote: str | None,
+    private: Path | None,
+    kinds: tuple[str, ...],
+    expires: float | None,
+    most: int,
+    as_json: bool,
+) -> None:
+    """Sign what this machine has recorded, and write it to the shared store."""
+    path = private or config_path() / PRIVATE
+    if not path.exists():
+        raise click.UsageError(f"There is no key {path}. `fusewire store keygen` makes one.")
+    shared = _shared(remote, Signer.read(path))
+    moved = shared.push(open_store(), Release.now(expires, most), kinds or SHARED)
+    _report_moved(moved, as_json, "pushed")
+
+
+@command.command()
+@_remote
+@click.option("--all", "takes_all", is_flag=True, help="Bring what other machines use, too.")
+@_json
+def pull(remote: str | None, takes_all: bool, as_json: bool) -> None:
+    """Bring what fits this machine, and is signed by somebody whom you believe."""
+    moved = _shared(remote).pull(open_store(), _fits_any if takes_all else fits_this_host)
+    _report_moved(moved, as_json, "pulled")
+
+
+@command.command()
+@_remote
+@click.option("--content", is_flag=True, help="Read every payload, too.")
+@_json
+def verify(remote: str | None, content: bool, as_json: bool) -> None:
+    """Check every entry of the shared store, and exit with 1 if one is not to be believed."""
+    found = _shared(remote).verify(reads_all=content)
+    said = f"{found.good} entries are sound, {len(found.bad)} are refused."
+    _report({"good": found.good, "bad": list(found.bad)}, as_json, said, found.bad)
+    sys.exit(1 if found.bad else 0)
+
+
+@command.command()
+@_remote
+@click.option(
+    "--older-than",
+    "days",
+    type=click.FloatRange(0),
+    default=90.0,
+    show_default=True,
+    metavar="DAYS",
+    help="Remove entries that were written so many days ago.",
+)
+@click.option("--dry-run", is_flag=True, help="Remove nothing.")
+@_json
+def gc(remote: str | None, days: float, dry_run: bool, as_json: bool) -> None:
+    """Remove old entries, those that you do not believe, and payloads and leases of none."""
+    found = _shared(remote).collect(days * _DAY, is_trial=dry_run)
+    verb = "would be" if dry_run else "are"
+    said = (
+        f"{found.pointers} entries, {found.blobs} payloads and {found.leases} leases {verb} "
+        f"removed ({found.bytes:,} bytes)."
+    )
+    _report({**asdict(found), "is_trial": dry_run}, as_json, said)
+
+
+def _fits_any(key: Key) -> bool:
+    return True
+
+
+def _shared(remote: str | None, signer: Signer | None = None) -> SharedStore:
+    """Open the shared store, or end the command with what is missing."""
+    address = remote or remote_address()
+    if address is None:
+        raise click.UsageError("No shared store is named. Give --remote, or set FUSEWIRE_REMOTE.")
+    client = RemoteClient(AllowedSigners.read(), signer, open_store(), tries=_TRIES)
+    return SharedStore(open_transport(address), client)
+
+
+def _report_moved(moved: Moved, as_json: bool, verb: str) -> None:
+    kept = ", ".join(f"{count} {kind}" for kind, count in sorted(moved.kept.items()))
+    said = (
+        f"{moved.kept.total()} entries {verb}{f' ({kept})' if kept else ''}; "
+        f"{moved.present} already present, {len(moved.refused)} refused."
+    )
+    about = {"kept": dict(moved.kept), "present": moved.present, "refused": moved.refused}
+    _report(about, as_json, said, moved.refused)
+
+
+def _report(about: dict[str, Any], as_json: bool, said: str, lines: Sequence[str] = ()) -> None:
+    click.echo(json.dumps(about, indent=1) if as_json else visible("\n".join([said, *lines])))

@@ -24,6 +24,10 @@ _VECTORS = (
 # The name of the feature list in /proc, by architecture.
 _CAN_DO = ("flags", "Features")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_BUS = Path("/sys/bus/pci/devices")
+_BUS_NAMES = ("class", "vendor", "device")
+# The classes of display controllers and processing accelerators on a PCI bus.
+_COMPUTES = ("0x03", "0x12")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -72,6 +76,20 @@ def kernels_for() -> dict[str, Fact]:
         "compute_units": len(os.sched_getaffinity(0)),
         "features": tuple(name for name in _VECTORS if name in flags),
     }
+
+
+@cache
+def accelerators() -> tuple[str, ...]:
+    """List the kinds of display and compute devices on the bus: vendor and device, once each."""
+    found = set()
+    for folder in _BUS.glob("*"):
+        try:
+            kind, *names = ((folder / name).read_text().strip() for name in _BUS_NAMES)
+        except OSError:
+            continue
+        if kind.startswith(_COMPUTES):
+            found.add(":".join(name.removeprefix("0x") for name in names))
+    return tuple(sorted(found))
 
 
 @cache

@@ -17,7 +17,7 @@ from fusewire.contract.backend import Backend, Config, Device
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
 from fusewire.options import FALLBACK, Options
-from fusewire.process.machine import kernels_for
+from fusewire.process.machine import accelerators, kernels_for, processor
 from fusewire.runtime.plan import Region
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
@@ -199,4 +199,11 @@ def host_fields() -> tuple[tuple[str, str], ...]:
     features: Any = machine["features"]
     fields = {"processor": machine["processor"], "cores": machine["compute_units"]}
     fields["features"] = " ".join(features)
+    fields["accelerators"] = " ".join(accelerators()) or "none"
     return tuple((name, str(value)) for name, value in fields.items())
+
+
+def fits_this_host(key: Key) -> bool:
+    """Tell whether a key names no other processor, features or devices than those of this host."""
+    here = {**dict(host_fields()), "its_cpu": processor()}
+    return all(here.get(name, value) == value for name, value in key.fields)

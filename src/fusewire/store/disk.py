@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from fusewire.errors import StoreError, StoreWarning, warn_outside
 from fusewire.store.blob import pack, read_header, unpack, unpack_block
@@ -49,25 +49,44 @@ class Checked:
     swept: int
 
 
+class Tier(Protocol):
+    """Another store, which is asked for what is missing in this one."""
+
+    def bring(self, key: Key, /) -> bool:
+        """Fetch an entry into this store; returns whether it is there now."""
+        ...
+
+
 @cache
 def shared_store() -> Store | None:
     """Return this user's store, shared by all programs of the process; None if it is off."""
     return None if os.environ.get("FUSEWIRE_CACHE") == "off" else Store()
 
 
+def remote_address() -> str | None:
+    """Return the address of the store that machines share, as the environment has it."""
+    return os.environ.get("FUSEWIRE_REMOTE") or None
+
+
 class Store:
     """Entries by key. Safe for many threads and processes; a store that cannot be used is off.
 
     A failing disk raises nothing here: ``get`` misses, ``put`` does nothing, and one warning says
-    why. ``secret`` is the key of a store that is not the user's own.
+    why. ``secret`` is the key of a store that is not the user's own. What is missing is asked of
+    ``tier``.
     """
 
     def __init__(
-        self, path: Path | None = None, limit: int = LIMIT, secret: bytes | None = None
+        self,
+        path: Path | None = None,
+        limit: int = LIMIT,
+        secret: bytes | None = None,
+        tier: Tier | None = None,
     ) -> None:
         self.path = path or default_path()
         self.limit = limit
         self.secret = secret
+        self._tier = tier
         self._lock = threading.Lock()
         self._opened: tuple[Folder, bytes] | None = None
         self._off = False
@@ -82,11 +101,17 @@ class Store:
 
     def get(self, key: Key) -> bytes | None:
         """Return the checked payload of an entry, or None."""
-        return self._got(key, lambda file, secret: unpack(file, key, secret, self.limit)[1])
+        return self._found(key, lambda file, secret: unpack(file, key, secret, self.limit)[1])
 
     def block(self, key: Key) -> memoryview | None:
         """Return a payload like ``get``, aligned as engines need it."""
-        return self._got(key, lambda file, secret: unpack_block(file, key, secret, self.limit))
+        return self._found(key, lambda file, secret: unpack_block(file, key, secret, self.limit))
+
+    def _found(self, key: Key, read: Callable[[File, bytes], Payload]) -> Payload | None:
+        payload = self._got(key, read)
+        if payload is None and self._tier is not None and self._tier.bring(key):
+            return self._got(key, read)
+        return payload
 
     def _got(self, key: Key, read: Callable[[File, bytes], Payload]) -> Payload | None:
         opened = self.opened()

@@ -56,7 +56,7 @@ def export(store: Store, path: Path, kinds: Set[str] = DATA) -> Moved:
                 if payload is None:
                     continue
                 try:
-                    _check(entry.key, payload)
+                    check_payload(entry.key, payload)
                     file.writelines(pack(entry.key, payload, opened[1]))
                     moved.kept[entry.key.kind] += 1
                 except StoreError as error:
@@ -86,7 +86,7 @@ def take(store: Store, path: Path) -> Moved:
                 most = _MOST_DATA if key.kind in DATA else store.limit
                 vouched = opened[1] if key.kind in VOUCHED else None
                 _, payload = unpack(part, key, vouched, most)
-                _check(key, payload)
+                check_payload(key, payload)
                 if key.kind == "quarantine" and not _is_own(part, key, opened[1]):
                     payload = json.dumps({**json.loads(payload), IMPORTED: True}).encode()
             except StoreError as error:
@@ -126,7 +126,7 @@ def _parts(file: File) -> Iterator[tuple[Header, File]]:
         at += header.total
 
 
-def _check(key: Key, payload: bytes) -> None:
+def check_payload(key: Key, payload: bytes) -> None:
     """Check that data is a JSON object of bounded size."""
     if key.kind not in DATA:
         return

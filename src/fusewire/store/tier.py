@@ -1,0 +1,243 @@
+"""The shared store behind the local one: asked on a local miss, and never waited for long.
+
+A few threads ask it. Whoever misses waits for the answer only while ``patience`` lasts, 0.2 s in
+all; what arrives later is kept for the next time. A store that fails or is slow is left alone for a
+while. What arrives and is believed is written to the local store, and read from there.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from typing import final
+
+from fusewire.errors import RemoteError, StoreError, note
+from fusewire.store.disk import Store
+from fusewire.store.key import Key
+from fusewire.store.remote import SHARED, BelievedEntry, RemoteClient, perform
+from fusewire.store.signing import AllowedSigners
+from fusewire.store.transport import Transport, open_transport
+
+Clock = Callable[[], float]
+# Seconds that answers may be delayed by misses, and in how many seconds they are granted anew.
+PATIENCE, _GRANTED = 0.2, 300.0
+# A margin for what waiting itself takes.
+_MARGIN = 0.02
+_THREADS, _MOST_TASKS = 4, 64
+# Seconds for which a key that was not there is not asked for again.
+_MISSING = 60.0
+# Seconds for which a store that failed is left alone: at first, and at most.
+_FIRST_REST, _LONGEST_REST = 1.0, 120.0
+
+
+@final
+class Breaker:
+    """Leaves a store alone after a failure: longer each time, and at a random moment."""
+
+    def __init__(self, clock: Clock, chance: random.Random) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._failures = 0
+        self._until = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is to be left alone now."""
+        return self._failures > 0 and self._clock() < self._until
+
+    def failed(self) -> None:
+        """Note that the store did not answer, or not in time."""
+        rest = min(_LONGEST_REST, _FIRST_REST * 2**self._failures)
+        self._failures = min(self._failures + 1, 30)
+        self._until = self._clock() + rest * self._chance.uniform(0.5, 1.5)
+
+    def succeeded(self) -> None:
+        """Note that the store answered."""
+        self._failures = 0
+
+
+@final
+class Patience:
+    """The seconds that may still be waited for nothing; what is found costs nothing."""
+
+    def __init__(self, clock: Clock, seconds: float = PATIENCE - _MARGIN) -> None:
+        self._clock = clock
+        self._seconds = self._left = seconds
+        self._since = clock()
+
+    @property
+    def left(self) -> float:
+        now = self._clock()
+        if now - self._since > _GRANTED:
+            self._left, self._since = self._seconds, now
+        return max(self._left, 0.0)
+
+    def spend(self, seconds: float) -> None:
+        """Count seconds that were waited in vain."""
+        self._left -= seconds
+
+
+@dataclass(eq=False)
+class _Task:
+    """A key that is being fetched."""
+
+    key: Key
+    done: threading.Event = field(default_factory=threading.Event)
+    is_here: bool = False
+
+
+@final
+class RemoteTier:
+    """Brings entries of a shared store to the local one; safe for many threads."""
+
+    def __init__(
+        self,
+        store: Store,
+        client: RemoteClient,
+        open_it: Callable[[], Transport],
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._client = client
+        self._open_it = open_it
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._transport: Transport | None = None
+        self._tasks: dict[str, _Task] = {}
+        self._missing: dict[str, float] = {}
+        self._queue: queue.Queue[_Task] = queue.Queue(_MOST_TASKS)
+        self._threads = 0
+        self._has_complained = False
+        self.breaker = Breaker(clock, client.chance)
+        self.patience = Patience(clock)
+
+    def bring(self, key: Key) -> bool:
+        """Fetch an entry into the local store; True if it is there now."""
+        if key.kind not in SHARED or not self._client.signers.signers:
+            return False
+        task = self._task(key)
+        if task is None:
+            return False
+        start, most = self._clock(), self.patience.left
+        if most > 0 and task.done.wait(most) and task.is_here:
+            return True
+        self.patience.spend(self._clock() - start)
+        if most > 0 and not task.done.is_set():
+            self.breaker.failed()
+        return False
+
+    def _task(self, key: Key) -> _Task | None:
+        """Have a key fetched, if the store is to be asked for it now."""
+        with self._lock:
+            if (task := self._tasks.get(key.digest)) is not None:
+                return task
+            if self.breaker.is_open or self._clock() < self._missing.get(key.digest, 0.0):
+                return None
+            task = _Task(key)
+            try:
+                self._queue.put_nowait(task)
+                if self._threads < _THREADS and self._threads <= self._queue.qsize():
+                    threading.Thread(target=self._work, daemon=True).start()
+                    self._threads += 1
+            except (queue.Full, RuntimeError):
+                # Without a thread nobody would ever answer; what is local goes on.
+                return None
+            self._tasks[key.digest] = task
+            return task
+
+    def _work(self) -> None:
+        while True:
+            task = self._queue.get()
+            try:
+                task.is_here = self._fetch(task.key)
+            finally:
+                with self._lock:
+                    self._tasks.pop(task.key.digest, None)
+                    if not task.is_here:
+                        self._missing[task.key.digest] = self._clock() + _MISSING
+                task.done.set()
+
+    def _fetch(self, key: Key) -> bool:
+        try:
+            if self._transport is None:
+                self._transport = self._open_it()
+            entry = perform(self._client.fetch(key), self._transport)
+        except RemoteError as error:
+            self.breaker.failed()
+            self._complain(f"The shared store is left alone for a while: {error}")
+            return False
+        except StoreError as error:
+            self.breaker.succeeded()
+            self._complain(f"A {key.kind} of the shared store is refused: {error}")
+            return False
+        self.breaker.succeeded()
+        if entry is None or not keep(self._store, key, entry):
+            return False
+        note(f"Brought a {key.kind} ({len(entry.payload):,} bytes) from the shared store.")
+        return True
+
+    def _complain(self, said: str) -> None:
+        note(said, is_warning=not self._has_complained)
+        self._has_complained = True
+
+
+def keep(store: Store, key: Key, entry: BelievedEntry) -> bool:
+    """Write what somebody signed, and who did: it goes when the signer is not believed any more."""
+    about = json.dumps({"key": key.to_json(), "signer": entry.signer}).encode()
+    return store.put(_origin(key), about) and store.put(key, entry.payload)
+
+
+def is_brought(store: Store, key: Key) -> bool:
+    """Tell whether an entry came from a shared store."""
+    return store.get(_origin(key)) is not None
+
+
+def _origin(key: Key) -> Key:
+    return Key.of("stamp", origin_of=key.digest)
+
+
+def forget_others(store: Store, signers: AllowedSigners) -> int:
+    """Remove what was brought from signers that are not believed any more; count it.
+
+    Nothing is looked at unless the list has changed since the last time.
+    """
+    mark = Key.of("stamp", forgotten_for="allowed signers")
+    now = signers.digest.encode()
+    if store.get(mark) == now:
+        return 0
+    believed = {one.id for one in signers.signers if not one.is_revoked}
+    gone = 0
+    for entry in list(store.entries("stamp")):
+        if entry.key.fields[0][0] != "origin_of" or (held := store.get(entry.key)) is None:
+            continue
+        about = json.loads(held)
+        if about["signer"] not in believed:
+            store.drop(Key.from_json(about["key"]))
+            store.drop(entry.key)
+            gone += 1
+    store.put(mark, now)
+    return gone
+
+
+@cache
+def _tiered(store: Store, url: str) -> Store:
+    signers = AllowedSigners.read()
+    forget_others(store, signers)
+    client = RemoteClient(signers, seen=store)
+    tier = RemoteTier(store, client, lambda: open_transport(url))
+    return Store(store.path, store.limit, store.secret, tier)
+
+
+def with_remote(store: Store, url: str) -> Store:
+    """Return a store of the same folder that has a shared one behind it."""
+    try:
+        return _tiered(store, url)
+    except (StoreError, OSError) as error:
+        note(f"The shared store {url} is not used: {error}", is_warning=True)
+        return store
