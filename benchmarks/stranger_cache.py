@@ -41,7 +41,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import fusewire as fw
 from benchmarks.forked import QUICK, Row, report
 from fusewire.errors import FusewireError
-from fusewire.records.entries import framed, unframed
+from fusewire.records.framing import framed, unframed
 from fusewire.records.quarantine import CODES
 from fusewire.store.blob import pack
 from fusewire.store.disk import Store, shared_store

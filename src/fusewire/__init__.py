@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusewire import ops
-    from fusewire.compiler import compile, load, run, save_onnx, trace
+    from fusewire.compiler import compile, load, open, run, save_onnx, trace
     from fusewire.contract.frontend import Limits, Spec
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.fusing import fuse
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "compile": "compiler",
     "load": "compiler",
+    "open": "compiler",
     "trace": "compiler",
     "run": "compiler",
     "Options": "options",
@@ -71,6 +72,7 @@ __all__ = [
     "get",
     "list_backends",
     "load",
+    "open",
     "ops",
     "register",
     "run",

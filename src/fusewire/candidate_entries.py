@@ -142,7 +142,13 @@ class CandidateEntries:
             reading.results,
             candidate.target.name,
             len(plan.graph.nodes),
-            Explanation(candidate.planned, builder, compared.notes, compared.tried),
+            Explanation(
+                candidate.planned,
+                builder,
+                compared.notes,
+                compared.tried,
+                partial(self.saved_plan, reading.results, candidate, compared, warnings),
+            ),
             updates=reading.updates,
         )
 
@@ -183,17 +189,29 @@ class CandidateEntries:
             return
         plan, fallback = candidate.planned.plan, reference_target()
         keep_host_graphs(self.context.records, plan, fallback.backend, fallback.device, Config())
+        saved = self.saved_plan(reading.results, candidate, compared, warnings)
+        self.context.records.keep_saved_plan(key, saved)
+
+    def saved_plan(
+        self,
+        results: Structure,
+        candidate: Candidate,
+        compared: Compared,
+        warnings: Sequence[str] = (),
+    ) -> SavedPlan:
+        """Return the plan of a candidate with all that a warm start needs."""
+        plan, fallback = candidate.planned.plan, reference_target()
         targets = {
             FALLBACK: _saved_target(fallback, Config()),
             candidate.target.name: _saved_target(
                 candidate.target, candidate.config(self.context.options.config)
             ),
         }
-        saved = SavedPlan(
+        return SavedPlan(
             plan,
             tuple((value.name or "", value.type) for value in plan.graph.inputs),
-            reading.results.names,
-            reading.results.tree is Structure.LEAF,
+            results.names,
+            results.tree is Structure.LEAF,
             len(plan.graph.nodes),
             targets,
             candidate.choice(),
@@ -203,7 +221,6 @@ class CandidateEntries:
             compared.notes,
             compared.shapes,
         )
-        self.context.records.keep_saved_plan(key, saved)
 
     def _watched(self, runner: Runner, reading: Reading, candidate: Candidate) -> Runner:
         from fusewire.choosing.canary import Watched

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fusewire.planning.policy import TargetFinder
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
+    from fusewire.records.bundles import Bundle
 
 LOG = logging.getLogger("fusewire")
 
@@ -34,6 +35,8 @@ class CompileContext:
     store: Store | None = None
     # Tells when calls of a program disturb what is measured for it.
     watch: CallWatch | None = None
+    # What it has is read before what is in the store.
+    bundle: Bundle | None = None
 
     @cached_property
     def records(self) -> Records:
@@ -44,7 +47,7 @@ class CompileContext:
             from fusewire.store.tier import with_remote
 
             store = with_remote(store, address)
-        return Records(store)
+        return Records(store, bundle=self.bundle)
 
     @cached_property
     def finder(self) -> TargetFinder:

@@ -289,7 +289,8 @@ class Decider:
 
         builder = engines.builder(candidate)
         engines.close()
-        rejected = Explanation(candidate.planned, builder, compared.notes, compared.tried)
+        saved = partial(self.entries.saved_plan, reading.results, candidate, compared)
+        rejected = Explanation(candidate.planned, builder, compared.notes, compared.tried, saved)
         return Entry(
             graph.inputs,
             runner,

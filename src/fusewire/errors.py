@@ -41,6 +41,7 @@ FusewireError
 FallbackWarning (UserWarning)          part of a program runs on the reference
 MiscompileWarning (UserWarning)        a program gave a wrong answer and no longer runs that plan
 StoreWarning (UserWarning)             the cache cannot be used; everything works without it
+BundleWarning (UserWarning)            a bundle that is not used as it is; a sentence says why
 ExtensionWarning (UserWarning)         an extension did not start; its backend runs without it
 
 A message says what was asked, what was found, and what can be done.
@@ -290,6 +291,10 @@ class MiscompileWarning(UserWarning):
 
 class StoreWarning(UserWarning):
     """The cache cannot be used; everything works without it."""
+
+
+class BundleWarning(UserWarning):
+    """A bundle is not used as it is: it does not fit this machine, or nobody vouches for it."""
 
 
 _PACKAGE = str(Path(__file__).parent)

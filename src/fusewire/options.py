@@ -63,6 +63,22 @@ _LEAST = (
 )
 
 
+# What decides how a saved program runs; the rest is about this process.
+BUNDLED = (
+    "backend",
+    "device",
+    "level",
+    "fallback",
+    "max_crossings",
+    "budget_seconds",
+    "threads",
+    "memory_limit",
+    "deterministic",
+    "cast",
+    "backend_config",
+)
+
+
 @dataclass(frozen=True)
 class Options:
     """How to compile.

@@ -53,12 +53,16 @@ class WarmStart:
         recalled = recall(self.context.records, key, self.context.options, planner)
         if recalled is None:
             return None
+        return self.entry_of(recalled, model.name, self._known_sizes(model, recalled.saved))
+
+    def entry_of(self, recalled: Recalled, name: str, learned: LearnedSizes | None = None) -> Entry:
+        """Make the entry of a saved plan."""
         saved = recalled.saved
         builder = self._builder(recalled)
         builder.read_ahead(recalled.artifact_keys)
         for sentence in saved.warnings:
             warn_outside(sentence)
-        self.context.say_if_cut_short(model.name, saved.cut_at, saved.notes)
+        self.context.say_if_cut_short(name, saved.cut_at, saved.notes)
         names = tuple(name for name, _ in saved.inputs)
         leaves = (Structure.LEAF,) * len(saved.outputs)
         inputs = tuple(Value(type_, name) for name, type_ in saved.inputs)
@@ -69,8 +73,8 @@ class WarmStart:
             Structure(Structure.LEAF if saved.is_alone else leaves, saved.outputs),
             saved.choice.backend,
             saved.nodes,
-            _RecalledDetails(recalled, builder),
-            learned=self._known_sizes(model, saved),
+            RecalledDetails(recalled, builder),
+            learned=learned,
         )
 
     def _known_sizes(self, model: ModelSource, saved: SavedPlan) -> LearnedSizes | None:
@@ -210,7 +214,7 @@ class _Replanner:
 
 
 @dataclass(frozen=True, eq=False)
-class _RecalledDetails:
+class RecalledDetails:
     """The recalled plan; ``why`` makes it again, to collect what backends say about nodes."""
 
     recalled: Recalled
@@ -219,6 +223,10 @@ class _RecalledDetails:
     @property
     def plan(self) -> Plan:
         return self.recalled.saved.plan
+
+    def saved(self) -> SavedPlan:
+        """Return the plan with all that a warm start needs."""
+        return self.recalled.saved
 
     def why(self) -> Why:
         from fusewire.choosing.decide import read_tried

@@ -21,6 +21,7 @@ LAYERS = (
     # What torch.compile calls: it compiles, as a user does.
     "dynamo",
     "compiler",
+    "bundling",
     "learned_entries",
     "decider",
     "warm_start",

@@ -219,9 +219,9 @@ def test_slow_compilers_are_compared_behind_a_settled_program(
         assert program.wait(0)
         np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
         time.sleep(0.01)
-    while any(x.serving is not None for x in program._all_entries()) and time.monotonic() < end:
+    while any(x.serving is not None for x in program.all_entries()) and time.monotonic() < end:
         time.sleep(0.01)
-    assert [entry.serving for entry in program._all_entries()] == [None]
+    assert [entry.serving for entry in program.all_entries()] == [None]
     assert program.why().backend == ("onnxruntime" if wins else "reference")
     np.testing.assert_allclose(program(X), waves(X), rtol=1e-5)
 
@@ -263,7 +263,7 @@ def test_slow_compilers_wait_for_a_while_and_end_with_the_program() -> None:
     choices = GivenChoices(plans.proposal("reference"), later=later)
     program, serving = served(first := plans.first("reference"), choices)
     BackgroundSearch("waves", choices, first).run(serving, [X])
-    (entry,) = program._all_entries()
+    (entry,) = program.all_entries()
     assert isinstance(entry.serving, SlowSearch)
     # Calls run what was settled on, and nothing around it.
     assert entry.runner is first.entry.runner

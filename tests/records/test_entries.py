@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fusewire.host_memory import ALIGNMENT
-from fusewire.records.entries import framed, unframed
+from fusewire.records.framing import framed, unframed
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 

@@ -441,7 +441,7 @@ def _recall(
         records.drop(key)
         return None
     choice = recorded.choice
-    target = _target(choice, finder) if recorded.serves(question) else None
+    target = target_of(choice, finder) if recorded.serves(question) else None
     if target is None:
         return None
     planned = question.planned(choice, target)
@@ -463,7 +463,7 @@ def _recall(
     )
 
 
-def _target(choice: Choice, finder: TargetFinder) -> Target | None:
+def target_of(choice: Choice, finder: TargetFinder) -> Target | None:
     """Find the target of a choice; None if it is no longer there."""
     try:
         targets = finder.targets(choice.backend)

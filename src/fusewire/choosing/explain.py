@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusewire.ir.graph import Graph, Node
 from fusewire.planning.planner import Planned
 from fusewire.planning.work import works
 from fusewire.records.entries import BuiltRegion
+from fusewire.records.plans import SavedPlan
 from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.guards import Guard
 from fusewire.runtime.plan import Plan
@@ -28,12 +29,16 @@ from fusewire.trials.build import PlanBuilder
 
 @dataclass(frozen=True)
 class Explanation:
-    """What planning and first contact showed, kept until the user asks."""
+    """What planning and first contact showed, kept until the user asks.
+
+    ``saved`` returns the plan with all that a warm start needs.
+    """
 
     planned: Planned
     builder: PlanBuilder
     notes: tuple[str, ...] = ()
     tried: tuple[Tried, ...] = ()
+    saved: Callable[[], SavedPlan] | None = None
 
     @property
     def plan(self) -> Plan:

@@ -12,7 +12,7 @@ COMMANDS = {
     "run": "Run a model on given or generated inputs.",
     "show": "Show the inputs, outputs, ops, parameters, flops and dynamic dims of a model.",
     "fuse": "Show which nodes of a model become one kernel, and why others do not.",
-    "compile": "Compile a model's kernels to files, for a device that need not be present.",
+    "compile": "Write a model's plan and artifacts to one file, or kernels for a device.",
     "map": "Run a model on every row of Parquet files, here or on a Ray cluster.",
     "ops": "List every op by family, with its dtypes and cases.",
     "backends": "List every backend with its version and state, and what is missing.",

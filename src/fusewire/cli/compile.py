@@ -1,34 +1,41 @@
-"""``fusewire compile MODEL --target cuda:sm_90 -o DIR``: kernels for a device you do not have."""
+"""``fusewire compile MODEL -o FILE.fw``: a bundle; with ``--target``, kernels for other devices."""
 
 from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from fusewire.cli.model import model_options, read_sized
+from fusewire.cli.model import Inputs, compile_options, loudly, model_options, read_sized
 from fusewire.cli.progress import progress
+from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal
 from fusewire.compiler import Session
+from fusewire.compiler import compile as fusewire_compile
 from fusewire.contract.backend import Backend, Config, Device
 from fusewire.contract.region import CrossCompiler, weights_of
 from fusewire.contract.tuning import TUNED, Estimator, written
-from fusewire.errors import OptionsError, install_advice
+from fusewire.errors import FallbackWarning, OptionsError, install_advice
 from fusewire.ir.graph import Graph
 from fusewire.ir.text import constants_of, print_graph
 from fusewire.model_source import ModelSource
+from fusewire.options import Options
 from fusewire.planning.planner import Planned
 from fusewire.planning.target import Target
+from fusewire.records.bundles import ENDING
 from fusewire.registry import REGISTRY
 from fusewire.runtime.plan import Region
+from fusewire.store.signing import Signer
 from fusewire.tables import Column, Sheet
 
 # More kernels are not worth printing; kernels.json has all of them.
@@ -37,47 +44,123 @@ _MOST = 12
 
 @click.command()
 @model_options
-@click.option(
-    "--target", required=True, metavar="cuda:sm_90", help="The kind of device to compile for."
-)
+@compile_options()
 @click.option(
     "-o",
     "--output",
-    "folder",
     required=True,
-    metavar="DIR",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The folder to write to.",
+    metavar="FILE.fw",
+    type=click.Path(path_type=Path),
+    help="The bundle to write; with --target, a folder.",
 )
 @click.option(
-    "--level",
-    type=click.Choice(["0", "3"]),
-    default="0",
-    show_default=True,
-    help="3 chooses a configuration for each kernel from compiler statistics; nothing is timed.",
+    "--target", metavar="cuda:sm_90", help="Compile kernels for this kind of device instead."
 )
+@click.option("--weights", is_flag=True, help="Put the weights into the bundle.")
+@click.option(
+    "--key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The private key to sign the bundle with; `fusewire store keygen` makes one.",
+)
+@click.option("--generation", default=0, help="Readers who saw a higher one refuse the bundle.")
 def command(
     model: Path,
     shapes: tuple[str, ...],
     files: tuple[str, ...],
-    seed: int,
     as_json: bool,
+    options: Options,
+    output: Path,
+    target: str | None,
+    weights: bool,
+    key: Path | None,
+    generation: int,
+) -> None:
+    """Choose an engine for a model, and write plan and artifacts to one file; or compile kernels.
+
+    Without --target, the file is a bundle, for fw.open here or on other machines. With --target,
+    writes one folder per region, with its kernels as source and as machine code, their launch
+    parameters, the resources they use, and the weights; and plan.json, which says what runs
+    where. The device need not be present. Exits with 1 if a node has no kernel.
+    """
+    if target is None:
+        if output.suffix != ENDING:
+            raise click.UsageError(
+                f"-o {output}: a bundle ends in {ENDING}. Give --target to write a folder of "
+                "kernels."
+            )
+        how = {"weights": weights, "key": key, "generation": generation}
+        _bundle(model, shapes, files, options, output, how, as_json)
+        return
+    if weights or key is not None or generation:
+        raise click.UsageError("--weights, --key and --generation are for bundles, not --target.")
+    if options.level not in (None, 0, 3):
+        raise click.UsageError("With --target, --level is 0 or 3.")
+    is_whole = _kernels(model, shapes, files, options, target, output, as_json)
+    sys.exit(0 if is_whole else 1)
+
+
+def _bundle(
+    model: Path,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    options: Options,
+    output: Path,
+    how: Mapping[str, Any],
+    as_json: bool,
+) -> None:
+    """Compile a model, run it once, and save it."""
+    use = partial(_saved, model, options, output, how)
+    report = with_usual_sizes(ModelSource(str(model)), shapes, files, options.seed, use)
+    if as_json:
+        click.echo(json.dumps(report, indent=1))
+        return
+    console = Terminal()
+    sheet = Sheet("", Column("bundle", "prose"))
+    for name in ("model", "bundle", "backend", "bytes", "weights", "signer"):
+        sheet.add(name, str(report[name]))
+    console.show(sheet)
+    for note in report["notes"]:
+        console.print(note, markup=False, highlight=False, soft_wrap=True)
+
+
+def _saved(
+    model: Path, options: Options, output: Path, how: Mapping[str, Any], inputs: Inputs
+) -> dict[str, Any]:
+    with warnings.catch_warnings(record=True) as caught, progress() as show:
+        warnings.simplefilter("always", FallbackWarning)
+        program = fusewire_compile(str(model), options=replace(options, progress=show))
+        values = tuple(inputs.values.values())
+        program(*values)
+        notes = program.save(output, **how)
+    for warning in caught:
+        loudly(str(warning.message))
+    return {
+        "model": str(model),
+        "bundle": str(output),
+        "backend": program.why().backend,
+        "bytes": output.stat().st_size,
+        "weights": "inside" if how["weights"] else f"in {model.name}",
+        "signer": "nobody" if how["key"] is None else Signer.read(how["key"]).id,
+        "notes": list(notes),
+    }
+
+
+def _kernels(
+    model: Path,
+    shapes: tuple[str, ...],
+    files: tuple[str, ...],
+    options: Options,
     target: str,
     folder: Path,
-    level: str,
-) -> None:
-    """Compile a model's kernels to files, for a device that need not be present.
-
-    Writes one folder per region, with its kernels as source and as machine code, their launch
-    parameters, the resources they use, and the weights; and plan.json, which says what runs
-    where. Exits with 1 if a node has no kernel.
-    """
+    as_json: bool,
+) -> bool:
+    """Compile for a device; returns whether every node has a kernel."""
     with progress() as show:
         backend, maker, device = maker_of(target)
         with _writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        graph = read_sized(ModelSource(model), shapes, files, seed)
-        compiler = KernelCompiler(backend, maker, device, folder, tunes=level == "3")
+        graph = read_sized(ModelSource(model), shapes, files, options.seed)
+        compiler = KernelCompiler(backend, maker, device, folder, tunes=options.level == 3)
         report = {"model": str(model), **compile_graph(graph, compiler, show)}
         backend.close()
         text = json.dumps(report, indent=1) + "\n"
@@ -87,7 +170,7 @@ def command(
         click.echo(text, nl=False)
     else:
         _print(report, folder)
-    sys.exit(0 if report["is_whole"] else 1)
+    return bool(report["is_whole"])
 
 
 @contextmanager

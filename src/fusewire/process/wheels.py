@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import sys
+from collections.abc import Iterable
 from functools import cache
 
 _ENDING = ".dist-info"
@@ -53,6 +54,28 @@ def native_libraries(package: str, inside: str = "") -> str:
                     state = digest if is_as_installed else f"{size} {about.st_mtime_ns}"
                     listed.append(f"{entry.name} {state}")
     return hashlib.sha256("\n".join(sorted(listed)).encode()).hexdigest()[:16]
+
+
+def wheels_digest(names: Iterable[str]) -> str:
+    """Fingerprint installed wheels by version and native libraries, as their installer noted them.
+
+    A name stands also for its variants: onnxruntime for onnxruntime-gpu.
+    """
+    wanted = tuple(_plain(name) for name in names)
+    lines, seen = [], set()
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            for entry in sorted(os.listdir(folder or ".")):  # noqa: PTH208 - a third of the time
+                name = _plain(entry.partition("-")[0])
+                is_wanted = any(x == name or name.startswith(f"{x}_") for x in wanted)
+                if not entry.endswith(_ENDING) or not is_wanted or name in seen:
+                    continue
+                seen.add(name)
+                lines.append(entry)
+                place = f"{folder}/{entry}/RECORD"
+                with contextlib.suppress(OSError), open(place, encoding="utf-8") as file:  # noqa: PTH123 - as above
+                    lines += [line for line in file if ".so" in line or ".pyd" in line]
+    return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
 
 def _noted(folder: str, package: str) -> tuple[dict[str, tuple[str, str]], float]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,7 @@ from fusewire.contract.backend import Artifact
 from fusewire.errors import FusewireError
 from fusewire.ir.graph import Array
 from fusewire.process.codec import read_record, read_value, write_record, write_value
+from fusewire.records.framing import framed, unframed
 from fusewire.records.plans import (
     GraphSource,
     SavedPlan,
@@ -30,18 +30,17 @@ from fusewire.records.plans import (
 )
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.why import Contacted
-from fusewire.store.ahead import is_large
+from fusewire.store.ahead import LARGE, is_large
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 
 if TYPE_CHECKING:
     from fusewire.process.frames import Blobs
+    from fusewire.records.bundles import Bundle
 
 Read = TypeVar("Read")
 # An artifact, and those of its weights that are recorded, by digest.
 StoredArtifact: TypeAlias = tuple[Artifact, dict[str, Array]]
-_LENGTH = struct.Struct("<Q")
-_ALIGNED = 64
 # More bytes of weights are read faster from the model file.
 _MOST_WEIGHTS = 2**30
 # Payloads that are kept without a store.
@@ -60,20 +59,35 @@ class BuiltRegion:
 class Records:
     """Reads and writes records; safe to share between threads.
 
-    With ``recalls``, only records of these kinds are read; all kinds are written. ``model`` is the
-    name of the model that they are about, for people to read.
+    With ``recalls``, only records of these kinds are read; all kinds are written. What ``bundle``
+    has is read from there first: whoever gives one has made sure that it may be used. Without a
+    store, at most ``most`` payloads are kept. ``model`` is the name of the model that they are
+    about, for people to read.
     """
 
-    def __init__(self, store: Store | None, recalls: Collection[str] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store | None,
+        recalls: Collection[str] | None = None,
+        bundle: Bundle | None = None,
+        most: int | None = _MOST_PAYLOADS,
+    ) -> None:
         self.store = store
+        self.bundle = bundle
         self._recalls = recalls
         self.model = ""
         self._payloads: dict[str, bytes] = {}
+        self._keys: dict[str, Key] = {}
+        self._most = most
+        # Entries of the bundle that turned out to be useless here.
+        self._dropped: set[str] = set()
 
     def get(self, key: Key) -> bytes | None:
         """Return the payload under a key; None if there is none."""
         if self._recalls is not None and key.kind not in self._recalls:
             return None
+        if (bundled := self._bundled(key)) is not None:
+            return bytes(bundled)
         if self.store is None:
             return self._payloads.get(key.digest)
         return self.store.get(key)
@@ -81,20 +95,33 @@ class Records:
     def _block(self, key: Key) -> bytes | memoryview | None:
         """Return a payload in place, so that engines can use it without a copy."""
         is_there = self._recalls is None or key.kind in self._recalls
+        if is_there and (bundled := self._bundled(key)) is not None:
+            return bundled
         return self.store.block(key) if self.store is not None and is_there else self.get(key)
+
+    def _bundled(self, key: Key) -> memoryview | None:
+        if self.bundle is None or key.digest in self._dropped:
+            return None
+        return self.bundle.entry(key)
 
     def put(self, key: Key, payload: bytes) -> None:
         """Write a payload under a key."""
         if self.store is not None:
             self.store.put(key, payload)
             return
-        while len(self._payloads) >= _MOST_PAYLOADS:
+        while self._most is not None and len(self._payloads) >= self._most:
             self._payloads.pop(next(iter(self._payloads)), None)
-        self._payloads[key.digest] = payload
+        self._payloads[key.digest], self._keys[key.digest] = payload, key
+
+    def kept(self) -> list[tuple[Key, bytes]]:
+        """List what is kept without a store."""
+        return [(self._keys[digest], payload) for digest, payload in self._payloads.items()]
 
     def drop(self, key: Key) -> None:
         """Delete a record that turned out to be useless."""
         self._payloads.pop(key.digest, None)
+        if self.bundle is not None and self.bundle.has(key):
+            self._dropped.add(key.digest)
         if self.store is not None:
             self.store.drop(key)
 
@@ -111,24 +138,28 @@ class Records:
         artifact = self._read(key, _read_artifact, is_data=False)
         if artifact is None:
             return None
-        return artifact, self._weights(key) if _needs(artifact) else {}
+        needed = needs(artifact)
+        if self.bundle is not None and self.bundle.has(key):
+            constants = self.bundle.constants if needed else {}
+            return artifact, {x: constants[x] for x in needed if x in constants}
+        return artifact, self._weights(key) if needed else {}
 
     def is_large(self, key: Key) -> bool:
         """Tell whether an artifact is so large that reading it should begin early."""
         store = self.store
+        if self.bundle is not None and self.bundle.has(key):
+            return self.bundle.size(key) >= LARGE or self.bundle.has_constants
         return store is not None and any(is_large(store, x) for x in (key, _weights_key(key)))
 
     def keep_artifact(self, key: Key, artifact: Artifact, weights: Mapping[str, Array]) -> None:
         """Write an artifact; its weights get a record of their own, once for all sizes."""
-        blobs: Blobs = []
-        header = write_record(artifact, blobs)
-        self.put(key, framed(header, blobs))
-        needed = {digest: weights[digest] for digest in _needs(artifact) if digest in weights}
+        self.put(key, artifact_payload(artifact))
+        needed = {digest: weights[digest] for digest in needs(artifact) if digest in weights}
         weights_key = _weights_key(key)
         if not needed or sum(x.nbytes for x in needed.values()) > _MOST_WEIGHTS:
             return
         if self.get(weights_key) is None:
-            blobs = []
+            blobs: Blobs = []
             written = {digest: write_value(array, blobs) for digest, array in needed.items()}
             self.put(weights_key, framed(written, blobs))
 
@@ -141,9 +172,7 @@ class Records:
 
     def keep_saved_plan(self, key: Key, saved: SavedPlan) -> None:
         """Write the plan of a model."""
-        blobs: Blobs = []
-        header = write_saved(saved, blobs)
-        self.put(key, _to_json(header, blobs))
+        self.put(key, saved_payload(saved))
 
     def plan(self, key: Key, source: GraphSource) -> Plan | None:
         """Read the plan of a body of control flow."""
@@ -168,6 +197,25 @@ class Records:
             return None
 
 
+def saved_payload(saved: SavedPlan) -> bytes:
+    """Write a saved plan as JSON."""
+    blobs: Blobs = []
+    header = write_saved(saved, blobs)
+    return _to_json(header, blobs)
+
+
+def artifact_payload(artifact: Artifact) -> bytes:
+    """Write an artifact without its weights."""
+    blobs: Blobs = []
+    header = write_record(artifact, blobs)
+    return framed(header, blobs)
+
+
+def artifact_of(payload: bytes | memoryview) -> Artifact:
+    """Read an artifact without its weights; FusewireError, ValueError or TypeError if invalid."""
+    return _read_artifact(*unframed(payload))
+
+
 def _to_json(header: Any, blobs: Sequence[Array]) -> bytes:
     """Write a header and blobs, which are few and small, as JSON."""
     return json.dumps({"row": header, "blobs": [blob.tobytes().hex() for blob in blobs]}).encode()
@@ -176,33 +224,6 @@ def _to_json(header: Any, blobs: Sequence[Array]) -> bytes:
 def _from_json(payload: bytes | memoryview) -> tuple[Any, Iterator[Array]]:
     data = json.loads(bytes(payload))
     return data["row"], (np.frombuffer(bytes.fromhex(x), np.uint8) for x in data["blobs"])
-
-
-def framed(header: Any, blobs: Sequence[Array]) -> bytes:
-    """Write a header and blobs in a row, the blobs aligned so that engines need no copy."""
-    sizes = [blob.nbytes for blob in blobs]
-    head = json.dumps([header, sizes]).encode()
-    parts: list[bytes | memoryview] = [_LENGTH.pack(len(head)), head]
-    at = _LENGTH.size + len(head)
-    for blob in blobs:
-        parts += [bytes(-at % _ALIGNED), blob.data]
-        at += len(parts[-2]) + blob.nbytes
-    return b"".join(parts)
-
-
-def unframed(payload: bytes | memoryview) -> tuple[Any, Iterator[Array]]:
-    """Read a header, and its blobs in place, in order; ValueError if the payload is invalid."""
-    if len(payload) < _LENGTH.size:
-        raise ValueError("The payload is too short.")
-    (length,) = _LENGTH.unpack_from(payload)
-    at = _LENGTH.size + length
-    header, sizes = json.loads(bytes(payload[_LENGTH.size : at]))
-    blobs = []
-    for size in sizes:
-        at += -at % _ALIGNED
-        blobs.append(np.frombuffer(payload, np.uint8, size, at))
-        at += size
-    return header, iter(blobs)
 
 
 def _read_artifact(header: Any, blobs: Iterator[Array]) -> Artifact:
@@ -214,7 +235,8 @@ def _read_weights(header: Any, blobs: Iterator[Array]) -> dict[str, Array]:
     return {digest: read_value(x, blobs) for digest, x in header.items()}
 
 
-def _needs(artifact: Artifact) -> list[str]:
+def needs(artifact: Artifact) -> list[str]:
+    """List the digests of the weights that an artifact is loaded with."""
     return [slot.digest for slot in artifact.slots if slot.digest is not None]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -14,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from fusewire.contract.backend import Backend, Config, Device
+from fusewire.errors import FormatError
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
 from fusewire.options import FALLBACK, Options
 from fusewire.process.machine import accelerators, kernels_for, processor
+from fusewire.process.wheels import wheels_digest
 from fusewire.runtime.plan import Region
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
@@ -76,10 +79,21 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
         max_crossings=options.max_crossings,
         canary=options.canary,
         **settings(options.config),
-        packages=_packages(),
+        packages=_engines(),
         **code_fields(options.backend),
         **dict(host_fields()),
     )
+
+
+def bundle_key(digest: str, options: Options) -> Key:
+    """Return the key of the plan of a saved graph: equal where it can be used as it is."""
+    key = file_key(digest, (), False, options)
+    if key is None:
+        raise FormatError(
+            'Bundles are saved and opened with the name of a backend, or "auto", and while '
+            'fw.set_default is "auto".'
+        )
+    return key
 
 
 def decision_fields(options: Options, level: int) -> dict[str, object] | None:
@@ -127,6 +141,28 @@ def _type_name(example: Any) -> str:
     if isinstance(example, np.ndarray | np.generic):
         return f"{example.dtype}{list(example.shape)}"
     return repr(example)
+
+
+@cache
+def _engines() -> str:
+    """Fingerprint the installed engines: the same wheels are the same on every machine.
+
+    That takes a while, so it is kept until a package is added, replaced or removed.
+    """
+    store, key = shared_store(), Key.of("stamp", packages=_packages())
+    if store is not None and (known := store.get(key)) is not None:
+        return known.decode("ascii", "replace")
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        required = requires("fusewire") or []
+    except PackageNotFoundError:
+        required = []
+    names = {re.split(r"[^\w.-]", text, maxsplit=1)[0] for text in required}
+    found = wheels_digest(names)
+    if store is not None:
+        store.put(key, found.encode())
+    return found
 
 
 def _packages() -> str:

@@ -128,7 +128,7 @@ def recall(
     records: Records, key: Key | None, options: Options, planner: Callable[[Key], Planner]
 ) -> Recalled | None:
     """Recall the plan saved under a key; None if there is none, or it no longer fits."""
-    if key is None or records.store is None:
+    if key is None or (records.store is None and records.bundle is None):
         return None
     recalled = Recalled(key, records, planner(key))
     try:

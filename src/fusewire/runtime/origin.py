@@ -29,13 +29,15 @@ if TYPE_CHECKING:
 class Origin:
     """The source, the example and the options of a program.
 
-    ``compile`` takes these three; a pickle names it.
+    ``compile`` takes these three; a pickle names it. ``save`` takes the program, a path, the
+    options, the source, and how to save.
     """
 
     source: Any
     example: tuple[Any, ...]
     options: Any
     compile: Callable[..., Any]
+    save: Callable[..., tuple[str, ...]] | None = None
 
     def remake(self, name: str) -> Any:
         """Compile again in a forked child; GraphError if engines may not run in children."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
@@ -254,7 +255,7 @@ class Program:
         """
         if not self._compares:
             return "settled"
-        entries = self._all_entries()
+        entries = self.all_entries()
         states = {entry.serving.state for entry in entries if entry.serving is not None}
         if "comparing" in states:
             return "comparing"
@@ -267,7 +268,7 @@ class Program:
         Waits for what has been called so far, at most ``timeout`` seconds.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        for entry in self._all_entries():
+        for entry in self.all_entries():
             if entry.serving is not None:
                 left = None if end is None else max(end - time.monotonic(), 0.0)
                 entry.serving.wait(left)
@@ -302,7 +303,7 @@ class Program:
         said = (problem or "" for entry, problem in problems if entry in self._initial)
         raise ShapeMismatchError(" ".join(dict.fromkeys(said)))
 
-    def _all_entries(self) -> list[Entry]:
+    def all_entries(self) -> list[Entry]:
         """List the entries, each once."""
         entries = [*self._initial, *self._entries.values()]
         return list({entry.runner: entry for entry in entries}.values())
@@ -362,13 +363,36 @@ class Program:
 
         return REGISTRY.frontends.get("torch").wrapped(self, self.name, takes_arrays=True)
 
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        weights: bool = False,
+        key: str | os.PathLike[str] | None = None,
+        generation: int = 0,
+        expires: int | None = None,
+    ) -> tuple[str, ...]:
+        """Write it to a bundle, which ``fw.open`` makes a program of, here or elsewhere.
+
+        Call it before: the plans of all signatures so far are saved. Without ``weights``, weights
+        that artifacts do not hold are read from the model file. ``key`` is the private key to sign
+        with; unsigned, the bundle is only data, and is compiled again where it is opened. Readers
+        refuse it from ``expires`` on, in seconds since 1970, and if they have seen a higher
+        ``generation``. Returns what those who open it should know.
+        """
+        origin = self.origin
+        if origin is None or origin.save is None:
+            raise GraphError(f"The program {self.name} was not made by fw.compile.")
+        how = {"weights": weights, "key": key, "generation": generation, "expires": expires}
+        return origin.save(self, path, origin.options, origin.source, how)
+
     @property
     def signatures(self) -> list[str]:
         """The input types of every entry so far."""
-        return [", ".join(str(v.type) for v in entry.inputs) for entry in self._all_entries()]
+        return [", ".join(str(v.type) for v in entry.inputs) for entry in self.all_entries()]
 
     def __repr__(self) -> str:
-        entries = self._all_entries()
+        entries = self.all_entries()
         if not entries:
             return f"<Program {self.name}: not called yet>"
         latest = entries[-1]
@@ -429,7 +453,7 @@ class Program:
             if self._remade is not None:
                 # What its searches settle on comes too late.
                 self._remade._closed = True
-            entries = self._all_entries()
+            entries = self.all_entries()
             self._calls.clear()
             self._entries.clear()
             self._initial.clear()

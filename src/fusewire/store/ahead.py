@@ -13,7 +13,7 @@ from fusewire.store.key import Key
 
 Found = TypeVar("Found")
 # Reading a smaller entry takes less time than starting a thread.
-_LARGE = 2**21
+LARGE = 2**21
 
 
 @final
@@ -46,5 +46,5 @@ def is_large(store: Store, key: Key) -> bool:
     with contextlib.suppress(OSError, StoreError):
         if opened is not None:
             with opened[0].open(key.digest + ENTRY) as file:
-                return file.size >= _LARGE
+                return file.size >= LARGE
     return False

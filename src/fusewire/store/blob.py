@@ -105,7 +105,7 @@ def pack(key: Key, payload: bytes, secret: bytes) -> tuple[bytes, bytes, bytes]:
     if len(header) > _MOST_HEADER:
         raise StoreError(f"A key has {len(header):,} bytes; the limit is {_MOST_HEADER:,}.")
     start = b"".join((MAGIC, _LENGTH.pack(len(header)), header))
-    digests = _digests(memoryview(payload))
+    digests = piece_digests(memoryview(payload))
     return start, payload, digests + _mac(secret, start, digests)
 
 
@@ -176,7 +176,7 @@ def _proven(
 
 
 def _fill(view: memoryview, source: ByteSource, header: Header, digests: bytes) -> None:
-    if _digests(view, source, len(header.start)) != digests:
+    if piece_digests(view, source, len(header.start)) != digests:
         raise StoreError("Its payload does not match its digest.")
 
 
@@ -188,7 +188,7 @@ def _piece(size: int) -> int:
     return min(max(_LEAST_PIECE, -(-size // 4)), _MOST_PIECE)
 
 
-def _digests(view: memoryview, source: ByteSource | None = None, at: int = 0) -> bytes:
+def piece_digests(view: memoryview, source: ByteSource | None = None, at: int = 0) -> bytes:
     """Return the concatenated SHA-256 of all pieces; a source is read first."""
     piece = _piece(len(view))
     todo = deque((place, view[place : place + piece]) for place in range(0, len(view), piece))

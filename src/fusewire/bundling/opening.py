@@ -1,0 +1,348 @@
+"""Open a bundle: make a program of it that neither searches nor measures.
+
+From a signer whom the user believes, and on a machine like the writer's, artifacts are loaded as
+they are. Otherwise the bundle is data: the engine that it names compiles its graph here, in a
+child process, and the first answer is judged. That is recorded, so that it happens once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fusewire.context import CompileContext, reference_target
+from fusewire.contract.backend import Config
+from fusewire.errors import (
+    BundleWarning,
+    FormatError,
+    GraphError,
+    StoreError,
+    UnknownSignerError,
+    warn_outside,
+)
+from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.options import BUNDLED, FALLBACK, Options
+from fusewire.records.bundles import Bundle, statement_of
+from fusewire.records.keys import bundle_key
+from fusewire.records.plans import SavedPlan
+from fusewire.records.recall import Recalled, recall
+from fusewire.runtime.entry import Entry
+from fusewire.runtime.parameters import InputNames
+from fusewire.runtime.plan import Plan
+from fusewire.runtime.program import Program
+from fusewire.store.key import Key
+from fusewire.store.signing import AllowedSigners
+from fusewire.warm_start import WarmStart
+
+if TYPE_CHECKING:
+    from fusewire.contract.frontend import Reading
+    from fusewire.contract.model_file import ModelFile
+    from fusewire.planning.planner import Planned
+
+_MOST_PROGRAMS = 4096
+_OURS = "fusewire.backends."
+# What artifacts depend on, in words.
+_FIELDS = {
+    "its_engine": "the version of {}",
+    "its_library": "the build of {}",
+    "its_cpu": "the processor",
+    "code": "the version of Fusewire",
+    "lowering": "the version of Fusewire",
+}
+
+
+def open_program(path: str | os.PathLike[str], given: Mapping[str, Any]) -> Program:
+    """Make the program of a bundle; ``given`` are options that differ from those in it."""
+    bundle = Bundle.open(path)
+    about = _About.of(bundle)
+    options = Options.of(Options.of(None, about.options), given)
+    opened = OpenedBundle(bundle, about, options)
+    entries = [opened.entry(number) for number in range(len(about.programs))]
+    names = InputNames(about.name, lambda: [value.name or "" for value in entries[0].inputs])
+    return Program(
+        about.name,
+        opened.refuse,
+        entries,
+        parameters=names,
+        casts=options.cast == "same_kind",
+        compares=False,
+    )
+
+
+@dataclass(frozen=True)
+class _About:
+    """What a bundle says about its programs, checked."""
+
+    name: str
+    options: Mapping[str, Any]
+    # The digest of a plan's key, and the section of its graph.
+    programs: tuple[tuple[str, str], ...]
+    source: Mapping[str, str] | None
+
+    @staticmethod
+    def of(bundle: Bundle) -> _About:
+        """Read it; FormatError if it is malformed."""
+        try:
+            about = _About.read(bundle.head.about)
+        except (KeyError, TypeError):
+            about = None
+        if about is None:
+            raise FormatError(f"{bundle.path} has a malformed header.")
+        return about
+
+    @staticmethod
+    def read(about: Mapping[str, Any]) -> _About | None:
+        """Read a header; KeyError, TypeError or None if it is malformed."""
+        name, options, source = about["name"], about["options"], about["source"]
+        programs = tuple((row["plan"], row["graph"]) for row in about["programs"])
+        texts = [name, options["backend"], *(text for pair in programs for text in pair)]
+        if source is not None:
+            texts += [source[x] for x in ("name", "path", "sha256")]
+        is_good = (
+            all(isinstance(text, str) for text in texts)
+            and set(options) == set(BUNDLED)
+            and isinstance(options["backend_config"], dict)
+            and 0 < len(programs) <= _MOST_PROGRAMS
+        )
+        return _About(name, options, programs, source) if is_good else None
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedBundle:
+    """A bundle with the options to run it, and who vouches for it."""
+
+    bundle: Bundle
+    about: _About
+    options: Options
+
+    @cached_property
+    def doubt(self) -> str:
+        """Why the bundle is only data; empty if a believed signer vouches for it.
+
+        SignatureError if its signature is forged, expired, revoked, or for something else.
+        """
+        head = self.bundle.head
+        if not head.signature:
+            return "it is not signed"
+        store = self.context.records.store
+        expected = statement_of(head.digest, [plan for plan, _ in self.about.programs])
+        try:
+            AllowedSigners.read().verify(head.signature, expected, store)
+        except UnknownSignerError as error:
+            return str(error)
+        return ""
+
+    def entry(self, number: int) -> Entry:
+        """Make the entry of a program of the bundle."""
+        return _BundledPlan(self, number).entry()
+
+    def refuse(self, arguments: tuple[Any, ...]) -> Entry:
+        """Say that nothing is compiled for other arguments."""
+        raise GraphError(f"{self.bundle.path} has no program for these arguments.")
+
+    @cached_property
+    def context(self) -> CompileContext:
+        """What this machine has recorded itself."""
+        return CompileContext(self.options)
+
+    def graph(self, number: int) -> Graph:
+        """Read a graph of the bundle; weights that are not in it come from the model file."""
+        text = self.bundle.text(self.about.programs[number][1])
+        if text is None:
+            raise FormatError(f"{self.bundle.path} has no graph {number}.")
+        from fusewire.ir.text import parse_graph
+        from fusewire.ops.table import verify
+
+        weights = {x: _constant(x, array) for x, array in self.bundle.constants.items()}
+        if not weights and self.about.source is not None:
+            weights = self._constants_of_source()
+        graph = parse_graph(text, weights)
+        verify(graph)
+        return graph
+
+    @property
+    def file(self) -> ModelFile | None:
+        """The model file, for an engine that reads it; None if the bundle has the weights."""
+        has_source = self.about.source is not None and not self.bundle.has_constants
+        return self._reading.file if has_source else None
+
+    def _constants_of_source(self) -> dict[str, Constant]:
+        """Return the weights in the model file, as read and as rewritten."""
+        from fusewire.contract.model_file import known_constants
+        from fusewire.rewrite.pipeline import run_pipeline
+
+        known = known_constants(self._reading.graph, self._reading.file)
+        return {**known, **known_constants(run_pipeline(self._reading.graph).graph, None)}
+
+    @cached_property
+    def _reading(self) -> Reading:
+        """The model file, which must be the one that the bundle was made of."""
+        from fusewire.model_source import ModelSource
+        from fusewire.store.stamps import file_digest
+
+        source = self.about.source
+        assert source is not None, "the caller asked"
+        beside = self.bundle.path.resolve().parent / Path(source["name"]).name
+        # Only a believed signer may have us open a file elsewhere.
+        places = [beside] if self.doubt else [beside, Path(source["path"])]
+        for place in places:
+            if (
+                place.is_file()
+                and file_digest(place, self.context.records.store) == source["sha256"]
+            ):
+                reading = ModelSource(place).read()
+                if reading.digest == source["sha256"]:
+                    return reading
+        raise FormatError(
+            f"The weights of {self.bundle.path} are in {source['name']} (SHA-256 "
+            f"{source['sha256'][:16]}...), which is not beside it. Put it there, or save the "
+            "bundle with its weights."
+        )
+
+
+def _constant(digest: str, array: Array) -> Constant:
+    """Wrap a weight of a bundle; GraphError if it is not the one that its digest says.
+
+    Artifacts are recorded under the digests of weights: a wrong one would answer for others.
+    """
+    constant = Constant.of(array)
+    return Constant(constant.type, partial(_checked, constant, digest), digest)
+
+
+def _checked(constant: Constant, digest: str) -> Array:
+    if constant.digest != digest:
+        raise GraphError(f"The weights {digest[:16]}... of a bundle have another digest.")
+    return constant.array
+
+
+@dataclass(frozen=True, eq=False)
+class _BundledPlan:
+    """One plan of a bundle. It plans again what a saved plan does not contain."""
+
+    opened: OpenedBundle
+    number: int
+
+    @cached_property
+    def _key(self) -> Key:
+        """The key of the plan in the bundle."""
+        digest = self.opened.about.programs[self.number][0]
+        key = next((x for x in self.opened.bundle.keys if x.digest == digest), None)
+        if key is None or key.kind != "plan":
+            raise FormatError(f"{self.opened.bundle.path} has no plan {self.number}.")
+        return key
+
+    @cached_property
+    def graph(self) -> Graph:
+        return self.opened.graph(self.number)
+
+    @cached_property
+    def _bundled(self) -> Recalled:
+        """The plan as the bundle has it, with the artifacts in it."""
+        context = CompileContext(self.opened.options, bundle=self.opened.bundle)
+        return Recalled(self._key, context.records, _Planner(WarmStart(context), self))
+
+    @cached_property
+    def _saved(self) -> SavedPlan:
+        try:
+            saved = self._bundled.saved
+        except StoreError:
+            raise FormatError(f"The plan in {self.opened.bundle.path} is malformed.") from None
+        names = {FALLBACK, saved.choice.backend}
+        # The class of a backend is imported by its name.
+        if set(saved.targets) != names or not all(
+            target.reference.startswith(_OURS) for target in saved.targets.values()
+        ):
+            raise FormatError(f"The plan in {self.opened.bundle.path} uses unknown backends.")
+        return saved
+
+    def entry(self) -> Entry:
+        """Make the entry: of the artifacts in the bundle, of what was rebuilt here, or to rebuild.
+
+        SignatureError if somebody tampered with the signature.
+        """
+        opened = self.opened
+        doubt = opened.doubt or self._misfit()
+        if not doubt:
+            planner = self._bundled.planner
+            assert isinstance(planner, _Planner)
+            return planner.warm.entry_of(self._bundled, opened.about.name)
+        warm = WarmStart(opened.context)
+        key = self._local_key
+        recalled = recall(
+            opened.context.records, key, opened.options, lambda key: _Planner(warm, self)
+        )
+        if recalled is not None:
+            return warm.entry_of(recalled, opened.about.name)
+        warn_outside(
+            f"{opened.bundle.path} is used as data: {doubt}. {self._saved.choice.backend} compiles "
+            "it here, and its first answer is checked.",
+            BundleWarning,
+        )
+        from fusewire.bundling.rebuilding import undecided_entry
+
+        return undecided_entry(opened.context, self.graph, self._saved, key, doubt)
+
+    @cached_property
+    def _local_key(self) -> Key:
+        """The key of what was rebuilt on this machine."""
+        digest = f"{self.opened.bundle.head.digest} {self.number}"
+        return bundle_key(hashlib.sha256(digest.encode()).hexdigest(), self.opened.options)
+
+    def _misfit(self) -> str:
+        """Say how this machine differs from that of the artifacts; empty if they fit."""
+        opened, saved = self.opened, self._saved
+        graph = dict(self._key.fields).get("file", "")
+        if bundle_key(graph, opened.options) == self._key:
+            environments = [target.is_same_environment for target in saved.targets.values()]
+            return "" if all(environments) else "variables that its engine reads differ"
+        from fusewire.records.keys import backend_fields
+        from fusewire.registry import REGISTRY
+
+        for name, target in saved.targets.items():
+            installed = name in REGISTRY.backends.names() and REGISTRY.backends.get(name)
+            if not installed or not installed.info.is_installed:
+                return f"{name} is not installed here"
+            config = Config() if name == FALLBACK else saved.choice.config(opened.options.config)
+            here = dict(backend_fields(installed, target.device, config))
+            sentences = [
+                f"{_FIELDS.get(field, field).format(name)} is another one here"
+                for field, text in target.fields
+                if here.get(field) != text
+            ]
+            if sentences:
+                return ", ".join(dict.fromkeys(sentences))
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Plans a bundle again, if a call or a user needs what its plan lacks."""
+
+    warm: WarmStart
+    plan: _BundledPlan
+
+    def planned(self, saved: SavedPlan) -> Planned:
+        """Plan the graph on the target, and in the form, that was chosen."""
+        from fusewire.planning.candidates import plan_choice
+
+        target = self.warm.load_target(saved.targets[saved.choice.backend])
+        may_fall_back = self.warm.context.options.fallback != "error"
+        file, choice = self.plan.opened.file, saved.choice
+        if file is None and choice.form == "file":
+            # Only to explain it: what a call needs is in the bundle.
+            choice = replace(choice, form="native")
+        graph, fallback = self.plan.graph, reference_target()
+        return plan_choice(choice, graph, target, fallback, may_fall_back, file)
+
+    def plan_body(self, saved: SavedPlan, body: Graph) -> Plan:
+        """Plan a body of control flow."""
+        from fusewire.candidate_entries import BodyPlanner, CandidateEntries
+
+        entries = CandidateEntries(self.warm.context)
+        target = self.warm.load_target(saved.targets[saved.choice.backend])
+        return BodyPlanner(entries, target, None).plan(body)

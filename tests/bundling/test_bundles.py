@@ -1,0 +1,355 @@
+"""A program saved to a file gives the same answers elsewhere, and no file is believed blindly."""
+
+import hashlib
+import json
+import random
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.contract.backend import Artifact
+from fusewire.errors import (
+    BundleWarning,
+    FormatError,
+    FusewireError,
+    GraphError,
+    OptionsError,
+    SignatureError,
+)
+from fusewire.records.bundles import (
+    Bundle,
+    NewSection,
+    header_of,
+    statement_of,
+    write_bundle,
+)
+from fusewire.records.entries import artifact_of, artifact_payload
+from fusewire.records.framing import framed, unframed
+from fusewire.runtime.program import Program
+from fusewire.store.disk import Store
+from fusewire.store.key import Key
+from fusewire.store.signing import AllowedSigner, AllowedSigners, Signer, allow
+
+WEIGHTS = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32)
+X = np.random.default_rng(1).normal(size=(4, 16)).astype(np.float32)
+SIGNER = Signer.generate()
+
+
+def model(x: Any) -> Any:
+    return np.tanh(x @ WEIGHTS) @ WEIGHTS
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """A private key whose signatures are believed."""
+    SIGNER.write(tmp_path / "signing.pem")
+    allow(AllowedSigner(SIGNER.id, "me"))
+    return tmp_path / "signing.pem"
+
+
+def saved(path: Path, engine: str = "onnxruntime", **how: Any) -> Any:
+    """Save a program; returns its answer."""
+    file = path.with_suffix(".onnx")
+    fw.save_onnx(fw.trace(model, fw.Spec(X.shape, "float32")), file)
+    with fw.compile(file, backend=engine) as program:
+        answer = program(X)
+        program(X)
+        program.save(path, **how)
+    return answer
+
+
+def elsewhere(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Store:
+    """Have programs use an empty store, as on another machine."""
+    other = Store(folder / "elsewhere")
+    monkeypatch.setattr("fusewire.context.shared_store", lambda: other)
+    return other
+
+
+def contacts(program: Program) -> list[str]:
+    return [contact.cache for contact in program.why().contacts]
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino", "xla", "reference"])
+def test_signed_bundle_is_loaded_as_it_is(
+    engine: str, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = saved(tmp_path / "model.fw", engine, weights=True, key=key)
+    other = elsewhere(monkeypatch, tmp_path)
+    (tmp_path / "model.onnx").unlink()
+    monkeypatch.setattr("fusewire.trials.build.PlanBuilder._compile", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        program = fw.open(tmp_path / "model.fw")
+        np.testing.assert_array_equal(program(X), answer)
+    assert program.name == "model"
+    assert program.state == "settled"
+    assert program.why().backend == engine
+    assert contacts(program) == ["hit"]
+    assert {entry.key.kind for entry in other.entries()} <= {"stamp"}
+
+
+def test_unsigned_bundle_is_compiled_and_judged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = saved(tmp_path / "model.fw", weights=True)
+    elsewhere(monkeypatch, tmp_path)
+    with pytest.warns(BundleWarning, match="not signed"):
+        program = fw.open(tmp_path / "model.fw")
+    np.testing.assert_array_equal(program(X), answer)
+    assert "a bundle: it is not signed" in " ".join(program.why().notes)
+    monkeypatch.setattr("fusewire.trials.build.PlanBuilder._compile", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = fw.open(tmp_path / "model.fw")
+        np.testing.assert_array_equal(again(X), answer)
+    assert contacts(again) == ["hit"]
+
+
+def rewritten(
+    path: Path, change: Callable[[NewSection], NewSection], signer: Signer | None
+) -> None:
+    """Write a bundle again with other sections, with right digests, as whoever forges one can."""
+    bundle = Bundle.open(path)
+    sections = []
+    for section in bundle.head.sections:
+        payload = bytes(bundle._view(section))
+        sections.append(change(NewSection(section.name, section.key, payload)))
+    header = header_of(bundle.head.about, sections)
+    plans = [row["plan"] for row in bundle.head.about["programs"]]
+    statement = statement_of(hashlib.sha256(header).hexdigest(), plans)
+    signature = bundle.head.signature if signer is None else signer.sign(statement)
+    write_bundle(path, header, signature, sections)
+
+
+def with_other_code(section: NewSection) -> NewSection:
+    if section.key is None or section.key.kind != "artifact":
+        return section
+    artifact: Artifact = artifact_of(section.payload)
+    return NewSection.entry(
+        section.key, artifact_payload(replace(artifact, payload=b"evil" + artifact.payload))
+    )
+
+
+def test_code_of_a_stranger_is_never_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = saved(tmp_path / "model.fw", "xla", weights=True)
+    rewritten(tmp_path / "model.fw", with_other_code, Signer.generate())
+    elsewhere(monkeypatch, tmp_path)
+    read: list[str] = []
+    entry = Bundle.entry
+
+    def noted(bundle: Bundle, key: Key) -> memoryview | None:
+        read.append(key.kind)
+        return entry(bundle, key)
+
+    monkeypatch.setattr(Bundle, "entry", noted)
+    with pytest.warns(BundleWarning, match="not in allowed_signers"):
+        program = fw.open(tmp_path / "model.fw")
+    np.testing.assert_array_equal(program(X), answer)
+    assert set(read) == {"plan"}
+
+
+def test_changed_code_under_an_old_signature_is_refused(tmp_path: Path, key: Path) -> None:
+    saved(tmp_path / "model.fw", weights=True, key=key)
+    rewritten(tmp_path / "model.fw", with_other_code, None)
+    with pytest.raises(SignatureError, match="payload"):
+        fw.open(tmp_path / "model.fw")
+
+
+def test_stranger_cannot_put_other_weights_under_a_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path / "model.fw", weights=True)
+
+    def with_other_weights(section: NewSection) -> NewSection:
+        if section.name != "constants":
+            return section
+        header, blobs = unframed(section.payload)
+        return NewSection("constants", None, framed(header, [blob + 1 for blob in blobs]))
+
+    rewritten(tmp_path / "model.fw", with_other_weights, None)
+    elsewhere(monkeypatch, tmp_path)
+    with pytest.warns(BundleWarning):
+        program = fw.open(tmp_path / "model.fw")
+    with pytest.raises(GraphError, match="another digest"):
+        program(X)
+
+
+def test_expired_and_revoked_and_older_bundles_are_refused(tmp_path: Path, key: Path) -> None:
+    saved(tmp_path / "model.fw", weights=True, key=key, expires=1)
+    with pytest.raises(SignatureError, match="expired"):
+        fw.open(tmp_path / "model.fw")
+    saved(tmp_path / "new.fw", weights=True, key=key, generation=2)
+    saved(tmp_path / "old.fw", weights=True, key=key, generation=1)
+    fw.open(tmp_path / "old.fw")
+    fw.open(tmp_path / "new.fw")
+    with pytest.raises(SignatureError, match="2 was seen"):
+        fw.open(tmp_path / "old.fw")
+    path = tmp_path / "config" / "allowed_signers"
+    path.write_text(path.read_text().replace("me", "me revoked"))
+    with pytest.raises(SignatureError, match="revoked"):
+        fw.open(tmp_path / "new.fw")
+    assert AllowedSigners.read().signers[0].is_revoked
+
+
+def test_weights_come_from_the_model_beside_the_bundle(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = saved(tmp_path / "model.fw", "reference", key=key)
+    elsewhere(monkeypatch, tmp_path)
+    np.testing.assert_array_equal(fw.open(tmp_path / "model.fw")(X), answer)
+    (tmp_path / "model.onnx").write_bytes(b"another model")
+    with pytest.raises(FormatError, match=r"model\.onnx .* is not beside it"):
+        fw.open(tmp_path / "model.fw")(X)
+
+
+def test_bundle_for_another_machine_says_what_differs_and_is_compiled(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = saved(tmp_path / "model.fw", weights=True, key=key)
+    elsewhere(monkeypatch, tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("fusewire.records.keys.host_fields", lambda: (("processor", "other"),))
+        patched.setattr("fusewire.backends.onnxruntime.engine.processor", lambda: "other")
+        with pytest.warns(BundleWarning, match="the processor is another one here"):
+            program = fw.open(tmp_path / "model.fw")
+        np.testing.assert_array_equal(program(X), answer)
+
+
+def test_engine_that_is_not_there_is_named_and_another_serves(
+    tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = saved(tmp_path / "model.fw", weights=True, key=key)
+    elsewhere(monkeypatch, tmp_path)
+    from fusewire.registry import REGISTRY
+
+    names = [name for name in REGISTRY.backends.names() if name != "onnxruntime"]
+    monkeypatch.setattr("fusewire.records.keys.host_fields", lambda: (("processor", "other"),))
+    monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
+    monkeypatch.setattr("fusewire.bundling.rebuilding.target_of", lambda choice, finder: None)
+    with pytest.warns(BundleWarning, match="onnxruntime is not installed here"):
+        program = fw.open(tmp_path / "model.fw", start="measured", backend="reference")
+    with pytest.warns(BundleWarning, match="Engines are compared instead"):
+        np.testing.assert_allclose(program(X), answer, rtol=1e-4, atol=1e-5)
+
+
+def test_function_saves_the_best_engine_and_says_so(tmp_path: Path, key: Path) -> None:
+    program = fw.compile(lambda x: x + 1, start="measured", budget_seconds=2)
+    answer = program(X)
+    notes = program.save(tmp_path / "model.fw", key=key)
+    if program.why().backend == "function":
+        assert "your own function" in notes[0]
+    np.testing.assert_array_equal(fw.open(tmp_path / "model.fw")(X), answer)
+
+
+def test_every_signature_is_saved(tmp_path: Path, key: Path) -> None:
+    program = fw.compile(np.exp, backend="onnxruntime")
+    shapes = (3,), (2, 2)
+    answers = [program(np.ones(shape, np.float32)) for shape in shapes]
+    program.save(tmp_path / "model.fw", key=key)
+    opened = fw.open(tmp_path / "model.fw")
+    for shape, answer in zip(shapes, answers, strict=True):
+        np.testing.assert_array_equal(opened(np.ones(shape, np.float32)), answer)
+    with pytest.raises(FusewireError):
+        opened(np.ones((5, 5, 5), np.float32))
+
+
+def test_what_cannot_be_saved_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.fw"
+    with pytest.raises(GraphError, match="not been called"):
+        fw.compile(np.exp).save(path)
+    program = fw.compile(lambda x: {"y": x + 1}, backend="onnxruntime")
+    program(X)
+    with pytest.raises(FormatError, match="take and return arrays"):
+        program.save(path)
+    heavy = fw.compile(model, backend="onnxruntime")
+    heavy(X)
+    with pytest.raises(FormatError, match="weights=True"):
+        heavy.save(path)
+    assert not path.exists()
+
+
+def test_every_mutated_bundle_is_refused(tmp_path: Path, key: Path) -> None:
+    path = tmp_path / "model.fw"
+    saved(path, weights=True, key=key)
+    good, random_ = path.read_bytes(), random.Random(0)
+    for _ in range(100):
+        bad = bytearray(good)
+        place = random_.randrange(len(bad))
+        match random_.randrange(4):
+            case 0:
+                bad[place] ^= 1 << random_.randrange(8)
+            case 1:
+                del bad[place : place + random_.randrange(1, 99)]
+            case 2:
+                bad[place:place] = random_.randbytes(random_.randrange(1, 99))
+            case _:
+                bad = bad[:place]
+        path.write_bytes(bad)
+        with pytest.raises(FormatError):
+            fw.open(path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"programs": []},
+        {"programs": [{"plan": 1, "graph": "graph/0"}]},
+        {"programs": [{"plan": "0" * 64, "graph": "graph/0"}]},
+        {"options": {}},
+        {"source": {"name": "../../etc/passwd"}},
+        {"name": ["x"]},
+    ],
+)
+def test_header_that_lies_is_refused(tmp_path: Path, key: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "model.fw"
+    saved(path, weights=True, key=key)
+    bundle = Bundle.open(path)
+    sections = [
+        NewSection(section.name, section.key, bytes(bundle._view(section)))
+        for section in bundle.head.sections
+    ]
+    header = header_of({**bundle.head.about, **changes}, sections)
+    write_bundle(path, header, b"", sections)
+    with pytest.raises((FormatError, OptionsError)):
+        fw.open(path)
+
+
+@pytest.mark.parametrize(
+    "change", [{"offset": 1}, {"size": 2**60}, {"size": -1}, {"name": "graph/0"}]
+)
+def test_section_that_lies_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    path = tmp_path / "model.fw"
+    saved(path, weights=True)
+    bundle = Bundle.open(path)
+    sections = [
+        NewSection(section.name, section.key, bytes(bundle._view(section)))
+        for section in bundle.head.sections
+    ]
+    header = json.loads(header_of(bundle.head.about, sections))
+    header["sections"][-1] |= change
+    write_bundle(path, json.dumps(header).encode(), b"", sections)
+    with pytest.raises(FormatError):
+        fw.open(path)
+
+
+def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.fw"
+    for held in (b"", b"FUSEWIRB", bytes(100), b"FUSEWIRB" + b"\xff" * 100):
+        path.write_bytes(held)
+        with pytest.raises(FormatError, match="not a bundle"):
+            fw.open(path)
+    with pytest.raises(FormatError, match="cannot be read"):
+        fw.open(tmp_path / "none.fw")
