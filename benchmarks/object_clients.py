@@ -31,7 +31,7 @@ IMPORTS = {"obstore": "import obstore, obstore.store", "boto3": "import boto3; b
 
 def calls(server: ObjectServer, size: int) -> dict[str, Callable[[], object]]:
     """Return what is timed: get and put of each client."""
-    import boto3  # type: ignore[import-untyped] # it ships no types
+    import boto3
 
     payload, path = os.urandom(size), f"cas/00/{size}"
     ours = open_transport(server.url)
