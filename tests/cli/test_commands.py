@@ -33,6 +33,7 @@ ARGUMENTS = {
     "run": ("model.onnx", "--backend", "reference"),
     "show": ("model.onnx",),
     "store": ("signers",),
+    "tune": ("model.onnx", "--engines", "reference", "--budget", "0.5"),
     "map": ("model.onnx", "rows.parquet", "out", "--backend", "reference"),
 }
 

@@ -13,6 +13,7 @@ COMMANDS = {
     "show": "Show the inputs, outputs, ops, parameters, flops and dynamic dims of a model.",
     "fuse": "Show which nodes of a model become one kernel, and why others do not.",
     "compile": "Write a model's plan and artifacts to one file, or kernels for a device.",
+    "tune": "Time models on engines, here or on the machines of a Ray cluster, and record it.",
     "map": "Run a model on every row of Parquet files, here or on a Ray cluster.",
     "ops": "List every op by family, with its dtypes and cases.",
     "backends": "List every backend with its version and state, and what is missing.",

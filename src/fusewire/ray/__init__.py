@@ -12,14 +12,17 @@ if TYPE_CHECKING:
     from fusewire.ray.mapping import map_parquet
     from fusewire.ray.predictor import Predictor
     from fusewire.ray.shared_model import SharedModel
+    from fusewire.ray.tuning import TunedModel, tune
 
 _MODULE_OF = {
     "Predictor": "predictor",
     "SharedModel": "shared_model",
+    "TunedModel": "tuning",
     "map_parquet": "mapping",
+    "tune": "tuning",
 }
 
-__all__ = ["Predictor", "SharedModel", "map_parquet"]
+__all__ = ["Predictor", "SharedModel", "TunedModel", "map_parquet", "tune"]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,11 +20,11 @@ def need(package: str, what: str) -> None:
 
 
 @contextlib.contextmanager
-def connected(address: str) -> Iterator[Any]:
+def connected(address: str, resources: Mapping[str, float] | None = None) -> Iterator[Any]:
     """Connect to a cluster, and disconnect at the end; a connection that exists is used as it is.
 
     ``address`` is "auto" for a cluster that runs, "local" for one of this process's own, or what
-    ``ray.init`` takes. JobError if there is no such cluster.
+    ``ray.init`` takes. A cluster of its own has ``resources``. JobError if there is none.
     """
     need("ray", "--ray")
     import ray
@@ -32,7 +32,9 @@ def connected(address: str) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    own: dict[str, Any] = {"include_dashboard": False} if address == "local" else {}
+    own: dict[str, Any] = {}
+    if address == "local":
+        own = {"include_dashboard": False, "resources": dict(resources or {})}
     try:
         ray.init(address=address, log_to_driver=False, logging_level="warning", **own)
     except (ConnectionError, ValueError, RuntimeError) as error:

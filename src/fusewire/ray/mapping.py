@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -214,7 +214,21 @@ def mixes_rows(settings: MapSettings) -> str | None:
     return prove_rows(Session(settings.options).rewrite(graph)).refusal
 
 
-def map_block(settings: MapSettings, predictor: Predictor, block: Block) -> WrittenBlock:
+class BatchModel(Protocol):
+    """What maps the rows of a block: a Predictor, or what it is compared with."""
+
+    @property
+    def columns(self) -> Mapping[str, str]: ...
+
+    @property
+    def batch_size(self) -> int | None: ...
+
+    def kept(self, columns: Sequence[str]) -> list[str]: ...
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+def map_block(settings: MapSettings, predictor: BatchModel, block: Block) -> WrittenBlock:
     """Map one block, unless its file is there, and return what the manifest says about it."""
     folder = Path(settings.output)
     if (written := written_block(folder, settings.digest, block)) is not None:
@@ -240,7 +254,7 @@ def map_block(settings: MapSettings, predictor: Predictor, block: Block) -> Writ
     return written
 
 
-def _read(block: Block, predictor: Predictor | None, rows: int) -> Iterator[Any]:
+def _read(block: Block, predictor: BatchModel | None, rows: int) -> Iterator[Any]:
     """Read the columns that a predictor needs, so many rows at a time."""
     file = opened(Path(block.source))
     columns = None
@@ -255,14 +269,14 @@ def _read(block: Block, predictor: Predictor | None, rows: int) -> Iterator[Any]
         raise JobError(f"The input {block.source} cannot be read: {error}") from None
 
 
-def _inputs(predictor: Predictor, table: Any) -> dict[str, Any]:
+def _inputs(predictor: BatchModel, table: Any) -> dict[str, Any]:
     """Return the columns that inputs read, as arrays, and the others as they are."""
     read = set(predictor.columns.values())
     names = table.schema.names
     return {x: to_array(x, table.column(x)) if x in read else table.column(x) for x in names}
 
 
-def _mapped(predictor: Predictor, table: Any) -> Any:
+def _mapped(predictor: BatchModel, table: Any) -> Any:
     """Map some rows; columns that are kept stay as they are, with their types."""
     columns = predictor(_inputs(predictor, table))
     kept = set(predictor.kept(table.schema.names))
@@ -282,12 +296,12 @@ class BlockMapper:
         self,
         settings: MapSettings,
         blocks: Mapping[int, Block],
-        make: Callable[[MapSettings], Predictor] = MapSettings.predictor,
+        make: Callable[[MapSettings], BatchModel] = MapSettings.predictor,
     ) -> None:
         self._settings = settings
         self._blocks = blocks
         self._make = partial(make, settings)
-        self._predictor: Predictor | None = None
+        self._predictor: BatchModel | None = None
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, list[str]]:
         """Map the blocks of these indices; an error of ours is an answer, which has its type."""
@@ -295,8 +309,10 @@ class BlockMapper:
         for index in batch["block"]:
             try:
                 self._predictor = self._predictor or self._make()
-                block = self._blocks[int(index)]
-                told.append({"done": asdict(map_block(self._settings, self._predictor, block))})
+                block, began = self._blocks[int(index)], time.time()
+                done = asdict(map_block(self._settings, self._predictor, block))
+                about = {"began": began, "ended": time.time(), "pid": os.getpid()}
+                told.append({"done": done, **about})
             except FusewireError as error:
                 told.append({"refused": f"{error}"})
         return {"said": [json.dumps(row) for row in told]}
