@@ -88,6 +88,30 @@ def test_auto_records_the_plan_that_compile_recalls(model: TunedModel, store: St
         assert program.why().backend == row["backend"]
 
 
+def test_trials_are_shared_with_other_machines(
+    model: TunedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore", reason="pip install 'fusewire[remote]'")
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
+    remote = tmp_path / "shared"
+    remote.mkdir()
+    options = Options(budget_seconds=0.5, remote=str(remote))
+
+    def tuned(name: str) -> dict[str, Any]:
+        monkeypatch.setattr("fusewire.context.shared_store", lambda: Store(tmp_path / name))
+        monkeypatch.setattr("fusewire.ray.trials.host_id", lambda: name)
+        (row,) = tune([model], engines=["reference"], options=options)
+        return row
+
+    assert "no key" in tuned("keyless")["unpublished"]
+    words = ["store", "keygen", "--allow"]
+    assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code == 0
+    first, second = tuned("one"), tuned("two")
+    assert first["unpublished"] is None
+    assert not first["is_recalled"]
+    assert (second["is_recalled"], second["host"]) == (True, "one")
+
+
 def test_unknown_engine_or_kind_is_refused(model: TunedModel) -> None:
     with pytest.raises(RegistryError, match="nothing"):
         tune([model], engines=["nothing"])

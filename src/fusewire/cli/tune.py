@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from fusewire.cli.model import Inputs, compile_options
+from fusewire.cli.model import Inputs, compile_options, loudly
 from fusewire.cli.terminal import Terminal
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
@@ -35,6 +36,9 @@ from fusewire.tables import Column, Sheet
 @click.option("--engines", metavar="A,B", help="Engines to try (default: all, and auto).")
 @click.option("--kind", "kinds", multiple=True, help="Kind of machine (default: all).")
 @click.option("--ray", metavar="ADDRESS", help="Ray cluster to use: auto, local or an address.")
+@click.option(
+    "--remote", metavar="URL", help="Store that machines share, such as s3://bucket/path."
+)
 @click.option("--seed", default=0, help="Seed for generated inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @compile_options(has_backend=False)
@@ -44,6 +48,7 @@ def command(
     engines: str | None,
     kinds: tuple[str, ...],
     ray: str | None,
+    remote: str | None,
     as_json: bool,
     options: Options,
 ) -> None:
@@ -57,9 +62,11 @@ def command(
         engines=[name.strip() for name in engines.split(",")] if engines else None,
         kinds=list(kinds) or None,
         ray=ray,
-        options=options,
+        options=replace(options, remote=remote),
         report=_say,
     )
+    if unpublished := [record["unpublished"] for record in records if record["unpublished"]]:
+        loudly(f"{len(unpublished)} trials are not in the shared store: {unpublished[0]}")
     if as_json:
         click.echo(json.dumps({"trials": records}, indent=1))
     else:

@@ -7,6 +7,7 @@ do; in both cases a block is done when its file has its name, and doing it again
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -349,8 +350,9 @@ def in_actors(
     ray: Any, mapper: type, arguments: tuple[Any, ...], blocks: list[int], actors: int, cpus: int
 ) -> Iterator[str]:
     """Have Ray Data's actors map blocks; yields what they say about each."""
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    # It reports every start and end of a pipeline.
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     items = [{"block": index} for index in blocks]
     dataset = ray.data.from_items(items, override_num_blocks=len(items)).map_batches(
         mapper,

@@ -20,7 +20,13 @@ import numpy as np
 
 from fusewire.compiler import Session
 from fusewire.context import CompileContext
-from fusewire.errors import EngineError, FusewireError, NoneRightError, UnavailableError
+from fusewire.errors import (
+    EngineError,
+    FusewireError,
+    NoneRightError,
+    StoreError,
+    UnavailableError,
+)
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.ray.host import host_id, one_at_a_time
@@ -29,10 +35,14 @@ from fusewire.records.entries import Records
 from fusewire.records.keys import code_fields
 from fusewire.registry import REGISTRY
 from fusewire.runtime.why import Tried
+from fusewire.store.disk import Store, remote_address
 from fusewire.store.key import Key
+from fusewire.store.secret import config_path
 
 # Compares all engines, and records the plan that ``fw.compile`` recalls.
 AUTO = "auto"
+# How often a request to the shared store is made before the trial goes on without it.
+_TRIES = 3
 _FIGURES = ("seconds", "low", "high", "error", "compile_seconds", "memory_bytes")
 
 
@@ -51,6 +61,17 @@ class FleetTrial:
     def id(self) -> str:
         """What identifies the trial to people."""
         return f"{self.name} {self.shapes} {self.engine} {self.kind}"
+
+    def about(self, host: str) -> dict[str, Any]:
+        """Describe the trial on a host, as records do."""
+        return {
+            "trial": self.id,
+            "model": self.name,
+            "shapes": self.shapes,
+            "engine": self.engine,
+            "kind": self.kind,
+            "host": host,
+        }
 
     def key(self, host: str | None = None) -> Key:
         """Name the record of this trial on a host; without one, that it was done at all."""
@@ -88,17 +109,23 @@ def run_trial(trial: FleetTrial, inputs: Mapping[str, Any]) -> dict[str, Any]:
     if trial.engine != AUTO:
         options = replace(options, level=1)
     records = CompileContext(options).records
+    start = time.time()
+    record = _recorded(trial, options, records, inputs)
+    address = options.remote or remote_address()
+    # After the turn of this host: a store that is slow keeps no other trial waiting.
+    return {**record, "unpublished": _publish(records.store, address, start)}
+
+
+def _recorded(
+    trial: FleetTrial, options: Options, records: Records, inputs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Recall the record of a trial, or measure and write it, while no other trial runs here."""
     with one_at_a_time():
         if (known := _known(records, trial)) is not None:
             return {**known, "is_recalled": True}
         began = time.time()
         record = {
-            "trial": trial.id,
-            "model": trial.name,
-            "shapes": trial.shapes,
-            "engine": trial.engine,
-            "kind": trial.kind,
-            "host": host_id(),
+            **trial.about(host_id()),
             **_measured(trial, options, inputs),
             "began": began,
             "ended": time.time(),
@@ -124,6 +151,28 @@ def _keep(records: Records, trial: FleetTrial, record: Mapping[str, Any]) -> Non
     records.put(trial.key(host_id()), json.dumps(record).encode())
     # Says which host to ask for; a later one of the same trial replaces it.
     records.put(trial.key(), json.dumps({"host": host_id()}).encode())
+
+
+def _publish(store: Store | None, address: str | None, since: float) -> str | None:
+    """Sign what a trial used and recorded for the shared store; a sentence says why it is not."""
+    if store is None or address is None:
+        return None
+    from fusewire.store.remote import RemoteClient
+    from fusewire.store.sharing import Release, SharedStore
+    from fusewire.store.signing import PRIVATE, AllowedSigners, Signer
+    from fusewire.store.transport import open_transport
+
+    path = config_path() / PRIVATE
+    if not path.exists():
+        return f"This host has no key {path} to sign with."
+    try:
+        client = RemoteClient(AllowedSigners.read(), Signer.read(path), store, tries=_TRIES)
+        shared = SharedStore(open_transport(address), client)
+        # Some file systems keep times in whole seconds.
+        moved = shared.push(store, Release.now(), since=since - 1.0)
+    except (StoreError, OSError) as error:
+        return str(error)
+    return moved.refused[0] if moved.refused else None
 
 
 def _measured(trial: FleetTrial, options: Options, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -101,17 +101,31 @@ def _trials(
 def _scattered(cluster: Any, trials: Iterator[tuple[FleetTrial, Any]]) -> Iterator[dict[str, Any]]:
     """Run trials as tasks; each takes a machine's whole kind, so that one runs at a time."""
     task = cluster.remote(num_cpus=1, max_retries=_RETRIES)(run_trial)
-    waiting: list[Any] = []
+    waiting: dict[Any, FleetTrial] = {}
     for trial, inputs in trials:
         resources = {f"{KIND}{trial.kind}": 1} if trial.kind else {}
         local = replace(trial, kind=trial.kind or "any")
-        waiting.append(task.options(resources=resources).remote(local, inputs))
+        waiting[task.options(resources=resources).remote(local, inputs)] = local
         if len(waiting) >= _MOST_WAITING:
-            done, waiting = cluster.wait(waiting)
-            yield from cluster.get(done)
+            yield _next_record(cluster, waiting)
     while waiting:
-        done, waiting = cluster.wait(waiting)
-        yield from cluster.get(done)
+        yield _next_record(cluster, waiting)
+
+
+def _next_record(cluster: Any, waiting: dict[Any, FleetTrial]) -> dict[str, Any]:
+    """Wait for one trial; one whose worker died too often has no record, and says so."""
+    (done,), _ = cluster.wait(list(waiting))
+    trial = waiting.pop(done)
+    try:
+        record: dict[str, Any] = cluster.get(done)
+    except cluster.exceptions.RayError as error:
+        return trial.about(host="") | {
+            "status": "killed",
+            "reason": f"Its worker died {_RETRIES + 1} times: {error}",
+            "is_recalled": False,
+            "unpublished": None,
+        }
+    return record
 
 
 def _reported(records: Iterator[dict[str, Any]], report: Report) -> list[dict[str, Any]]:

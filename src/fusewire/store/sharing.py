@@ -6,6 +6,7 @@ Whoever runs these can wait: requests that fail are repeated, later each time.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -98,9 +99,20 @@ class SharedStore:
     transport: Transport
     client: RemoteClient
 
-    def push(self, store: Store, release: Release, kinds: Collection[str] = SHARED) -> Moved:
-        """Publish the entries of a store, signed; those that came from others stay theirs."""
-        keys = [entry.key for entry in store.entries() if entry.key.kind in SHARED & set(kinds)]
+    def push(
+        self,
+        store: Store,
+        release: Release,
+        kinds: Collection[str] = SHARED,
+        since: float = -math.inf,
+    ) -> Moved:
+        """Publish the entries of a store, signed; those that came from others stay theirs.
+
+        Entries that were last used before ``since``, in seconds since 1970, are left out.
+        """
+        allowed = SHARED & set(kinds)
+        entries = (entry for entry in store.entries() if entry.used >= since)
+        keys = [entry.key for entry in entries if entry.key.kind in allowed]
         return _moved(_each(partial(self._push_one, store, release), keys))
 
     def pull(self, store: Store, fits: Callable[[Key], bool]) -> Moved:
