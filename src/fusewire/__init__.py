@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusewire import ops
-    from fusewire.compiler import compile, load, open, run, save_onnx, trace
+    from fusewire.bundling.opening import open
+    from fusewire.compiler import compile, load, run, save_onnx, trace
     from fusewire.contract.frontend import Limits, Spec
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.fusing import fuse
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _MODULE_OF = {
     "compile": "compiler",
     "load": "compiler",
-    "open": "compiler",
+    "open": "bundling.opening",
     "trace": "compiler",
     "run": "compiler",
     "Options": "options",

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
+from fusewire.bundling import save
 from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Limits, Reading
 from fusewire.errors import SizesNeededError
@@ -91,43 +92,6 @@ def compile(
 def compile_again(source: Any, example: tuple[Any, ...], options: Options) -> Program:
     """Compile what a pickled or forked program was made from; the cache makes it quick."""
     return compile(source, *example, options=options)
-
-
-def save(
-    program: Program,
-    path: str | os.PathLike[str],
-    options: Options,
-    source: Any,
-    how: dict[str, Any],
-) -> tuple[str, ...]:
-    """Save a program to a bundle; ``Program.save`` says how."""
-    from fusewire.bundling.saving import SavingOptions, save_program
-
-    return save_program(program, path, options, source, SavingOptions(**how))
-
-
-def open(path: str | os.PathLike[str], **fields_: Unpack[OptionFields]) -> Program:
-    """Open a bundle (.fw) that ``Program.save`` or ``fusewire compile`` wrote.
-
-    Nothing is searched or measured. If the bundle is signed by somebody in ``allowed_signers``, its
-    artifacts are loaded; otherwise, and on a machine that they do not fit, its engine compiles its
-    graph here, and the first answer is checked. A BundleWarning says so. Options replace those that
-    it was saved with. Raises FormatError if it is damaged, and SignatureError if its signature is
-    forged, expired or revoked.
-    """
-    from fusewire.bundling.opening import open_program
-
-    program = open_program(path, fields_)
-    options = Options.of(None, dict(fields_))
-    program.origin = Origin(path, (), options, open_again, save)
-    return program
-
-
-def open_again(path: Any, example: tuple[Any, ...], options: Options) -> Program:
-    """Open the bundle of a program that was pickled or forked."""
-    changed = {x.name: getattr(options, x.name) for x in fields(Options)}
-    usual = Options()
-    return open(path, **{x: y for x, y in changed.items() if y != getattr(usual, x)})
 
 
 def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:

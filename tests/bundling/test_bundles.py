@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import mmap
+import os
 import random
 import warnings
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from fusewire.errors import (
 from fusewire.records.bundles import (
     Bundle,
     NewSection,
+    Section,
     header_of,
     statement_of,
     write_bundle,
@@ -343,6 +346,49 @@ def test_section_that_lies_is_refused(tmp_path: Path, change: dict[str, Any]) ->
     write_bundle(path, json.dumps(header).encode(), b"", sections)
     with pytest.raises(FormatError):
         fw.open(path)
+
+
+def test_file_that_was_checked_and_did_not_change_is_not_checked_again(
+    tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model.fw"
+    saved(path, weights=True)
+    checked: list[str] = []
+    check = Bundle._check
+
+    def noted(bundle: Bundle, section: Section, view: memoryview) -> None:
+        checked.append(section.name)
+        check(bundle, section, view)
+
+    monkeypatch.setattr(Bundle, "_check", noted)
+    Bundle.open(path, store)
+    count = len(checked)
+    Bundle.open(path, store)
+    assert len(checked) == 2 * count, "a file that may still change is checked each time"
+    monkeypatch.setattr("fusewire.store.stamps._is_old", lambda *given: True)
+    Bundle.open(path, store)
+    checked.clear()
+    Bundle.open(path, store)
+    assert not checked
+    about = path.stat()
+    held = bytearray(path.read_bytes())
+    held[-1] ^= 1
+    path.write_bytes(held)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    with pytest.raises(FormatError, match="digest"):
+        Bundle.open(path, store)
+
+
+def test_code_is_copied_from_a_file_that_others_may_write_to(tmp_path: Path) -> None:
+    path = tmp_path / "model.fw"
+    saved(path, weights=True)
+    for mode, is_mapped in ((0o644, True), (0o664, False)):
+        path.chmod(mode)
+        bundle = Bundle.open(path)
+        (key,) = (key for key in bundle.keys if key.kind == "artifact")
+        view = bundle.entry(key)
+        assert view is not None
+        assert isinstance(view.obj, mmap.mmap) is is_mapped
 
 
 def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:

@@ -26,8 +26,10 @@ def _run(*words: str) -> str:
 ARGUMENTS = {
     "bench": ("model.onnx", "--backends", "reference,onnxruntime", "--budget", "1"),
     "cache": ("ls",),
+    "check": ("some.lock",),
     "conform": ("reference", "--op", "gelu", "--op", "add", "--slice", "1/8"),
     "compile": ("model.onnx", "--target", "cuda:sm_80", "-o", "out"),
+    "diff": ("some.lock", "some.lock"),
     "fuse": ("model.onnx",),
     "explain": ("model.onnx", "--backend", "onnxruntime"),
     "run": ("model.onnx", "--backend", "reference"),
@@ -43,6 +45,7 @@ def test_command_prints_a_table_and_json(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fw.save_onnx(fw.trace(lambda x: x + x, fw.Spec((3,), "float32")), tmp_path / "model.onnx")
+    (tmp_path / "some.lock").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FUSEWIRE_CACHE", str(tmp_path / "cache"))
     if name == "map":

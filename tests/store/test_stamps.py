@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 def later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pretend that it is an hour later, on a disk as good as any; ``ctime`` cannot be set."""
     with path.open("rb", buffering=0) as file:
-        kind, _ = stamps._mount(file)
+        kind, _ = stamps._mount(file.fileno())
     monkeypatch.setattr(stamps, "_NOTING", {kind})
     an_hour_on(monkeypatch)
 
@@ -110,7 +110,7 @@ def test_writes_through_a_mapping_are_seen_where_no_time_tells_of_them(
         # If tmpfs learns to note it, this test tells nothing.
         assert path.stat().st_ctime_ns == before[1]
         with path.open("rb", buffering=0) as raw:
-            assert stamps._mount(raw)[0] == "tmpfs"
+            assert stamps._mount(raw.fileno())[0] == "tmpfs"
 
 
 @pytest.mark.usefixtures("later")

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
+from fusewire.bundling import save
 from fusewire.context import CompileContext, reference_target
 from fusewire.contract.backend import Config
 from fusewire.errors import (
@@ -26,17 +27,19 @@ from fusewire.errors import (
     warn_outside,
 )
 from fusewire.ir.graph import Array, Constant, Graph
-from fusewire.options import BUNDLED, FALLBACK, Options
+from fusewire.options import BUNDLED, FALLBACK, OptionFields, Options
 from fusewire.records.bundles import Bundle, statement_of
 from fusewire.records.keys import bundle_key
 from fusewire.records.plans import SavedPlan
 from fusewire.records.recall import Recalled, recall
 from fusewire.runtime.entry import Entry
+from fusewire.runtime.origin import Origin
 from fusewire.runtime.parameters import InputNames
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Program
+from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
-from fusewire.store.signing import AllowedSigners
+from fusewire.store.signing import AllowedSigners, signer_of
 from fusewire.warm_start import WarmStart
 
 if TYPE_CHECKING:
@@ -56,15 +59,20 @@ _FIELDS = {
 }
 
 
-def open_program(path: str | os.PathLike[str], given: Mapping[str, Any]) -> Program:
-    """Make the program of a bundle; ``given`` are options that differ from those in it."""
-    bundle = Bundle.open(path)
-    about = _About.of(bundle)
-    options = Options.of(Options.of(None, about.options), given)
-    opened = OpenedBundle(bundle, about, options)
-    entries = [opened.entry(number) for number in range(len(about.programs))]
+def open(path: str | os.PathLike[str], **fields_: Unpack[OptionFields]) -> Program:
+    """Open a bundle (.fw) that ``Program.save`` or ``fusewire compile`` wrote.
+
+    Nothing is searched or measured. If the bundle is signed by somebody in ``allowed_signers``, its
+    artifacts are loaded; otherwise, and on a machine that they do not fit, its engine compiles its
+    graph here, and the first answer is checked. A BundleWarning says so. Options replace those that
+    it was saved with. Raises FormatError if it is damaged, and SignatureError if its signature is
+    forged, expired or revoked.
+    """
+    opened = opened_bundle(path, fields_)
+    about, options = opened.about, opened.options
+    entries = [opened.plan(number).entry() for number in range(len(about.programs))]
     names = InputNames(about.name, lambda: [value.name or "" for value in entries[0].inputs])
-    return Program(
+    program = Program(
         about.name,
         opened.refuse,
         entries,
@@ -72,10 +80,25 @@ def open_program(path: str | os.PathLike[str], given: Mapping[str, Any]) -> Prog
         casts=options.cast == "same_kind",
         compares=False,
     )
+    program.origin = Origin(path, (), options, open_again, save)
+    return program
+
+
+def open_again(path: Any, example: tuple[Any, ...], options: Options) -> Program:
+    """Open the bundle of a program that was pickled or forked."""
+    given = {x.name: getattr(options, x.name) for x in fields(Options)}
+    return open(path, **given)
+
+
+def opened_bundle(path: str | os.PathLike[str], given: Mapping[str, Any] = {}) -> OpenedBundle:
+    """Open a bundle with the options in it, or those that are given."""
+    bundle = Bundle.open(path, shared_store() if given.get("cache", True) else None)
+    about = BundleAbout.of(bundle)
+    return OpenedBundle(bundle, about, Options.of(Options.of(None, about.options), given))
 
 
 @dataclass(frozen=True)
-class _About:
+class BundleAbout:
     """What a bundle says about its programs, checked."""
 
     name: str
@@ -85,10 +108,10 @@ class _About:
     source: Mapping[str, str] | None
 
     @staticmethod
-    def of(bundle: Bundle) -> _About:
+    def of(bundle: Bundle) -> BundleAbout:
         """Read it; FormatError if it is malformed."""
         try:
-            about = _About.read(bundle.head.about)
+            about = BundleAbout.read(bundle.head.about)
         except (KeyError, TypeError):
             about = None
         if about is None:
@@ -96,7 +119,7 @@ class _About:
         return about
 
     @staticmethod
-    def read(about: Mapping[str, Any]) -> _About | None:
+    def read(about: Mapping[str, Any]) -> BundleAbout | None:
         """Read a header; KeyError, TypeError or None if it is malformed."""
         name, options, source = about["name"], about["options"], about["source"]
         programs = tuple((row["plan"], row["graph"]) for row in about["programs"])
@@ -109,7 +132,7 @@ class _About:
             and isinstance(options["backend_config"], dict)
             and 0 < len(programs) <= _MOST_PROGRAMS
         )
-        return _About(name, options, programs, source) if is_good else None
+        return BundleAbout(name, options, programs, source) if is_good else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +140,7 @@ class OpenedBundle:
     """A bundle with the options to run it, and who vouches for it."""
 
     bundle: Bundle
-    about: _About
+    about: BundleAbout
     options: Options
 
     @cached_property
@@ -137,9 +160,15 @@ class OpenedBundle:
             return str(error)
         return ""
 
-    def entry(self, number: int) -> Entry:
-        """Make the entry of a program of the bundle."""
-        return _BundledPlan(self, number).entry()
+    @property
+    def signer(self) -> str:
+        """The name of the signer, or the public key of one who is not believed; empty if none."""
+        signature = self.bundle.head.signature
+        return signer_of(signature, AllowedSigners.read()) if signature else ""
+
+    def plan(self, number: int) -> BundledPlan:
+        """Return a plan of the bundle."""
+        return BundledPlan(self, number)
 
     def refuse(self, arguments: tuple[Any, ...]) -> Entry:
         """Say that nothing is compiled for other arguments."""
@@ -221,14 +250,14 @@ def _checked(constant: Constant, digest: str) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class _BundledPlan:
+class BundledPlan:
     """One plan of a bundle. It plans again what a saved plan does not contain."""
 
     opened: OpenedBundle
     number: int
 
     @cached_property
-    def _key(self) -> Key:
+    def key(self) -> Key:
         """The key of the plan in the bundle."""
         digest = self.opened.about.programs[self.number][0]
         key = next((x for x in self.opened.bundle.keys if x.digest == digest), None)
@@ -244,10 +273,10 @@ class _BundledPlan:
     def _bundled(self) -> Recalled:
         """The plan as the bundle has it, with the artifacts in it."""
         context = CompileContext(self.opened.options, bundle=self.opened.bundle)
-        return Recalled(self._key, context.records, _Planner(WarmStart(context), self))
+        return Recalled(self.key, context.records, _Planner(WarmStart(context), self))
 
     @cached_property
-    def _saved(self) -> SavedPlan:
+    def saved(self) -> SavedPlan:
         try:
             saved = self._bundled.saved
         except StoreError:
@@ -279,13 +308,13 @@ class _BundledPlan:
         if recalled is not None:
             return warm.entry_of(recalled, opened.about.name)
         warn_outside(
-            f"{opened.bundle.path} is used as data: {doubt}. {self._saved.choice.backend} compiles "
+            f"{opened.bundle.path} is used as data: {doubt}. {self.saved.choice.backend} compiles "
             "it here, and its first answer is checked.",
             BundleWarning,
         )
         from fusewire.bundling.rebuilding import undecided_entry
 
-        return undecided_entry(opened.context, self.graph, self._saved, key, doubt)
+        return undecided_entry(opened.context, self.graph, self.saved, key, doubt)
 
     @cached_property
     def _local_key(self) -> Key:
@@ -295,9 +324,9 @@ class _BundledPlan:
 
     def _misfit(self) -> str:
         """Say how this machine differs from that of the artifacts; empty if they fit."""
-        opened, saved = self.opened, self._saved
-        graph = dict(self._key.fields).get("file", "")
-        if bundle_key(graph, opened.options) == self._key:
+        opened, saved = self.opened, self.saved
+        graph = dict(self.key.fields).get("file", "")
+        if bundle_key(graph, opened.options) == self.key:
             environments = [target.is_same_environment for target in saved.targets.values()]
             return "" if all(environments) else "variables that its engine reads differ"
         from fusewire.records.keys import backend_fields
@@ -324,7 +353,7 @@ class _Planner:
     """Plans a bundle again, if a call or a user needs what its plan lacks."""
 
     warm: WarmStart
-    plan: _BundledPlan
+    plan: BundledPlan
 
     def planned(self, saved: SavedPlan) -> Planned:
         """Plan the graph on the target, and in the form, that was chosen."""

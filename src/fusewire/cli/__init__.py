@@ -15,6 +15,8 @@ COMMANDS = {
     "compile": "Write a model's plan and artifacts to one file, or kernels for a device.",
     "tune": "Time models on engines, here or on the machines of a Ray cluster, and record it.",
     "map": "Run a model on every row of Parquet files, here or on a Ray cluster.",
+    "check": "Fail if bundles, models or engines differ from a lock file, and name the field.",
+    "diff": "Show the fields in which two lock files differ.",
     "ops": "List every op by family, with its dtypes and cases.",
     "backends": "List every backend with its version and state, and what is missing.",
     "conform": "Run every sample of every op on a backend, in every dtype, without fallback.",

@@ -16,6 +16,7 @@ from typing import Any
 import click
 import numpy as np
 
+from fusewire.bundling.locking import lock_bundle
 from fusewire.cli.model import Inputs, compile_options, loudly, model_options, read_sized
 from fusewire.cli.progress import progress
 from fusewire.cli.sizes import with_usual_sizes
@@ -62,6 +63,11 @@ _MOST = 12
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="The private key to sign the bundle with; `fusewire store keygen` makes one.",
 )
+@click.option(
+    "--lock",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="A lock file to write what was chosen to, such as fusewire.lock.",
+)
 @click.option("--generation", default=0, help="Readers who saw a higher one refuse the bundle.")
 def command(
     model: Path,
@@ -73,6 +79,7 @@ def command(
     target: str | None,
     weights: bool,
     key: Path | None,
+    lock: Path | None,
     generation: int,
 ) -> None:
     """Choose an engine for a model, and write plan and artifacts to one file; or compile kernels.
@@ -89,10 +96,15 @@ def command(
                 "kernels."
             )
         how = {"weights": weights, "key": key, "generation": generation}
-        _bundle(model, shapes, files, options, output, how, as_json)
+        report = _bundle(model, shapes, files, options, output, how)
+        if lock is not None:
+            lock_bundle(lock, output)
+        _print_bundle(report, as_json)
         return
-    if weights or key is not None or generation:
-        raise click.UsageError("--weights, --key and --generation are for bundles, not --target.")
+    if weights or key is not None or lock is not None or generation:
+        raise click.UsageError(
+            "--weights, --key, --lock and --generation are for bundles, not --target."
+        )
     if options.level not in (None, 0, 3):
         raise click.UsageError("With --target, --level is 0 or 3.")
     is_whole = _kernels(model, shapes, files, options, target, output, as_json)
@@ -106,11 +118,13 @@ def _bundle(
     options: Options,
     output: Path,
     how: Mapping[str, Any],
-    as_json: bool,
-) -> None:
+) -> dict[str, Any]:
     """Compile a model, run it once, and save it."""
     use = partial(_saved, model, options, output, how)
-    report = with_usual_sizes(ModelSource(str(model)), shapes, files, options.seed, use)
+    return with_usual_sizes(ModelSource(str(model)), shapes, files, options.seed, use)
+
+
+def _print_bundle(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report, indent=1))
         return

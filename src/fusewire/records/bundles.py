@@ -27,9 +27,11 @@ from fusewire.ir.graph import Array
 from fusewire.process.codec import read_value
 from fusewire.records.framing import unframed
 from fusewire.store.blob import piece_digests
+from fusewire.store.disk import Store
 from fusewire.store.files import plain_file
 from fusewire.store.key import KINDS, Key
 from fusewire.store.signing import Statement
+from fusewire.store.stamps import check_once, was_checked
 
 FORMAT = 1
 ENDING = ".fw"
@@ -43,6 +45,8 @@ _ALIGNED = 64
 _MOST_HEADER, _MOST_SIGNATURE, _MOST_SECTIONS = 2**22, 2**16, 10_000
 # Larger sections are checked when they are used.
 _SMALL = 2**20
+# Whoever may write to the file could change it after it was checked.
+_WRITERS = 0o022
 _SHA256 = re.compile("[0-9a-f]{64}")
 # What a section holds beside the entries of a store.
 GRAPH, CONSTANTS = "graph", "constants"
@@ -157,8 +161,12 @@ def write_bundle(
 class Bundle:
     """An open bundle; its file is mapped, and must be replaced rather than written to."""
 
-    def __init__(self, path: Path, held: memoryview, head: BundleHead, start: int) -> None:
+    def __init__(
+        self, path: Path, held: memoryview, head: BundleHead, start: int, is_own: bool
+    ) -> None:
         self.path = path
+        # Nobody else can write to the file.
+        self._is_own = is_own
         self.head = head
         self._held = held
         self._start = start
@@ -169,25 +177,37 @@ class Bundle:
         self._checked: set[str] = set()
 
     @staticmethod
-    def open(path: str | os.PathLike[str]) -> Bundle:
-        """Open a bundle; FormatError says what is wrong with the file."""
+    def open(path: str | os.PathLike[str], store: Store | None = None) -> Bundle:
+        """Open a bundle; FormatError says what is wrong with the file.
+
+        A file that ``store`` knows to be checked, and to be as it was then, is not checked again.
+        """
         place = Path(path)
         try:
             with plain_file(place.resolve()) as file:
                 if file.size < _START:
                     raise FormatError("it is too short.")
                 held = memoryview(mmap.mmap(file.fd, file.size, access=mmap.ACCESS_READ))
-            head, start = _read_head(held)
-            bundle = Bundle(place, held, head, start)
-            bundle._check_gaps()
-            for section in head.sections:
-                if section.size <= _SMALL:
-                    bundle._checked_section(section)
+                is_own = os.fstat(file.fd).st_uid in (os.geteuid(), 0) and not file.mode & _WRITERS
+                bundle = Bundle(place, held, *_read_head(held), is_own)
+                bundle._check_gaps()
+                bundle._check_small(file.fd, store)
         except (FormatError, StoreError) as error:
             raise FormatError(f"{place} is not a bundle that can be used: {error}") from None
         except OSError as error:
             raise FormatError(f"{place} cannot be read: {error.strerror or error}.") from None
         return bundle
+
+    def _check_small(self, fd: int, store: Store | None) -> None:
+        """Check what is quickly checked, or nothing of a file that was checked before."""
+        if store is not None and self._is_own:
+            if was_checked(fd, self.head.digest, store):
+                self._checked.update(section.name for section in self.head.sections)
+                return
+            check_once(fd, self.head.digest, store, self.verify)
+        for section in self.head.sections:
+            if section.size <= _SMALL:
+                self._checked_section(section)
 
     def verify(self) -> None:
         """Check every section; FormatError if one was changed."""
@@ -211,11 +231,13 @@ class Bundle:
     def entry(self, key: Key) -> memoryview | None:
         """Return the payload of an entry, checked; None if there is none.
 
-        It is a copy, for what may be code: whoever writes to the file later changes nothing.
+        It is a copy where others may write to the file: what was checked may be code.
         """
         section = self._entries.get(key.digest)
         if section is None:
             return None
+        if self._is_own:
+            return self._checked_section(section)
         view = memoryview(bytes(self._view(section)))
         self._check(section, view)
         return view
@@ -234,6 +256,12 @@ class Bundle:
     def has_constants(self) -> bool:
         """Whether the weights came with it."""
         return CONSTANTS in self._named
+
+    @property
+    def constants_size(self) -> int:
+        """The bytes of the weights."""
+        section = self._named.get(CONSTANTS)
+        return 0 if section is None else section.size
 
     @cached_property
     def constants(self) -> Mapping[str, Array]:

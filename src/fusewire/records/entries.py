@@ -148,7 +148,7 @@ class Records:
         """Tell whether an artifact is so large that reading it should begin early."""
         store = self.store
         if self.bundle is not None and self.bundle.has(key):
-            return self.bundle.size(key) >= LARGE or self.bundle.has_constants
+            return self.bundle.size(key) + self.bundle.constants_size >= LARGE
         return store is not None and any(is_large(store, x) for x in (key, _weights_key(key)))
 
     def keep_artifact(self, key: Key, artifact: Artifact, weights: Mapping[str, Array]) -> None:

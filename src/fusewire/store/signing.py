@@ -293,6 +293,13 @@ def allow(signer: AllowedSigner) -> Path:
     return path / ALLOWED
 
 
+def signer_of(envelope: bytes, allowed: AllowedSigners) -> str:
+    """Return who claims to have signed an envelope: a name on the list, or a public key."""
+    statement, _ = _opened(envelope)
+    names = {one.id: one.name for one in allowed.signers}
+    return names.get(statement.signer, statement.signer)
+
+
 def _allowed_signer(words: list[str]) -> AllowedSigner | None:
     """Read the words of a line; None if they are not a signer."""
     key, name, *rest = (*words, "")[: max(len(words), 2)]

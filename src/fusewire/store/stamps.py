@@ -15,8 +15,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Sequence
-from io import FileIO
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fusewire.store.disk import Store
@@ -55,7 +54,7 @@ def file_digest(path: str | os.PathLike[str], store: Store | None = None) -> str
             if (
                 store is not None
                 and key == _key(os.fstat(file.fileno()))
-                and _is_old(file, about, start)
+                and _is_old(file.fileno(), about, start)
             ):
                 store.put(key, json.dumps({"sha256": found}).encode())
             return found
@@ -86,7 +85,23 @@ def files_digest(
     return found
 
 
-def _key(about: os.stat_result) -> Key:
+def was_checked(fd: int, digest: str, store: Store) -> bool:
+    """Tell whether this user has checked an open file of this digest, unchanged since."""
+    return store.get(_key(os.fstat(fd), checked=digest)) is not None
+
+
+def check_once(fd: int, digest: str, store: Store, check: Callable[[], None]) -> None:
+    """Check a file now, for good, if it is so old that a later change would show."""
+    about, start = os.fstat(fd), time.time()
+    key = _key(about, checked=digest)
+    if not _is_old(fd, about, start):
+        return
+    check()
+    if key == _key(os.fstat(fd), checked=digest):
+        store.put(key, b"{}")
+
+
+def _key(about: os.stat_result, **more: str) -> Key:
     return Key.of(
         "stamp",
         device=about.st_dev,
@@ -94,24 +109,25 @@ def _key(about: os.stat_result) -> Key:
         size=about.st_size,
         modified=about.st_mtime_ns,
         changed=about.st_ctime_ns,
+        **more,
     )
 
 
-def _is_old(file: FileIO, about: os.stat_result, now: float) -> bool:
+def _is_old(fd: int, about: os.stat_result, now: float) -> bool:
     """Return whether a file was unchanged for so long that a later change would show."""
     if about.st_ctime_ns % _SECOND == 0 or about.st_ctime >= now - _SETTLED:
         return False
-    kind, options = _mount(file)
+    kind, options = _mount(fd)
     return kind in _NOTING and _LATE not in options and about.st_ctime < now - _settling()
 
 
-def _mount(file: FileIO) -> tuple[str, list[str]]:
+def _mount(fd: int) -> tuple[str, list[str]]:
     """Return the type and options of the file system of an open file; "" if unknown.
 
     Found by mount, not by device: on btrfs and overlays the two differ.
     """
     try:
-        held = Path(f"/proc/self/fdinfo/{file.fileno()}").read_text("ascii")
+        held = Path(f"/proc/self/fdinfo/{fd}").read_text("ascii")
         mounts = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape")
     except OSError:
         return "", []
