@@ -21,7 +21,7 @@ from fusewire.runtime.entry import Runner
 # Seconds that a duel takes; calls that are too long for this run a few times in turns.
 SECONDS = 0.8
 # Seconds that it may take if a lead is within the noise that so short a time shows.
-MOST_SECONDS = 4.0
+MOST_SECONDS = 10.0
 # How many calls of each a comparison makes at least, warm-ups included.
 _CALLS = 10
 # The fewest turns of long calls, unless one is clearly faster: by this factor.
