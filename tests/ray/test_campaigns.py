@@ -39,4 +39,4 @@ def test_count_of_records_sees_what_is_wrong() -> None:
     }
     counted = ray_trials.counted(outcome, 3)
     assert (counted["missing"], counted["double"], counted["overlaps"]) == (1, 1, 1)
-    assert not ray_trials.is_sound({"count": 3, "calm": counted, "killed": counted})
+    assert not ray_trials.is_sound({"calm": counted, "killed": counted})

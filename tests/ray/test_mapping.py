@@ -92,6 +92,16 @@ def test_interrupted_job_goes_on(
     np.testing.assert_array_equal(ids, np.arange(400))
 
 
+def test_file_of_another_block_is_refused(model: Path, tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows.parquet", 200)
+    run(model, tmp_path)
+    out = tmp_path / "out"
+    (out / "_manifest.json").unlink()
+    (out / "block-000001.parquet").write_bytes((out / "block-000000.parquet").read_bytes())
+    with pytest.raises(JobError, match=r"block-000001.parquet was written by another job"):
+        run(model, tmp_path)
+
+
 _SLOW_WRITER = """
 import os, sys, time
 from fusewire.ray import mapping

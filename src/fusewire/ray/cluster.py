@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any
@@ -29,9 +30,19 @@ def connected(address: str, resources: Mapping[str, float] | None = None) -> Ite
     need("ray", "--ray")
     import ray
 
-    if ray.is_initialized():
-        yield ray
-        return
+    # What Ray prints about its workers is no part of what a command prints.
+    with contextlib.redirect_stdout(sys.stderr):
+        if ray.is_initialized():
+            yield ray
+            return
+        _start(ray, address, resources)
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _start(ray: Any, address: str, resources: Mapping[str, float] | None) -> None:
     own: dict[str, Any] = {}
     if address == "local":
         own = {"include_dashboard": False, "resources": dict(resources or {})}
@@ -42,10 +53,6 @@ def connected(address: str, resources: Mapping[str, float] | None = None) -> Ite
             f"There is no Ray cluster at {address!r}: {error} Start one with `ray start --head`, "
             "or give --ray local."
         ) from None
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
 
 
 def processors(ray: Any) -> int:
