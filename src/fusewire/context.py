@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,9 +45,11 @@ class CompileContext:
         store = self.store or (shared_store() if self.options.cache else None)
         address = self.options.remote or remote_address()
         if store is not None and address is not None:
+            start = time.monotonic()
             from fusewire.store.tier import with_remote
 
-            store = with_remote(store, address)
+            # Whoever wants what is recorded, or an error, has nothing better to do than to wait.
+            store = with_remote(store, address, start, is_patient=self.options.level == "recall")
         return Records(store, bundle=self.bundle)
 
     @cached_property

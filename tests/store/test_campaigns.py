@@ -15,7 +15,11 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 def campaign(name: str, *words: str) -> dict[str, Any]:
     """Run a campaign in a process of its own, which forks: it must have one thread."""
-    command = [sys.executable, str(BENCHMARKS / f"store_{name}.py"), "--json", *words]
+    return _campaign(f"store_{name}", *words)
+
+
+def _campaign(name: str, *words: str) -> dict[str, Any]:
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--json", *words]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=300)
     row: dict[str, Any] = json.loads(done.stdout)
     assert row["problems"] == []
@@ -63,3 +67,35 @@ def can_trace() -> bool:
 def test_failing_system_calls_change_no_answer() -> None:
     row = campaign("faults", "--strace", "--step", "17", "--most", "60")
     assert row["reached"] > 50
+
+
+@pytest.mark.parametrize("server", ["rclone", "moto"])
+def test_killed_writers_leave_nothing_wrong_in_a_shared_store(server: str) -> None:
+    row = _campaign("remote_store", "kills", "--server", server, "--count", "20")
+    assert row["ends"]["while writing"] >= 10
+    assert row["reads"]["right"] >= 8
+
+
+@pytest.mark.parametrize("server", ["folder", "rclone", "moto"])
+def test_mutants_in_a_shared_store_are_refused(server: str) -> None:
+    row = _campaign("remote_store", "mutations", "--server", server, "--count", "200")
+    assert sum(row["outcomes"].values()) == 200
+    assert {name.split(":")[0] for name in row["outcomes"]} >= {"forge", "downgrade", "strip"}
+
+
+def test_shared_store_that_fails_changes_no_answer() -> None:
+    # How late it is says how busy this machine is; the unit test of the tier bounds the wait.
+    words = ("faults", "--server", "rclone", "--count", "1", "--most-delay", "5")
+    assert set(_campaign("remote_store", *words)["delays"]) > {"down", "slow", "throttles"}
+
+
+@pytest.mark.parametrize("policy", ["bundle", "lease", "forged"])
+def test_fleet_is_ready_with_one_compile_per_key(policy: str) -> None:
+    row = _campaign("fleet", "--hosts", "1000", "--policy", policy)
+    assert row["outcomes"].get("compiled", 0) == {"bundle": 0, "lease": 1}.get(policy, 997)
+
+
+@pytest.mark.parametrize(("server", "policy"), [("rclone", "bundle"), ("moto", "lease")])
+def test_hosts_of_a_fleet_do_the_same_with_a_real_server(server: str, policy: str) -> None:
+    row = _campaign("fleet", "--hosts", "1000", "--policy", policy, "--real", server)
+    assert sum(row["outcomes"].values()) == 10

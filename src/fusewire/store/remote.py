@@ -47,7 +47,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 _POLL = 5.0
 # Looks per second that a whole fleet may take: a tenth of the reads that S3 promises per prefix is
 # 550, and a fleet that starts together is to stay below that.
-_POLLS_PER_SECOND = 400.0
+_POLLS_PER_SECOND = 300.0
 
 
 @dataclass(frozen=True)
@@ -278,22 +278,19 @@ class RemoteClient:
         there after ``seconds``, its maker is lost, and the lease of the next number is for the
         taking. In a store without conditional writes several hosts get a lease, and make the same.
         """
+        entry = yield from self.patiently(self.fetch(key))
         number = 0
-        while True:
-            entry = yield from self.patiently(self.fetch(key))
-            if entry is not None:
-                return entry
+        while entry is None:
             if (yield from self.patiently(_lease(key, holder, number))):
                 return None
             waited = 0.0
-            while waited < seconds:
+            while entry is None and waited < seconds:
                 pause = self._poll_pause()
                 yield Pause(pause)
                 waited += pause
                 entry = yield from self.patiently(self.fetch(key))
-                if entry is not None:
-                    return entry
             number += 1
+        return entry
 
     def _poll_pause(self) -> float:
         return max(_POLL, self.hosts / _POLLS_PER_SECOND) * self.chance.uniform(0.5, 1.5)

@@ -29,6 +29,8 @@ Clock = Callable[[], float]
 PATIENCE, _GRANTED = 0.2, 300.0
 # A margin for what waiting itself takes.
 _MARGIN = 0.02
+# Seconds that those may wait who cannot go on without the entry.
+_MOST_PATIENCE = 10.0
 _THREADS, _MOST_TASKS = 4, 64
 # Seconds for which a key that was not there is not asked for again.
 _MISSING = 60.0
@@ -66,7 +68,7 @@ class Breaker:
 class Patience:
     """The seconds that may still be waited for nothing; what is found costs nothing."""
 
-    def __init__(self, clock: Clock, seconds: float = PATIENCE - _MARGIN) -> None:
+    def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._seconds = self._left = seconds
         self._since = clock()
@@ -102,6 +104,7 @@ class RemoteTier:
         client: RemoteClient,
         open_it: Callable[[], Transport],
         clock: Clock = time.monotonic,
+        patience: float = PATIENCE - _MARGIN,
     ) -> None:
         self._store = store
         self._client = client
@@ -115,7 +118,7 @@ class RemoteTier:
         self._threads = 0
         self._has_complained = False
         self.breaker = Breaker(clock, client.chance)
-        self.patience = Patience(clock)
+        self.patience = Patience(clock, patience)
 
     def bring(self, key: Key) -> bool:
         """Fetch an entry into the local store; True if it is there now."""
@@ -226,18 +229,23 @@ def forget_others(store: Store, signers: AllowedSigners) -> int:
 
 
 @cache
-def _tiered(store: Store, url: str) -> Store:
+def _tier(store: Store, url: str, patience: float) -> RemoteTier:
     signers = AllowedSigners.read()
     forget_others(store, signers)
     client = RemoteClient(signers, seen=store)
-    tier = RemoteTier(store, client, lambda: open_transport(url))
-    return Store(store.path, store.limit, store.secret, tier)
+    return RemoteTier(store, client, lambda: open_transport(url), patience=patience)
 
 
-def with_remote(store: Store, url: str) -> Store:
-    """Return a store of the same folder that has a shared one behind it."""
+def with_remote(store: Store, url: str, start: float, *, is_patient: bool = False) -> Store:
+    """Return a store of the same folder that has a shared one behind it.
+
+    What was done for it since ``start``, imports above all, counts as waiting. ``is_patient``: a
+    miss is an error, so that waiting for seconds is better.
+    """
     try:
-        return _tiered(store, url)
+        tier = _tier(store, url, _MOST_PATIENCE if is_patient else PATIENCE - _MARGIN)
     except (StoreError, OSError) as error:
         note(f"The shared store {url} is not used: {error}", is_warning=True)
         return store
+    tier.patience.spend(time.monotonic() - start)
+    return Store(store.path, store.limit, store.secret, tier)
