@@ -50,6 +50,7 @@ BESIDE_ENGINES = {
     "torch": "PyTorch modules as sources, and PyTorch in eager mode as an engine",
     "ray": "Batch jobs and tuning, on a Ray cluster or without one",
     "remote": "A store that machines share, and signatures of what is in it",
+    "server": "`fusewire serve`: models over the Open Inference Protocol, REST and gRPC",
 }
 BARE = {
     "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",

@@ -36,6 +36,11 @@ FusewireError
 │   └── RemoteError                    a shared store that does not answer, or cannot be opened
 ├── JobError (ValueError)              a table, folder or cluster that a batch job cannot use
 ├── NotRecalledError (LookupError)     a plan that no earlier process has recorded
+├── RequestError (ValueError)          a request that the server cannot read or answer
+│   ├── UnknownModelError (LookupError)  the server has no such model or version
+│   ├── RequestTooLarge                more bytes, elements or dims than the server allows
+│   ├── RequestTimeout (TimeoutError)  a request that was not answered before its deadline
+│   └── ServerBusy (RuntimeError)      more requests wait than the server allows
 └── OptionsError (ValueError)          an option outside its range, or a level not built yet
 
 FallbackWarning (UserWarning)          part of a program runs on the reference
@@ -208,6 +213,40 @@ class RemoteError(StoreError):
 
 class NotRecalledError(FusewireError, LookupError):
     """``level="recall"`` was asked for, and no earlier process recorded a plan."""
+
+
+class RequestError(FusewireError, ValueError):
+    """A request that the server cannot read or answer, with the HTTP status that says so."""
+
+    status = 400
+
+
+class UnknownModelError(RequestError, LookupError):
+    """The server has no such model or version."""
+
+    status = 404
+
+
+class RequestTooLarge(RequestError):
+    """A request of more bytes, elements or dims than the server allows."""
+
+    status = 413
+
+
+class RequestTimeout(RequestError, TimeoutError):
+    """A request that was not answered before its deadline."""
+
+    status = 504
+
+
+class ServerBusy(RequestError, RuntimeError):
+    """More requests wait than the server allows, or it is about to end."""
+
+    status = 503
+
+    def __init__(self, message: str, retry_after: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class OptionsError(FusewireError, ValueError):

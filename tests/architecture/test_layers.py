@@ -17,6 +17,8 @@ LAYERS = (
     # Jobs on many machines: they compile, as a user does.
     "ray",
     "testing",
+    # The server compiles, as a user does.
+    "serve",
     "comparer",
     # What torch.compile calls: it compiles, as a user does.
     "dynamo",

@@ -20,7 +20,7 @@ FOLDERS = {
     "jaxlib": ("backends.xla",),
     "onnx": ("onnx", "testing.onnx_suite"),
     # Protocol Buffers, which onnx brings: what parsing raises is there.
-    "google": ("onnx",),
+    "google": ("onnx", "serve.messages"),
     "onnx_ir": ("onnx",),
     "onnxruntime": ("backends.onnxruntime",),
     # Its one file imports it without its telemetry.
@@ -39,8 +39,13 @@ FOLDERS = {
     "fsspec": ("store",),
     "cryptography": ("store.signing",),
     "obstore": ("store.transport",),
-    "ray": ("ray",),
+    "ray": ("ray", "serve.ray"),
     "pyarrow": ("ray",),
+    "starlette": ("serve",),
+    "uvicorn": ("serve",),
+    "uvloop": ("serve",),
+    "grpc": ("serve",),
+    "prometheus_client": ("serve.metrics",),
     "click": ("cli",),
     "rich": ("cli", "tables"),
     # The conformance kit is run by pytest.

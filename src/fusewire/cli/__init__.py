@@ -17,6 +17,7 @@ COMMANDS = {
     "map": "Run a model on every row of Parquet files, here or on a Ray cluster.",
     "check": "Fail if bundles, models or engines differ from a lock file, and name the field.",
     "diff": "Show the fields in which two lock files differ.",
+    "serve": "Serve models over the Open Inference Protocol: REST and gRPC.",
     "ops": "List every op by family, with its dtypes and cases.",
     "backends": "List every backend with its version and state, and what is missing.",
     "conform": "Run every sample of every op on a backend, in every dtype, without fallback.",

@@ -214,6 +214,11 @@ class Service:
 _SERVICES: weakref.WeakSet[Service] = weakref.WeakSet()
 
 
+def deaths() -> int:
+    """Count the children that have died of all services that this process still has."""
+    return sum(service.deaths for service in list(_SERVICES))
+
+
 def _after_fork() -> None:
     for service in list(_SERVICES):
         service.forget()

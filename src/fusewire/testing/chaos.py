@@ -50,8 +50,11 @@ from fusewire.ops.table import all_ops
 from fusewire.testing.wrong import KINDS, SWAPPED, Spoiler, swapped
 
 # "recompile" is every compile but the first, "rerun" every run of an executable but the first, and
-# "value" every run whose first element asks for a fault.
-PHASES = ("import", "probe", "claim", "compile", "recompile", "load", "run", "rerun", "value")
+# "value" every run whose first element asks for a fault, and "row" every run with a row whose first
+# element does.
+PHASES = (
+    "import", "probe", "claim", "compile", "recompile", "load", "run", "rerun", "value", "row",
+)  # fmt: skip
 # Where memory faults stop by themselves: a test must not take the machine down.
 _MOST_MEMORY = 4 << 30
 _PAGE = mmap.PAGESIZE
@@ -170,7 +173,7 @@ class ChaosExecutable(Executable):
 
     def run(self, inputs: Sequence[Held]) -> Event:
         """Run node by node; garbage has another dtype, an alias is an input."""
-        if self._chaos.phase == "value":
+        if self._chaos.phase in ("value", "row"):
             self._chaos.strikes_as_asked(inputs)
         fault = self._chaos.strikes(self._phase)
         is_early = (self._phase, self._chaos.phase) == ("run", "rerun")
@@ -205,11 +208,15 @@ class ChaosBackend(Backend):
         return self.fault
 
     def strikes_as_asked(self, inputs: Sequence[Held]) -> None:
-        """Misbehave as the first element says."""
+        """Misbehave as the first element says, or that of any row."""
         array = inputs[0]
-        fault = _ASKED.get(float(array.flat[0])) if isinstance(array, np.ndarray) else None
-        if fault is not None:
-            FAULTS[fault]()
+        if not isinstance(array, np.ndarray) or not array.size:
+            return
+        rows = array.reshape(len(array), -1)[:, 0] if self.phase == "row" else array.flat[:1]
+        for element in rows:
+            fault = _ASKED.get(float(element))
+            if fault is not None:
+                FAULTS[fault]()
 
     @property
     def info(self) -> BackendInfo:

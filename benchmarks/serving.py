@@ -1,0 +1,490 @@
+"""The server under load, kills, a long run and hostile requests. Each is one command:
+
+    python benchmarks/serving.py throughput [--seconds 3 --rounds 2 --models mlp,minilm-l3]
+    python benchmarks/serving.py kills      [--seconds 60 --rate 100]
+    python benchmarks/serving.py soak       [--count 1000000]
+    python benchmarks/serving.py hostile    [--count 10000 --seed 0]
+    python benchmarks/serving.py batched    [--models ...]   batched answers against unbatched ones
+
+`--json FILE` writes the figures. Everything listens on 127.0.0.1, and only processes that were
+started here are killed.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fusewire as fw
+
+HERE = Path(__file__).parent
+# The zoo folder first: there is a script of the same name here.
+sys.path[:0] = [str(HERE / "zoo"), str(HERE)]
+zoo: Any = import_module("zoo")
+client: Any = import_module("serving_load")
+
+MODELS = ("mlp", "minilm-l3", "ppocr-rec")
+CONNECTIONS = (1, 8, 64, 256)
+Inputs = dict[str, np.ndarray]
+
+
+def mlp_file(folder: Path) -> Path:
+    """Write the small MLP of the comparison: 256-512-512-16."""
+    rng = np.random.default_rng(0)
+    sizes = ((256, 512), (512, 512), (512, 16))
+    a, b, c = [rng.standard_normal(shape).astype(np.float32) * 0.05 for shape in sizes]
+
+    def mlp(x: Any) -> Any:
+        return np.maximum(np.maximum(x @ a, 0) @ b, 0) @ c
+
+    path = folder / "mlp.onnx"
+    fw.save_onnx(mlp, path, fw.Spec(("n", 256), "float32"))
+    return path
+
+
+def model_file(name: str, folder: Path) -> Path:
+    if name == "mlp":
+        return mlp_file(folder)
+    zoo.fetch([name])
+    return Path(zoo.path(name))
+
+
+def inputs_of(name: str, seed: int = 0) -> Inputs:
+    if name == "mlp":
+        x = np.random.default_rng(seed).standard_normal((1, 256)).astype(np.float32)
+        return {"x": x}
+    found: Inputs = zoo.inputs(name, seed=seed)
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@dataclass
+class Served:
+    """A server process and where it listens."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    grpc_port: int
+
+    def memory(self) -> float:
+        """Return the resident memory of the server and its children, in MB."""
+        pids = [self.process.pid, *children(self.process.pid)]
+        return sum(map(resident, pids))
+
+
+def resident(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def children(pid: int) -> list[int]:
+    """List the descendants of a process."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                found += [int(child), *children(int(child))]
+    return found
+
+
+@contextlib.contextmanager
+def serving(command: list[str], environment: dict[str, str] | None = None) -> Iterator[Served]:
+    port, grpc_port = free_port(), free_port()
+    command = [*command, "--port", str(port), "--grpc-port", str(grpc_port)]
+    process = subprocess.Popen(command, env={**os.environ, **(environment or {})})
+    try:
+        wait_ready(port, process)
+        yield Served(process, port, grpc_port)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_ready(port: int, process: subprocess.Popen[bytes], seconds: float = 120.0) -> None:
+    limit = time.monotonic() + seconds
+    while time.monotonic() < limit and process.poll() is None:
+        with contextlib.suppress(OSError):
+            url = f"http://127.0.0.1:{port}/v2/health/ready"
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                if answer.status == 200:
+                    return
+        time.sleep(0.1)
+    raise SystemExit(f"no server on port {port}")
+
+
+def ours(path: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "fusewire", "serve", str(path), "--log-level", "warning", *more]
+
+
+def bare(path: Path, *more: str) -> list[str]:
+    return [sys.executable, str(HERE / "bare_server.py"), str(path), *more]
+
+
+def measured(
+    served: Served, protocol: str, request: bytes, connections: int, seconds: float
+) -> Any:
+    load = client.load_rest if protocol == "rest" else client.load_grpc
+    port = served.port if protocol == "rest" else served.grpc_port
+    uvloop = import_module("uvloop")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(load(port, request, connections, seconds))
+
+
+def throughput(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Requests per second and latency, beside the bare batcher, in turns."""
+    rows = []
+    engine = ["--backend", "onnxruntime", "--threads", str(given.threads)]
+    batching = ["--batch", str(given.batch), "--delay", str(given.delay)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.models.split(","):
+            path = model_file(name, Path(folder))
+            sizes = [
+                f"--shape={k}={','.join(map(str, x.shape))}" for k, x in inputs_of(name).items()
+            ]
+            with (
+                serving(ours(path, *engine, *batching, *sizes)) as own,
+                serving(bare(path, *batching, "--threads", str(given.threads))) as other,
+            ):
+                rows += compared(name, path.stem, own, other, given)
+    return rows
+
+
+def compared(
+    name: str, model: str, own: Served, other: Served, given: argparse.Namespace
+) -> list[dict[str, Any]]:
+    rows = []
+    inputs = inputs_of(name)
+    requests = {
+        "rest": client.rest_request(model, inputs),
+        "grpc": client.grpc_request(model, inputs),
+    }
+    for protocol, connections in itertools.product(
+        given.protocols.split(","), map(int, given.connections.split(","))
+    ):
+        cells: dict[str, list[Any]] = {"fusewire": [], "bare": []}
+        sides = {"fusewire": own, "bare": other}
+        for served in sides.values():
+            measured(served, protocol, requests[protocol], connections, 0.3)
+        for turn in range(given.rounds):
+            for side in list(sides)[:: 1 if turn % 2 else -1]:
+                cells[side].append(
+                    measured(sides[side], protocol, requests[protocol], connections, given.seconds)
+                )
+        row: dict[str, Any] = {"model": name, "protocol": protocol, "connections": connections}
+        for side, found in cells.items():
+            best = max(found, key=lambda figures: figures.rate)
+            row[side] = best.row()
+        row["ratio"] = round(row["fusewire"]["per_second"] / row["bare"]["per_second"], 3)
+        rows.append(row)
+        a, b = row["fusewire"], row["bare"]
+        print(
+            f"{name:10} {protocol} {connections:4}: {a['per_second']:8.1f}/s "
+            f"p50 {a['p50_ms']:7.2f} p99 {a['p99_ms']:7.2f}  bare {b['per_second']:8.1f}/s "
+            f"p50 {b['p50_ms']:7.2f} p99 {b['p99_ms']:7.2f}  ratio {row['ratio']:.2f} "
+            f"{a['errors'] or ''}{b['errors'] or ''}",
+            flush=True,
+        )
+    return rows
+
+
+class Connection:
+    """A connection that sends whole requests and reads whole answers."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """Return the status and the body of the answer."""
+        if self.streams is None:
+            self.streams = await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = self.streams
+        try:
+            writer.write(request)
+            head = await reader.readuntil(b"\r\n\r\n")
+            lines = head.lower().split(b"\r\n")
+            length = next(int(x[15:]) for x in lines if x.startswith(b"content-length:"))
+            return int(lines[0].split()[1]), await reader.readexactly(length)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if self.streams is not None:
+            self.streams[1].close()
+            self.streams = None
+
+
+POISONED = """
+import sys
+from pathlib import Path
+import fusewire as fw
+from fusewire.options import Options
+from fusewire.serve.model import ModelConfig
+from fusewire.serve.server import ServerConfig, serve
+
+fw.register("fusewire.testing.chaos:asked_at_row")
+options = Options("chaos", isolate="always", deadline=10.0, fallback="allow")
+config = ModelConfig("mlp", Path(sys.argv[1]), options, 2, 8, 8)
+serve([config], ServerConfig(port=int(sys.argv[3]), grpc_port=int(sys.argv[5])))
+"""
+
+
+def kills(given: argparse.Namespace) -> dict[str, Any]:
+    """A replica killed again and again, and an engine that some requests crash."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = mlp_file(Path(folder))
+        command = [sys.executable, "-c", POISONED, str(path)]
+        with serving(command) as served:
+            figures = asyncio.run(_kills(served, given))
+            with urllib.request.urlopen(f"http://127.0.0.1:{served.port}/metrics") as answer:
+                lines = answer.read().decode().splitlines()
+            figures["deaths"] = next(
+                float(x.split()[1]) for x in lines if x.startswith("fusewire_replica_deaths_total")
+            )
+    print(figures, flush=True)
+    return figures
+
+
+async def _kills(served: Served, given: argparse.Namespace) -> dict[str, Any]:
+    from fusewire.testing.chaos import asking_for
+
+    good = client.rest_request("mlp", inputs_of("mlp"))
+    poison = {"x": inputs_of("mlp")["x"].copy()}
+    poison["x"][0, 0] = asking_for("segv")
+    bad = client.rest_request("mlp", poison)
+    idle: list[Connection] = [Connection(served.port)]
+    status, expected = await idle[0].ask(good)
+    assert status == 200
+    count = int(given.rate * given.seconds)
+    outcomes: dict[str, int] = {}
+    times: list[float] = []
+
+    async def one(number: int) -> None:
+        is_poison = number % given.poison == given.poison - 1
+        connection = idle.pop() if idle else Connection(served.port)
+        start = time.perf_counter()
+        try:
+            status, body = await connection.ask(bad if is_poison else good)
+        except (OSError, asyncio.IncompleteReadError) as error:
+            outcomes["lost"] = outcomes.get("lost", 0) + 1
+            print(f"{number}: {error!r}")
+            return
+        idle.append(connection)
+        times.append(time.perf_counter() - start)
+        if is_poison:
+            is_typed = status == 500 and json.loads(body)["code"] == "BackendCrashed"
+            outcome = "poisoned, typed" if is_typed else f"poisoned, {status} {body[:200]!r}"
+        elif status == 200:
+            # Everything but the number of the model's rows is the same each time.
+            same = np.allclose(_tail(body), _tail(expected), rtol=1e-4, atol=1e-5)
+            outcome = "right" if same else "wrong"
+        else:
+            outcome = f"{status} {body[:200]!r}"
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+
+    start, tasks, killed = time.perf_counter(), [], 0
+    for number in range(count):
+        due = start + number / given.rate
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        tasks.append(asyncio.create_task(one(number)))
+        if number and number % int(given.rate * given.every) == 0:
+            killed += kill_one(served, killed)
+    await asyncio.gather(*tasks)
+    for connection in idle:
+        connection.close()
+    return {
+        "requests": count,
+        "killed": killed,
+        "outcomes": outcomes,
+        "p50_ms": round(float(np.percentile(times, 50)) * 1e3, 2),
+        "p99_ms": round(float(np.percentile(times, 99)) * 1e3, 2),
+        "most_ms": round(max(times) * 1e3, 2),
+    }
+
+
+def _tail(body: bytes) -> np.ndarray:
+    return np.frombuffer(body[-64:], np.float32)
+
+
+def kill_one(served: Served, turn: int) -> int:
+    """Kill the process of one engine; returns how many were killed."""
+    engines = [
+        pid for pid in children(served.process.pid)
+        if b"fusewire.process.serving" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]  # fmt: skip
+    if not engines:
+        return 0
+    os.kill(engines[turn % len(engines)], signal.SIGKILL)
+    return 1
+
+
+def soak(given: argparse.Namespace) -> dict[str, Any]:
+    """Memory after many requests, against that after a tenth of them."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = mlp_file(Path(folder))
+        engine = ["--backend", "onnxruntime", "--threads", "1", "--batch", "32"]
+        with serving(ours(path, *engine)) as served:
+            request = client.rest_request("mlp", inputs_of("mlp"))
+            done, errors = 0, 0
+            for share in (0.1, 0.4, 0.7, 1.0):
+                while done < given.count * share:
+                    figures = measured(
+                        served, "rest", request, 64, 2.0 if given.count > 20000 else 0.2
+                    )
+                    done += len(figures.times)
+                    errors += sum(figures.errors.values())
+                rows.append({"requests": done, "mb": round(served.memory(), 1)})
+                print(rows[-1], flush=True)
+    growth = round(rows[-1]["mb"] - rows[0]["mb"], 1)
+    return {"rows": rows, "errors": errors, "growth_mb": growth}
+
+
+def hostile(given: argparse.Namespace) -> dict[str, Any]:
+    """Malformed and hostile requests: each must get a 4xx or a closed connection."""
+    attack: Any = import_module("serving_hostile")
+    ask = attack.ask
+    outcomes: dict[str, int] = {}
+    failures: list[str] = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = mlp_file(Path(folder))
+        with serving(ours(path, "--backend", "onnxruntime", "--batch", "8")) as served:
+            good = attack.post(attack.said([attack.tensor()]))
+            expected = ask(served.port, good)
+            before = served.memory()
+            for kind, request in attack.hostile_requests(given.count, given.seed):
+                outcome = ask(served.port, request, ends=kind in attack.UNFINISHED)
+                is_right = outcome == "closed" or outcome.startswith("4")
+                outcomes[outcome[:3]] = outcomes.get(outcome[:3], 0) + 1
+                if not is_right:
+                    failures.append(f"{kind}: {outcome[:200]} for {request[:200]!r}")
+            still = ask(served.port, good)
+            after = served.memory()
+    for failure in failures[:20]:
+        print(failure)
+    figures = {
+        "requests": given.count,
+        "outcomes": outcomes,
+        "failures": len(failures),
+        "still_answers": still == expected and still.startswith("200"),
+        "grew_mb": round(after - before, 1),
+    }
+    print(figures, flush=True)
+    return figures
+
+
+def batched(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Answers of a batch against the exact ones for each request alone, by the judge."""
+    from fusewire.compiler import Session
+    from fusewire.errors import FusewireError
+    from fusewire.planning.rows import prove_rows
+
+    rows = []
+    for name in given.models.split(",") if given.models else zoo.MODELS:
+        zoo.fetch([name])
+        try:
+            graph = fw.load(str(zoo.path(name)))
+            proof = prove_rows(Session().rewrite(graph))
+        except FusewireError as error:
+            rows.append({"model": name, "refusal": str(error)[:100]})
+        else:
+            row = {"model": name, "refusal": proof.refusal}
+            if proof.is_proven:
+                row |= _judged(name, graph, proof, given.rows)
+            rows.append(row)
+        print(rows[-1], flush=True)
+    return rows
+
+
+def _judged(name: str, graph: Any, proof: Any, count: int) -> dict[str, Any]:
+    from fusewire.numerics.oracle import Oracle
+
+    names = [str(value.name) for value in graph.inputs]
+    singles = [[zoo.inputs(name, seed=seed)[key] for key in names] for seed in range(count)]
+    joined = [
+        arrays[0] if axis is None else np.concatenate(arrays, axis)
+        for axis, arrays in zip(proof.inputs, zip(*singles, strict=True), strict=True)
+    ]
+    with fw.compile(str(zoo.path(name)), backend="onnxruntime", fallback="allow") as program:
+        found = program(*joined)
+    outputs = found if isinstance(found, tuple) else (found,)
+    verdicts = []
+    for place, single in enumerate(singles):
+        rows = single[0].shape[proof.inputs[0] or 0]
+        parts = [
+            output.take(range(place * rows, (place + 1) * rows), axis)
+            for output, axis in zip(outputs, proof.outputs, strict=True)
+        ]
+        verdicts.append(Oracle(graph, single, runs=4).judge(parts))
+    return {"verdicts": [v.status for v in verdicts], "reasons": [v.reason for v in verdicts][:1]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, about in COMMANDS.items():
+        command = commands.add_parser(name, help=about[0].__doc__)
+        for option, default in about[1].items():
+            kind = type(default) if default is not None else str
+            command.add_argument(f"--{option}", type=kind, default=default)
+        command.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    figures = COMMANDS[given.command][0](given)
+    if given.json is not None:
+        given.json.write_text(json.dumps(figures, indent=1))
+    else:
+        print(json.dumps(figures if isinstance(figures, dict) else {"rows": len(figures)}))
+
+
+COMMANDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "throughput": (
+        throughput,
+        {
+            "seconds": 3.0,
+            "rounds": 2,
+            "models": ",".join(MODELS),
+            "protocols": "rest,grpc",
+            "connections": ",".join(map(str, CONNECTIONS)),
+            "batch": 32,
+            "delay": 2.0,
+            "threads": 1,
+        },
+    ),
+    "kills": (kills, {"seconds": 60.0, "rate": 100.0, "every": 5.0, "poison": 1000}),
+    "soak": (soak, {"count": 1_000_000}),
+    "hostile": (hostile, {"count": 10_000, "seed": 0}),
+    "batched": (batched, {"models": "", "rows": 2}),
+}
+
+if __name__ == "__main__":
+    random.seed(0)
+    main()

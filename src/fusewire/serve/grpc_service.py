@@ -1,0 +1,225 @@
+"""The gRPC side of the Open Inference Protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+import grpc
+import numpy as np
+
+from fusewire.errors import (
+    FusewireError,
+    RequestError,
+    RequestTimeout,
+    RequestTooLarge,
+    ServerBusy,
+    UnknownModelError,
+)
+from fusewire.ir.graph import Array
+from fusewire.serve.binding import BoundForm, TensorForm
+from fusewire.serve.datatypes import datatype_of, read_listed, read_raw, write_raw
+from fusewire.serve.logs import log_failure
+from fusewire.serve.messages import METHODS, SERVICE, messages
+from fusewire.serve.model import Generation, ServedModel
+from fusewire.serve.pages import server_metadata
+from fusewire.serve.repository import Repository, status_of
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+Handler: TypeAlias = "Callable[[Any, Context], Awaitable[Any]]"
+
+# The first that an error is.
+_CODES: Sequence[tuple[type[FusewireError], grpc.StatusCode]] = (
+    (UnknownModelError, grpc.StatusCode.NOT_FOUND),
+    (RequestTooLarge, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (RequestTimeout, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (ServerBusy, grpc.StatusCode.UNAVAILABLE),
+)
+# Where a request without raw contents has its numbers.
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+}
+# Metadata and headers that a call may have.
+_METADATA_BYTES = 16 << 10
+
+
+def code_of(error: FusewireError) -> grpc.StatusCode:
+    """Give the gRPC code of an error."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    is_callers = status_of(error) < 500
+    return grpc.StatusCode.INVALID_ARGUMENT if is_callers else grpc.StatusCode.INTERNAL
+
+
+class GrpcService:
+    """Answers calls for the models of a repository."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._messages = messages()
+        self._answer = self._messages.ModelInferResponse
+
+    def server(self) -> grpc.aio.Server:
+        """Make a server that is not started yet."""
+        limits = self._repository.limits
+        server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", limits.body_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.max_metadata_size", _METADATA_BYTES),
+                ("grpc.so_reuseport", 0),
+            ],
+            maximum_concurrent_rpcs=limits.connections,
+        )
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(
+                self._guarded(getattr(self, f"_{_snake(name)}")),
+                getattr(self._messages, request).FromString,
+                getattr(self._messages, response).SerializeToString,
+            )
+            for name, (request, response) in METHODS.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        return server
+
+    def _guarded(self, answer: Handler) -> Handler:
+        """Have errors of ours become codes of gRPC."""
+
+        async def guarded(request: Any, context: Context) -> Any:
+            try:
+                return await answer(request, context)
+            except FusewireError as error:
+                self._note(request, error)
+                context.set_trailing_metadata((("fusewire-code", type(error).__name__),))
+                return await context.abort(code_of(error), str(error)[:2000])
+
+        return guarded
+
+    def _note(self, request: Any, error: FusewireError) -> None:
+        name = getattr(request, "model_name", None)
+        model = self._repository.models.get(name) if name else None
+        if model is not None:
+            model.counts.note_answer("grpc", code_of(error).name)
+        if status_of(error) >= 500 and not isinstance(error, RequestError):
+            log_failure(name, "grpc", error)
+
+    async def _server_live(self, request: Any, context: Context) -> Any:
+        return self._messages.ServerLiveResponse(live=True)
+
+    async def _server_ready(self, request: Any, context: Context) -> Any:
+        return self._messages.ServerReadyResponse(ready=self._repository.is_ready)
+
+    async def _model_ready(self, request: Any, context: Context) -> Any:
+        model = self._repository.find(request.name, request.version)
+        return self._messages.ModelReadyResponse(ready=model.is_ready)
+
+    async def _server_metadata(self, request: Any, context: Context) -> Any:
+        return self._messages.ServerMetadataResponse(**server_metadata())
+
+    async def _model_metadata(self, request: Any, context: Context) -> Any:
+        model = self._repository.find(request.name, request.version)
+        return self._messages.ModelMetadataResponse(**self._repository.metadata(model))
+
+    async def _model_infer(self, request: Any, context: Context) -> Any:
+        model = self._repository.find(request.model_name, request.model_version)
+        generation = self._repository.ready(model)
+        forms = tuple([TensorForm(x.name, x.datatype, tuple(x.shape)) for x in request.inputs])
+        if any(dim < 0 for _, _, shape in forms for dim in shape):
+            raise RequestError("The shape of an input is a list of sizes.")
+        form = generation.binder.bind(forms)
+        arrays = form.arranged(_arrays(request, form))
+        seconds = self._seconds(request, context)
+        future = generation.submit(arrays, form, time.monotonic() + seconds)
+        if seconds < self._repository.limits.request_seconds:
+            self._repository.expire(future, seconds)
+        answer = self._written(model, generation, request, await future)
+        model.counts.note_answer("grpc", "OK")
+        return answer
+
+    def _seconds(self, request: Any, context: Context) -> float:
+        """Tell how long a call may take: the least of our limit, its deadline and its timeout."""
+        seconds = self._repository.limits.request_seconds
+        left = context.time_remaining()
+        if left is not None:
+            seconds = min(seconds, max(left, 0.0))
+        if request.parameters and "timeout" in request.parameters:
+            asked = request.parameters["timeout"].int64_param
+            if asked <= 0:
+                raise RequestError(f"timeout {asked} is not a number of microseconds.")
+            seconds = min(seconds, asked / 1e6)
+        return seconds
+
+    def _written(
+        self, model: ServedModel, generation: Generation, request: Any, outputs: Sequence[Array]
+    ) -> Any:
+        answer = self._answer(
+            model_name=model.config.name, model_version=str(model.version), id=request.id
+        )
+        for place in _wanted(request, generation):
+            port, array = generation.outputs[place], outputs[place]
+            answer.outputs.add(name=port.name, datatype=datatype_of(port.dtype), shape=array.shape)
+            answer.raw_output_contents.append(write_raw(array))
+        return answer
+
+
+def _wanted(request: Any, generation: Generation) -> Sequence[int]:
+    names = [item.name for item in request.outputs]
+    if not names:
+        return range(len(generation.names))
+    unknown = [name for name in names if name not in generation.names]
+    if unknown or len(names) > len(generation.names):
+        shown = ", ".join(generation.names)
+        raise RequestError(f"There is no output {unknown[:1]}. The outputs are {shown}.")
+    return [generation.names.index(name) for name in names]
+
+
+def _arrays(request: Any, form: BoundForm) -> list[Array]:
+    raws = request.raw_input_contents
+    if not raws:
+        return [_listed(item, form, place) for place, item in enumerate(request.inputs)]
+    if len(raws) != len(form.shapes):
+        raise RequestError(f"{len(raws)} raw contents were sent for {len(form.shapes)} inputs.")
+    arrays = []
+    for place, raw in enumerate(raws):
+        size = form.sizes[place]
+        if size is not None and len(raw) != size:
+            raise RequestError(f"Input {place} has {len(raw)} bytes, not {size}.")
+        shape, count = form.shapes[place], form.counts[place]
+        arrays.append(read_raw(memoryview(raw), form.dtypes[place], shape, count))
+    return arrays
+
+
+def _listed(item: Any, form: BoundForm, place: int) -> Array:
+    of, shape, count = form.dtypes[place], form.shapes[place], form.counts[place]
+    if item.datatype == "BYTES":
+        try:
+            words = [raw.decode() for raw in item.contents.bytes_contents]
+        except UnicodeDecodeError:
+            raise RequestError(f"The input {item.name} has an element that is not UTF-8.") from None
+        return read_listed(words, of, shape, count, item.name)
+    field = _CONTENTS.get(item.datatype)
+    if field is None:
+        raise RequestError(f"{item.datatype} tensors are sent as raw contents.")
+    return read_listed(np.asarray(getattr(item.contents, field)), of, shape, count, item.name)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{x.lower()}" if x.isupper() else x for x in name).lstrip("_")
+
+
+async def stop(server: grpc.aio.Server, grace: float) -> None:
+    """Answer the calls that are in progress, and stop."""
+    await asyncio.shield(server.stop(grace))

@@ -1,0 +1,183 @@
+"""The server as a process: it listens, loads models, reloads them, and drains on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from fusewire.errors import FusewireError
+from fusewire.serve.connections import GuardedConnection
+from fusewire.serve.grpc_service import GrpcService
+from fusewire.serve.limits import ServeLimits
+from fusewire.serve.logs import log_event, log_failure
+from fusewire.serve.model import ModelConfig, ServedModel
+from fusewire.serve.pages import pages
+from fusewire.serve.repository import Repository
+from fusewire.serve.rest import RestApp
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """Where to listen and how to end; port 0 takes a free one, None serves no gRPC."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    grpc_port: int | None = 8001
+    drain_seconds: float = 30.0
+    # How often files are looked at for a reload; 0 never does.
+    watch_seconds: float = 1.0
+
+
+class InferenceServer:
+    """Serves models until it is told to stop."""
+
+    def __init__(
+        self,
+        models: Sequence[ModelConfig],
+        config: ServerConfig = ServerConfig(),
+        limits: ServeLimits = ServeLimits(),
+    ) -> None:
+        self.config = config
+        self.repository = Repository([ServedModel(model, limits) for model in models], limits)
+        self.app = RestApp(self.repository, pages(self.repository))
+        self.ports: dict[str, int] = {}
+        self._stopping = asyncio.Event()
+
+    def stop(self) -> None:
+        """Answer what was asked, refuse what comes, and end."""
+        self.repository.is_draining = True
+        self._stopping.set()
+
+    async def run(self, started: Callable[[InferenceServer], None] | None = None) -> None:
+        """Serve until stopped; ``started`` is called once every model answers."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        listener = self._listener()
+        rest = _Uvicorn(self._uvicorn_config())
+        serving = loop.create_task(rest.serve([listener]))
+        grpc_server = await self._start_grpc()
+        try:
+            await self._load_all()
+            if started is not None:
+                started(self)
+            watching = loop.create_task(self._watch())
+            await asyncio.wait(
+                [loop.create_task(self._stopping.wait()), serving],
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            watching.cancel()
+        finally:
+            await self._drain(rest, serving, grpc_server)
+
+    def _listener(self) -> socket.socket:
+        listener = socket.create_server((self.config.host, self.config.port), backlog=1024)
+        self.ports["rest"] = listener.getsockname()[1]
+        return listener
+
+    def _uvicorn_config(self) -> uvicorn.Config:
+        limits = self.repository.limits
+        return uvicorn.Config(
+            self.app,
+            http=GuardedConnection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=False,
+            limit_concurrency=limits.connections,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=int(self.config.drain_seconds) or 1,
+        )
+
+    async def _start_grpc(self) -> Any:
+        if self.config.grpc_port is None:
+            return None
+        server = GrpcService(self.repository).server()
+        port = server.add_insecure_port(f"{self.config.host}:{self.config.grpc_port}")
+        self.ports["grpc"] = port
+        await server.start()
+        return server
+
+    async def _load_all(self) -> None:
+        for model in self.repository.models.values():
+            generation = await model.load()
+            policy, proof = generation.batcher.policy, generation.proof
+            fields = {"model": model.config.name, "replicas": model.config.replicas}
+            if proof.is_proven:
+                log_event("loaded", **fields, batch_rows=policy.rows, delay=policy.delay)
+            else:
+                log_event("loaded", **fields, not_batched=proof.refusal)
+
+    async def _watch(self) -> None:
+        """Load files again that have changed."""
+        seconds = self.config.watch_seconds
+        while seconds:
+            await asyncio.sleep(seconds)
+            for model in self.repository.models.values():
+                if model.is_stale():
+                    await self._reload(model)
+
+    async def _reload(self, model: ServedModel) -> None:
+        name = model.config.name
+        try:
+            await model.load()
+        except FusewireError as error:
+            # What was served goes on; the file may be half written, so it is tried again.
+            log_failure(name, "reload", error)
+        else:
+            log_event("reloaded", model=name, version=model.version)
+
+    async def _drain(self, rest: _Uvicorn, serving: asyncio.Task[None], grpc_server: Any) -> None:
+        """Stop accepting, answer what is in progress, end the processes of engines."""
+        self.repository.is_draining = True
+        log_event("draining")
+        rest.should_exit = True
+        if grpc_server is not None:
+            await grpc_server.stop(self.config.drain_seconds)
+        with contextlib.suppress(asyncio.CancelledError):
+            await serving
+        for model in self.repository.models.values():
+            await model.close()
+        log_event("stopped")
+
+
+class _Uvicorn(uvicorn.Server):  # type: ignore[misc] # uvicorn is not read by mypy
+    """Uvicorn without its own handling of signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+def serve(
+    models: Sequence[ModelConfig],
+    config: ServerConfig = ServerConfig(),
+    limits: ServeLimits = ServeLimits(),
+    started: Callable[[InferenceServer], None] | None = None,
+) -> None:
+    """Serve models in this process until SIGTERM or SIGINT."""
+
+    async def main() -> None:
+        await InferenceServer(models, config, limits).run(started)
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(main())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,0 +1,107 @@
+"""Engines that die, files that change, and the end of the server: no request is lost."""
+
+import argparse
+import asyncio
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from tests.serve.conftest import campaigns
+
+
+@pytest.mark.slow
+def test_killed_replicas_and_poisoned_requests_cost_nobody_else_an_answer() -> None:
+    given = argparse.Namespace(seconds=5.0, rate=30.0, every=2.0, poison=60)
+    figures = campaigns.kills(given)
+    assert figures["outcomes"] == {"right": 148, "poisoned, typed": 2}
+    assert figures["killed"] == 2
+
+
+def scaled(path: Path, factor: float) -> None:
+    fw.save_onnx(lambda x: x * np.float32(factor), path, fw.Spec(("n", 4), "float32"))
+
+
+def test_changed_file_is_served_without_a_dropped_request(tmp_path: Path) -> None:
+    path, fresh = tmp_path / "model.onnx", tmp_path / "fresh.onnx"
+    scaled(path, 2.0)
+    scaled(fresh, 3.0)
+    request = campaigns.client.rest_request("model", {"x": np.ones((1, 4), np.float32)})
+    answers: list[float] = []
+
+    async def use(port: int) -> None:
+        connection = campaigns.Connection(port)
+        replaced = False
+        limit = time.monotonic() + 60
+        while time.monotonic() < limit and answers[-5:] != [3.0] * 5:
+            status, body = await connection.ask(request)
+            assert status == 200
+            answers.append(float(np.frombuffer(body[-16:], np.float32)[0]))
+            if len(answers) == 20 and not replaced:
+                shutil.move(fresh, path)
+                replaced = True
+            await asyncio.sleep(0.01)
+        connection.close()
+
+    command = campaigns.ours(path, "--backend", "onnxruntime", "--watch", "0.1")
+    with campaigns.serving(command) as served:
+        asyncio.run(use(served.port))
+    assert set(answers) == {2.0, 3.0}
+    assert answers == sorted(answers)
+
+
+def test_broken_file_leaves_the_old_model_in_service(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    scaled(path, 2.0)
+    request = campaigns.client.rest_request("model", {"x": np.ones((1, 4), np.float32)})
+
+    async def ask(port: int) -> int:
+        connection = campaigns.Connection(port)
+        status, _ = await connection.ask(request)
+        connection.close()
+        return int(status)
+
+    command = campaigns.ours(path, "--backend", "onnxruntime", "--watch", "0.1")
+    with campaigns.serving(command) as served:
+        path.write_bytes(b"not a model")
+        time.sleep(1.0)
+        assert asyncio.run(ask(served.port)) == 200
+
+
+def test_requests_in_progress_are_answered_before_the_end(mlp: Path) -> None:
+    request = campaigns.client.rest_request("mlp", campaigns.inputs_of("mlp"))
+
+    async def use(served: Any) -> list[int]:
+        connections = [campaigns.Connection(served.port) for _ in range(20)]
+        asked = [asyncio.create_task(c.ask(request)) for c in connections]
+        # They wait for the delay of their batch.
+        await asyncio.sleep(0.2)
+        served.process.send_signal(signal.SIGTERM)
+        answers = await asyncio.gather(*asked)
+        for connection in connections:
+            connection.close()
+        await asyncio.sleep(0.1)
+        return [status for status, _ in answers]
+
+    options = ["--backend", "onnxruntime", "--batch", "64", "--delay", "600"]
+    with campaigns.serving(campaigns.ours(mlp, *options)) as served:
+        assert asyncio.run(use(served)) == [200] * 20
+        assert served.process.wait(20) == 0
+
+
+def test_answers_of_a_batch_are_right_for_each_request() -> None:
+    if not campaigns.zoo.path("magika").exists():
+        pytest.skip("magika is not fetched")
+    (row,) = campaigns.batched(argparse.Namespace(models="magika", rows=2))
+    assert row["verdicts"] == ["right", "right"]
+
+
+def test_soak_counts_memory_after_many_requests() -> None:
+    figures = campaigns.soak(argparse.Namespace(count=10_000))
+    assert figures["errors"] == 0
+    assert figures["growth_mb"] < 20
