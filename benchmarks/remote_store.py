@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.forked import QUICK, Row, fork, report
 from benchmarks.object_proxy import MODES, FaultyProxy
 from benchmarks.object_servers import serve
-from fusewire.errors import StoreError
+from fusewire.errors import RemoteError, StoreError
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 from fusewire.store.remote import INLINE, Pointer, RemoteClient, blob_path, perform, pointer_path
@@ -259,21 +259,36 @@ def mutations(given: argparse.Namespace) -> Row:
                 if path == victim.path != pointer_path(victim.key)
                 else victim.pointer
             )
-            transport.put(path, mutate(whole, victim, draw))
+            put_surely(transport, path, mutate(whole, victim, draw))
             outcome = _outcome(client, transport, victim)
             counts[f"{mutate.__name__}: {outcome}"] += 1
             if outcome == "WRONG" or (outcome == "right" and mutate not in _OF_BYTES):
                 problems.append(f"{mutate.__name__} {number}: {outcome}")
-            transport.put(path, whole)
-            if number % 100 == 0 and _outcome(client, transport, victim) != "right":
+            put_surely(transport, path, whole)
+            if number % 100 == 0 and _outcome(client, transport, victim) not in ("right", "failed"):
                 problems.append(f"{number}: the true one is not read")
     row = {"server": given.server, "mutants": given.count, "outcomes": dict(sorted(counts.items()))}
     return {**row, "problems": problems[:10]}
 
 
+def put_surely(transport: Transport, path: str, held: bytes) -> None:
+    """Write an object; a server that drops a connection is asked again."""
+    for _ in range(5):
+        try:
+            transport.put(path, held)
+        except RemoteError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"{path} cannot be written.")
+
+
 def _outcome(client: RemoteClient, transport: Transport, victim: Victim) -> str:
     try:
         entry = perform(client.fetch(victim.key), transport)
+    except RemoteError as error:
+        # More bytes than the pointer says are refused, too; other failures are the server's.
+        return "refused" if error.is_lasting else "failed"
     except StoreError:
         return "refused"
     if entry is None:
