@@ -105,3 +105,24 @@ def test_soak_counts_memory_after_many_requests() -> None:
     figures = campaigns.soak(argparse.Namespace(count=10_000))
     assert figures["errors"] == 0
     assert figures["growth_mb"] < 20
+
+
+def test_bundle_is_served(mlp: Path, tmp_path: Path) -> None:
+    inputs = campaigns.inputs_of("mlp")
+    with fw.compile(str(mlp), backend="onnxruntime") as program:
+        expected = program(inputs["x"])
+        program.save(tmp_path / "mlp.fw", weights=True)
+
+    async def ask(port: int) -> tuple[int, bytes]:
+        connection = campaigns.Connection(port)
+        answer: tuple[int, bytes] = await connection.ask(
+            campaigns.client.rest_request("mlp", inputs)
+        )
+        connection.close()
+        return answer
+
+    with campaigns.serving(campaigns.ours(tmp_path / "mlp.fw")) as served:
+        status, body = asyncio.run(ask(served.port))
+    assert status == 200
+    found = np.frombuffer(body[-64:], np.float32)
+    np.testing.assert_allclose(found, expected[0], rtol=1e-4, atol=1e-5)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from fusewire.serve.model import ModelConfig, ServedModel
 from fusewire.serve.pages import pages
 from fusewire.serve.repository import Repository
 from fusewire.serve.rest import RestApp
+
+_SWITCH_SECONDS = 0.0005
 
 
 @dataclass(frozen=True)
@@ -166,6 +169,10 @@ def serve(
     started: Callable[[InferenceServer], None] | None = None,
 ) -> None:
     """Serve models in this process until SIGTERM or SIGINT."""
+
+    # The threads of replicas need the interpreter for moments, several times for each batch. By
+    # default each would wait 5 ms for it while the event loop is busy.
+    sys.setswitchinterval(_SWITCH_SECONDS)
 
     async def main() -> None:
         await InferenceServer(models, config, limits).run(started)
