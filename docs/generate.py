@@ -320,7 +320,7 @@ def rules() -> Iterator[str]:
 
 # The public names in the order of the page; tests/docs/test_reference.py wants each of them once.
 REFERENCE = {
-    "Compile and call": ("compile", "Program", "Result", "Options"),
+    "Compile and call": ("compile", "open", "Program", "Result", "Options"),
     "Sources": ("trace", "load", "Spec", "Limits", "Graph", "save_onnx"),
     "Single ops and fusion": ("run", "fuse", "ops"),
     "Backends and devices": (
