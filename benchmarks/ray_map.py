@@ -213,7 +213,8 @@ def cluster(workers: int) -> Iterator[Any]:
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[1])
     with tempfile.TemporaryDirectory(prefix="fw-ray-", ignore_cleanup_errors=True) as folder:
         ray.init(
-            num_cpus=max(workers, 2),
+            # Tasks that read and write need some too, beside the actors.
+            num_cpus=workers + 2,
             include_dashboard=False,
             log_to_driver=False,
             logging_level="error",
@@ -276,7 +277,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "batches": compared(batches, "whole"),
         "killed": killed,
         "versions": {x: version(x) for x in ("fusewire", "ray", "pyarrow", "onnxruntime")},
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"load {os.getloadavg()[2]:.1f}",
     }
 
 

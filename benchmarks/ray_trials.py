@@ -274,7 +274,8 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
         "versions": {
             x: version(x) for x in ("fusewire", "ray", "onnxruntime", "openvino", "jaxlib")
         },
-        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}",
+        "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"load {os.getloadavg()[2]:.1f}",
     }
 
 
@@ -307,8 +308,9 @@ def page(report: Mapping[str, Any]) -> str:
         [
             "# Trials on Ray, with deaths",
             "",
-            f"`python benchmarks/ray_trials.py --count {report['count']} --pause "
-            f"{report['pause']:g}`, {report['date']}, {versions}, {report['machine']}.",
+            f"`python benchmarks/ray_trials.py --count {report['count']} --calm "
+            f"{report['calm']['trials']} --pause {report['pause']:g}`, {report['date']}, "
+            f"{versions}, {report['machine']}.",
             f"{report['count']} trials of 6 models on {', '.join(ENGINES)}, budget "
             f"{report['budget']:g} s each, two raylets on one machine. The longest trial took "
             f"{killed['longest']:.1f} s.",

@@ -46,7 +46,9 @@ def recorded(store: Store) -> list[dict[str, Any]]:
 def test_trial_is_recorded_once(model: TunedModel, store: Store) -> None:
     engines = ["onnxruntime", "reference"]
     first = tune([model], engines=engines, options=BRIEF)
-    assert [row["status"] for row in first] == ["right", "right"]
+    # A busy machine may leave no time to judge within the budget.
+    assert {row["status"] for row in first} <= {"right", "not judged"}
+    assert all(row["seconds"] > 0 for row in first)
     assert {row["host"] for row in first} == {host_id()}
     assert len(recorded(store)) == 2
     again = tune([model], engines=engines, options=BRIEF)
@@ -59,6 +61,17 @@ def test_other_sizes_are_other_trials(model: TunedModel, store: Store) -> None:
     more = TunedModel(model.path, {"x": np.ones((5, 4), np.float32)})
     tune([model, more], engines=["reference"], options=BRIEF)
     assert {row["shapes"] for row in recorded(store)} == {"x=float32[2,4]", "x=float32[5,4]"}
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "auto"])
+def test_every_size_is_measured(tmp_path: Path, store: Store, engine: str) -> None:
+    weights = np.ones((256, 256), np.float32) / 256
+    path = tmp_path / "wide.onnx"
+    fw.save_onnx(lambda x: np.tanh(x @ weights) @ weights, path, fw.Spec(("n", 256), "float32"))
+    sizes = [TunedModel(path, {"x": np.ones((n, 256), np.float32)}) for n in (1, 2048)]
+    few, many = tune(sizes, engines=[engine], options=Options(budget_seconds=2, threads=1))
+    # A thousand times the work; the plan of the first size must not answer for the second.
+    assert many["seconds"] > 5 * few["seconds"]
 
 
 def test_record_of_another_host_of_the_kind_is_enough(

@@ -18,6 +18,7 @@ from fusewire.options import OptionFields, Options
 from fusewire.ray.host import one_at_a_time
 from fusewire.ray.rows import RowType, row_types
 from fusewire.ray.shared_model import SharedModel
+from fusewire.runtime.program import Program
 
 Columns = dict[str, Any]
 
@@ -130,34 +131,37 @@ class Predictor:
 
 
 def _in_steps(
-    program: Callable[..., Any],
+    program: Program,
     arrays: Sequence[Any],
     count: int,
     step: int,
     check: Callable[[int, Any, int], None],
 ) -> list[Any]:
-    """Call a program for ``step`` rows at a time; the last call has the rest."""
-    first = _as_tuple(program(*[x[:step] for x in arrays]))
+    """Run a program on ``step`` rows at a time; the last call has the rest."""
+    inputs = tuple([x[:step] for x in arrays])
+    # What runs such arrays is looked up once: a model of few rows is called many times.
+    _, run = program.prepared(inputs)
+    first = run(inputs)
     for place, output in enumerate(first):
         check(place, output, step)
     if step == count:
-        return list(first)
+        return first
     results = [np.empty((count, *x.shape[1:]), x.dtype) for x in first]
     shapes = [x.shape for x in first]
-    for result, output in zip(results, first, strict=True):
-        result[:step] = output
-    for at in range(step, count, step):
-        outputs = _as_tuple(program(*[x[at : at + step] for x in arrays]))
+    whole = count - count % step
+    for at in range(0, whole, step):
+        outputs = run(tuple([x[at : at + step] for x in arrays])) if at else first
         for place, output in enumerate(outputs):
             if output.shape != shapes[place]:
-                check(place, output, min(step, count - at))
+                check(place, output, step)
                 _check_row_shape(output.shape, shapes[place])
             results[place][at : at + step] = output
+    if whole < count:
+        rest = _in_steps(program, [x[whole:] for x in arrays], count - whole, count - whole, check)
+        for result, output in zip(results, rest, strict=True):
+            _check_row_shape(output.shape, result.shape)
+            result[whole:] = output
     return results
-
-
-def _as_tuple(outputs: Any) -> tuple[Any, ...]:
-    return outputs if type(outputs) is tuple else (outputs,)
 
 
 def _check_row_shape(shape: tuple[int, ...], first: tuple[int, ...]) -> None:

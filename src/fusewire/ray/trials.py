@@ -180,9 +180,15 @@ def _measured(trial: FleetTrial, options: Options, inputs: Mapping[str, Any]) ->
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            source = ModelSource(trial.model.path())
-            with closing(Session(options).program(source)) as program:
-                program(*[inputs[name] for name in inputs])
+            session, path = Session(options), trial.model.path()
+            values = tuple(inputs.values())
+            if trial.engine == AUTO:
+                # Records the plan for open sizes, unless other sizes have done so.
+                with closing(session.program(ModelSource(path))) as program:
+                    program(*values)
+            # As an example, so that the plan of other sizes is not recalled for these.
+            with closing(session.program(ModelSource(path), values)) as program:
+                program(*values)
                 rows = [row for row in program.why().tried if _is_of(row, trial.engine)]
     except NoneRightError as error:
         rows = [row for row in error.tried if _is_of(row, trial.engine)]
