@@ -251,6 +251,7 @@ class OptionFields(TypedDict, total=False):
     deadline: float
     isolate: bool | Isolation
     cache: bool
+    remote: str | None
     deterministic: bool
     canary: int
     seed: int
