@@ -14,7 +14,6 @@ import hashlib
 import json
 import mmap
 import os
-import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +28,7 @@ from fusewire.records.framing import unframed
 from fusewire.store.blob import piece_digests
 from fusewire.store.disk import Store
 from fusewire.store.files import plain_file
-from fusewire.store.key import KINDS, Key
+from fusewire.store.key import KINDS, Key, canonical_json, is_sha256
 from fusewire.store.signing import Statement
 from fusewire.store.stamps import check_once, was_checked
 
@@ -47,7 +46,6 @@ _MOST_HEADER, _MOST_SIGNATURE, _MOST_SECTIONS = 2**22, 2**16, 10_000
 _SMALL = 2**20
 # Whoever may write to the file could change it after it was checked.
 _WRITERS = 0o022
-_SHA256 = re.compile("[0-9a-f]{64}")
 # What a section holds beside the entries of a store.
 GRAPH, CONSTANTS = "graph", "constants"
 _KIND = "bundle"
@@ -113,12 +111,7 @@ def header_of(about: Mapping[str, Any], sections: Sequence[NewSection]) -> bytes
             row["key"] = section.key.to_json()
         rows.append(row)
         at += len(section.payload)
-    header = json.dumps(
-        {"format": FORMAT, "about": dict(about), "sections": rows},
-        sort_keys=True,
-        separators=(",", ":"),
-        allow_nan=False,
-    ).encode()
+    header = canonical_json({"format": FORMAT, "about": dict(about), "sections": rows})
     if len(header) > _MOST_HEADER or len(rows) > _MOST_SECTIONS:
         raise FormatError(
             f"A bundle of {len(rows):,} sections, with a header of {len(header):,} bytes, is "
@@ -357,8 +350,7 @@ def _read_section(row: Any, at: int, room: int) -> Section:
         not isinstance(name, str)
         or type(row.get("offset")) is not int
         or type(size) is not int
-        or not isinstance(digest, str)
-        or not _SHA256.fullmatch(digest)
+        or not is_sha256(digest)
     ):
         raise FormatError("its header is malformed.")
     if row["offset"] != at or not 0 <= size <= room - at:

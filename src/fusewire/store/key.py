@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 from fusewire.errors import StoreError
 
@@ -24,6 +25,17 @@ VOUCHED = CODE | LOCAL | {"plan", "verdict"}
 IMPORTED = "is_imported"
 # Texts up to this length are shown in full; longer ones with this much around a difference.
 _LONG, _AROUND = 64, 20
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def is_sha256(held: object) -> TypeGuard[str]:
+    """Tell whether this is a SHA-256 as we write it: 64 lower-case hex digits."""
+    return isinstance(held, str) and _SHA256.fullmatch(held) is not None
+
+
+def canonical_json(held: object) -> bytes:
+    """Write JSON in the one way that has the same bytes everywhere; no NaN, no infinity."""
+    return json.dumps(held, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 @dataclass(frozen=True)

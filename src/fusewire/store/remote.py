@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import re
 import struct
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from typing import TypeAlias, TypeVar
 from fusewire.errors import RemoteError, StoreError
 from fusewire.store.disk import LIMIT, Store
 from fusewire.store.exchange import check_payload
-from fusewire.store.key import CODE, DATA, Key
+from fusewire.store.key import CODE, DATA, Key, canonical_json, is_sha256
 from fusewire.store.signing import AllowedSigners, Signer, Statement
 from fusewire.store.transport import Transport
 
@@ -40,7 +39,6 @@ _MOST_HEADER = 2**17
 # A payload up to this size is in its pointer: one request brings both.
 INLINE = 2**15
 MOST_POINTER = _START + _MOST_HEADER + INLINE
-_SHA256 = re.compile("[0-9a-f]{64}")
 # Seconds before a request that failed is repeated, by those who can wait.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 # Seconds between two looks for an entry that somebody else makes.
@@ -131,7 +129,7 @@ class Pointer:
             "sha256": self.sha256,
             "envelope": self.envelope.decode(),
         }
-        header = json.dumps(about, sort_keys=True, separators=(",", ":")).encode()
+        header = canonical_json(about)
         if len(header) > _MOST_HEADER:
             raise StoreError(f"A pointer has {len(header):,} bytes; the limit is {_MOST_HEADER:,}.")
         return b"".join((MAGIC, _LENGTH.pack(len(header)), header, self.inline or b""))
@@ -153,8 +151,7 @@ class Pointer:
         if (
             type(size) is not int
             or not 0 <= size <= LIMIT
-            or not isinstance(sha256, str)
-            or not _SHA256.fullmatch(sha256)
+            or not is_sha256(sha256)
             or not isinstance(envelope, str)
         ):
             raise StoreError("Its header is malformed.")

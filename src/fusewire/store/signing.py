@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from fusewire.errors import SignatureError, UnknownSignerError, install_advice
 from fusewire.store.disk import Store
 from fusewire.store.files import Folder, plain_file
-from fusewire.store.key import Key
+from fusewire.store.key import Key, canonical_json, is_sha256
 from fusewire.store.secret import config_path
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ _MOST_ENVELOPE, _MOST_PEM, _MOST_ALLOWED = 2**16, 2**14, 2**20
 _MOST_NUMBER = 2**53
 _PUBLIC = 32
 _OTHERS, _WRITERS = 0o077, 0o022
-_SHA256 = re.compile("[0-9a-f]{64}")
 _NAME = re.compile(r"[^\s#=]{1,100}")
 _REVOKED, _GENERATION = "revoked", "generation="
 
@@ -77,7 +76,7 @@ class Statement:
 
     def to_bytes(self) -> bytes:
         """Write it as canonical JSON."""
-        return _canonical({**asdict(self), "versions": dict(self.versions)})
+        return canonical_json({**asdict(self), "versions": dict(self.versions)})
 
     @staticmethod
     def from_bytes(held: bytes) -> Statement:
@@ -92,7 +91,7 @@ class Statement:
         if (
             not all(isinstance(text, str) for text in texts)
             or not all(type(number) is int and 0 <= number < _MOST_NUMBER for number in numbers)
-            or not all(_SHA256.fullmatch(about[name]) for name in ("key", "payload"))
+            or not all(is_sha256(about[name]) for name in ("key", "payload"))
             or not isinstance(versions, dict)
             or not all(isinstance(version, str) for version in versions.values())
         ):
@@ -326,7 +325,7 @@ def _envelope(body: bytes, signer: str, signature: bytes) -> bytes:
     """Write an envelope as DSSE does."""
     one = {"keyid": signer, "sig": base64.b64encode(signature).decode()}
     payload = base64.b64encode(body).decode()
-    return _canonical({"payload": payload, "payloadType": _TYPE, "signatures": [one]})
+    return canonical_json({"payload": payload, "payloadType": _TYPE, "signatures": [one]})
 
 
 def _opened(envelope: bytes) -> tuple[Statement, bytes]:
@@ -374,7 +373,7 @@ def _check_generation(store: Store, statement: Statement) -> None:
     if statement.generation > seen:
         with store.alone(key, seconds=1.0):
             if statement.generation > (seen := _seen_generation(store, key)):
-                store.put(key, _canonical({"generation": statement.generation}))
+                store.put(key, canonical_json({"generation": statement.generation}))
     if statement.generation < seen:
         raise SignatureError(
             f"It has generation {statement.generation}, and {seen} was seen here before: an old "
@@ -400,11 +399,6 @@ def _own_file(path: Path, others: int, most: int, what: str) -> bytes:
         if file.size > most:
             raise SignatureError(f"The {what} {path} has {file.size:,} bytes; that is too large.")
         return file.read(0, file.size)
-
-
-def _canonical(held: object) -> bytes:
-    """Write JSON in the one way that has the same bytes everywhere."""
-    return json.dumps(held, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _object(held: bytes) -> dict[str, Any]:

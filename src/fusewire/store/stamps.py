@@ -13,13 +13,12 @@ import hashlib
 import json
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fusewire.store.disk import Store
-from fusewire.store.key import Key
+from fusewire.store.key import Key, is_sha256
 
 # Hashing a smaller file is as quick as looking it up.
 _LARGE = 2**18
@@ -38,7 +37,6 @@ _NOTING = frozenset({"btrfs", "ext2", "ext3", "ext4", "xfs"})
 # With this, a crash may lose the time of a change and keep the change.
 _LATE = "lazytime"
 _SECOND = 10**9
-_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 def file_digest(path: str | os.PathLike[str], store: Store | None = None) -> str | None:
@@ -158,7 +156,7 @@ def _known(key: Key, store: Store) -> str | None:
         found = json.loads(held)["sha256"]
     except (ValueError, TypeError, KeyError):
         found = None
-    if isinstance(found, str) and _SHA256.fullmatch(found):
+    if is_sha256(found):
         return found
     store.drop(key)
     return None
