@@ -1,5 +1,6 @@
 """The judge at its edges: numbers worked out by hand, one step inside and one outside a limit."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -447,3 +448,21 @@ def test_wide_answers_have_float64() -> None:
     assert expected.wide.dtype == float64.numpy
     np.testing.assert_allclose(expected.wide, np.e, rtol=1e-15)
     assert expected.stored.dtype == F32
+
+
+def test_what_sizes_decide_on_an_edge_is_as_the_own_dtypes_have_it() -> None:
+    """T5 puts distances in buckets by a logarithm that is a whole number for some."""
+
+    x = Value(TensorType(float32, (16,)), "x")
+    distance = constant(np.arange(8, 136, 8, dtype=F32))
+    share = ops.divide(ops.log(ops.divide(distance, F32(8))), F32(math.log(16)))
+    bucket = ops.cast(ops.multiply(share, F32(8)), dtype=int64)
+    bias = ops.gather(constant(np.arange(9, dtype=F32) * 10), bucket, axis=0)
+    graph = Graph([x], [ops.add(x, ops.reduce_sum(bias))])
+    inputs = [RNG.normal(size=16).astype(F32)]
+    right = interpret(graph, inputs)[0]
+    oracle = Oracle(graph, inputs)
+    assert oracle._judge_outputs([right])[0].status == "cannot say"
+    assert oracle.judge([right]).status == oracle.verdict([right]).status == "right"
+    # Who decides otherwise may be right, too: one bucket less.
+    assert oracle.verdict([right - 10]).status == "cannot say"

@@ -2,6 +2,10 @@
 
 Bounds of ops chained through a deep graph explode. The spread among a few runs in stored
 precision, with inputs and every rounding moved in the last place, does not. No engine takes part.
+
+Some models decide by a computation that takes sizes only, and land on the edge: T5 puts distances
+in buckets by a rounded logarithm, which is a whole number for some. Whoever decides as the model's
+own dtypes do is right there (`_decided`).
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -20,8 +25,10 @@ from fusewire.numerics.noise import Noise, felt_inputs
 from fusewire.numerics.scale import Scales, bindings_of
 from fusewire.numerics.spread import SCOUT, Expected, Runs, expect
 from fusewire.ops import limits
+from fusewire.ops.declare import Trait
 from fusewire.ops.interpret import Interpreter
 from fusewire.ops.sample import HostValue
+from fusewire.ops.table import get_op
 
 SCOUTS = 2
 _COMPARING = 4
@@ -66,6 +73,8 @@ class Oracle:
         self._bindings = bindings_of(graph, inputs)
         self._expected: dict[Value, list[Expected]] = {}
         self._reference: list[Verdict] | None = None
+        # What is computed without elements of inputs, where that is taken as given.
+        self._given: dict[Value, HostValue] = {}
 
     @property
     def outputs(self) -> list[Array]:
@@ -79,7 +88,7 @@ class Oracle:
 
     def judge(self, got: Sequence[HostValue]) -> Verdict:
         """Judge the outputs of a run from end to end, strictly by the tolerance."""
-        return summary(self._judge_outputs(got))
+        return self._decided_verdict(summary(self._judge_outputs(got)), got)
 
     def verdict(self, got: Sequence[HostValue]) -> Verdict:
         """Judge the outputs of a run as ``judge`` does, but call wrong only what is certain.
@@ -91,10 +100,35 @@ class Oracle:
         """
         verdicts = self._judge_outputs(got)
         if all(verdict.status != "wrong" for verdict in verdicts):
-            return summary(verdicts)
+            return self._decided_verdict(summary(verdicts), got)
         if self._reference is None:
             self._reference = self._judge_outputs(Interpreter(self.graph)(self._inputs))
         return summary(list(map(_weighed, verdicts, self._reference)))
+
+    def _decided_verdict(self, verdict: Verdict, got: Sequence[HostValue]) -> Verdict:
+        """Judge again where nothing can be said, with what sizes alone decide taken as given."""
+        if verdict.status != "cannot say" or self._decided is None:
+            return verdict
+        again = summary(self._decided._judge_outputs(got))
+        return again if again.status == "right" else verdict
+
+    @cached_property
+    def _decided(self) -> Oracle | None:
+        """The same oracle with what no input takes part in as the model's own dtypes have it."""
+        nodes = set() if self._given else _nodes_of_sizes(self.graph)
+        if not any(get_op(node.op).is_(Trait.DISCONTINUOUS) for node in nodes):
+            return None
+        given: dict[Value, HostValue] = {}
+
+        def catch(node: Node, outputs: list[HostValue]) -> list[HostValue]:
+            if node in nodes:
+                given.update(zip(node.outputs, outputs, strict=True))
+            return outputs
+
+        Interpreter(self.graph, observe=catch)(self._inputs)
+        oracle = Oracle(self.graph, self._inputs, runs=self._runs, seed=self._seed)
+        oracle._given = given
+        return oracle
 
     def _judge_outputs(self, got: Sequence[HostValue]) -> list[Verdict]:
         if len(got) != len(self.graph.outputs):
@@ -131,19 +165,17 @@ class Oracle:
         caught: dict[Value, HostValue] = {}
 
         def catch(node: Node, outputs: list[HostValue]) -> list[HostValue]:
+            outputs = self._as_given(node, outputs)
             caught.update((v, x) for v, x in zip(node.outputs, outputs, strict=True) if v in wanted)
             return outputs
 
         fixed = self._fixed(wanted)
         scales = Scales(self.graph, self._bindings)
         expansions: dict[Node, Graph] = {}
-        Interpreter(
-            self.graph,
-            wide=True,
-            observe=catch,
-            before=scales.learn,
-            expansions=expansions,
-        )(self._inputs)
+        exact = Interpreter(
+            self.graph, wide=True, observe=catch, before=scales.learn, expansions=expansions
+        )
+        exact(self._inputs)
         wide = self._collect(wanted, caught | fixed)
         if (meter := limits.meter()) is not None:
             # Every run is kept, and comparing them takes about as much as a few more.
@@ -168,6 +200,12 @@ class Oracle:
                 for index, (name, of, x) in enumerate(found)
             ]
 
+    def _as_given(self, node: Node, outputs: list[HostValue]) -> list[HostValue]:
+        """Put what is given in the place of what a node computed, in the dtype of this run."""
+        if not self._given or node.outputs[0] not in self._given:
+            return outputs
+        return [_like(self._given[v], x) for v, x in zip(node.outputs, outputs, strict=True)]
+
     def _fixed(self, wanted: dict[Value, None]) -> dict[Value, HostValue]:
         """Find those wanted that no node makes."""
         fixed = dict(zip(self.graph.inputs, self._inputs, strict=True))
@@ -187,6 +225,27 @@ class Oracle:
         """Gather one tensor from all runs; a sequence that is shorter in one has jumped."""
         found = [r[value][index][2] if index < len(r[value]) else np.zeros(0) for r in runs]
         return Runs(found[: self._runs], found[self._runs :])
+
+
+def _nodes_of_sizes(graph: Graph) -> set[Node]:
+    """Find the nodes that compute with constants and sizes, and with no element of an input."""
+    nodes: set[Node] = set()
+    known: set[Value] = set()
+    for node in graph.nodes:
+        op = get_op(node.op)
+        if op.is_(Trait.RANDOM) or op.is_(Trait.CONTROL):
+            continue
+        if op.is_(Trait.SHAPE) or all(v.constant is not None or v in known for v in node.operands):
+            nodes.add(node)
+            known.update(node.outputs)
+    return nodes
+
+
+def _like(x: HostValue, computed: HostValue) -> HostValue:
+    """Give a value the dtype that this run has it in."""
+    if isinstance(x, np.ndarray) and isinstance(computed, np.ndarray):
+        return x.astype(computed.dtype)
+    return x
 
 
 def _weighed(verdict: Verdict, reference: Verdict) -> Verdict:
