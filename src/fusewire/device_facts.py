@@ -23,6 +23,7 @@ from fusewire.contract.backend import (
     Held,
     Offer,
 )
+from fusewire.contract.devices import CPU, preference
 from fusewire.dtypes import FLOATS, NUMERIC, DType
 from fusewire.errors import EngineError, FusewireError, OptionsError, RefusedError
 from fusewire.ir.graph import Array, Graph, Value
@@ -245,10 +246,6 @@ HINTS: Mapping[str, Callable[[Bench], Mapping[str, Fact]]] = {
 }
 
 
-# Kinds of devices, the most preferred first.
-KINDS = ("cuda", "metal", "rocm", "webgpu", "cpu")
-
-
 @dataclass(frozen=True)
 class Measured:
     """A device with all its facts, hints for authors of programs, and what is unknown.
@@ -328,8 +325,7 @@ def measure(target: Target, sizes: Sizes = Sizes()) -> Measured:
 def best(devices: Sequence[Measured]) -> Measured:
     """Choose the best device: by kind, where a software device counts as a CPU; by throughput."""
 
-    def rank(item: Measured) -> tuple[int, float]:
-        kind = "cpu" if item.device.is_software else item.device.kind
-        return (KINDS.index(kind) if kind in KINDS else len(KINDS), -item.gflops)
+    def order(item: Measured) -> tuple[int, float]:
+        return preference(CPU if item.device.is_software else item.device.kind), -item.gflops
 
-    return min(devices, key=rank)
+    return min(devices, key=order)

@@ -33,7 +33,7 @@ from fusewire.cli.progress import progress
 from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import Session
-from fusewire.contract.region import answers_to
+from fusewire.contract.devices import answers_to
 from fusewire.decider import Decider
 from fusewire.errors import (
     NoneRightError,

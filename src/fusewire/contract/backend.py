@@ -12,6 +12,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
+from fusewire.contract.devices import kind_of
 from fusewire.dtypes import DType
 from fusewire.errors import OptionsError, install_advice
 from fusewire.ir.dims import Shape
@@ -77,7 +78,11 @@ class BackendInfo:
 
 @dataclass(frozen=True)
 class Device:
-    """A place where a backend can run: ``cpu``, ``webgpu:0``. ``facts`` are never hard-coded."""
+    """A place where a backend can run: ``cpu``, ``cuda:0``, ``cpu:openvino``.
+
+    ``fusewire.contract.devices`` has the names. ``facts`` are never hard-coded; ``pci_bus_id`` and
+    ``uuid`` tell the core that devices of two backends are the same hardware.
+    """
 
     id: str
     name: str
@@ -86,16 +91,17 @@ class Device:
 
     @property
     def kind(self) -> str:
-        return self.id.partition(":")[0]
+        return kind_of(self.id)
 
 
 @dataclass(frozen=True)
 class Unavailable:
-    """Why a backend cannot run here, and what would help."""
+    """Why a backend cannot run here, or not on one ``device``, and what would help."""
 
     code: str
     reason: str
     fix: str
+    device: str = ""
 
     @staticmethod
     def not_installed(info: BackendInfo, package: str) -> Unavailable:

@@ -94,13 +94,6 @@ def first_device(backend: Backend) -> Device:
     raise RegistryError(f"{backend.info.name} has no device here. {' '.join(reasons)}")
 
 
-def answers_to(device: Device, name: str | None) -> bool:
-    """Return whether a name fits a device: id, kind, kind and power (webgpu:low), or None."""
-    power = device.facts.get("power")
-    by_power = [f"{device.kind}:{power}"] if power else []
-    return name in (None, device.id, device.kind, *by_power)
-
-
 def build(backend: Backend, region: Graph, device: Device, config: Config = Config()) -> Executable:
     """Compile and load in this process."""
     artifact = backend.compile(region, device, config)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fusewire.contract.backend import BackendInfo, Offer
-from fusewire.contract.region import answers_to
+from fusewire.contract.devices import answers_to, on_device
 from fusewire.errors import EngineError, RegistryError, UnavailableError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
@@ -161,20 +161,26 @@ def fitting(
 
 def _on_device(targets: Iterable[Target], wanted: str) -> Iterator[Target]:
     """Yield the targets on a device; RegistryError if there is none: no other takes its place."""
-    others: dict[str, list[str]] = {}
+    seen: list[Target] = []
     is_found = False
-    for target in targets:
-        if answers_to(target.device, wanted):
-            is_found = True
-            yield target
-        else:
-            others.setdefault(target.device.id, []).append(target.name)
+    for target in on_device(_noted(targets, seen), wanted, lambda target: target.device):
+        is_found = True
+        yield target
     if not is_found:
+        others: dict[str, list[str]] = {}
+        for target in seen:
+            others.setdefault(target.device.id, []).append(target.name)
         have = "; ".join(f"{device} ({', '.join(names)})" for device, names in others.items())
         raise RegistryError(
             f"No backend here runs on {wanted!r}. Devices: {have or 'none'}. "
             "`fusewire doctor` says what the others lack."
         )
+
+
+def _noted(targets: Iterable[Target], seen: list[Target]) -> Iterator[Target]:
+    for target in targets:
+        seen.append(target)
+        yield target
 
 
 def interprets(target: Target) -> bool:

@@ -298,7 +298,7 @@ RECORDS: dict[type, dict[str, Written]] = {
         "compile_seconds": NUMBER,
     },
     Device: {"id": TEXT, "name": TEXT, "is_software": FLAG, "facts": FACTS},
-    Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT},
+    Unavailable: {"code": TEXT, "reason": TEXT, "fix": TEXT, "device": TEXT},
     Offer: {
         "nodes": _many(WHOLE),
         "shapes": _word_of(Shapes),

@@ -16,9 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fusewire.contract.backend import Backend, Device, Offer, Unavailable
+from fusewire.contract.devices import on_device
 from fusewire.contract.extension import GROUP, Extended, Extension, attach, detach
 from fusewire.contract.frontend import Frontend
-from fusewire.contract.region import answers_to
 from fusewire.contract.sources import unread
 from fusewire.errors import (
     EngineError,
@@ -334,8 +334,8 @@ class Registry:
 
     def on_device(self, device: str) -> list[Backend]:
         """List backends that run on a device, given by id, kind or power."""
-        fits = [p.backend for p in self.devices() if answers_to(p.device, device)]
-        return [self.get(name) for name in dict.fromkeys(fits)]
+        found = on_device(self.devices(), device, lambda place: place.device)
+        return [self.get(name) for name in dict.fromkeys(place.backend for place in found)]
 
     def capabilities(self, name: str) -> dict[str, Capability]:
         """Return the twelve capability flags of a backend, with reasons."""
