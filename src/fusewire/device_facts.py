@@ -227,7 +227,7 @@ def _workgroup(bench: Bench) -> dict[str, Fact]:
 
 
 def _alignment(bench: Bench) -> dict[str, Fact]:
-    return {"alignment": bench.target.backend.exchange.alignment}
+    return {"alignment": bench.target.exchange.alignment}
 
 
 FIGURES: Mapping[str, Callable[[Bench], Mapping[str, Fact]]] = {
@@ -272,7 +272,7 @@ def known(target: Target) -> Device:
     facts["execution"] = _execution(device.facts, facts)
     if "memory_bytes" in facts:
         facts["max_buffer_bytes"] = facts["memory_bytes"]
-    on_host = target.backend.exchange.memory == "host"
+    on_host = target.exchange.memory == "host"
     facts["unified_memory"] = on_host or device.is_software
     facts["dtypes"] = _offered_dtypes(target, NUMERIC, lambda x: add(x, x))
     facts["precisions"] = _offered_dtypes(target, FLOATS, lambda x: matmul(x, x))

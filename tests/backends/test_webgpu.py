@@ -9,6 +9,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -48,6 +49,7 @@ from fusewire.ops.movement import broadcast_to, reshape
 from fusewire.ops.normalization import softmax
 from fusewire.ops.table import all_ops
 from fusewire.registry import REGISTRY
+from fusewire.runtime.transfer import hand_over
 from fusewire.testing.conformance import Case, cases
 from fusewire.testing.suite import is_tensor_op, run_cases
 
@@ -106,11 +108,89 @@ def test_device_tells_what_the_adapter_has() -> None:
 
 def test_outputs_stay_on_the_device() -> None:
     assert BACKEND.exchange.memory == GPU.id
+    assert BACKEND.exchange_on(GPU).memory == GPU.id
+
+
+def test_every_adapter_has_a_memory_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fusewire.backends.webgpu import context
+
+    # One adapter opened twice stands for two: buffers of one cannot be used on the other.
+    adapter = context.find_adapters()[0]
+    monkeypatch.setattr(context, "find_adapters", lambda: [adapter, adapter])
+    backend = WebGpuBackend()
+    first, second = (found for found in backend.probe() if isinstance(found, Device))
+    assert (first.id, second.id) == ("webgpu:0", "webgpu:1")
+    graph, x = unary(negative, float32, 3), np.array([1.0, -2.0, 3.0], np.float32)
+    here, there = (build(backend, graph, device) for device in (first, second))
+    (buffer,) = here.run([x]).wait()
+    assert isinstance(buffer, Buffer)
+    with pytest.raises(ShapeMismatchError, match=r"on webgpu:1, found .* on webgpu:0"):
+        there.run([buffer])
+    exchanges = [backend.exchange_on(device) for device in (first, second)]
+    assert hand_over(buffer, exchanges[0]) is buffer
+    carried = hand_over(buffer, exchanges[1])
+    assert isinstance(carried, np.ndarray)
+    (back,) = there.run([carried]).wait()
+    assert isinstance(back, Buffer)
+    assert back.device == "webgpu:1"
+    assert np.array_equal(back.read(), x)
+    backend.close()
+
+
+ICDS = Path("/usr/share/vulkan/icd.d")
+LISTED = """
+import wgpu
+from fusewire.backends.webgpu.engine import WebGpuBackend
+native = [a for a in wgpu.gpu.enumerate_adapters_sync() if a.info["backend_type"] == "Vulkan"]
+print(len(native), len(WebGpuBackend().probe()))
+"""
+
+
+@pytest.mark.skipif(not list(ICDS.glob("lvp*.json")), reason="there is no lavapipe")
+def test_adapter_of_a_driver_that_is_installed_twice_is_listed_once(tmp_path: Path) -> None:
+    own = next(ICDS.glob("lvp*.json"))
+    again = tmp_path / "again.json"
+    again.write_text(own.read_text())
+    env = {**os.environ, "VK_ICD_FILENAMES": f"{own}:{again}"}
+    done = subprocess.run([sys.executable, "-c", LISTED], capture_output=True, text=True, env=env)
+    assert done.stdout.split() == ["2", "1"], done.stderr
+
+
+class _Listed:
+    """An adapter as a machine with cards lists it."""
+
+    def __init__(self, api: str, kind: str = "DiscreteGPU", card: int = 7) -> None:
+        self.info = {
+            "backend_type": api,
+            "adapter_type": kind,
+            "device": f"card {card}",
+            "vendor_id": 0x10DE,
+            "device_id": card,
+        }
+
+
+def test_card_is_listed_once_and_two_of_a_model_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fusewire.backends.webgpu import context
+
+    monkeypatch.setattr(context, "_PCI", tmp_path)
+    vulkan, other, d3d = _Listed("Vulkan"), _Listed("Vulkan"), _Listed("D3D12")
+    small = _Listed("D3D12", "IntegratedGPU", 8)
+    assert context.distinct([d3d, vulkan, small]) == [vulkan, small]
+    assert context.distinct([vulkan, other, d3d]) == [vulkan, other]
+    for slot in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / slot).mkdir()
+        (tmp_path / slot / "vendor").write_text("0x10de\n")
+        (tmp_path / slot / "device").write_text("0x0007\n")
+        found = context.distinct([vulkan, other, _Listed("Vulkan")])
+        assert len(found) == len(list(tmp_path.iterdir()))
 
 
 ALONE = """
 import os, sys
 from fusewire.registry import REGISTRY
+from fusewire.runtime.transfer import hand_over
 backend = REGISTRY.backends.get("webgpu")
 assert "wgpu" not in sys.modules, "importing the backend imports wgpu"
 import numpy as np

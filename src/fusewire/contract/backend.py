@@ -301,7 +301,7 @@ class Backend(abc.ABC):
     @property
     @abc.abstractmethod
     def exchange(self) -> Exchange:
-        """How it exchanges tensors."""
+        """How it exchanges tensors, unless a device of it does so in another way."""
 
     @abc.abstractmethod
     def probe(self) -> list[Device | Unavailable]:
@@ -318,6 +318,10 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Load an artifact; ``weights`` has every digest that its slots name."""
+
+    def exchange_on(self, device: Device) -> Exchange:
+        """Return how it exchanges tensors on a device: each may have a memory of its own."""
+        return self.exchange
 
     @property
     def lowerings(self) -> MutableMapping[str, Any] | None:

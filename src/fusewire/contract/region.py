@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from fusewire.contract.backend import (
     Artifact,
     Backend,
+    Buffer,
     Config,
     Device,
     Executable,
@@ -112,7 +113,8 @@ def doubled(backend: Backend, device: Device) -> list[float]:
     x = Value(TensorType(float32, (2,)), "x")
     graph = Graph([x], [add(x, x)], name="probe")
     (sums,) = build(backend, graph, device).run([np.ones(2, np.float32)]).wait()
-    numbers: list[float] = np.asarray(sums).tolist()
+    host = sums.read() if isinstance(sums, Buffer) else np.asarray(sums)
+    numbers: list[float] = host.tolist()
     return numbers
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from fusewire.contract.backend import Backend, Device, Offer, Refusal
+from fusewire.contract.backend import Backend, Device, Exchange, Offer, Refusal
 from fusewire.ir.graph import Graph
 from fusewire.process.guard import BY_CODE, described, guarded
 from fusewire.process.limits import ChildLimits
@@ -27,6 +27,11 @@ class Target:
     @property
     def name(self) -> str:
         return self.backend.info.name
+
+    @property
+    def exchange(self) -> Exchange:
+        """How the device exchanges tensors."""
+        return self.backend.exchange_on(self.device)
 
     def claim(self, graph: Graph) -> Sequence[Offer | Refusal]:
         """Ask which nodes of a graph it would run; raises EngineError if there is no answer."""

@@ -65,7 +65,7 @@ def run_cases(backend: Backend, device: Device, found: Iterable[Case]) -> dict[C
 
     def answers(part: Sequence[Ready]) -> list[HostValue]:
         executable = build(backend, merge([item.legal for item in part]), device)
-        given = [hand_over(x, backend.exchange) for item in part for x in item.inputs]
+        given = [hand_over(x, backend.exchange_on(device)) for item in part for x in item.inputs]
         got = [to_host(x) for x in executable.run(given).wait()]
         executable.close()
         return got

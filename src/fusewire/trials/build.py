@@ -194,7 +194,8 @@ class PlanBuilder:
         fallback = self.fallback.target
         backend, device = fallback.backend, fallback.device
         if self.services is None:
-            return LimitedExecutable(build(backend, graph, device), self.limits), backend.exchange
+            executable = LimitedExecutable(build(backend, graph, device), self.limits)
+            return executable, backend.exchange_on(device)
         artifact = backend.compile(graph, device, Config())
         weights = _weights(artifact, graph)
         return self._load(self.fallback, device, artifact, weights, lambda: graph)
@@ -220,7 +221,7 @@ class PlanBuilder:
             self.fallback.reference, graph, fallback.device, engine.limits, inputs, error, start
         )
         self._tell_fallback(region, graph, error)
-        return executable, fallback.backend.exchange
+        return executable, fallback.backend.exchange_on(fallback.device)
 
     def _check_outputs(self, region: Region, graph: Graph) -> None:
         """Raise if what a region returns is known to exceed the limit: no engine is asked."""
@@ -499,12 +500,12 @@ def load(
 ) -> tuple[Executable, Exchange]:
     """Have a backend load an artifact, and check that the result follows the contract."""
     executable = guarded(name, "load", name, backend.load, artifact, device, weights)
-    return executable, guarded(name, "load", name, _exchange, backend, executable)
+    return executable, guarded(name, "load", name, _exchange, backend, device, executable)
 
 
-def _exchange(backend: Backend, executable: object) -> Exchange:
+def _exchange(backend: Backend, device: Device, executable: object) -> Exchange:
     """Return how tensors enter an executable, and check both types."""
-    exchange: object = backend.exchange
+    exchange: object = backend.exchange_on(device)
     if not (isinstance(executable, Executable) and isinstance(exchange, Exchange)):
         kinds = f"{type(executable).__name__} and {type(exchange).__name__}"
         raise TypeError(f"expected Executable and Exchange, found {kinds}")

@@ -12,10 +12,11 @@ import sys
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, final
 from weakref import finalize
 
@@ -45,6 +46,8 @@ _LIMITS = (
 # Compute through OpenGL is another driver of the same chips, and a lesser one.
 _NATIVE = ("Vulkan", "Metal", "D3D12")
 _POWER = {"DiscreteGPU": "high", "IntegratedGPU": "low", "CPU": "software"}
+# Where Linux lists what is on the bus.
+_PCI = Path("/sys/bus/pci/devices")
 _ORDER = ("DiscreteGPU", "IntegratedGPU", "Unknown", "CPU")
 ENGINE_ERRORS = (RuntimeError, wgpu.GPUError)
 # Idle memory that a device keeps to use again.
@@ -69,7 +72,40 @@ def find_adapters() -> list[Any]:
     with _runtime_folder():
         found = wgpu.gpu.enumerate_adapters_sync()
     native = [a for a in found if a.info["backend_type"] in _NATIVE]
-    return sorted(native, key=lambda a: _ORDER.index(a.info["adapter_type"]))
+    return sorted(distinct(native), key=lambda a: _ORDER.index(a.info["adapter_type"]))
+
+
+def distinct(adapters: Sequence[Any]) -> list[Any]:
+    """Leave out what is listed again: under another API, or because a driver is installed twice.
+
+    wgpu 0.32.0 does not say which slot a card is in, so that two cards of one model look the same:
+    as many are kept as the machine has.
+    """
+    kept: dict[tuple[Any, ...], list[Any]] = {}
+    for adapter in sorted(adapters, key=lambda a: _NATIVE.index(a.info["backend_type"])):
+        info = adapter.info
+        same = kept.setdefault((info["vendor_id"], info["device_id"], info["device"]), [])
+        is_other_api = bool(same) and same[0].info["backend_type"] != info["backend_type"]
+        if not is_other_api and len(same) < _most(info):
+            same.append(adapter)
+    return [adapter for same in kept.values() for adapter in same]
+
+
+def _most(info: Mapping[str, Any]) -> float:
+    """Say how many adapters like this the machine can have."""
+    if info["adapter_type"] == "CPU":
+        return 1
+    wanted = [f"0x{info['vendor_id']:04x}", f"0x{info['device_id']:04x}"]
+    cards = [folder for folder in _PCI.glob("*") if _numbers(folder) == wanted]
+    # Chips that are not on a bus that we can see are taken as they are listed.
+    return len(cards) or math.inf
+
+
+def _numbers(folder: Path) -> list[str]:
+    try:
+        return [(folder / name).read_text().strip() for name in ("vendor", "device")]
+    except OSError:
+        return []
 
 
 def _load_triton() -> None:

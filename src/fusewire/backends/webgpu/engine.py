@@ -65,6 +65,10 @@ class WebGpuBackend(Backend, Tuner):
         """Outputs stay on the device; inputs may be there, or dense arrays of the host."""
         return Exchange(memory="webgpu:0")
 
+    def exchange_on(self, device: Device) -> Exchange:
+        """Every adapter has a memory of its own."""
+        return Exchange(memory=device.id)
+
     def probe(self) -> list[Device | Unavailable]:
         """Find adapters once, and add two tensors on each."""
         with self._lock:

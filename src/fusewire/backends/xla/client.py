@@ -1,10 +1,11 @@
 """The private interface of jaxlib: the one file to change with it; ``is_known`` checks versions.
 
-Why it is worth it. A client of our own does not touch the user's: its programs run at once in the
-calling thread (jax's way to that is a flag for the whole process), its pool has the threads that
-are asked for, and no other platform is started for our sake. Its executables can be written to
+Why it is worth it. A CPU client of our own does not touch the user's: its programs run at once in
+the calling thread (jax's way to that is a flag for the whole process), its pool has the threads
+that are asked for, and no other platform is started for our sake. Its executables can be written to
 bytes and read back without pickle. And calling one through the entry that jitted functions use
-takes about half of what the public road takes.
+takes about half of what the public road takes. Other platforms have one client in a process, which
+is jax's: a second would take the memory of the same GPU again.
 
 Large outputs are written where earlier ones were. XLA cannot write into memory that is ours: what
 it does not own it copies before it is donated. But it writes into its own that is donated to it, so
@@ -15,7 +16,6 @@ takes donations needs them, so one that takes none is there for when the pool ha
 from __future__ import annotations
 
 import math
-import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache, partial
@@ -25,6 +25,7 @@ import jax
 from jax.core import ShapedArray
 from jax.sharding import SingleDeviceSharding
 
+from fusewire.backends.xla.devices import Place, assigned, at, jax_device
 from fusewire.backends.xla.program import OPTIONS, Program, argument, settings
 from fusewire.backends.xla.storage import edge
 from fusewire.contract.backend import Slot
@@ -44,14 +45,13 @@ def is_known() -> bool:
 
 
 class Client:
-    """A CPU of our own: device, sharding, and what jaxlib wants to be told again and again."""
+    """One device: its client, its sharding, and what jaxlib wants to be told again and again."""
 
-    def __init__(self, threads: int | None) -> None:
+    def __init__(self, device: Any) -> None:
         from jaxlib import xla_client
 
-        with _LOCK, _threads(threads):
-            self.client = xla_client.make_cpu_client(asynchronous=False, num_devices=1)
-        self.device = self.client.local_devices()[0]
+        self.client = device.client
+        self.device = device
         self.sharding = SingleDeviceSharding(self.device)
         self.devices = xla_client.DeviceList((self.device,))
         self._put = xla_client.batched_device_put
@@ -93,30 +93,32 @@ class Client:
         return self.client.deserialize_executable(payload, self.devices)
 
 
-class _threads:  # noqa: N801 - used like a function
-    """Tell jaxlib the size of the pools that it is about to make: it asks the environment."""
+@cache
+def _cpus(threads: int | None) -> Any:
+    """Start a client with so many threads; it lives as long as the process."""
+    from jaxlib import xla_client
 
-    def __init__(self, count: int | None) -> None:
-        self._count = count
-
-    def __enter__(self) -> None:
-        self._before = os.environ.get("NPROC")
-        if self._count is not None:
-            os.environ["NPROC"] = str(self._count)
-
-    def __exit__(self, *_: object) -> None:
-        if self._count is None:
-            return
-        if self._before is None:
-            del os.environ["NPROC"]
-        else:
-            os.environ["NPROC"] = self._before
+    count = jax.config.jax_num_cpu_devices
+    # jaxlib asks the environment for the size of the pools that it is about to make.
+    pools = {} if threads is None else {"NPROC": str(threads)}
+    with _LOCK, assigned(pools):
+        # Without a count, it is what XLA_FLAGS says, or 1.
+        return xla_client.make_cpu_client(
+            asynchronous=False, num_devices=count if count >= 0 else None
+        )
 
 
 @cache
-def client(threads: int | None = None) -> Client:
-    """Give the client with so many threads; it lives as long as the process."""
-    return Client(threads)
+def client(place: Place, threads: int | None = None) -> Client:
+    """Return the client of a device; only CPUs have a number of threads."""
+    if not place.is_host:
+        return Client(jax_device(place))
+    return Client(at(_cpus(threads).local_devices(), place))
+
+
+def count_cpus() -> int:
+    """Count the CPU devices of our client."""
+    return len(_cpus(None).local_devices())
 
 
 def bind(
@@ -155,6 +157,28 @@ def bind(
         if only is not None:
             return [only(results[0])]
         return [read(x) for read, x in zip(readers, results, strict=True)]
+
+    return run
+
+
+def bind_resident(
+    owner: Client,
+    executable: Any,
+    weights: Sequence[Any],
+    inputs: Sequence[Slot],
+    outputs: Sequence[Slot],
+) -> Callable[..., list[Any]]:
+    """Give a function from arrays, of the host or the device, to jax arrays on the device."""
+    from jax._src import config
+
+    call, wide = _entry(owner, executable, weights, inputs, outputs), config.enable_x64
+
+    def run(*arguments: Any) -> list[Any]:
+        before = wide.swap_local(True)
+        try:
+            return call(*arguments)
+        finally:
+            wide.set_local(before)
 
     return run
 

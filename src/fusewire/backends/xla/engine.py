@@ -13,6 +13,7 @@ from typing import Any, final
 from fusewire.backends.xla.executable import XlaExecutable, bytes_of, is_large
 from fusewire.backends.xla.gaps import GAPS
 from fusewire.backends.xla.info import INFO
+from fusewire.backends.xla.resident import ResidentExecutable
 from fusewire.contract.backend import (
     Artifact,
     Backend,
@@ -40,14 +41,17 @@ WEIGHT_BYTES = 4096
 # Outputs of so many bytes, where all such together have that many, are written where earlier ones
 # were. It takes a second compilation, and less than that the C library keeps mapped by itself.
 SPARE_BYTES = (4 << 20, 32 << 20)
+_UPDATE = "Reinstall jax, and the plugin of the device if it is not a CPU."
+# What machine code for a device depends on, beside its name.
+_DRIVER = ("platform_version", "architecture")
 
 
 @final
 class XlaBackend(Backend, Scripted):
-    """Compiles regions ahead of time, for static shapes, on the CPU."""
+    """Compiles regions ahead of time, for static shapes."""
 
     def __init__(self) -> None:
-        self._probed: Device | Unavailable | None = None
+        self._probed: list[Device | Unavailable] | None = None
 
     @property
     def info(self) -> BackendInfo:
@@ -71,20 +75,53 @@ class XlaBackend(Backend, Scripted):
 
         return TABLE
 
-    def probe(self) -> list[Device | Unavailable]:
-        """Run something tiny, once."""
-        if self._probed is None:
-            self._probed = _missing() or self._tried()
-        return [self._probed]
+    def exchange_on(self, device: Device) -> Exchange:
+        """CPUs share the memory of the host; outputs stay on any other device."""
+        return self.exchange if device.kind == "cpu" else Exchange(memory=device.id)
 
-    def _tried(self) -> Device | Unavailable:
+    def probe(self) -> list[Device | Unavailable]:
+        """Run something tiny on every CPU, and on every device of jax's other platforms, once."""
+        if self._probed is None:
+            missing = _missing()
+            self._probed = [missing] if missing else [*self._cpus(), *self._others()]
+        return list(self._probed)
+
+    def _cpus(self) -> list[Device | Unavailable]:
+        from fusewire.backends.xla import client
+        from fusewire.backends.xla.devices import Place
+
+        name = platform.processor() or platform.machine()
+        count = client.count_cpus() if client.is_known() else 1
+        places = (Place("cpu", number) for number in range(count))
+        return [self._tried(Device(place.id, name)) for place in places]
+
+    def _others(self) -> list[Device | Unavailable]:
+        from fusewire.backends.xla import devices
+
+        installed = devices.plugins()
+        # Nothing of jax's own is started where there is only the CPU.
+        found = devices.others(installed) if installed else []
+        rows: list[Device | Unavailable] = []
+        for x in found:
+            if isinstance(x, Unavailable):
+                rows.append(x)
+                continue
+            place, device = x
+            facts = devices.facts_of(device)
+            rows.append(self._tried(Device(place.id, str(device.device_kind), facts=facts)))
+        return rows
+
+    def _tried(self, device: Device) -> Device | Unavailable:
         from fusewire.contract.region import doubled
 
-        device = Device("cpu", platform.processor() or platform.machine())
-        found = doubled(self, device)
+        try:
+            found = doubled(self, device)
+        except RuntimeError as error:
+            reason = f"XLA could not add two numbers on {device.id}: {error}"
+            return Unavailable("broken", reason, _UPDATE)
         if found == [2.0, 2.0]:
             return device
-        return Unavailable("wrong", f"XLA added 1 and 1 to {found}.", "Reinstall jax.")
+        return Unavailable("wrong", f"XLA added 1 and 1 to {found} on {device.id}.", _UPDATE)
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what is in the lowering table."""
@@ -96,6 +133,7 @@ class XlaBackend(Backend, Scripted):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Trace the region as one function and compile it."""
         from fusewire.backends.xla import client, portable
+        from fusewire.backends.xla.devices import Place
         from fusewire.backends.xla.program import program
         from fusewire.contract.region import edge_slots, weight_slots
 
@@ -103,18 +141,18 @@ class XlaBackend(Backend, Scripted):
         threads = _threads(config)
         slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
         start = time.perf_counter()
-        made = program(region, slots)
-        key = {"jaxlib": INFO.metadata["jaxlib"]}
+        made, place = program(region, slots), Place.of(device)
+        key = {"jaxlib": INFO.metadata["jaxlib"], "device": device.id}
         if not client.is_known():
             if threads:
                 raise OptionsError(
                     f"threads={threads}: jaxlib {key['jaxlib']} takes its threads from the "
                     f"process. Leave threads out, or install a jaxlib {client.KNOWN[0]}x."
                 )
-            return Artifact("rebuild", portable.save(made), slots, key=key)
-        owner = client.client(threads)
+            return Artifact("rebuild", portable.save(made, place), slots, key=key)
+        owner = client.client(place, threads)
         payload, text = owner.compile(made)
-        spares, first = _spares(slots), len(payload)
+        spares, first = _spares(slots) if place.is_host else (), len(payload)
         if spares:
             outputs = [slot for slot in slots if slot.role == "output"]
             payload += owner.compile(made, [outputs[place] for place in spares])[0]
@@ -127,14 +165,16 @@ class XlaBackend(Backend, Scripted):
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Read the executable and put the weights where it runs."""
         from fusewire.backends.xla import client, portable
+        from fusewire.backends.xla.devices import Place
         from fusewire.backends.xla.storage import as_bytes
 
         roles: dict[str, list[Slot]] = {"input": [], "output": [], "weight": []}
         for slot in artifact.slots:
             roles[slot.role].append(slot)
         held = [as_bytes(weights[slot.digest or ""], slot.dtype) for slot in roles["weight"]]
+        place = Place.of(device)
         if artifact.kind == "rebuild":
-            call = portable.load(artifact.payload, held, roles["output"])
+            call = portable.load(artifact.payload, held, roles["output"], place)
             return XlaExecutable(call, roles["input"])
         found = artifact.key.get("jaxlib")
         if found != INFO.metadata["jaxlib"] or not client.is_known():
@@ -142,12 +182,16 @@ class XlaBackend(Backend, Scripted):
                 f"This program was compiled with jaxlib {found}, and jaxlib "
                 f"{INFO.metadata['jaxlib']} is installed. Compile it again."
             )
-        owner = client.client(int(artifact.launch["threads"]) or None)  # type: ignore[arg-type] # ours
+        owner = client.client(place, int(artifact.launch["threads"]) or None)  # type: ignore[arg-type] # ours
         spares: Any = artifact.launch.get("spares", ())
         first: Any = artifact.launch["first"] if spares else None
         parts = [artifact.payload[:first], *([artifact.payload[first:]] if spares else [])]
         loaded = [owner.load(part, bool(artifact.launch["lapack"])) for part in parts]
         ready = [owner.put(array) for array in held]
+        if not place.is_host:
+            edges = roles["input"], roles["output"]
+            run = client.bind_resident(owner, loaded[0], ready, *edges)
+            return ResidentExecutable(run, device.id, owner.put, *edges)
         waits = any(map(is_large, roles["input"]))
         call = client.bind(owner, loaded, ready, roles["input"], roles["output"], spares, waits)
         return XlaExecutable(call, roles["input"])
@@ -157,7 +201,12 @@ class XlaBackend(Backend, Scripted):
         flags = os.environ.get("XLA_FLAGS", "")
         library = native_libraries("jaxlib")
         versions = {"engine": INFO.version, **INFO.metadata, "library": library}
-        return {**versions, "cpu": processor(), "flags": flags}
+        chip = {
+            "chip": device.name,
+            **{x: str(device.facts[x]) for x in _DRIVER if x in device.facts},
+        }
+        own = {} if device.kind == "cpu" else chip
+        return {**versions, "cpu": processor(), "flags": flags, "device": device.id, **own}
 
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give what jax exports, and what runs it."""

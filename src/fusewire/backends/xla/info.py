@@ -8,9 +8,9 @@ from fusewire.process.wheels import installed
 INFO = BackendInfo(
     name="xla",
     version=installed("jax") or "none",
-    description="XLA through JAX, on the CPU; compiled for each input size.",
+    description="XLA through JAX, on all that jax lists; compiled for each input size.",
     vendor="OpenXLA",
     extra="xla",
     metadata={"jaxlib": installed("jaxlib") or "none"},
-    environment=("XLA_FLAGS",),
+    environment=("XLA_FLAGS", "JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES"),
 )

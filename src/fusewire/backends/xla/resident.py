@@ -1,0 +1,107 @@
+"""Tensors that stay in the memory of a device that is not the host's. Imports no engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from fusewire.contract.backend import Buffer, Event, Executable, Held, Slot
+from fusewire.ir.graph import Array
+from fusewire.ir.types import TensorType
+
+
+@final
+class XlaBuffer(Buffer):
+    """An array of jax on one device; narrow dtypes are held as bytes."""
+
+    def __init__(self, device: str, type_: TensorType, array: Any, put: Callable[[Array], Any]):
+        self._device = device
+        self._type = type_
+        self._put = put
+        self.array = array
+
+    @property
+    def device(self) -> str:
+        """The id of the device."""
+        return self._device
+
+    @property
+    def type(self) -> TensorType:
+        """Dtype and shape."""
+        return self._type
+
+    def read(self, offset: int = 0, count: int | None = None) -> Array:
+        """Copy to the host."""
+        # A copy of our own: jax keeps what it fetched, read-only.
+        host = np.array(self.array).view(self._type.dtype.numpy)
+        if offset == 0 and count is None:
+            return host
+        flat = host.reshape(-1)
+        return flat[offset : None if count is None else offset + count]
+
+    def write(self, array: Array, offset: int = 0) -> None:
+        """Put another array in its place, with some elements replaced: jax's never change."""
+        host = self.read()
+        host.reshape(-1)[offset : offset + array.size] = array.reshape(-1)
+        self.array = self._put(bytes_of_narrow(host, self._type.dtype.is_narrow))
+
+
+def bytes_of_narrow(array: Array, is_narrow: bool) -> Array:
+    """View elements of narrow dtypes as the bytes that cross the edge of a program."""
+    return array.view(np.uint8) if is_narrow else array
+
+
+@final
+class ResidentExecutable(Executable):
+    """A function from arrays, of the host or the device, to arrays of the device."""
+
+    def __init__(
+        self,
+        call: Callable[..., list[Any]],
+        device: str,
+        put: Callable[[Array], Any],
+        inputs: Sequence[Slot],
+        outputs: Sequence[Slot],
+    ) -> None:
+        self._call = call
+        self._device = device
+        self._put = put
+        self._narrow = [slot.dtype.is_narrow for slot in inputs]
+        self._types = [TensorType(slot.dtype, slot.dims) for slot in outputs]
+
+    @property
+    def is_reentrant(self) -> bool:
+        """Every run has its own buffers."""
+        return True
+
+    def run(self, inputs: Sequence[Held]) -> Event:
+        """Start a run: its outputs may be given to the next one before it is done."""
+        given = [self._shown(x, narrow) for x, narrow in zip(inputs, self._narrow, strict=True)]
+        arrays = self._call(*given)
+        made = zip(self._types, arrays, strict=True)
+        return Started([XlaBuffer(self._device, type_, x, self._put) for type_, x in made])
+
+    def _shown(self, value: Any, is_narrow: bool) -> Any:
+        return value.array if isinstance(value, XlaBuffer) else bytes_of_narrow(value, is_narrow)
+
+
+@final
+class Started(Event):
+    """A run whose outputs are promised."""
+
+    def __init__(self, outputs: list[Held]) -> None:
+        self._outputs = outputs
+
+    @property
+    def outputs(self) -> list[Held]:
+        """The buffers."""
+        return self._outputs
+
+    def wait(self) -> list[Held]:
+        """Block until the device has written them."""
+        for x in self._outputs:
+            assert isinstance(x, XlaBuffer)
+            x.array.block_until_ready()
+        return self._outputs
