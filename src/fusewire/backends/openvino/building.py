@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from fusewire.backends.openvino.api import openvino, ops
+from fusewire.backends.openvino.devices import settings
 from fusewire.backends.openvino.edges import Told
-from fusewire.backends.openvino.executable import SETTINGS, settings
 from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.scope import Scope
 from fusewire.contract.backend import Fact, Role
@@ -17,21 +15,12 @@ from fusewire.ir.graph import Array, Value
 from fusewire.rewrite.roles import ENTERING
 
 
-def proves(core: Any) -> bool:
-    """Run something tiny."""
-    x = ops.parameter([2], openvino.Type.f32)
-    model = openvino.Model([ops.result(ops.add(x, x))], [x])
-    request = core.compile_model(model, "CPU", SETTINGS).create_infer_request()
-    (found,) = request.infer([np.array([1.0, 2.0], np.float32)]).values()
-    return list(found) == [2.0, 4.0]
-
-
 def compiled_model(
-    core: Any, holding: Holding, launch: Mapping[str, Fact]
+    core: Any, plugin: str, holding: Holding, launch: Mapping[str, Fact]
 ) -> tuple[Any, Sequence[Array]]:
     """Compile a region; give that, and the arrays that the engine reads where they lie."""
     model, kept = model_of(holding, launch.get("nan") != "engine")
-    return core.compile_model(model, "CPU", settings(launch)), kept
+    return core.compile_model(model, plugin, settings(core, plugin, launch)), kept
 
 
 def model_of(holding: Holding, exact: bool) -> tuple[Any, Sequence[Array]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, final
 
@@ -30,6 +31,8 @@ from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
 
 _REINSTALL = "Reinstall openvino."
+# What a blob depends on, beside the name of the device.
+_DRIVER = ("architecture", "driver")
 # Fewer nodes, without weights, are compiled nearly as quickly as they are read.
 FEW_NODES = 16
 # Above this, writing and keeping all weights again costs more than it saves.
@@ -45,7 +48,7 @@ def _core() -> Any:
 
 @final
 class OpenvinoBackend(Backend, Scripted, FileReader):
-    """OpenVINO's CPU plugin, computing in float32 whatever its own default is."""
+    """OpenVINO's plugins, computing in float32 whatever their own defaults are."""
 
     @property
     def info(self) -> BackendInfo:
@@ -70,23 +73,16 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
         return LOWERINGS
 
     def probe(self) -> list[Device | Unavailable]:
-        """Find the CPU, proved by a sum."""
+        """List what the engine lists, each proven by a sum."""
         if find_spec("openvino") is None:
             return [Unavailable.not_installed(INFO, "openvino")]
         try:
-            from fusewire.backends.openvino.api import openvino
+            import_module("fusewire.backends.openvino.api")
         except ImportError as error:
             return [Unavailable("broken", f"openvino cannot be imported: {error}.", _REINSTALL)]
-        from fusewire.backends.openvino.building import proves
+        from fusewire.backends.openvino.devices import listed
 
-        if not proves(_core()):
-            return [Unavailable("wrong", "OpenVINO's CPU plugin gave a wrong sum.", _REINSTALL)]
-        get = _core().get_property
-        facts: dict[str, Fact] = {
-            "engine": str(openvino.get_version()),
-            "abilities": tuple(str(x) for x in get("CPU", "OPTIMIZATION_CAPABILITIES")),
-        }
-        return [Device("cpu", str(get("CPU", "FULL_DEVICE_NAME")), facts=facts)]
+        return listed(_core())
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what the lowering table has, in the dtypes that it takes."""
@@ -108,14 +104,15 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
         size = sum(constant.array.nbytes for constant in constants_of(region).values())
         if size > MOST_BYTES or (not weights and len(region.nodes) < FEW_NODES):
             return made
-        if held_bytes(region) > HELD_BYTES:
+        if held_bytes(region) > HELD_BYTES or not _exports(device):
             return made
         from fusewire.backends.openvino.building import compiled_model, told
+        from fusewire.backends.openvino.devices import plugin_of
         from fusewire.backends.openvino.stored import exported
 
         holding = held(region)
         # What the engine reads where it lies must be there until all is written.
-        compiled, _kept = compiled_model(_core(), holding, launch)
+        compiled, _kept = compiled_model(_core(), plugin_of(device), holding, launch)
         return exported(made, compiled, told(holding))
 
     @property
@@ -125,6 +122,8 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
 
     def refuses_file(self, file: ModelFile, region: Graph, device: Device) -> str | None:
         """Refuse what it would compute in other dtypes than the file says."""
+        if not _exports(device):
+            return f"OpenVINO's {device.id} does not write compiled models."
         from fusewire.backends.openvino.reading import refuses_file
 
         return refuses_file(file, region)
@@ -133,22 +132,25 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
         self, file: ModelFile, region: Graph, device: Device, config: Config
     ) -> Artifact:
         """Have the engine read the model, and give its blob."""
-        from fusewire.backends.openvino.executable import settings
+        from fusewire.backends.openvino.devices import plugin_of, settings
         from fusewire.backends.openvino.reading import compiled_file, told_of_file
         from fusewire.backends.openvino.stored import exported
         from fusewire.contract.region import edge_slots
 
         launch, slots = launch_of(config), tuple(edge_slots(region))
-        compiled = compiled_file(_core(), file, region, settings(launch))
+        core, plugin = _core(), plugin_of(device)
+        compiled = compiled_file(core, plugin, file, region, settings(core, plugin, launch))
         made = Artifact("native", b"", slots, launch=launch)
         return exported(made, compiled, told_of_file(slots))
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Have the engine read its blob, or build a graph over the weights, and compile it."""
+        from fusewire.backends.openvino.devices import plugin_of
+
         if artifact.kind == "native":
             from fusewire.backends.openvino.stored import imported
 
-            return imported(artifact, _core())
+            return imported(artifact, _core(), plugin_of(device))
         from fusewire.backends.openvino.building import compiled_model, told
         from fusewire.backends.openvino.executable import OpenvinoExecutable
         from fusewire.backends.openvino.refusal import held
@@ -156,16 +158,19 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
 
         constants = {digest: Constant.of(array) for digest, array in weights.items()}
         holding = held(parse_graph(artifact.payload.decode(), constants))
-        compiled, kept = compiled_model(_core(), holding, artifact.launch)
+        compiled, kept = compiled_model(_core(), plugin_of(device), holding, artifact.launch)
         return OpenvinoExecutable(compiled, artifact.slots, told(holding), kept)
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
-        """A blob depends on the processor, beside the engine."""
+        """A blob depends on processor, device and driver, beside the engine."""
         return {
             "engine": INFO.version,
             "library": native_libraries("openvino", "libs"),
             "cpu": processor(),
             "precision": "f32",
+            "device": device.id,
+            "chip": device.name,
+            **{name: str(device.facts[name]) for name in _DRIVER if name in device.facts},
         }
 
     def configs(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
@@ -178,6 +183,13 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
 
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give the model as files, and what runs it."""
+        from fusewire.backends.openvino.devices import plugin_of
         from fusewire.backends.openvino.script import script
 
-        return script(region, config)
+        return script(_core(), plugin_of(device), region, config)
+
+
+def _exports(device: Device) -> bool:
+    """Tell whether compiled models of a device can be written; one that was not asked can."""
+    abilities = device.facts.get("abilities")
+    return not isinstance(abilities, tuple) or "EXPORT_IMPORT" in abilities

@@ -14,7 +14,7 @@ import numpy as np
 from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.edges import Edge, Told, input_edge, output_edge
 from fusewire.backends.openvino.storage import Storage
-from fusewire.contract.backend import Done, Event, Executable, Fact, Held, Role, Slot
+from fusewire.contract.backend import Done, Event, Executable, Held, Role, Slot
 from fusewire.errors import ShapeMismatchError
 from fusewire.host_memory import aligned_empty, maker
 from fusewire.ir.dims import Symbol, bind_alone, evaluate, symbols
@@ -22,18 +22,6 @@ from fusewire.ir.graph import Array
 
 # Up to this many bytes a copy is cheaper than binding a tensor, which takes about 4 us.
 SMALL = 1 << 15
-# Float32 is computed as such: beside int8 weights the engine would round it to int8 (2026.4.1).
-SETTINGS = {
-    "PERFORMANCE_HINT": "LATENCY",
-    "INFERENCE_PRECISION_HINT": "f32",
-    "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
-}
-
-
-def settings(launch: Mapping[str, Fact]) -> dict[str, Any]:
-    """Give the properties under which an artifact is compiled and run."""
-    threads = launch.get("threads")
-    return {**SETTINGS, **({} if threads is None else {"INFERENCE_NUM_THREADS": threads})}
 
 
 @final

@@ -7,7 +7,7 @@ from fusewire.process.wheels import installed
 INFO = BackendInfo(
     name="openvino",
     version=installed("openvino") or "none",
-    description="OpenVINO on the CPU; compiled once for any input size.",
+    description="OpenVINO, on all that it lists; compiled once for any input size.",
     vendor="Intel",
     extra="openvino",
 )

@@ -68,7 +68,9 @@ def refuses_file(file: ModelFile, region: Graph) -> str | None:
     return None
 
 
-def compiled_file(core: Any, file: ModelFile, region: Graph, settings: Mapping[str, Any]) -> Any:
+def compiled_file(
+    core: Any, plugin: str, file: ModelFile, region: Graph, settings: Mapping[str, Any]
+) -> Any:
     """Have the engine read a model from memory, with all weights inside, and compile it."""
     from fusewire.backends.openvino.api import openvino
     from fusewire.onnx.write.typed_file import put_weights_inside, typed_model
@@ -83,7 +85,7 @@ def compiled_file(core: Any, file: ModelFile, region: Graph, settings: Mapping[s
         for place in long:
             editor.input(place).tensor().set_element_type(openvino.Type.i32)
         model = editor.build()
-    return core.compile_model(model, "CPU", settings)
+    return core.compile_model(model, plugin, settings)
 
 
 def told_of_file(slots: Sequence[Slot]) -> dict[Role, list[Told]]:

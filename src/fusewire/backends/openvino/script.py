@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from fusewire.backends.openvino.api import openvino
 from fusewire.backends.openvino.building import model_of
-from fusewire.backends.openvino.executable import settings
+from fusewire.backends.openvino.devices import settings
 from fusewire.backends.openvino.holding import Holding
 from fusewire.backends.openvino.info import launch_of
 from fusewire.backends.openvino.refusal import held, with_plain_bodies
@@ -22,7 +23,7 @@ _SOURCE = """import openvino
 
 def load():
     core = openvino.Core()
-    compiled = core.compile_model(core.read_model(HERE / "model.xml"), "CPU", {settings})
+    compiled = core.compile_model(core.read_model(HERE / "model.xml"), {plugin!r}, {settings})
     request = compiled.create_infer_request()
     types = [port.get_element_type().to_dtype() for port in compiled.inputs]
 
@@ -34,7 +35,7 @@ def load():
 """
 
 
-def script(region: Graph, config: Config) -> Script | None:
+def script(core: Any, plugin: str, region: Graph, config: Config) -> Script | None:
     """Write the model with its weights; None where elements cross the border in pieces."""
     holding = held(with_plain_bodies(region))
     graph = holding.graph
@@ -46,7 +47,8 @@ def script(region: Graph, config: Config) -> Script | None:
     with tempfile.TemporaryDirectory() as folder:
         openvino.serialize(model, f"{folder}/model.xml", f"{folder}/model.bin")
         files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-    return Script(_SOURCE.format(settings=settings(launch)), files)
+    own = settings(core, plugin, launch)
+    return Script(_SOURCE.format(plugin=plugin, settings=own), files)
 
 
 def _is_plain(holding: Holding, value: Value) -> bool:

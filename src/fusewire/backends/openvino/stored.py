@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from fusewire.backends.openvino.api import openvino
+from fusewire.backends.openvino.devices import settings
 from fusewire.backends.openvino.edges import Told
-from fusewire.backends.openvino.executable import OpenvinoExecutable, settings
+from fusewire.backends.openvino.executable import OpenvinoExecutable
 from fusewire.backends.openvino.info import INFO
 from fusewire.backends.openvino.storage import Storage, writable
 from fusewire.contract.backend import Artifact, Executable, Role
@@ -36,7 +37,7 @@ def exported(artifact: Artifact, compiled: Any, told: Mapping[Role, Sequence[Tol
     )
 
 
-def imported(artifact: Artifact, core: Any) -> Executable:
+def imported(artifact: Artifact, core: Any, plugin: str) -> Executable:
     """Have the engine read its blob."""
     found = artifact.key.get("openvino")
     if found != INFO.version or artifact.weights is None:
@@ -48,7 +49,7 @@ def imported(artifact: Artifact, core: Any) -> Executable:
     if blob.ctypes.data % _ALIGNMENT:
         blob = aligned_copy(blob)
     tensor = openvino.Tensor(writable(blob), shared_memory=True)
-    compiled = core.import_model(tensor, "CPU", settings(artifact.launch))
+    compiled = core.import_model(tensor, plugin, settings(core, plugin, artifact.launch))
     told: dict[Role, list[Told]] = {
         role: [_told(row) for row in rows] for role, rows in json.loads(artifact.payload).items()
     }
