@@ -179,3 +179,10 @@ def test_plugin_of_an_older_contract_is_told_which_module_is_gone(tmp_path: Path
             _plugins(old="old_plugin:Backend").get("old")
     finally:
         sys.path.remove(str(tmp_path))
+
+
+def test_a_reference_to_no_module_says_what_to_give() -> None:
+    registry = Registry()
+    registry.register("nonexistent_module:Backend", name="absent")
+    with pytest.raises(RegistryError, match=r"nonexistent_module.*Give a module"):
+        registry.backends.get("absent")

@@ -233,6 +233,7 @@ def test_devices_are_found_or_the_reason_is(pool: ChildPool) -> None:
     assert isinstance(crashed, Unavailable)
     assert crashed.code == "crashed"
     assert "while looking for devices" in crashed.reason
+    assert "Reinstall" in crashed.fix
     (garbage,) = probe(chaos("garbage_at_probe"), pool=pool)
     assert isinstance(garbage, Unavailable)
     assert garbage.code == "garbage"

@@ -193,7 +193,10 @@ def _named(targets: Sequence[Target], name: str, device: str | None) -> Target:
         if answers_to(target.device, device):
             return target
     have = ", ".join(target.device.id for target in targets)
-    raise RegistryError(f"{name} was asked to run on {device} and has {have}.")
+    raise RegistryError(
+        f"{name} was asked to run on {device} and has {have}. `fusewire backends` says what "
+        "other devices lack."
+    )
 
 
 def _takes(target: Target, graph: Graph, ops: Iterable[str]) -> bool:

@@ -55,6 +55,11 @@ KINDS: dict[type[EngineError], tuple[str, str]] = {
     ),
     EngineRaised: ("failed", f"{_ELSEWHERE}, or fix what the message names."),
 }
+# What starts and dies has mostly been installed badly, or was given a flag that it does not know.
+_DAMAGED = (
+    "Reinstall the packages of the engine (pip install --force-reinstall), and unset variables "
+    "of its own that you set; or run it on another backend."
+)
 # Mistakes of the caller, reported as such by whichever process finds them.
 CALLERS: tuple[type[FusewireError], ...] = (
     BudgetError,
@@ -116,7 +121,10 @@ def failure(kind: type[EngineError], name: str, phase: Phase, what: str, found: 
         kind = CompileTimeout
     happened, advice = KINDS[kind]
     # These phases are not about a region, even if a region was the reason for them.
-    about = "" if phase in ("import", "probe") else what
+    is_start = phase in ("import", "probe")
+    about = "" if is_start else what
+    if is_start and kind is BackendCrashed:
+        advice = _DAMAGED
     asked = f"{_DOING[phase]} {about}".strip()
     said = f"{name} {happened} while {asked}: "
     # A child may have said it already.

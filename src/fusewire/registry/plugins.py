@@ -130,7 +130,7 @@ class Plugins(Generic[Kind]):
                         f"Install a newer release of {point.name!r}."
                     ) from error
                 raise RegistryError(
-                    f"{said} cannot be imported: {cause}. {install_advice(point.name)}"
+                    f"{said} cannot be imported: {cause}. {_import_advice(point)}"
                 ) from error
             raise RegistryError(
                 f"{said} cannot be created: {error.reason} Report it to its authors."
@@ -143,6 +143,15 @@ class Plugins(Generic[Kind]):
         if info is not None and info.api[0] != API[0]:
             raise RegistryError(_other_contract(point.name, info.api))
         return made
+
+
+def _import_advice(point: EntryPoint) -> str:
+    """Say what to do about a module that is not there."""
+    if point.module.partition(".")[0] == "fusewire":
+        return install_advice(point.name)
+    if point.dist is None:
+        return 'Give a module that can be imported here: register("module:Class").'
+    return f"Reinstall {point.dist.name} with what it needs."
 
 
 def _other_contract(name: str, api: tuple[int, int]) -> str:
