@@ -14,7 +14,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import fusewire as fw
-from fusewire.backends.onnxruntime.engine import SUM, OnnxRuntimeBackend
+from fusewire.backends.onnxruntime.discovery import SUM
+from fusewire.backends.onnxruntime.engine import OnnxRuntimeBackend
 from fusewire.candidate_entries import CandidateEntries
 from fusewire.contract.backend import Config, Device
 from fusewire.process.isolate import Contact, first_contact, rerun

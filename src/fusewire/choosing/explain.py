@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fusewire.contract.backend import DEVICE_NODES, HOST_NODES
 from fusewire.ir.graph import Graph, Node
 from fusewire.planning.planner import Planned
 from fusewire.planning.work import works
@@ -50,6 +51,7 @@ class Explanation:
         names = dict(_region_names(self.planned, ""))
         built = list(self.builder.contacts)
         target = self.builder.first.target
+        contacts = tuple(self._contacted(region, names) for region in built)
         return Why(
             target.name,
             target.device.id,
@@ -57,8 +59,8 @@ class Explanation:
             tuple(_nodes(self.planned, "", "", _by_backend(self.tried))),
             tuple(_regions(self.planned, "")),
             tuple(dict.fromkeys(_expanded(self.planned))),
-            tuple(self._contacted(region, names) for region in built),
-            self.notes,
+            contacts,
+            (*self.notes, *_left_to_host(target.device.id, contacts)),
             self.tried,
             tuple(self._failures(names)),
             tuple(guard.sentence() for guard in _guards(self.planned.plan)),
@@ -119,6 +121,18 @@ class FunctionExplanation:
         """Say that the function, which nothing has to build, is ready."""
         types = tuple(str(value.type) for value in self.plan.graph.inputs)
         return Contacted(FUNCTION, FUNCTION, types, "ready", FUNCTION, is_isolated=False)
+
+
+def _left_to_host(device: str, contacts: Sequence[Contacted]) -> Iterator[str]:
+    """Say how many nodes of its own graph an engine does not run on the device."""
+    for contact in contacts:
+        count = round(contact.metrics.get(HOST_NODES, 0))
+        if count:
+            total = count + round(contact.metrics.get(DEVICE_NODES, 0))
+            yield (
+                f"{contact.backend} leaves {count} of its {total} nodes of {contact.region} to the "
+                f"processor: {device} does not run them."
+            )
 
 
 def _guards(plan: Plan) -> Iterator[Guard]:

@@ -24,6 +24,10 @@ API = (2, 0)
 # A backend that compiles for at least so long is left out of quick searches.
 SLOW_SECONDS = 10.0
 
+# Metrics of an executable: nodes of the engine's own graph that run on its device, and those that
+# it leaves to the processor.
+DEVICE_NODES, HOST_NODES = "device_nodes", "host_nodes"
+
 Form = Literal["native", "expanded", "file"]
 Shapes = Literal["static", "bounded", "dynamic"]
 Role = Literal["input", "weight", "output"]
@@ -245,6 +249,11 @@ class Executable(abc.ABC):
         output that was written there is the input itself; any other is new, as those of ``run``.
         """
         return self.run(inputs)
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Figures about the loaded code that ``why`` shows: see ``HOST_NODES``."""
+        return {}
 
     def close(self) -> None:  # noqa: B027 - most hold nothing that outlives them
         """Release its resources."""

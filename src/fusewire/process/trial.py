@@ -141,7 +141,8 @@ def _loaded_and_run(
         raise phases.garbage("run", "it wrote into an input")
     if any(_shares(x, y) for x in outputs for y in inputs):
         raise phases.garbage("run", "an output shares memory with an input")
-    return Trial(artifact, executable, outputs, phases.metrics)
+    figures = guarded(phases.name, "load", phases.what, lambda: dict(executable.metrics))
+    return Trial(artifact, executable, outputs, {**figures, **phases.metrics})
 
 
 def compiled(

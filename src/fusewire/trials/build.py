@@ -334,7 +334,7 @@ class PlanBuilder:
             # It loaded before, so something has changed since: compile it again.
             self.records.drop(key)
             return None
-        metrics = {"load_seconds": time.perf_counter() - start}
+        metrics = {**loaded[0].metrics, "load_seconds": time.perf_counter() - start}
         self._note(region, "ready", region.backend, metrics=metrics, key=key, cache="hit")
         return loaded
 

@@ -9,7 +9,13 @@ from typing import Any, final
 
 from fusewire.backends.onnxruntime.copies import Copies
 from fusewire.backends.onnxruntime.gaps import GAPS
-from fusewire.backends.onnxruntime.info import INFO
+from fusewire.backends.onnxruntime.info import INFO, WHEELS
+from fusewire.backends.onnxruntime.providers import (
+    CPU_PROVIDER,
+    launch_options,
+    provider_of,
+    provider_options,
+)
 from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
     Artifact,
@@ -26,30 +32,26 @@ from fusewire.contract.backend import (
     Slot,
     Unavailable,
 )
+from fusewire.contract.devices import CPU, KINDS, preference
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
 from fusewire.contract.script import Script, Scripted
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Array, Graph
 from fusewire.process.machine import processor
-from fusewire.process.wheels import native_libraries
+from fusewire.process.wheels import installed, native_libraries
 
 # Constants of so many bytes are weights: bound by digest, never in the model that is written.
 WEIGHT_BYTES = 1024
 # Fewer nodes, without weights, are optimised as quickly as they are read.
 FEW_NODES = 16
-# The model y = x + x for three floats, opset 18: a probe should not import all of ONNX.
-SUM = bytes.fromhex(
-    "080912003a370a0e0a01780a01781201792203416464120373756d5a0f0a0178120a0a08080112040a020803620f0a"
-    "0179120a0a08080112040a02080342040a001012"
-)
 
 
 @final
 class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
-    """Runs on the CPU; other execution providers are other devices, later."""
+    """Every execution provider that the engine has is a device, that of the CPU among them."""
 
     def __init__(self) -> None:
-        self._probed: Device | Unavailable | None = None
+        self._probed: list[Device | Unavailable] | None = None
 
     @property
     def info(self) -> BackendInfo:
@@ -74,20 +76,27 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         return LOWERING
 
     def probe(self) -> list[Device | Unavailable]:
-        """Run a node, once."""
+        """Run a node with every provider, once."""
         if self._probed is None:
-            self._probed = self._tried()
-        return [self._probed]
+            self._probed = self._found()
+        return list(self._probed)
 
-    def _tried(self) -> Device | Unavailable:
+    def _found(self) -> list[Device | Unavailable]:
         if importlib.util.find_spec("onnxruntime") is None:
-            return Unavailable.not_installed(INFO, "onnxruntime")
-        device = Device("cpu", platform.processor() or platform.machine())
+            return [Unavailable.not_installed(INFO, "onnxruntime")]
+        from fusewire.backends.onnxruntime.discovery import other_devices
+
+        found = [self._processor(), *other_devices(), *several_wheels()]
+        # The engine's own kernels come before other ways to use the processor.
+        return sorted(found, key=_order)
+
+    def _processor(self) -> Device | Unavailable:
+        device = Device(CPU, platform.processor() or platform.machine())
         found = _doubled(self, device)
         if found == [2.0, 2.0, 2.0]:
             return device
         return Unavailable(
-            "wrong", f"ONNX Runtime added 1 and 1 to {found}.", "Reinstall onnxruntime."
+            "wrong", f"ONNX Runtime added 1 and 1 to {found}.", "Reinstall onnxruntime.", CPU
         )
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
@@ -95,15 +104,16 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         from fusewire.backends.onnxruntime.lowering import opsets, refuses
         from fusewire.contract.region import claim_by_table
 
-        versions = opsets(graph)
-        return claim_by_table(graph, lambda node: refuses(node, versions), shapes="dynamic")
+        versions, provider = opsets(graph), provider_of(device)
+        shapes = "dynamic" if provider is None else provider.shapes
+        return claim_by_table(graph, lambda node: refuses(node, versions), shapes=shapes)
 
     def write_artifact(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Write the model."""
         from fusewire.backends.onnxruntime.lowering import in_place, lower
         from fusewire.contract.region import edge_slots, weight_slots
 
-        launch = _launch(config)
+        launch = _launch(device, config)
         if not region.nodes and all(v in region.inputs for v in region.outputs):
             places = tuple(region.inputs.index(v) for v in region.outputs)
             return Artifact("rebuild", b"", tuple(edge_slots(region)), launch={"copies": places})
@@ -123,7 +133,9 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
 
         made = self.write_artifact(region, device, config)
         has_weights = any(slot.role == "weight" for slot in made.slots)
-        if not has_weights and len(region.nodes) < FEW_NODES:
+        is_short = not has_weights and len(region.nodes) < FEW_NODES
+        # What another provider compiles stays in its session.
+        if is_short or provider_of(device) is not None:
             return made
         from fusewire.backends.onnxruntime.stored import optimised
 
@@ -149,12 +161,13 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         from fusewire.contract.region import edge_slots, weights_of
         from fusewire.onnx.write.typed_file import file_slots, typed_model
 
-        model, launch = typed_model(file, region), _launch(config)
+        model, launch = typed_model(file, region), _launch(device, config)
         launch["inputs"] = tuple(info.name for info in model.graph.input)
         launch["outputs"] = tuple(info.name for info in model.graph.output)
         slots = (*edge_slots(region), *file_slots(file))
         made = Artifact("rebuild", model.SerializeToString(), slots, launch=launch)
-        if not file.weights and len(model.graph.node) < FEW_NODES:
+        is_short = not file.weights and len(model.graph.node) < FEW_NODES
+        if is_short or provider_of(device) is not None:
             return made
         from fusewire.backends.onnxruntime.stored import optimised
 
@@ -171,41 +184,65 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
             return open_stored(artifact, weights)
         from fusewire.backends.onnxruntime.executable import open_session
 
-        return open_session(artifact, weights)
+        return open_session(artifact, weights, None if provider_of(device) is None else device)
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
-        """What is optimised depends on the processor, beside the engine."""
-        return {
+        """What is optimised depends on the processor, beside the engine and the provider."""
+        provider = provider_of(device)
+        fields = {
             "engine": INFO.version,
             "library": native_libraries("onnxruntime", "capi"),
             "cpu": processor(),
-            "providers": "CPUExecutionProvider",
+            "providers": CPU_PROVIDER if provider is None else provider.name,
         }
+        if package := str(device.facts.get("package", "")):
+            version = str(device.facts.get("provider_version", ""))
+            fields["provider"] = f"{version} {native_libraries(package)}"
+        return fields
 
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
-        """Give the model as a file, and what runs it."""
+        """Give the model as a file, and what runs it, on the CPU; None for other providers."""
         from fusewire.backends.onnxruntime.script import script
 
-        return script(region, config)
+        return script(region, config) if provider_of(device) is None else None
 
 
-def _launch(config: Config) -> dict[str, Fact]:
+def _launch(device: Device, config: Config) -> dict[str, Fact]:
     """Give what an artifact is optimised and run with."""
-    config.checked(INFO.name, {})
+    options = provider_options(provider_of(device), device, config)
     if config.threads is not None and config.threads < 1:
         raise OptionsError(f"threads={config.threads}: at least 1 is needed, or none given.")
     launch: dict[str, Fact] = {"deterministic": config.deterministic}
+    if options:
+        launch["provider_options"] = launch_options(options)
     return launch if config.threads is None else {**launch, "threads": config.threads}
+
+
+def _order(found: Device | Unavailable) -> int:
+    """Sort by the kind of device, and what there is no device for last."""
+    return preference(found.kind) if isinstance(found, Device) else len(KINDS) + 1
+
+
+def several_wheels() -> list[Unavailable]:
+    """Say that several wheels hold the engine: each overwrites files of the others."""
+    found = {name: version for name in WHEELS if (version := installed(name))}
+    if len(found) < 2:
+        return []
+    named = " and ".join(f"{name} {version}" for name, version in found.items())
+    reason = f"{named} are installed, and have overwritten files of each other."
+    fix = f"Run: pip uninstall -y {' '.join(found)}, then pip install the one you want."
+    return [Unavailable("broken", reason, fix)]
 
 
 def _doubled(backend: Backend, device: Device) -> list[float]:
     """Have three ones added to themselves."""
     import numpy as np
 
+    from fusewire.backends.onnxruntime.discovery import SUM
     from fusewire.dtypes import float32
 
     slots = (Slot("input", "x", float32, (3,)), Slot("output", "y", float32, (3,)))
-    launch: dict[str, Fact] = {**_launch(Config()), "inputs": ("x",), "outputs": ("y",)}
+    launch: dict[str, Fact] = {**_launch(device, Config()), "inputs": ("x",), "outputs": ("y",)}
     artifact = Artifact("rebuild", SUM, slots, launch=launch)
     (sums,) = backend.load(artifact, device, {}).run([np.ones(3, np.float32)]).wait()
     doubled: list[float] = np.asarray(sums).tolist()

@@ -17,7 +17,10 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
 from fusewire.contract.backend import (
+    DEVICE_NODES,
+    HOST_NODES,
     Artifact,
+    Device,
     Done,
     Event,
     Executable,
@@ -79,6 +82,11 @@ class PlainSession(Executable):
         self._outputs = [name for name, _ in edges.outputs]
         self._in_place = in_place
         self._bindings: list[_UpdatingBinding] = []
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The nodes on the device and on the CPU."""
+        return figures(self._held[0])
 
     @property
     def is_reentrant(self) -> bool:
@@ -156,6 +164,11 @@ class BoundSession(Executable):
         self._free = [self._bound()]
 
     @property
+    def metrics(self) -> Mapping[str, float]:
+        """The nodes on the device and on the CPU."""
+        return figures(self._held[0])
+
+    @property
     def is_reentrant(self) -> bool:
         """A binding is taken from a list, or made, and put back."""
         return True
@@ -211,6 +224,11 @@ class TypedSession(Executable):
         self._outputs = [name for name, _ in edges.outputs]
 
     @property
+    def metrics(self) -> Mapping[str, float]:
+        """The nodes on the device and on the CPU."""
+        return figures(self._held[0])
+
+    @property
     def is_reentrant(self) -> bool:
         """Sessions may be run by several threads at once."""
         return True
@@ -220,6 +238,20 @@ class TypedSession(Executable):
         feed = {name: lent(x, of) for (name, of), x in zip(self._inputs, inputs, strict=True)}
         values = self._run(feed, self._outputs, None)
         return Done([_taken(x, of) for x, of in zip(values, self._made, strict=True)])
+
+
+def figures(session: Any) -> dict[str, float]:
+    """Count the nodes that a provider runs and those that it leaves to the CPU.
+
+    Nothing is counted where all runs on the CPU.
+    """
+    if session.get_providers() == PROVIDERS:
+        return {}
+    from fusewire.backends.onnxruntime.discovery import assigned
+
+    counts = assigned(session)
+    host = counts.pop(PROVIDERS[0], 0)
+    return {DEVICE_NODES: sum(counts.values()), HOST_NODES: host}
 
 
 def lent(array: Any, of: DType) -> Any:
@@ -246,12 +278,22 @@ def _taken(value: Any, of: DType) -> Array:
 DISABLED = ("QDQPropagationTransformer",)
 
 
-def open_session(artifact: Artifact, weights: Mapping[str, Array]) -> Executable:
-    """Make a session of a model that is not optimised yet; weights are read where they lie."""
+def open_session(
+    artifact: Artifact, weights: Mapping[str, Array], device: Device | None = None
+) -> Executable:
+    """Make a session of a model that is not optimised yet; weights are read where they lie.
+
+    Without a ``device`` it is the engine's own on the CPU.
+    """
     options = settings(artifact.launch)
     slots = [slot for slot in artifact.slots if slot.role == "weight"]
     held = bound(options, [(slot, weights[slot.digest or ""]) for slot in slots])
-    return wrapped(session_of(artifact.payload, options), artifact, held)
+    if device is None:
+        return wrapped(session_of(artifact.payload, options), artifact, held)
+    from fusewire.backends.onnxruntime.discovery import session_on
+
+    session = session_on(artifact.payload, options, device, artifact.launch)
+    return wrapped(session, artifact, held)
 
 
 def settings(launch: Mapping[str, Fact]) -> Any:
@@ -278,9 +320,11 @@ def wrapped(session: Any, artifact: Artifact, held: Sequence[Any]) -> Executable
     slots = [slot for _, slot in (*edges.inputs, *edges.outputs)]
     if any(is_foreign(slot.dtype) for slot in slots):
         return TypedSession(session, edges, held)
-    if all(map(_is_small, slots)):
+    # With another provider, what is bound is copied when it is bound, not when the session runs.
+    may_bind = session.get_providers() == PROVIDERS
+    if may_bind and all(map(_is_small, slots)):
         return BoundSession(session, edges, held)
-    in_place: Any = artifact.launch.get("in_place", ())
+    in_place: Any = artifact.launch.get("in_place", ()) if may_bind else ()
     return PlainSession(session, edges, held, in_place)
 
 

@@ -6,13 +6,22 @@ from fusewire.contract.backend import BackendInfo
 from fusewire.process.wheels import installed
 
 # One module under several names: whichever wheel is installed.
-WHEELS = ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml", "onnxruntime-openvino")
+WHEELS = (
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "onnxruntime-directml",
+    "onnxruntime-openvino",
+    "onnxruntime-webgpu",
+    "onnxruntime-rocm",
+    "onnxruntime-migraphx",
+    "onnxruntime-training",
+)
 
 
 INFO = BackendInfo(
     name="onnxruntime",
     version=installed(*WHEELS) or "none",
-    description="ONNX Runtime on the CPU; compiled once for any input size.",
+    description="ONNX Runtime and its execution providers; compiled once for any input size.",
     vendor="Microsoft",
     extra="onnxruntime",
     checks_indices=True,
