@@ -218,6 +218,13 @@ def capabilities() -> Iterator[str]:
     yield from table(("Capability", *(f"`{name}`" for name in held)), rows)
 
 
+def options() -> Iterator[str]:
+    """Tabulate the options of each backend."""
+    found = [(name, option) for name in ours() for option in REGISTRY.get(name).options]
+    rows = [(f"`{name}`", f"`{x.name}`", f"`{x.default!r}`", x.meaning) for name, x in found]
+    yield from table(("Backend", "Option", "Default", "Meaning"), rows)
+
+
 def onnx_suite() -> Iterator[str]:
     """Tabulate the recorded runs of ONNX's backend test suite, with their date and commit."""
     suite = json.loads(ONNX_SUITE.read_text(encoding="utf-8"))
@@ -326,6 +333,9 @@ REFERENCE = {
     "Backends and devices": (
         "list_backends",
         "devices",
+        "device",
+        "best_device",
+        "supports",
         "get",
         "set_default",
         "register",
@@ -462,6 +472,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "backends": backends,
     "families": families,
     "capabilities": capabilities,
+    "options": options,
     "onnx-suite": onnx_suite,
     "ops": ops,
     "aten-core": aten_core,

@@ -55,6 +55,12 @@ def test_dtypes_are_what_the_backend_offers() -> None:
     assert taken == ("float32", "float64", "int32", "int64")
 
 
+def test_no_figure_is_begun_when_the_time_is_over() -> None:
+    found = measure(_target("reference"), SMALL, seconds=0.0)
+    assert found.missing.keys() == {*FIGURES, *HINTS}
+    assert found.missing["gflops"] == "It was not measured: 0 s were over."
+
+
 def test_best_device_is_chosen_by_kind_and_then_by_throughput() -> None:
     def item(id_: str, gflops: float, is_software: bool = False) -> Measured:
         return Measured(id_, Device(id_, id_, is_software, {"gflops": gflops}))

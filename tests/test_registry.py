@@ -3,16 +3,16 @@
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.contract.backend import API, Backend
-from fusewire.errors import RegistryError, SourceError
-from fusewire.registry import REGISTRY, Registry
+from fusewire.contract.backend import API, Backend, Config, Device
+from fusewire.errors import OptionsError, RegistryError, SourceError
+from fusewire.registry import REGISTRY, BackendDevice, Registry
 from fusewire.registry.plugins import Plugins
 
 GOOD = "fusewire.backends.reference.engine:ReferenceBackend"
@@ -69,6 +69,53 @@ def test_plugin_of_another_contract_is_refused(kind: str, says: str) -> None:
 def test_plugin_of_this_contract_is_taken_whatever_its_minor_version() -> None:
     assert API[0] == 2
     assert _plugins(dated="tests.odd:for_2_9").get("dated").info.api == (2, 9)
+
+
+def test_device_is_found_by_its_name() -> None:
+    place = fw.device("cpu")
+    assert place in fw.devices()
+    assert place.device.id == "cpu"
+    with pytest.raises(RegistryError, match=r"runs on 'abacus:0'. Devices: .*cpu"):
+        fw.device("abacus:0")
+
+
+def _registry(*devices: Device) -> Registry:
+    """Make a registry whose only backend lists these devices."""
+    registry = Registry()
+    places = [BackendDevice("some", device) for device in devices]
+    registry.devices = lambda **_: places  # type: ignore[method-assign] # what is listed
+    return registry
+
+
+def test_best_device_is_of_the_most_preferred_kind() -> None:
+    cpu, gpu, hip = (Device(id_, id_) for id_ in ("cpu", "gpu:0", "hip:0"))
+    drawn = Device("webgpu:0", "drawn", is_software=True)
+    slow = Device("cuda:0", "interpreted", facts={"interprets": True})
+    assert _registry(cpu, gpu, hip).best_device().device is hip
+    assert _registry(cpu, drawn, slow).best_device().device is cpu
+    assert _registry(slow).best_device().device is slow
+    with pytest.raises(RegistryError, match="No backend has a device"):
+        _registry().best_device()
+
+
+def test_credits_come_from_the_distribution() -> None:
+    found = REGISTRY.backends.credits("torch-eager")
+    wanted = metadata("fusewire-torch")
+    assert found["summary"] == wanted["Summary"]
+    ours = REGISTRY.backends.credits("reference")
+    assert {"author", "license", "requires_python"} <= ours.keys()
+    assert _plugins(good=GOOD).credits("good") == {}
+
+
+def test_options_of_a_backend_are_what_it_accepts() -> None:
+    for name in ("openvino", "triton", "webgpu"):
+        declared = REGISTRY.get(name).options
+        assert declared
+        assert all(option.meaning.endswith(".") for option in declared)
+        filled = Config().checked(name, declared)
+        assert filled == {option.name: option.default for option in declared}
+        with pytest.raises(OptionsError, match=f"{name} has no option rowz. Options: "):
+            Config(options={"rowz": 1}).checked(name, declared)
 
 
 def test_name_is_taken_once() -> None:

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from fusewire.fusing import fuse
     from fusewire.ir.graph import Graph
     from fusewire.options import Options
+    from fusewire.planning.support import supports
     from fusewire.registry import (
         Registry,
+        best_device,
+        device,
         devices,
         get,
         list_backends,
@@ -51,6 +54,9 @@ _MODULE_OF = {
     "get": "registry",
     "list_backends": "registry",
     "devices": "registry",
+    "device": "registry",
+    "best_device": "registry",
+    "supports": "planning.support",
     "set_default": "registry",
     "FusewireError": "errors",
     "FallbackWarning": "errors",
@@ -67,7 +73,9 @@ __all__ = [
     "Registry",
     "Result",
     "Spec",
+    "best_device",
     "compile",
+    "device",
     "devices",
     "fuse",
     "get",
@@ -79,6 +87,7 @@ __all__ = [
     "run",
     "save_onnx",
     "set_default",
+    "supports",
     "trace",
     "unregister",
 ]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Artifact,
         Backend,
         BackendInfo,
+        BackendOption,
         Buffer,
         Config,
         Device,
@@ -58,8 +59,9 @@ if TYPE_CHECKING:
 _MODULES = {
     "contract.artifact_writer": ("ArtifactWriter",),
     "contract.backend": (
-        "API", "Artifact", "Backend", "BackendInfo", "Buffer", "Config", "Device", "Done", "Event",
-        "Exchange", "Executable", "Fact", "Gap", "Held", "Offer", "Refusal", "Slot", "Unavailable",
+        "API", "Artifact", "Backend", "BackendInfo", "BackendOption", "Buffer", "Config",
+        "Device", "Done", "Event", "Exchange", "Executable", "Fact", "Gap", "Held", "Offer",
+        "Refusal", "Slot", "Unavailable",
     ),
     "contract.extension": ("Extension", "attach", "detach"),
     "contract.frontend": (
@@ -81,6 +83,7 @@ __all__ = [
     "Artifact",
     "Backend",
     "BackendInfo",
+    "BackendOption",
     "Buffer",
     "Config",
     "Device",

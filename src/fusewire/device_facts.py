@@ -6,6 +6,7 @@ for a fraction of a second each; one that a backend refuses is left out, with th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -302,8 +303,12 @@ def _offered_dtypes(
     return tuple(names[graph.nodes[place].outputs[0]] for place in sorted(offered))
 
 
-def measure(target: Target, sizes: Sizes = Sizes()) -> Measured:
-    """Measure all facts and hints of a device; takes a second or two for an ordinary one."""
+def measure(target: Target, sizes: Sizes = Sizes(), seconds: float = math.inf) -> Measured:
+    """Measure all facts and hints of a device; takes a second or two for an ordinary one.
+
+    After so many ``seconds`` no other figure is begun.
+    """
+    end = time.monotonic() + seconds
     device = known(target)
     facts: dict[str, Fact] = dict(device.facts)
     if device.kind == "cpu":
@@ -313,6 +318,9 @@ def measure(target: Target, sizes: Sizes = Sizes()) -> Measured:
     bench = Bench(target, sizes)
     for table, results in ((FIGURES, facts), (HINTS, hints)):
         for name, figure in table.items():
+            if time.monotonic() > end:
+                missing[name] = f"It was not measured: {seconds:.0f} s were over."
+                continue
             try:
                 results.update(figure(bench))
             except FusewireError as error:

@@ -18,6 +18,7 @@ from fusewire.ops.contraction import matmul
 from fusewire.ops.elementwise import add
 
 CORE = openvino.Core()
+PCI = "DEVICE_PCI_INFO"
 
 
 class Board:
@@ -34,8 +35,10 @@ class Board:
         if name == "OPTIMIZATION_CAPABILITIES" and plugin == "NPU":
             return ["FP16"]
         if name == "SUPPORTED_PROPERTIES" and plugin != "CPU":
-            return {"PERFORMANCE_HINT": "RW", "INFERENCE_PRECISION_HINT": "RW", "DEVICE_UUID": "RO"}
-        return "0123" if name == "DEVICE_UUID" else CORE.get_property("CPU", name)
+            names = ("PERFORMANCE_HINT", "INFERENCE_PRECISION_HINT", "DEVICE_UUID", PCI)
+            return dict.fromkeys(names, "RW")
+        told = {"DEVICE_UUID": "0123", PCI: "{domain: 0 bus: 3 device: 0x0a function: 1}"}
+        return told[name] if name in told else CORE.get_property("CPU", name)
 
     def compile_model(self, model: Any, plugin: str, properties: dict[str, Any]) -> Any:
         self.compiled.append((plugin, properties))
@@ -82,6 +85,7 @@ def test_programs_are_compiled_for_the_device_and_in_full_precision(board: Board
     backend = OpenvinoBackend()
     gpu = next(x for x in backend.probe() if isinstance(x, Device) and x.id == "gpu:1")
     assert (gpu.name, gpu.facts["uuid"]) == ("the GPU.1", "0123")
+    assert gpu.facts["pci_bus_id"] == "0000:03:0a.1"
     board.compiled.clear()
     assert doubled(backend, gpu) == [2.0, 2.0]
     x = Value(TensorType(float32, (64, 64)), "x")

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 import fusewire as fw
 from fusewire.backends.triton.info import INFO
-from fusewire.cli import COMMANDS, main
-from fusewire.contract.backend import Unavailable
+from fusewire.cli import COMMANDS, devices, main
+from fusewire.contract.backend import Device, Unavailable
 from fusewire.ops.table import all_ops
+from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY, Met
 
 
@@ -122,6 +123,35 @@ def test_backends_name_the_reference_and_where_it_comes_from() -> None:
     assert row["state"] == "ready"
     assert row["distribution"] == "fusewire"
     assert row["devices"][0]["id"] == "cpu"
+    assert row["credits"]["license"]
+    assert row["options"] == []
+
+
+def test_backends_list_options_with_their_meanings() -> None:
+    (row,) = [row for row in json.loads(_run("backends", "--json")) if row["name"] == "openvino"]
+    assert [(x["name"], x["default"]) for x in row["options"]] == [("nan", "exact")]
+    assert "NaN" in row["options"][0]["meaning"]
+
+
+def test_devices_list_what_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu, cuda = Device("cpu", "some"), Unavailable("no-device", "No driver.", "Get it.", "cuda")
+    reference = REGISTRY.backends.describe("reference").reference
+    monkeypatch.setitem(REGISTRY._met, "reference", Met("reference", reference, (cpu, cuda)))
+    rows = json.loads(_run("devices", "--json", "--backend", "reference"))
+    assert [(row["id"], row["state"]) for row in rows] == [
+        ("cpu", "ready"),
+        ("cuda", "unavailable"),
+    ]
+    assert (rows[1]["reason"], rows[1]["fix"]) == ("No driver.", "Get it.")
+    text = _run("devices", "--backend", "reference")
+    assert "reference on cuda cannot be used: No driver. Get it." in text
+
+
+def test_interpreters_are_measured_only_when_they_are_named() -> None:
+    device = Device("cpu", "some", facts={"interprets": True})
+    target = Target(REGISTRY.get("reference"), device)
+    (found,) = devices._measured([target], is_named=False)
+    assert found.missing == {"all": "It interprets kernels, for debugging."}
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from fusewire.cli.terminal import Terminal, wide_option
-from fusewire.contract.backend import Device
+from fusewire.contract.backend import Device, Unavailable
 from fusewire.errors import ExtensionWarning, RegistryError
 from fusewire.registry import REGISTRY
 from fusewire.registry.capability import FLAGS
@@ -33,6 +33,8 @@ def command(as_json: bool, is_wide: bool) -> None:
     console.show(table(rows, is_wide=is_wide))
     console.print()
     console.show(flags(rows))
+    console.print()
+    console.show(options(rows))
 
 
 def table(rows: list[dict[str, Any]], *, is_wide: bool = False) -> Sheet:
@@ -49,7 +51,8 @@ def table(rows: list[dict[str, Any]], *, is_wide: bool = False) -> Sheet:
     )
     for row in rows:
         devices = ", ".join(device["id"] for device in row["devices"])
-        said = " ".join([row["reason"] or devices, *map(_said, row["extensions"])])
+        ready = f"{devices}." if devices and row["reason"] else devices
+        said = " ".join(filter(None, [ready, row["reason"], *map(_said, row["extensions"])]))
         origin = f"{row['distribution']} {row['distribution_version']}".strip()
         state = styled(row["state"], COLOURS[row["state"]])
         sheet.add(row["name"], state, row["version"], said, row["description"], origin)
@@ -66,6 +69,21 @@ def flags(rows: list[dict[str, Any]]) -> Sheet:
     )
     for flag in FLAGS:
         sheet.add(flag, *(styled("✓", "green") if flag in own else "-" for own in held.values()))
+    return sheet
+
+
+def options(rows: list[dict[str, Any]]) -> Sheet:
+    """Lay out the options of each backend, which `backend_config` sets."""
+    sheet = Sheet(
+        "backend",
+        "option",
+        "default",
+        Column("meaning", "prose"),
+        title="Options: fw.compile(..., backend_config={...})",
+    )
+    for row in rows:
+        for option in row["options"]:
+            sheet.add(row["name"], option["name"], str(option["default"]), option["meaning"])
     return sheet
 
 
@@ -96,6 +114,7 @@ def describe(name: str) -> dict[str, Any]:
         "reference": plugin.reference,
         "distribution": plugin.distribution,
         "distribution_version": plugin.version,
+        "credits": REGISTRY.backends.credits(name),
         "version": "",
         "description": "",
         "vendor": "",
@@ -103,12 +122,16 @@ def describe(name: str) -> dict[str, Any]:
         "reason": met.reasons,
         "state": "broken" if met.is_broken else "ready" if met.devices else "unavailable",
         "extensions": [asdict(x) for x in met.extensions],
+        "unavailable": [asdict(x) for x in met.found if isinstance(x, Unavailable)],
         "capabilities": [],
+        "options": [],
     }
     try:
-        info = REGISTRY.get(name).info
+        backend = REGISTRY.get(name)
     except RegistryError:
         return row
+    info = backend.info
+    row["options"] = [asdict(option) for option in backend.options]
     row["capabilities"] = [asdict(x) for x in REGISTRY.capabilities(name).values()]
     return row | {"version": info.version, "description": info.description, "vendor": info.vendor}
 

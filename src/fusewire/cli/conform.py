@@ -152,9 +152,17 @@ def _record(runs: Backend, device: Device, rows: list[OpReport], shown: dict[str
         raise click.ClickException(f"{name} has no folder to write the record to.")
     statuses = {row.op.name: row.status for row in rows if row.status != "refused"}
     today = dt.date.today().isoformat()
-    held = ConformanceRecord(name, runs.info.version, device.name, today, statuses, shown)
+    partial = [row for row in rows if row.status == "partial"]
+    dtypes = {row.op.name: tuple(_alone(row.dtypes(proven=True))) for row in partial}
+    version = runs.info.version
+    held = ConformanceRecord(name, version, device.name, today, statuses, shown, dtypes)
     path.write_text(held.to_text(), encoding="utf-8")
     Terminal(stderr=True).print(f"Recorded in {path}.")
+
+
+def _alone(dtypes: list[str]) -> list[str]:
+    """Leave out combinations of dtypes."""
+    return [name for name in dtypes if " " not in name]
 
 
 def _print(report: dict[str, Any], is_all: bool) -> None:

@@ -274,6 +274,15 @@ class Gap:
 
 
 @dataclass(frozen=True)
+class BackendOption:
+    """An option that ``backend_config`` may set, with its default and its meaning."""
+
+    name: str
+    default: Fact
+    meaning: str
+
+
+@dataclass(frozen=True)
 class Config:
     """Settings of one compilation; ``options`` are the backend's own, validated by it."""
 
@@ -282,13 +291,16 @@ class Config:
     deterministic: bool = False
     options: Mapping[str, Fact] = field(default_factory=dict)
 
-    def checked(self, backend: str, defaults: Mapping[str, Fact]) -> dict[str, Fact]:
+    def checked(
+        self, backend: str, declared: Mapping[str, Fact] | Sequence[BackendOption]
+    ) -> dict[str, Fact]:
         """Merge the options over a backend's defaults; OptionsError for an unknown one."""
-        unknown = sorted(set(self.options) - set(defaults))
+        own = declared if isinstance(declared, Mapping) else {x.name: x.default for x in declared}
+        unknown = sorted(set(self.options) - set(own))
         if unknown:
-            known = ", ".join(sorted(defaults)) or "none"
+            known = ", ".join(sorted(own)) or "none"
             raise OptionsError(f"{backend} has no option {', '.join(unknown)}. Options: {known}.")
-        return {**defaults, **self.options}
+        return {**own, **self.options}
 
 
 class Backend(abc.ABC):
@@ -327,6 +339,11 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Load an artifact; ``weights`` has every digest that its slots name."""
+
+    @property
+    def options(self) -> Sequence[BackendOption]:
+        """The options that ``backend_config`` may set; asking does not import the engine."""
+        return ()
 
     def exchange_on(self, device: Device) -> Exchange:
         """Return how it exchanges tensors on a device: each may have a memory of its own."""

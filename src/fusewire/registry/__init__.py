@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fusewire.contract.backend import Backend, Device, Offer, Unavailable
-from fusewire.contract.devices import on_device
+from fusewire.contract.devices import CPU, on_device, preference
 from fusewire.contract.extension import GROUP, Extended, Extension, attach, detach
 from fusewire.contract.frontend import Frontend
 from fusewire.contract.sources import unread
@@ -332,6 +332,34 @@ class Registry:
         found = ((name, self.meet(name, isolate=isolate).devices) for name in names)
         return [BackendDevice(name, device) for name, devices in found for device in devices]
 
+    def device(self, name: str, *, isolate: bool = CAN_ISOLATE) -> BackendDevice:
+        """Return the device of an id or a kind, with the most preferred backend that runs on it.
+
+        >>> import fusewire as fw
+        >>> fw.device("cpu").device.kind
+        'cpu'
+        """
+        listed = self.devices(isolate=isolate)
+        places = on_device(listed, name, lambda place: place.device)
+        if (first := next(places, None)) is not None:
+            return first
+        have = ", ".join(dict.fromkeys(place.device.id for place in listed)) or "none"
+        raise RegistryError(
+            f"No backend here runs on {name!r}. Devices: {have}. "
+            "`fusewire doctor` says what the others lack."
+        )
+
+    def best_device(self, *, isolate: bool = CAN_ISOLATE) -> BackendDevice:
+        """Return the device of the most preferred kind; nothing is measured.
+
+        A software device counts as a CPU, and one that interprets kernels comes last. Among equals
+        the most preferred backend decides. `fusewire devices --measure` compares throughput.
+        """
+        listed = self.devices(isolate=isolate)
+        if not listed:
+            raise RegistryError("No backend has a device here. `fusewire doctor` says why.")
+        return min(listed, key=lambda place: _order(place.device))
+
     def on_device(self, device: str) -> list[Backend]:
         """List backends that run on a device, given by id, kind or power."""
         found = on_device(self.devices(), device, lambda place: place.device)
@@ -389,6 +417,11 @@ def _not_a_reference(given: object) -> str:
     return f"register was given a {type(given).__name__}. Give its name: register({named!r})."
 
 
+def _order(device: Device) -> tuple[bool, int]:
+    kind = CPU if device.is_software else device.kind
+    return bool(device.facts.get("interprets")), preference(kind)
+
+
 def _is_more(limits: ChildLimits, than: ChildLimits) -> bool:
     return limits.seconds > than.seconds or limits.memory_bytes != than.memory_bytes
 
@@ -400,4 +433,5 @@ if hasattr(os, "register_at_fork"):
 # The public functions are those of the one registry.
 register, unregister, get = REGISTRY.register, REGISTRY.unregister, REGISTRY.get
 list_backends, devices = REGISTRY.backends.names, REGISTRY.devices
+device, best_device = REGISTRY.device, REGISTRY.best_device
 set_default = REGISTRY.set_default

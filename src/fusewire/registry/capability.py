@@ -10,7 +10,7 @@ import importlib.util
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from fusewire.errors import FormatError
@@ -18,6 +18,8 @@ from fusewire.ops.declare import Trait
 from fusewire.ops.table import all_ops
 
 FILE = "proven.json"
+# The dtype that everybody asks about: a flag does not fall for want of another.
+COMMON = "float32"
 # Flags that follow from ops: one is held if all of its ops are proven.
 OPS: Mapping[str, tuple[str, ...]] = {
     "basic ops": (
@@ -87,7 +89,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class ConformanceRecord:
-    """The result of the conformance suite: status by op, without refused ops."""
+    """The result of the conformance suite: status by op, without refused ops.
+
+    ``dtypes`` are those in which every sample passes, of ops that are not proven in all of them.
+    """
 
     backend: str
     version: str
@@ -95,13 +100,21 @@ class ConformanceRecord:
     date: str
     ops: Mapping[str, str]
     shown: Mapping[str, Shown]
+    dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def proves(self, op: str) -> bool:
+        """Return whether an op is proven: in float32 at least, if it is in no more."""
+        return self.ops.get(op) == "proven" or COMMON in self.dtypes.get(op, ())
 
     def to_text(self) -> str:
         """Write it as a file that people can review."""
         grouped: dict[str, list[str]] = {}
         for op, status in self.ops.items():
             grouped.setdefault(status, []).append(op)
-        return json.dumps({**asdict(self), "ops": grouped}, indent=1) + "\n"
+        held = {**asdict(self), "ops": grouped}
+        # One line each.
+        dtypes = {op: " ".join(names) for op, names in held.pop("dtypes").items()}
+        return json.dumps({**held, "dtypes": dtypes} if dtypes else held, indent=1) + "\n"
 
     @staticmethod
     def of_text(text: str) -> ConformanceRecord:
@@ -110,7 +123,8 @@ class ConformanceRecord:
             held = json.loads(text)
             ops = {op: status for status, ops in held.pop("ops").items() for op in ops}
             shown = {flag: Shown(**found) for flag, found in held.pop("shown").items()}
-            return ConformanceRecord(ops=ops, shown=shown, **held)
+            dtypes = {op: tuple(names.split()) for op, names in held.pop("dtypes", {}).items()}
+            return ConformanceRecord(ops=ops, shown=shown, dtypes=dtypes, **held)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise FormatError(f"This is not a record of a backend: {error}.") from error
 
@@ -167,8 +181,10 @@ def _capability(flag: str, record: ConformanceRecord | None) -> Capability:
     if flag in MEASURED:
         shown = record.shown.get(flag, Shown(False, "It was not measured."))
         return Capability(flag, shown.is_held, shown.reason)
-    left = [op for op in OPS[flag] if record.ops.get(op) != "proven"]
+    left = [op for op in OPS[flag] if not record.proves(op)]
     if left:
         said = ", ".join(f"{op} is {record.ops.get(op, 'refused')}" for op in left)
         return Capability(flag, False, f"{said[0].upper()}{said[1:]}.")
-    return Capability(flag, True, f"{', '.join(OPS[flag])} are proven.")
+    some = [op for op in OPS[flag] if record.ops.get(op) != "proven"]
+    only = [f" {op} in {', '.join(record.dtypes[op])}." for op in some]
+    return Capability(flag, True, f"{', '.join(OPS[flag])} are proven.{''.join(only)}")

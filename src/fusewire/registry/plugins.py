@@ -18,6 +18,14 @@ from fusewire.process.codec import write_record
 from fusewire.process.guard import guarded
 
 Kind = TypeVar("Kind")
+# What is told of a plugin, and the fields of its distribution that may have it, the best first.
+_CREDITS = {
+    "author": ("Author", "Author-email", "Maintainer", "Maintainer-email"),
+    "license": ("License-Expression", "License"),
+    "summary": ("Summary",),
+    "homepage": ("Home-page", "Project-URL"),
+    "requires_python": ("Requires-Python",),
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,19 @@ class Plugins(Generic[Kind]):
         dist = point.dist
         source = ("registered here", "") if dist is None else (dist.name, dist.version)
         return Plugin(name, point.value, *source)
+
+    def credits(self, name: str) -> dict[str, str]:
+        """Say who wrote a plugin, under which licence, and where; imports nothing."""
+        dist = self._point(name).dist
+        if dist is None:
+            return {}
+        found = {}
+        for ours, theirs in _CREDITS.items():
+            texts = (dist.metadata[key] for key in theirs if key in dist.metadata)
+            if text := next(filter(None, texts), None):
+                # A licence may be the whole text of it.
+                found[ours] = text.strip().splitlines()[0]
+        return found
 
     def register(self, name: str, reference: str) -> None:
         """Add a plugin by its reference, "module:Class"; a name can be used once."""

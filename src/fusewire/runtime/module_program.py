@@ -452,6 +452,11 @@ class ModuleProgram:
         return Result(result, by_name, seconds, size, about)
 
     @property
+    def options(self) -> Any:
+        """The options that it was compiled with, as ``Options``; None if it was not compiled."""
+        return self.origin and self.origin.options
+
+    @property
     def state(self) -> State:
         """How far the program is: "serving-first", "comparing" or "settled", as of a Program."""
         if not self._policy.compares:

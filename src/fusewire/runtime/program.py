@@ -106,6 +106,11 @@ class Program:
         self._closed = False
         PROGRAMS.add(self)
 
+    @property
+    def options(self) -> Any:
+        """The options that it was compiled with, as ``Options``; None if it was not compiled."""
+        return self.origin and self.origin.options
+
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run on arrays, by position or by name; results are fresh arrays of the caller's.
 

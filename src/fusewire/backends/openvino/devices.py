@@ -6,6 +6,7 @@ these only the CPU was run by us.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ _FACTS: Mapping[str, str] = {
     "DEVICE_ARCHITECTURE": "architecture",
     "DEVICE_UUID": "uuid",
     "DEVICE_LUID": "luid",
-    "DEVICE_PCI_INFO": "bus",
+    "DEVICE_PCI_INFO": "pci_bus_id",
     "GPU_DEVICE_TOTAL_MEM_SIZE": "memory_bytes",
     "GPU_EXECUTION_UNITS_COUNT": "compute_units",
     "NPU_DEVICE_TOTAL_MEM_SIZE": "memory_bytes",
@@ -89,7 +90,7 @@ def _tried(core: Any, plugin: str) -> Device | Unavailable:
         return _problem(core, plugin) or device
     except RuntimeError as error:
         reason = f"OpenVINO lists {plugin}, and fails: {error}"
-        return Unavailable("broken", reason, _REINSTALL)
+        return Unavailable("broken", reason, _REINSTALL, id_of(plugin))
 
 
 def _problem(core: Any, plugin: str) -> Unavailable | None:
@@ -103,11 +104,13 @@ def _problem(core: Any, plugin: str) -> Unavailable | None:
             f"OpenVINO's {plugin} was asked to compute in f32, and computes in {used}: its answers "
             "would be those of another precision."
         )
-        return Unavailable("precision", reason, 'Run on another device, such as device="cpu".')
+        fix = 'Run on another device, such as device="cpu".'
+        return Unavailable("precision", reason, fix, id_of(plugin))
     (sums,) = compiled.create_infer_request().infer([np.array([1.0, 2.0], np.float32)]).values()
     if list(sums) == [2.0, 4.0]:
         return None
-    return Unavailable("wrong", f"OpenVINO's {plugin} gave the sums {list(sums)}.", _REINSTALL)
+    reason = f"OpenVINO's {plugin} gave the sums {list(sums)}."
+    return Unavailable("wrong", reason, _REINSTALL, id_of(plugin))
 
 
 def precision(compiled: Any) -> str:
@@ -128,10 +131,29 @@ def facts_of(core: Any, plugin: str) -> dict[str, Fact]:
     }
     supported = core.get_property(plugin, "SUPPORTED_PROPERTIES")
     for theirs, ours in _FACTS.items():
-        if theirs in supported:
-            value = core.get_property(plugin, theirs)
+        value = _property(core, plugin, theirs) if theirs in supported else None
+        if ours == "pci_bus_id":
+            value = _bus(str(value))
+        if value is not None:
             facts[ours] = value if isinstance(value, int) else str(value)
     return facts
+
+
+def _property(core: Any, plugin: str, name: str) -> Any:
+    """Ask for a property; None for one that the engine's bindings have no type for (2026.4.1)."""
+    try:
+        return core.get_property(plugin, name)
+    except (RuntimeError, TypeError):
+        return None
+
+
+def _bus(text: str) -> str | None:
+    """Write the address of a device as Linux does; the engine prints its parts with their names."""
+    parts = re.search(r"domain: (\d+) bus: (\d+) device: 0x([0-9a-f]+) function: (\d+)", text)
+    if parts is None:
+        return None
+    domain, bus, slot, function = parts.groups()
+    return f"{int(domain):04x}:{int(bus):02x}:{int(slot, 16):02x}.{function}"
 
 
 def _unlisted(core: Any, kind: str) -> Unavailable | None:
@@ -146,4 +168,4 @@ def _unlisted(core: Any, kind: str) -> Unavailable | None:
     except RuntimeError as error:
         last = [line for line in str(error).splitlines() if line.strip()][-1]
         reason += f" It says: {last.strip()}"
-    return Unavailable("no-device", reason, fix)
+    return Unavailable("no-device", reason, fix, id_of(kind))

@@ -9,11 +9,12 @@ from importlib.util import find_spec
 from typing import Any, final
 
 from fusewire.backends.openvino.gaps import GAPS
-from fusewire.backends.openvino.info import INFO, launch_of
+from fusewire.backends.openvino.info import INFO, OPTIONS, launch_of
 from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
+    BackendOption,
     Config,
     Device,
     Exchange,
@@ -59,6 +60,11 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
     def gaps(self) -> Sequence[Gap]:
         """What it is known to get wrong."""
         return GAPS
+
+    @property
+    def options(self) -> Sequence[BackendOption]:
+        """What to do about NaN."""
+        return OPTIONS
 
     @property
     def exchange(self) -> Exchange:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from fusewire.backends.triton.gaps import GAPS
-from fusewire.backends.triton.info import INFO
+from fusewire.backends.triton.info import INFO, OPTIONS
 from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
+    BackendOption,
     Config,
     Device,
     Exchange,
@@ -76,6 +77,11 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
     def gaps(self) -> Sequence[Gap]:
         """What it is known to get wrong."""
         return GAPS
+
+    @property
+    def options(self) -> Sequence[BackendOption]:
+        """How kernels are configured."""
+        return OPTIONS
 
     @property
     def exchange(self) -> Exchange:

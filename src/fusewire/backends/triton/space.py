@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final
 
-from fusewire.backends.triton.info import INFO
+from fusewire.backends.triton.info import INFO, OPTIONS
 from fusewire.backends.triton.printer import (
     Configuration,
     Function,
@@ -20,7 +20,7 @@ from fusewire.kernel.form import Kernel
 from fusewire.kernel.printed import PrintedKernel
 from fusewire.kernel.tuning import Choices, TuningSpace
 
-DEFAULTS: dict[str, Fact] = {**vars(Configuration()), TUNED: ()}
+DEFAULTS: dict[str, Fact] = {option.name: option.default for option in OPTIONS}
 _MOST_STAGES = 5
 _WARPS: tuple[Fact, ...] = (8, 2)
 # What is tried, by what a program takes; what it has untuned comes before.

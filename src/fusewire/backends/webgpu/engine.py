@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from fusewire.backends.webgpu.gaps import GAPS
-from fusewire.backends.webgpu.info import INFO
+from fusewire.backends.webgpu.info import INFO, OPTIONS
 from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
+    BackendOption,
     Buffer,
     Config,
     Device,
@@ -65,6 +66,11 @@ class WebGpuBackend(Backend, Tuner):
         """Outputs stay on the device; inputs may be there, or dense arrays of the host."""
         return Exchange(memory="webgpu:0")
 
+    @property
+    def options(self) -> Sequence[BackendOption]:
+        """How kernels are configured, and how a run is watched."""
+        return OPTIONS
+
     def exchange_on(self, device: Device) -> Exchange:
         """Every adapter has a memory of its own."""
         return Exchange(memory=device.id)
@@ -95,7 +101,8 @@ class WebGpuBackend(Backend, Tuner):
                 wrong = self._try(device)
             except context.ENGINE_ERRORS as error:
                 wrong = str(error)
-            found.append(Unavailable("broken", wrong, _DRIVER) if wrong else device)
+            broken = Unavailable("broken", wrong, _DRIVER, device.id)
+            found.append(broken if wrong else device)
         return found
 
     def _try(self, device: Device) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import final
 
-from fusewire.backends.webgpu.info import INFO
+from fusewire.backends.webgpu.info import INFO, OPTIONS
 from fusewire.backends.webgpu.printer import Configuration, is_shared, print_kernel
 from fusewire.backends.webgpu.refusal import features_of
 from fusewire.contract.backend import Config, Device, Fact
-from fusewire.contract.tuning import TUNED
 from fusewire.errors import OptionsError
 from fusewire.kernel.analysis import contraction_of, shape_of
 from fusewire.kernel.form import Kernel
@@ -18,12 +17,7 @@ from fusewire.kernel.tuning import Choices, TuningSpace
 
 # timestamps: False, True, or this, with which nothing else counts as the time of a run.
 CLOCK = "clock"
-# Those of a configuration; memory: bytes on the device, 0 for all that it has; tuned: what
-# configures single kernels. 0 rows are what suits the device.
-DEFAULTS: dict[str, Fact] = {
-    "workgroup": 256, "rows": 0, "tile": (4, 4), "depth": 0, "points": 1, "memory": 0,
-    "timestamps": False, "debug": False, TUNED: (),
-}  # fmt: skip
+DEFAULTS: dict[str, Fact] = {option.name: option.default for option in OPTIONS}
 TILES = (1, 2, 4, 8, 16)
 POINTS = (1, 2, 4, 8, 16)
 DEPTHS = (0, 4, 8, 16, 32)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusewire.contract.backend import Device, Fact, Unavailable
+from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import UnavailableError
 
 # Platforms of jax whose plugins we know by name, what to say if they list nothing.
@@ -47,19 +48,18 @@ class Place:
     @staticmethod
     def of(device: Device) -> Place:
         """Read the id of a device."""
-        platform, _, number = device.id.partition(":")
-        return Place(platform, int(number or 0))
+        name = DeviceName.of(device.id)
+        return Place(name.kind, name.number)
 
     @property
     def id(self) -> str:
         """The id that users know."""
-        is_first_cpu = self.is_host and self.number == 0
-        return self.platform if is_first_cpu else f"{self.platform}:{self.number}"
+        return str(DeviceName(self.platform, self.number))
 
     @property
     def is_host(self) -> bool:
         """Whether its memory is the host's."""
-        return self.platform == "cpu"
+        return self.platform == CPU
 
     @property
     def jax_platform(self) -> str:
@@ -129,11 +129,12 @@ def _missing(platform: str, plugin: str, problems: Sequence[str]) -> Unavailable
     has_driver = not paths or any(map(os.path.exists, paths))
     why = [f"{plugin} is installed, and jax lists no device of {platform}."]
     if not has_driver:
-        why.append(f"There is no driver: neither of {', '.join(paths)} is there.")
+        why.append(f"There is no driver: none of {', '.join(paths)} is there.")
     why += [f"jax says: {problem}" for problem in problems]
     fix = f"{_ADVICE[platform]} {_REMOVE.format(plugin=plugin)}"
     is_fault = has_driver and bool(problems)
-    return Unavailable("broken" if is_fault else "no-device", " ".join(why), fix)
+    code = "broken" if is_fault else "no-device"
+    return Unavailable(code, " ".join(why), fix, platform)
 
 
 class _Listener(logging.Handler):

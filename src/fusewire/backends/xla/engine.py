@@ -118,10 +118,11 @@ class XlaBackend(Backend, Scripted):
             found = doubled(self, device)
         except RuntimeError as error:
             reason = f"XLA could not add two numbers on {device.id}: {error}"
-            return Unavailable("broken", reason, _UPDATE)
+            return Unavailable("broken", reason, _UPDATE, device.id)
         if found == [2.0, 2.0]:
             return device
-        return Unavailable("wrong", f"XLA added 1 and 1 to {found} on {device.id}.", _UPDATE)
+        reason = f"XLA added 1 and 1 to {found} on {device.id}."
+        return Unavailable("wrong", reason, _UPDATE, device.id)
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         """Offer what is in the lowering table."""
