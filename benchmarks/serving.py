@@ -3,7 +3,7 @@
     python benchmarks/serving.py throughput [--seconds 3 --rounds 2 --models mlp,minilm-l3]
     python benchmarks/serving.py kills      [--seconds 60 --rate 100]
     python benchmarks/serving.py soak       [--count 1000000]
-    python benchmarks/serving.py hostile    [--count 10000 --seed 0]
+    python benchmarks/serving.py hostile    [--count 10000 --calls 10000 --seed 0]
     python benchmarks/serving.py batched    [--models ...]   batched answers against unbatched ones
 
 `--json FILE` writes the figures. Everything listens on 127.0.0.1, and only processes that were
@@ -387,6 +387,7 @@ def hostile(given: argparse.Namespace) -> dict[str, Any]:
                 outcomes[outcome[:3]] = outcomes.get(outcome[:3], 0) + 1
                 if not is_right:
                     failures.append(f"{kind}: {outcome[:200]} for {request[:200]!r}")
+            calls = hostile_calls(served.grpc_port, given.calls, given.seed, failures)
             still = ask(served.port, good)
             after = served.memory()
     for failure in failures[:20]:
@@ -394,12 +395,29 @@ def hostile(given: argparse.Namespace) -> dict[str, Any]:
     figures = {
         "requests": given.count,
         "outcomes": outcomes,
+        "calls": calls,
         "failures": len(failures),
         "still_answers": still == expected and still.startswith("200"),
         "grew_mb": round(after - before, 1),
     }
     print(figures, flush=True)
     return figures
+
+
+def hostile_calls(port: int, count: int, seed: int, failures: list[str]) -> dict[str, int]:
+    """Count what hostile gRPC calls end with, and collect what should not be."""
+    attack: Any = import_module("serving_hostile_grpc")
+    grpc: Any = import_module("grpc")
+    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    outcomes: dict[str, int] = {}
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
+        for kind, path, request in attack.hostile_calls(count, seed):
+            outcome = attack.ask(channel, path, request)
+            code = outcome.partition(" ")[0]
+            outcomes[code] = outcomes.get(code, 0) + 1
+            if not attack.is_refused(outcome, kind, path):
+                failures.append(f"gRPC {kind}: {outcome[:200]} for {request[:200]!r}")
+    return outcomes
 
 
 def batched(given: argparse.Namespace) -> list[dict[str, Any]]:
@@ -481,7 +499,7 @@ COMMANDS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "kills": (kills, {"seconds": 60.0, "rate": 100.0, "every": 5.0, "poison": 1000}),
     "soak": (soak, {"count": 1_000_000}),
-    "hostile": (hostile, {"count": 10_000, "seed": 0}),
+    "hostile": (hostile, {"count": 10_000, "calls": 10_000, "seed": 0}),
     "batched": (batched, {"models": "", "rows": 2}),
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fusewire as fw
-from fusewire.errors import BackendHung, CheckError, RequestTimeout, ServerBusy
+from fusewire.errors import BackendHung, CheckError, EngineError, RequestTimeout, ServerBusy
 from fusewire.planning.rows import RowProof, prove_rows
 from fusewire.serve.batcher import Batcher, BatchPolicy
 from fusewire.serve.metrics import ModelCounts
@@ -148,3 +148,75 @@ def test_engine_that_hangs_costs_others_one_retry() -> None:
 
     rig = run(BatchPolicy(8, 0.05), use, programs=[program])
     assert (rig.counts.repeated, rig.counts.failed) == (3, 1)
+
+
+def test_requests_of_other_forms_are_answered_while_one_form_fills_all_batches() -> None:
+    async def use(rig: Rig) -> None:
+        is_over = False
+
+        async def keep_asking() -> None:
+            while not is_over:
+                await rig.ask(1, key="many")
+
+        asking = [asyncio.create_task(keep_asking()) for _ in range(64)]
+        await asyncio.sleep(0.05)
+        few = [rig.ask(2, key="few"), rig.ask(3, key=None)]
+        done, _ = await asyncio.wait(few, timeout=5)
+        is_over = True
+        await asyncio.gather(*asking)
+        assert len(done) == 2
+
+    run(BatchPolicy(4, 0.001), use, queue=128)
+
+
+def test_call_that_raises_something_else_fails_alone_and_typed() -> None:
+    def repeated(text: Any) -> Any:
+        return np.strings.add(text, text)
+
+    class Texts:
+        """Stands for a program; encodes its input, as does whoever sends it to a child."""
+
+        graph = fw.trace(look_up, fw.Spec(("n",), "int64"))
+
+        def __call__(self, text: Any) -> Any:
+            [word.encode() for word in text]
+            return repeated(text.astype(str))
+
+        def close(self) -> None:
+            pass
+
+    async def use(rig: Rig) -> None:
+        deadline = time.monotonic() + 30
+        words = [np.array([word], object) for word in ("a", "\ud800", "b")]
+        good, bad, other = [rig.batcher.submit([word], (), 1, deadline) for word in words]
+        assert (await good)[0].tolist() == ["aa"]
+        assert (await other)[0].tolist() == ["bb"]
+        with pytest.raises(EngineError, match="raised UnicodeEncodeError"):
+            await bad
+
+    run(BatchPolicy(8, 0.02), use, programs=[Texts()])
+
+
+def test_request_that_runs_for_too_long_gets_its_answer_in_time() -> None:
+    program = fw.compile(look_up, fw.Spec(("n",), "int64"), backend="reference")
+
+    class Slow:
+        graph = program.graph
+
+        def __call__(self, indices: Any) -> Any:
+            time.sleep(4.0)
+            return program(indices)
+
+        def close(self) -> None:
+            program.close()
+
+    async def use(rig: Rig) -> None:
+        start = time.monotonic()
+        running, waiting = rig.ask(1, seconds=0.5, key="a"), rig.ask(2, seconds=0.5, key="b")
+        for future in (running, waiting):
+            with pytest.raises(RequestTimeout):
+                await future
+        assert time.monotonic() - start < 3
+
+    rig = run(BatchPolicy(1, 0.0), use, programs=[Slow()])
+    assert rig.counts.late >= 1

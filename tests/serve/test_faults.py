@@ -4,6 +4,8 @@ import argparse
 import asyncio
 import shutil
 import signal
+import socket
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,9 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.options import Options
+from fusewire.serve.limits import ServeLimits
+from fusewire.serve.model import ModelConfig, ServedModel
 from tests.serve.conftest import campaigns
 
 
@@ -126,3 +131,33 @@ def test_bundle_is_served(mlp: Path, tmp_path: Path) -> None:
     assert status == 200
     found = np.frombuffer(body[-64:], np.float32)
     np.testing.assert_allclose(found, expected[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("option", ["--port", "--grpc-port"])
+def test_port_that_is_taken_is_an_error_that_says_so(option: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    scaled(path, 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = {"--port": "0", "--grpc-port": "0", option: str(taken.getsockname()[1])}
+        command = [*campaigns.ours(path), *(word for pair in ports.items() for word in pair)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert ended.returncode != 0
+    assert f"Give another {option}" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_load_compiles_nothing_for_a_file_that_did_not_change(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    scaled(path, 2.0)
+
+    async def use() -> None:
+        config = ModelConfig("model", path, Options(backend="reference", isolate="never"))
+        model = ServedModel(config, ServeLimits())
+        first = await model.load()
+        assert await model.load() is first
+        scaled(path, 3.0)
+        assert await model.load() is not first
+        assert model.version == 2
+        await model.close()
+
+    asyncio.run(use())

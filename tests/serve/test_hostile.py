@@ -1,15 +1,32 @@
 """Requests that are malformed, too large or slow get a 4xx or a closed connection."""
 
+import asyncio
+import random
 import socket
 import time
+import zlib
+from collections.abc import Callable, Coroutine
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
+import uvicorn
 
-from tests.serve import conftest  # noqa: F401 # puts the folder of the campaigns on the path
+import fusewire as fw
+from fusewire.dtypes import string
+from fusewire.errors import RequestError, RequestTooLarge, ServerBusy
+from fusewire.planning.rows import RowProof
+from fusewire.serve import connections
+from fusewire.serve.binding import Binder, TensorForm
+from fusewire.serve.datatypes import read_listed
+from fusewire.serve.grpc_service import unpacked_bytes
+from fusewire.serve.limits import ServeLimits
+from fusewire.serve.repository import Repository
+from tests.serve.conftest import campaigns
 
 hostile: Any = import_module("serving_hostile")
+calls: Any = import_module("serving_hostile_grpc")
 
 
 def test_hostile_requests_are_refused_and_the_service_is_unharmed(served: Any) -> None:
@@ -61,3 +78,132 @@ def test_many_idle_connections_leave_room_for_requests(served: Any) -> None:
     finally:
         for connection in opened:
             connection.close()
+
+
+def test_hostile_calls_are_refused_and_the_service_is_unharmed(mlp: Path) -> None:
+    with campaigns.serving(campaigns.ours(mlp, "--backend", "onnxruntime")) as server:
+        failures: list[str] = []
+        start = time.monotonic()
+        outcomes = campaigns.hostile_calls(server.grpc_port, 300, 1, failures)
+        assert not failures
+        assert {"INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED"} <= set(outcomes)
+        # Lists of numbers and of inputs by the million are not read.
+        assert time.monotonic() - start < 30
+        good = hostile.post(hostile.said([hostile.tensor()]))
+        assert hostile.ask(server.port, good).startswith("200")
+
+
+def test_bytes_that_are_not_binary_tensors_are_counted() -> None:
+    request = calls.request(rows=40)
+    raw = request.SerializeToString()
+    assert unpacked_bytes(raw) == len(raw) - 40 * 1024
+    for flood in (b"\x2a\x00", b"\x22\x00"):
+        assert unpacked_bytes(raw + flood * 5000) == len(raw) + 10_000
+    rng = random.Random(1)
+    for _ in range(2000):
+        noise = rng.randbytes(rng.randrange(1, 40))
+        assert 0 <= unpacked_bytes(noise) <= len(noise)
+
+
+def test_tensor_without_elements_may_not_have_a_large_size() -> None:
+    with fw.compile(lambda x: x.sum(0), fw.Spec(("n", "m"), "float32")) as program:
+        binder = Binder(program.inputs, RowProof(refusal="no"), ServeLimits())
+    assert binder.bind((TensorForm("x", "FP32", (0, 1 << 10)),)).counts == (0,)
+    with pytest.raises(RequestTooLarge, match=r"is \[0, 2147483648\]"):
+        binder.bind((TensorForm("x", "FP32", (0, 1 << 31)),))
+
+
+def test_text_that_has_no_bytes_is_refused() -> None:
+    assert read_listed(["\u00e4"], string, (1,), 1, "x").tolist() == ["\u00e4"]
+    with pytest.raises(RequestError, match="surrogate"):
+        read_listed(["\ud800"], string, (1,), 1, "x")
+
+
+def test_requests_hold_a_bounded_number_of_bytes() -> None:
+    repository = Repository([], ServeLimits(held_bytes=1000))
+    # One alone may have more: otherwise nobody would ever answer it.
+    repository.hold(2000)
+    with pytest.raises(ServerBusy, match="2000 bytes"):
+        repository.hold(1)
+    repository.release(2000)
+    repository.hold(600)
+    repository.hold(400)
+    assert repository.held == 1000
+
+
+def test_bytes_of_requests_are_released_with_their_answers(served: Any) -> None:
+    for kind, request in hostile.hostile_requests(40, 2):
+        hostile.ask(served.port, request, ends=kind in hostile.UNFINISHED)
+    good = hostile.post(hostile.said([hostile.tensor()]))
+    assert hostile.ask(served.port, good).startswith("200")
+    page = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    assert "fusewire_held_bytes 0.0" in hostile.ask(served.port, page)
+
+
+def test_body_that_is_cut_off_in_its_compression_is_refused(served: Any) -> None:
+    whole = zlib.compress(hostile.said([hostile.tensor()]))
+    packed = hostile.post(whole, "Content-Encoding: deflate")
+    assert hostile.ask(served.port, packed).startswith("200")
+    cut = hostile.post(whole[:-2], "Content-Encoding: deflate")
+    assert "cut off" in hostile.ask(served.port, cut)
+
+
+async def _large_answer(scope: Any, receive: Any, send: Any) -> None:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            return
+        body, more = body + message["body"], message["more_body"]
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": bytes(64 << 20), "more_body": True})
+    await send({"type": "http.response.body", "body": body})
+
+
+def with_guarded_server(use: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """Run a server of guarded connections in this process."""
+
+    async def main() -> None:
+        listener = socket.create_server(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            _large_answer, http=connections.GuardedConnection, ws="none", lifespan="off",
+            log_config=None,
+        )  # fmt: skip
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server._serve([listener]))
+        await use(listener.getsockname()[1])
+        server.should_exit = True
+        await serving
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("sent", [b"", b"x"])
+def test_connection_is_closed_if_a_body_does_not_come(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BODY_SECONDS", 0.3)
+
+    async def use(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(hostile.post(sent, length=500))
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+
+    with_guarded_server(use)
+
+
+def test_connection_is_closed_if_nobody_reads_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "WRITE_SECONDS", 0.3)
+
+    async def use(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(hostile.post(b"x"))
+        await asyncio.sleep(1.5)
+        with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+            await reader.readexactly((64 << 20) + 100)
+        writer.close()
+
+    with_guarded_server(use)

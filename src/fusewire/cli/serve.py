@@ -26,8 +26,14 @@ _MOST_ROWS = 32
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODELS...")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8000, show_default=True, help="Port for REST; 0 takes a free one.")
-@click.option("--grpc-port", default=8001, show_default=True, help="Port for gRPC.")
+@click.option(
+    "--port", default=8000, show_default=True, type=click.IntRange(0, 65535),
+    help="Port for REST; 0 takes a free one.",
+)  # fmt: skip
+@click.option(
+    "--grpc-port", default=8001, show_default=True, type=click.IntRange(0, 65535),
+    help="Port for gRPC; 0 takes a free one.",
+)  # fmt: skip
 @click.option("--no-grpc", is_flag=True, help="Serve REST only.")
 @click.option(
     "--replicas", default=1, show_default=True, type=click.IntRange(1, 64),
@@ -46,16 +52,20 @@ _MOST_ROWS = 32
     "--shape", "shapes", multiple=True, metavar="NAME=1,3,48,320",
     help="Shape of an input to prepare for.",
 )  # fmt: skip
-@click.option("--queue", default=1024, show_default=True, help="Requests of a model that may wait.")
 @click.option(
-    "--max-body", default=64, show_default=True, help="Megabytes that a request may have."
-)
+    "--queue", default=1024, show_default=True, type=click.IntRange(1),
+    help="Requests of a model that may wait.",
+)  # fmt: skip
+@click.option(
+    "--max-body", default=64, show_default=True, type=click.IntRange(1, 1024),
+    help="Megabytes that a request may have.",
+)  # fmt: skip
 @click.option(
     "--timeout", default=60.0, show_default=True, type=click.FloatRange(0.001),
     help="Seconds that a request may take.",
 )  # fmt: skip
 @click.option(
-    "--watch", default=1.0, show_default=True,
+    "--watch", default=1.0, show_default=True, type=click.FloatRange(0),
     help="Seconds between looks at the model files for a reload; 0 never looks.",
 )  # fmt: skip
 @click.option("--seed", default=0, help="Seed for generated inputs.")

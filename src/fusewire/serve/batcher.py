@@ -18,6 +18,7 @@ from fusewire.errors import (
     BackendHung,
     BackendKilled,
     BackendNotStarted,
+    EngineError,
     FusewireError,
     RequestTimeout,
     ServerBusy,
@@ -32,6 +33,8 @@ _REPEATS: Mapping[type[FusewireError], int] = {
     BackendNotStarted: 3,
     BackendHung: 1,
 }
+# How often requests that wait or run are checked for being late, in seconds.
+_CHECK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -92,15 +95,18 @@ class Batcher:
         self._most = queue
         self._counts = counts
         self._waiting = 0
-        self._running = 0
+        # Batches by identity.
+        self._running: dict[int, list[Pending]] = {}
         # By key; what waits alone is in _alone. In the order of arrival, too.
         self._queues: dict[Any, deque[Pending]] = {}
         self._rows: dict[Any, int] = {}
-        self._full: deque[Any] = deque()
+        # Keys whose requests fill a batch, in the order in which they did.
+        self._full: dict[Any, None] = {}
         self._arrived: deque[Pending] = deque()
         self._alone: deque[Pending] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
+        self._check: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
@@ -129,6 +135,8 @@ class Batcher:
             self._alone.append(pending)
         else:
             self._enqueue(pending)
+        if self._check is None:
+            self._check_later()
         self._pump()
         return future
 
@@ -140,51 +148,51 @@ class Batcher:
         queue = self._queues.setdefault(pending.key, deque())
         queue.append(pending)
         self._arrived.append(pending)
-        rows = self._rows.get(pending.key, 0)
-        self._rows[pending.key] = rows + pending.rows
-        if rows < self.policy.rows <= rows + pending.rows:
-            self._full.append(pending.key)
+        rows = self._rows.get(pending.key, 0) + pending.rows
+        self._rows[pending.key] = rows
+        if rows >= self.policy.rows:
+            self._full[pending.key] = None
 
     def _pump(self) -> None:
         """Start all batches that are due, as far as replicas are idle."""
         while self._waiting:
-            if self._runner.is_idle:
-                batch = self._next()
-            elif self._full and self._runner.has_room:
-                # So that the engine need not wait for the event loop between two batches.
-                batch = self._next_full()
-            else:
+            # If a batch is full, the engine need not wait for the event loop between two of them.
+            if not self._runner.is_idle and not (self._full and self._runner.has_room):
                 return
+            batch = self._next()
             if not batch:
                 return
-            self._running += 1
+            self._running[id(batch)] = batch
             self._runner.start(batch, self)
 
     def _next(self) -> list[Pending]:
-        while self._alone:
-            if batch := self._live([self._alone.popleft()]):
-                return batch
-        if batch := self._next_full():
-            return batch
-        while self._arrived:
-            oldest = self._arrived[0]
-            if oldest.is_taken:
-                self._arrived.popleft()
-                continue
-            now = time.monotonic()
-            if oldest.since + self.policy.delay > now:
-                self._wake_at(oldest.since + self.policy.delay, now)
+        """Take the oldest request that is due, with those of its form; a full batch is due, too.
+
+        By age, because whoever goes first as a rule keeps the others waiting under load.
+        """
+        while self._waiting:
+            oldest, now = self._oldest(), time.monotonic()
+            is_due = oldest is not None and oldest.since + self.policy.delay <= now
+            alone = self._alone[0] if self._alone else None
+            if alone is not None and not (is_due and oldest and oldest.since < alone.since):
+                batch = self._live([self._alone.popleft()])
+            elif oldest is not None and is_due:
+                batch = self._take(oldest.key)
+            elif self._full:
+                batch = self._take(next(iter(self._full)))
+            else:
+                if oldest is not None:
+                    self._wake_at(oldest.since + self.policy.delay, now)
                 return []
-            if batch := self._take(oldest.key):
+            if batch:
                 return batch
         return []
 
-    def _next_full(self) -> list[Pending]:
-        while self._full:
-            key = self._full.popleft()
-            if self._rows.get(key, 0) >= self.policy.rows and (batch := self._take(key)):
-                return batch
-        return []
+    def _oldest(self) -> Pending | None:
+        """Return the oldest request that may share a batch."""
+        while self._arrived and self._arrived[0].is_taken:
+            self._arrived.popleft()
+        return self._arrived[0] if self._arrived else None
 
     def _take(self, key: Any) -> list[Pending]:
         """Take the oldest requests of a queue that fit a batch, but at least one."""
@@ -196,10 +204,11 @@ class Batcher:
             rows += pending.rows
             batch.append(pending)
         self._rows[key] -= rows
+        self._full.pop(key, None)
         if not queue:
             del self._queues[key], self._rows[key]
         elif self._rows[key] >= self.policy.rows:
-            self._full.append(key)
+            self._full[key] = None
         return self._live(batch)
 
     def _live(self, batch: list[Pending]) -> list[Pending]:
@@ -208,16 +217,29 @@ class Batcher:
         self._waiting -= len(batch)
         live: list[Pending] = []
         for pending in batch:
-            if pending.future.done():
+            if pending.future.cancelled():
                 self._counts.cancelled += 1
-            elif pending.deadline < now:
+            elif pending.future.done() or _expire(pending, now):
                 self._counts.late += 1
-                pending.future.set_exception(
-                    RequestTimeout("The deadline of the request passed before it could run.")
-                )
             else:
                 live.append(pending)
         return live
+
+    def _check_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._check = loop.call_later(_CHECK_SECONDS, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        """Have requests fail that are late, whether they wait or run; replicas go on."""
+        now = time.monotonic()
+        for batch in self._running.values():
+            self._counts.late += sum(_expire(pending, now) for pending in batch)
+        for pending in (*self._arrived, *self._alone):
+            _expire(pending, now)
+        if self.is_busy:
+            self._check_later()
+        else:
+            self._check = None
 
     def _wake_at(self, due: float, now: float) -> None:
         if self._timer is not None:
@@ -235,7 +257,7 @@ class Batcher:
         self, batch: list[Pending], outputs: Sequence[Sequence[Array]] | BaseException
     ) -> None:
         """Give each request of a batch its answer, or have it run again, alone."""
-        self._running -= 1
+        del self._running[id(batch)]
         if isinstance(outputs, BaseException):
             self._failed(batch, outputs)
         else:
@@ -250,12 +272,30 @@ class Batcher:
         for pending in batch:
             if pending.future.done():
                 continue
-            may_repeat = len(batch) > 1 or pending.repeats < most
-            if isinstance(error, FusewireError) and may_repeat:
+            if len(batch) > 1 or pending.repeats < most:
                 pending.repeats += 1
                 self._counts.repeated += 1
                 self._waiting += 1
                 self._alone.append(pending)
             else:
                 self._counts.failed += 1
-                pending.future.set_exception(error)
+                pending.future.set_exception(_typed(error))
+
+
+def _expire(pending: Pending, now: float) -> bool:
+    """Have a request fail if it is late; returns whether it does now."""
+    if pending.future.done() or pending.deadline >= now:
+        return False
+    pending.future.set_exception(
+        RequestTimeout("The request was not answered before its deadline.")
+    )
+    return True
+
+
+def _typed(error: BaseException) -> FusewireError:
+    """Return an error that protocols have a code for."""
+    if isinstance(error, FusewireError):
+        return error
+    typed = EngineError(f"The call raised {type(error).__name__}: {str(error)[:300]}")
+    typed.__cause__ = error
+    return typed

@@ -89,9 +89,11 @@ class Binder:
             port = self._ports[self._places[form.name]]
             of = self._checked(form, port)
             count = math.prod(form.shape)
-            if count * max(of.itemsize, 1) > self._limits.body_bytes:
+            # A tensor without elements may have a large size beside the 0, and so make others.
+            room = math.prod(max(dim, 1) for dim in form.shape) * max(of.itemsize, 1)
+            if room > self._limits.body_bytes:
                 raise RequestTooLarge(
-                    f"The input {form.name} has {count} elements; a request may have "
+                    f"The input {form.name} is {list(form.shape)}; a request may have "
                     f"{self._limits.body_bytes} bytes."
                 )
             dtypes.append(of)

@@ -124,6 +124,10 @@ def _listed_strings(data: Any, count: int, name: str) -> Array:
             raise RequestError(f"The data of {name} are not all strings.")
     if len(found) != count:
         raise RequestError(f"The data of {name} have {len(found)} elements, not {count}.")
+    try:
+        "".join(found).encode()
+    except UnicodeEncodeError:
+        raise RequestError(f"The data of {name} have half of a surrogate pair.") from None
     array = np.empty(count, object)
     array[:] = found
     return array

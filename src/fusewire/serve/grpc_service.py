@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
@@ -22,7 +22,7 @@ from fusewire.ir.graph import Array
 from fusewire.serve.binding import BoundForm, TensorForm
 from fusewire.serve.datatypes import datatype_of, read_listed, read_raw, write_raw
 from fusewire.serve.logs import log_failure
-from fusewire.serve.messages import METHODS, SERVICE, messages
+from fusewire.serve.messages import METHODS, SERVICE, messages, parse
 from fusewire.serve.model import Generation, ServedModel
 from fusewire.serve.pages import server_metadata
 from fusewire.serve.repository import Repository, status_of
@@ -53,6 +53,10 @@ _CONTENTS = {
 }
 # Metadata and headers that a call may have.
 _METADATA_BYTES = 16 << 10
+# The field of binary tensors in a message of a request, and the most fields that are looked at.
+_RAW_FIELD, _MOST_FIELDS = 7, 4096
+# Types of fields in messages: a number of up to ten bytes, eight bytes, a length, four bytes.
+_VARINT, _EIGHT, _LENGTH, _FOUR = 0, 1, 2, 5
 
 
 def code_of(error: FusewireError) -> grpc.StatusCode:
@@ -86,8 +90,13 @@ class GrpcService:
         )
         handlers = {
             name: grpc.unary_unary_rpc_method_handler(
-                self._guarded(getattr(self, f"_{_snake(name)}")),
-                getattr(self._messages, request).FromString,
+                # Read by the handler, which checks what it reads.
+                partial(
+                    self._answered,
+                    getattr(self, f"_{_snake(name)}"),
+                    getattr(self._messages, request),
+                ),
+                None,
                 getattr(self._messages, response).SerializeToString,
             )
             for name, (request, response) in METHODS.items()
@@ -95,22 +104,33 @@ class GrpcService:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         return server
 
-    def _guarded(self, answer: Handler) -> Handler:
-        """Have errors of ours become codes of gRPC."""
+    async def _answered(self, answer: Handler, kind: Any, raw: bytes, context: Context) -> Any:
+        """Read a message and answer it; errors of ours become codes of gRPC."""
+        name, held = "", 0
+        try:
+            self._repository.hold(len(raw))
+            held = len(raw)
+            request = self._read(kind, raw)
+            name = getattr(request, "model_name", "")
+            return await answer(request, context)
+        except FusewireError as error:
+            self._note(name, error)
+            context.set_trailing_metadata((("fusewire-code", type(error).__name__),))
+            return await context.abort(code_of(error), str(error)[:2000])
+        finally:
+            self._repository.release(held)
 
-        async def guarded(request: Any, context: Context) -> Any:
-            try:
-                return await answer(request, context)
-            except FusewireError as error:
-                self._note(request, error)
-                context.set_trailing_metadata((("fusewire-code", type(error).__name__),))
-                return await context.abort(code_of(error), str(error)[:2000])
+    def _read(self, kind: Any, raw: bytes) -> Any:
+        limit = self._repository.limits.json_bytes
+        if len(raw) > limit and (size := unpacked_bytes(raw)) > limit:
+            raise RequestTooLarge(
+                f"The message has {size} bytes besides raw_input_contents, or too many fields; the "
+                f"limit is {limit}. Send tensors as raw_input_contents."
+            )
+        return parse(kind, raw)
 
-        return guarded
-
-    def _note(self, request: Any, error: FusewireError) -> None:
-        name = getattr(request, "model_name", None)
-        model = self._repository.models.get(name) if name else None
+    def _note(self, name: str, error: FusewireError) -> None:
+        model = self._repository.models.get(name)
         if model is not None:
             model.counts.note_answer("grpc", code_of(error).name)
         if status_of(error) >= 500 and not isinstance(error, RequestError):
@@ -136,6 +156,8 @@ class GrpcService:
     async def _model_infer(self, request: Any, context: Context) -> Any:
         model = self._repository.find(request.model_name, request.model_version)
         generation = self._repository.ready(model)
+        if len(request.inputs) > self._repository.limits.inputs:
+            raise RequestTooLarge(f"The request has {len(request.inputs)} inputs.")
         forms = tuple([TensorForm(x.name, x.datatype, tuple(x.shape)) for x in request.inputs])
         if any(dim < 0 for _, _, shape in forms for dim in shape):
             raise RequestError("The shape of an input is a list of sizes.")
@@ -166,7 +188,7 @@ class GrpcService:
         self, model: ServedModel, generation: Generation, request: Any, outputs: Sequence[Array]
     ) -> Any:
         answer = self._answer(
-            model_name=model.config.name, model_version=str(model.version), id=request.id
+            model_name=model.config.name, model_version=generation.version, id=request.id
         )
         for place in _wanted(request, generation):
             port, array = generation.outputs[place], outputs[place]
@@ -216,10 +238,39 @@ def _listed(item: Any, form: BoundForm, place: int) -> Array:
     return read_listed(np.asarray(getattr(item.contents, field)), of, shape, count, item.name)
 
 
+def unpacked_bytes(raw: bytes) -> int:
+    """Count the bytes of a message besides binary tensors; all of them if it has many fields.
+
+    Lists of numbers and messages inside one take up to 40 times their bytes when they are read.
+    """
+    at = tensors = 0
+    for _ in range(_MOST_FIELDS):
+        tag, at = _varint(raw, at)
+        field, kind = tag >> 3, tag & 7
+        if kind == _LENGTH:
+            length, at = _varint(raw, at)
+            tensors += length if field == _RAW_FIELD else 0
+            at += length
+        elif kind == _VARINT:
+            _, at = _varint(raw, at)
+        elif kind in (_EIGHT, _FOUR):
+            at += 8 if kind == _EIGHT else 4
+        else:
+            return len(raw)
+        if at >= len(raw):
+            return len(raw) - tensors if at == len(raw) else len(raw)
+    return len(raw)
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    """Read a number from a message, and where it ends; beyond the end if there is none."""
+    number = 0
+    for place, byte in enumerate(raw[at : at + 10]):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return number, at + place + 1
+    return 0, len(raw) + 1
+
+
 def _snake(name: str) -> str:
     return "".join(f"_{x.lower()}" if x.isupper() else x for x in name).lstrip("_")
-
-
-async def stop(server: grpc.aio.Server, grace: float) -> None:
-    """Answer the calls that are in progress, and stop."""
-    await asyncio.shield(server.stop(grace))

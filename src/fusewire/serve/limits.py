@@ -9,13 +9,17 @@ from dataclasses import dataclass
 class ServeLimits:
     """Bounds on one request and on all that wait; beyond them, a request is refused.
 
-    ``json_bytes`` bounds what is read as JSON: it takes the server much longer to read than binary
-    tensors do. ``request_seconds`` is the longest that a request waits and runs, whatever it asks
-    for; ``read_seconds`` is the longest that a client may take to send one.
+    ``json_bytes`` bounds what is not binary tensors, in JSON or in messages of gRPC: it takes the
+    server much longer to read, and many times the memory. ``held_bytes`` bounds the bodies of all
+    requests that are read, wait or run; one alone may have more. ``request_seconds`` is the longest
+    that a request waits and runs, whatever it asks for; ``read_seconds`` is the longest that a
+    client may take to send one.
     """
 
     body_bytes: int = 64 << 20
     json_bytes: int = 4 << 20
+    held_bytes: int = 1 << 30
+    inputs: int = 1024
     rank: int = 16
     queue: int = 1024
     connections: int = 4096

@@ -12,6 +12,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from fusewire.errors import RequestError
+
 PACKAGE = "inference"
 SERVICE = f"{PACKAGE}.GRPCInferenceService"
 
@@ -130,6 +132,16 @@ def messages() -> SimpleNamespace:
     # Inner messages are attributes of those around them.
     whole = [name for name in MESSAGES if "." not in name]
     return SimpleNamespace(**{name: made[f"{PACKAGE}.{name}"] for name in whole})
+
+
+def parse(kind: Any, raw: bytes) -> Any:
+    """Read a message; RequestError if the bytes are none."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return kind.FromString(raw)
+    except DecodeError:
+        raise RequestError(f"The message is not a {kind.DESCRIPTOR.name}.") from None
 
 
 def _add_field(message: Any, around: str, number: int, name: str, kind: str) -> None:

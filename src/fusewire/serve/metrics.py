@@ -85,13 +85,15 @@ _OUTCOMES = {
 }
 
 
-def exposition(counts: Mapping[str, ModelCounts], waiting: Mapping[str, int], deaths: int) -> bytes:
+def exposition(
+    counts: Mapping[str, ModelCounts], waiting: Mapping[str, int], held: int, deaths: int
+) -> bytes:
     """Write all counts as Prometheus reads them."""
     from prometheus_client import CollectorRegistry, generate_latest
 
     class _Counts:
         def collect(self) -> Iterable[Metric]:
-            return _metrics(counts, waiting, deaths)
+            return _metrics(counts, waiting, held, deaths)
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Counts())
@@ -99,7 +101,7 @@ def exposition(counts: Mapping[str, ModelCounts], waiting: Mapping[str, int], de
 
 
 def _metrics(
-    counts: Mapping[str, ModelCounts], waiting: Mapping[str, int], deaths: int
+    counts: Mapping[str, ModelCounts], waiting: Mapping[str, int], held: int, deaths: int
 ) -> Iterable[Metric]:
     from prometheus_client.core import (
         CounterMetricFamily,
@@ -115,6 +117,9 @@ def _metrics(
     )
     rows = HistogramMetricFamily("fusewire_batch_rows", "Rows of batches", labels=["model"])
     queued = GaugeMetricFamily("fusewire_queue_requests", "Requests that wait", labels=["model"])
+    bodies = GaugeMetricFamily(
+        "fusewire_held_bytes", "Bytes of requests that are read, wait or run", value=held
+    )
     died = CounterMetricFamily(
         "fusewire_replica_deaths", "Processes of engines that died", value=deaths
     )
@@ -130,4 +135,4 @@ def _metrics(
         queued.add_metric([model], waiting.get(model, 0))
         for name, metric in outcomes.items():
             metric.add_metric([model], getattr(own, name))
-    return [answers, seconds, rows, queued, died, *outcomes.values()]
+    return [answers, seconds, rows, queued, bodies, died, *outcomes.values()]

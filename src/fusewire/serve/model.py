@@ -162,10 +162,15 @@ class ServedModel:
         return self._current
 
     async def load(self) -> Generation:
-        """Compile the file as it is now, and have new requests go to it."""
+        """Compile the file as it is now, and have new requests go to it.
+
+        Nothing is compiled again for a file that did not change: anybody may ask for it.
+        """
         async with self._loading:
             loop = asyncio.get_running_loop()
             stamp = stamp_of(self.config.source)
+            if self._current is not None and self._current.stamp == stamp:
+                return self._current
             try:
                 fresh = await loop.run_in_executor(
                     None, Generation, self.config, self._limits, self.counts

@@ -42,6 +42,21 @@ class Repository:
         self.limits = limits
         self.models = {model.config.name: model for model in models}
         self.is_draining = False
+        # Bytes of the bodies of all requests that are read, wait or run.
+        self.held = 0
+
+    def hold(self, size: int) -> None:
+        """Count bytes of a body until they are released; ServerBusy if there are too many."""
+        if self.held and self.held + size > self.limits.held_bytes:
+            raise ServerBusy(
+                f"The requests that wait have {self.held} bytes, and this one {size}; the limit is "
+                f"{self.limits.held_bytes}."
+            )
+        self.held += size
+
+    def release(self, size: int) -> None:
+        """Count bytes no more: their request is answered."""
+        self.held -= size
 
     @property
     def is_ready(self) -> bool:
@@ -113,7 +128,7 @@ class Repository:
         current = {name: model.current for name, model in self.models.items()}
         live = {name: found for name, found in current.items() if found is not None}
         waiting = {name: found.batcher.waiting for name, found in live.items()}
-        return exposition(counts, waiting, deaths())
+        return exposition(counts, waiting, self.held, deaths())
 
 
 def _expired(future: asyncio.Future[Any], seconds: float) -> None:

@@ -13,7 +13,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from fusewire.errors import FusewireError, RequestError, RequestTooLarge, ServerBusy
@@ -73,6 +73,61 @@ class ClientLeft(Exception):
     """The client closed the connection: nobody waits for an answer."""
 
 
+class _Body:
+    """The body of a request, whose bytes count as held until it is answered."""
+
+    __slots__ = ("_held", "_repository", "receive")
+
+    def __init__(self, repository: Repository, receive: Receive) -> None:
+        self.receive = receive
+        self._repository = repository
+        self._held = 0
+
+    def expect(self, size: int) -> None:
+        """Refuse a body that says that it is too large."""
+        if size > (limit := self._repository.limits.body_bytes):
+            raise RequestTooLarge(f"The request has {size} bytes or more; the limit is {limit}.")
+        self.hold(size)
+
+    def hold(self, size: int) -> None:
+        """Count so many bytes, if they are more than those that count already."""
+        if size > self._held:
+            self._repository.hold(size - self._held)
+            self._held = size
+
+    def release(self) -> None:
+        """Count nothing more."""
+        self._repository.release(self._held)
+        self._held = 0
+
+    async def read(self) -> bytes:
+        """Read all of it, within the time that a client has."""
+        message = await self.receive()
+        if message["type"] != "http.request":
+            raise ClientLeft
+        body: bytes = message.get("body", b"")
+        if not message.get("more_body", False):
+            self.expect(len(body))
+            return body
+        seconds = self._repository.limits.read_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._rest(body)
+        except TimeoutError:
+            raise RequestError(f"The request was not sent within {seconds:g} seconds.") from None
+
+    async def _rest(self, first: bytes) -> bytes:
+        body, more = bytearray(first), True
+        while more:
+            message = await self.receive()
+            if message["type"] != "http.request":
+                raise ClientLeft
+            body += message.get("body", b"")
+            self.expect(len(body))
+            more = message.get("more_body", False)
+        return bytes(body)
+
+
 class RestApp:
     """Answers HTTP requests for the models of a repository."""
 
@@ -93,11 +148,12 @@ class RestApp:
 
     async def _infer(self, scope: Scope, receive: Receive, send: Send) -> None:
         model: ServedModel | None = None
+        body = _Body(self._repository, receive)
         try:
             if scope["method"] != "POST":
                 raise RequestError("Inference takes a POST request.")
             model = self._model(scope["path"])
-            headers, parts = await self._answer(model, scope, receive)
+            headers, parts = await self._answer(model, scope, body)
             status = 200
         except ClientLeft:
             return
@@ -110,6 +166,8 @@ class RestApp:
             status, headers, parts = failure(error)
             if status >= 500 and not isinstance(error, RequestError):
                 log_failure(model.config.name if model else None, "rest", error)
+        finally:
+            body.release()
         if model is not None:
             model.counts.note_answer("rest", str(status))
         size = sum(map(len, parts))
@@ -130,62 +188,35 @@ class RestApp:
         return self._repository.find(*known)
 
     async def _answer(
-        self, model: ServedModel, scope: Scope, receive: Receive
+        self, model: ServedModel, scope: Scope, reading: _Body
     ) -> tuple[Headers, Parts]:
         length = encoding = None
         for name, value in scope["headers"]:
             if name == _LENGTH:
                 length = _number(value)
-            elif name == b"content-length" and _number(value) > self._limits.body_bytes:
-                raise self._too_large(_number(value))
+            elif name == b"content-length":
+                reading.expect(_number(value))
             elif name == b"content-encoding":
                 encoding = value
-        body = await self._body(receive)
+        body = await reading.read()
         if encoding is not None:
             body = _inflated(body, encoding, self._limits.body_bytes)
+            reading.hold(len(body))
         generation = self._repository.ready(model)
-        asked = self._asked(generation, body, len(body) if length is None else length)
+        size = len(body) if length is None else length
+        asked = self._asked(generation, body, size)
         limit = self._limits.request_seconds
         seconds = limit if asked.timeout is None else min(limit, asked.timeout)
         arrays = _arrays(asked, body, len(body) - asked.rest)
+        if size > _KNOWN_BYTES:
+            # Lists of numbers take many times the memory of the arrays that were made of them.
+            asked = replace(asked, data=())
         now = time.monotonic()
         future = generation.submit(arrays, asked.form, now + seconds)
         if asked.timeout is not None:
             self._repository.expire(future, seconds)
-        self._watch(now, future, receive)
+        self._watch(now, future, reading.receive)
         return _written(model, generation, asked, await future)
-
-    async def _body(self, receive: Receive) -> bytes:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientLeft
-        body: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            return body
-        try:
-            async with asyncio.timeout(self._limits.read_seconds):
-                return await self._long_body(body, receive)
-        except TimeoutError:
-            raise RequestError(
-                f"The request was not sent within {self._limits.read_seconds:g} seconds."
-            ) from None
-
-    async def _long_body(self, first: bytes, receive: Receive) -> bytes:
-        body, more = bytearray(first), True
-        while more:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise ClientLeft
-            body += message.get("body", b"")
-            if len(body) > self._limits.body_bytes:
-                raise self._too_large(len(body))
-            more = message.get("more_body", False)
-        return bytes(body)
-
-    def _too_large(self, found: int) -> RequestTooLarge:
-        return RequestTooLarge(
-            f"The request has {found} bytes or more; the limit is {self._limits.body_bytes}."
-        )
 
     def _asked(self, generation: Generation, body: bytes, length: int) -> _Asked:
         if not 0 < length <= len(body):
@@ -199,7 +230,7 @@ class RestApp:
         rest = len(body) - length
         asked: _Asked | None = generation.headers.get(header)
         if asked is None:
-            asked = _read_header(generation, header)
+            asked = _read_header(generation, header, self._limits.inputs)
             if rest != asked.rest:
                 raise RequestError(f"{rest} bytes follow the header, which says {asked.rest}.")
             if length <= _KNOWN_BYTES and asked.id is None:
@@ -255,17 +286,19 @@ def _inflated(body: bytes, encoding: bytes, most: int) -> bytes:
         raise RequestError(f"The body is not {encoding.decode()}: {error}.") from None
     if len(found) > most:
         raise RequestTooLarge(f"The inflated body has more than {most} bytes.")
+    if not inflating.eof:
+        raise RequestError(f"The body is not {encoding.decode()}: it is cut off.")
     return found
 
 
-def _read_header(generation: Generation, header: bytes) -> _Asked:
+def _read_header(generation: Generation, header: bytes, most_inputs: int) -> _Asked:
     try:
         said = json.loads(header)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"The header is not JSON: {str(error)[:200]}.") from None
     inputs = _field(said, "inputs", list, None)
-    if not inputs or len(inputs) > 1024:
-        raise RequestError("A request needs a list of inputs.")
+    if not inputs or len(inputs) > most_inputs:
+        raise RequestError(f"A request needs a list of inputs, at most {most_inputs}.")
     forms = tuple(_form(item) for item in inputs)
     form = generation.binder.bind(forms)
     starts: list[int | None] = []

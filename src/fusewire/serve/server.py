@@ -13,7 +13,7 @@ from typing import Any
 
 import uvicorn
 
-from fusewire.errors import FusewireError
+from fusewire.errors import FusewireError, OptionsError
 from fusewire.serve.connections import GuardedConnection
 from fusewire.serve.grpc_service import GrpcService
 from fusewire.serve.limits import ServeLimits
@@ -64,9 +64,9 @@ class InferenceServer:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         listener = self._listener()
+        grpc_server = await self._start_grpc()
         rest = _Uvicorn(self._uvicorn_config())
         serving = loop.create_task(rest.serve([listener]))
-        grpc_server = await self._start_grpc()
         try:
             await self._load_all()
             if started is not None:
@@ -81,7 +81,12 @@ class InferenceServer:
             await self._drain(rest, serving, grpc_server)
 
     def _listener(self) -> socket.socket:
-        listener = socket.create_server((self.config.host, self.config.port), backlog=1024)
+        host, port = self.config.host, self.config.port
+        try:
+            family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+            listener = socket.create_server((host, port), family=family, backlog=1024)
+        except (OSError, OverflowError) as error:
+            raise _no_address("--port", host, port, error) from None
         self.ports["rest"] = listener.getsockname()[1]
         return listener
 
@@ -105,8 +110,12 @@ class InferenceServer:
     async def _start_grpc(self) -> Any:
         if self.config.grpc_port is None:
             return None
-        server = GrpcService(self.repository).server()
-        port = server.add_insecure_port(f"{self.config.host}:{self.config.grpc_port}")
+        server, host = GrpcService(self.repository).server(), self.config.host
+        place = f"[{host}]" if ":" in host else host
+        try:
+            port = server.add_insecure_port(f"{place}:{self.config.grpc_port}")
+        except RuntimeError as error:
+            raise _no_address("--grpc-port", host, self.config.grpc_port, error) from None
         self.ports["grpc"] = port
         await server.start()
         return server
@@ -134,7 +143,7 @@ class InferenceServer:
         name = model.config.name
         try:
             await model.load()
-        except FusewireError as error:
+        except (FusewireError, OSError, MemoryError) as error:
             # What was served goes on; the file may be half written, so it is tried again.
             log_failure(name, "reload", error)
         else:
@@ -160,6 +169,13 @@ class _Uvicorn(uvicorn.Server):  # type: ignore[misc] # uvicorn is not read by m
     @contextlib.contextmanager
     def capture_signals(self) -> Any:
         yield
+
+
+def _no_address(option: str, host: str, port: int, error: Exception) -> OptionsError:
+    return OptionsError(
+        f"The server cannot listen on port {port} of {host}: {error}. Give another {option} (0 "
+        "takes a free one), or another --host."
+    )
 
 
 def serve(
