@@ -216,7 +216,7 @@ def fetch_all(client: RemoteClient, keys: list[Key]) -> Steps[str]:
     made = 0
     for key in keys:
         try:
-            entry = yield from client.patiently(client.fetch(key))
+            entry = yield from client.fetch(key)
         except StoreError:
             entry = None
         if entry is None:
@@ -235,7 +235,7 @@ def fetch_or_make(client: RemoteClient, keys: list[Key], holder: str) -> Steps[s
         if entry is None:
             outcome = "compiled"
             yield Pause(COMPILE)
-            yield from client.patiently(client.publish(key, payload_of(key), 1))
+            yield from client.publish(key, payload_of(key), 1)
         else:
             check(key, entry)
     return outcome

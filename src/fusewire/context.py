@@ -44,6 +44,10 @@ class CompileContext:
         """The records of earlier processes, which this session adds to."""
         store = self.store or (shared_store() if self.options.cache else None)
         address = self.options.remote or remote_address()
+        if store is not None:
+            from fusewire.store.brought import believed
+
+            store = believed(store)
         if store is not None and address is not None:
             start = time.monotonic()
             from fusewire.store.tier import with_remote

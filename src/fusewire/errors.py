@@ -346,13 +346,22 @@ IS_IN_BACKGROUND = ContextVar("IS_IN_BACKGROUND", default=False)
 
 def warn_outside(message: str, category: type[Warning] = FallbackWarning) -> None:
     """Log a warning, and warn at the line of the user's code that led to it, if any did."""
-    note(message, is_warning=True)
-    if IS_IN_BACKGROUND.get():
+    is_heard = not IS_IN_BACKGROUND.get()
+    # Without a handler, logging would print it beside what `warnings` prints.
+    if not is_heard or _has_log():
+        note(message, is_warning=True)
+    if not is_heard:
         return
     depth, frame = 2, sys._getframe(0).f_back
     while frame is not None and _is_ours(frame.f_code.co_filename):
         depth, frame = depth + 1, frame.f_back
     warnings.warn(message, category, stacklevel=depth)
+
+
+def _has_log() -> bool:
+    """Tell whether somebody has set up a handler for the logs of this package."""
+    logging = sys.modules.get("logging")
+    return logging is not None and bool(logging.getLogger("fusewire").hasHandlers())
 
 
 def _is_ours(filename: str) -> bool:

@@ -5,6 +5,8 @@ import json
 import mmap
 import os
 import random
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -379,7 +381,7 @@ def test_file_that_was_checked_and_did_not_change_is_not_checked_again(
         Bundle.open(path, store)
 
 
-def test_code_is_copied_from_a_file_that_others_may_write_to(tmp_path: Path) -> None:
+def test_what_was_checked_is_a_copy_of_a_file_that_others_may_write_to(tmp_path: Path) -> None:
     path = tmp_path / "model.fw"
     saved(path, weights=True)
     for mode, is_mapped in ((0o644, True), (0o664, False)):
@@ -389,6 +391,10 @@ def test_code_is_copied_from_a_file_that_others_may_write_to(tmp_path: Path) -> 
         view = bundle.entry(key)
         assert view is not None
         assert isinstance(view.obj, mmap.mmap) is is_mapped
+        weights: Any = next(iter(bundle.constants.values()))
+        while isinstance(weights, np.ndarray):
+            weights = weights.base
+        assert isinstance(memoryview(weights).obj, mmap.mmap) is is_mapped
 
 
 def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
@@ -399,3 +405,12 @@ def test_what_is_no_bundle_is_refused(tmp_path: Path) -> None:
             fw.open(path)
     with pytest.raises(FormatError, match="cannot be read"):
         fw.open(tmp_path / "none.fw")
+
+
+def test_what_does_not_fit_is_said_once(tmp_path: Path) -> None:
+    saved(tmp_path / "model.fw", weights=True)
+    code = "import sys, fusewire as fw; fw.open(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path / "model.fw")]
+    variables = {**os.environ, "FUSEWIRE_CACHE": str(tmp_path / "cache")}
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+    assert ended.stderr.count("is used as data") == 1

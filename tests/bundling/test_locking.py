@@ -1,5 +1,6 @@
 """A lock file says what was chosen; `check` names the field that drifted, `diff` what changed."""
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ import fusewire as fw
 from fusewire.bundling.locking import read_lock
 from fusewire.cli import main
 from fusewire.errors import FormatError
+from fusewire.records.bundles import Bundle, NewSection, header_of, write_bundle
 from fusewire.store.disk import Store
+from fusewire.store.key import canonical_json
+from fusewire.store.signing import AllowedSigner, Signer, allow
 
 
 def invoke(*words: object) -> Result:
@@ -126,3 +130,21 @@ def test_names_of_a_model_cannot_steer_a_terminal_or_add_a_line() -> None:
     (stanza,) = lock_bundle(Path("fusewire.lock"), Path("evil.fw"))
     assert "\x1b" not in stanza.text()
     assert read_lock("fusewire.lock")[stanza.name].fields["engine"] == "reference"
+
+
+def test_lock_names_the_key_that_signed_and_no_other(tmp_path: Path) -> None:
+    signer = Signer.generate()
+    signer.write(tmp_path / "key.pem")
+    compiled("model", "--backend", "reference", "--key", tmp_path / "key.pem")
+    (stanza,) = read_lock("fusewire.lock").values()
+    assert stanza.fields["signer"] == signer.id
+    # The same whether the signer is believed here or not.
+    allow(AllowedSigner(signer.id, "builder"))
+    assert drifted() == []
+    bundle = Bundle.open("model.fw")
+    sections = [NewSection(x.name, x.key, bytes(bundle._view(x))) for x in bundle.head.sections]
+    header = header_of(bundle.head.about, sections)
+    envelope = json.loads(bundle.head.signature)
+    envelope["signatures"][0]["sig"] = base64.b64encode(bytes(64)).decode()
+    write_bundle(Path("model.fw"), header, canonical_json(envelope), sections)
+    assert drifted() == ["bundle"]

@@ -1,10 +1,15 @@
 """The manifests of examples/kubernetes are what the schemas of Kubernetes allow."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from fusewire.ray.tuning import KIND
+from fusewire.serve.ray import configs_of
+from fusewire.store.signing import AllowedSigners
 
 FOLDER = Path(__file__).parents[2] / "examples" / "kubernetes"
 # The version of Kubernetes whose schemas are asked.
@@ -55,3 +60,18 @@ def test_pods_of_the_ray_service_are_valid() -> None:
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.name)
 def test_manifest_says_that_it_was_never_run(path: Path) -> None:
     assert "never run" in " ".join(path.read_text().replace("#", " ").split())
+
+
+def test_arguments_and_kinds_of_the_ray_service_are_what_the_code_reads() -> None:
+    (service,) = manifests(FOLDER / "rayservice.yaml")
+    (application,) = yaml.safe_load(service["spec"]["serveConfigV2"])["applications"]
+    (config,) = configs_of(application["args"])
+    assert config.name == "model"
+    (group,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    resources = json.loads(json.loads(group["rayStartParams"]["resources"]))
+    assert all(name.startswith(KIND) for name in resources)
+
+
+def test_example_of_a_signer_is_one_that_a_list_may_have() -> None:
+    signers = manifests(FOLDER / "server.yaml")[0]["data"]["allowed_signers"]
+    assert AllowedSigners.parse(signers).signers[0].name == "builder"

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.object_servers import ObjectServer, is_installed, serve
+from fusewire.context import CompileContext
 from fusewire.errors import RemoteError, SignatureError, StoreError, UnknownSignerError
+from fusewire.store.blob import Provenance
+from fusewire.store.brought import forget_others
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
 from fusewire.store.remote import (
@@ -24,8 +27,8 @@ from fusewire.store.remote import (
     pointer_path,
 )
 from fusewire.store.sharing import Release, SharedStore
-from fusewire.store.signing import AllowedSigner, AllowedSigners, Signer
-from fusewire.store.tier import Breaker, Patience, RemoteTier, forget_others, is_brought
+from fusewire.store.signing import AllowedSigner, AllowedSigners, Signer, allow
+from fusewire.store.tier import Breaker, Patience, RemoteTier
 from fusewire.store.transport import ObjectTransport, open_transport
 
 SMALL = Key.of("measurement", graph="ab12", engine="openvino 2026.4.1")
@@ -206,7 +209,7 @@ def test_local_miss_is_filled_by_the_shared_store(
     assert block is not None
     assert bytes(block) == CODE
     assert local.get(LARGE) == CODE
-    assert is_brought(local, LARGE)
+    assert local.provenance(LARGE) == Provenance(client.signers.signers[0].id, 1, None)
     assert tiered.get(SMALL) is None
 
 
@@ -220,11 +223,66 @@ def test_entries_of_a_signer_go_when_the_signer_is_revoked(
     local.put(OTHER, DATA)
     assert forget_others(local, client.signers) == 0
     assert local.get(LARGE) == CODE
+    # What says so is part of the entry, and stays as long as it.
+    for entry in list(local.entries("stamp")):
+        local.drop(entry.key)
     revoked = AllowedSigners((replace(client.signers.signers[0], is_revoked=True),))
     assert forget_others(local, revoked) == 1
     assert local.get(LARGE) is None
     assert local.get(OTHER) == DATA
     assert forget_others(local, revoked) == 0
+
+
+def test_entries_of_a_generation_go_when_it_is_not_allowed_any_more(
+    client: RemoteClient, folder: ObjectTransport, tmp_path: Path
+) -> None:
+    local = Store(tmp_path / "local")
+    perform(client.publish(LARGE, CODE, 1), folder)
+    perform(client.publish(SMALL, DATA, 2), folder)
+    assert SharedStore(folder, client).pull(local, lambda key: True).kept.total() == 2
+    later = AllowedSigners((replace(client.signers.signers[0], least_generation=2),))
+    assert forget_others(local, later) == 1
+    assert local.get(LARGE) is None
+    assert local.get(SMALL) == DATA
+
+
+def test_entry_that_was_brought_expires(
+    client: RemoteClient, folder: ObjectTransport, tmp_path: Path
+) -> None:
+    local = Store(tmp_path / "local")
+    soon = int(time.time()) + 2
+    perform(client.publish(LARGE, CODE, 1, expires=soon), folder)
+    assert SharedStore(folder, client).pull(local, lambda key: True).kept.total() == 1
+    assert local.get(LARGE) == CODE
+    while time.time() < soon:
+        time.sleep(0.05)
+    assert local.get(LARGE) is None
+    assert list(local.entries("artifact")) == []
+
+
+def test_revoked_signer_is_forgotten_without_a_shared_store(
+    client: RemoteClient, folder: ObjectTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
+    monkeypatch.delenv("FUSEWIRE_REMOTE", raising=False)
+    path = allow(client.signers.signers[0])
+    perform(client.publish(LARGE, CODE, 1), folder)
+    for name, change, kept in (("a", "", CODE), ("b", " revoked", None), ("c", " what?", None)):
+        path.write_text(path.read_text().rstrip() + change + "\n")
+        local = Store(tmp_path / name)
+        assert SharedStore(folder, client).pull(local, lambda key: True).kept.total() == 1
+        assert CompileContext(store=local).records.get(LARGE) == kept
+
+
+def test_collector_keeps_what_others_may_believe(
+    client: RemoteClient, folder: ObjectTransport
+) -> None:
+    perform(client.publish(LARGE, CODE, 1), folder)
+    stranger = SharedStore(folder, RemoteClient(AllowedSigners()))
+    assert stranger.collect(3600, grace=-1).pointers == 0
+    revoked = AllowedSigners((replace(client.signers.signers[0], is_revoked=True),))
+    assert SharedStore(folder, RemoteClient(revoked)).collect(3600, grace=-1).pointers == 1
+    assert list(folder.list("")) == []
 
 
 def test_push_pull_verify_and_collect(

@@ -1,6 +1,7 @@
 """What a signature covers, who may sign, and what is refused."""
 
 import base64
+import hashlib
 import json
 import os
 import random
@@ -12,17 +13,27 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fusewire.cli import main
 from fusewire.errors import SignatureError, StoreError, UnknownSignerError
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
-from fusewire.store.signing import AllowedSigner, AllowedSigners, Signer, Statement, allow
+from fusewire.store.signing import (
+    _WEAK_KEYS,
+    AllowedSigner,
+    AllowedSigners,
+    Signer,
+    Statement,
+    _envelope,
+    _signed_bytes,
+    allow,
+)
 
 KEY = Key.of("artifact", graph="ab")
 SIGNER = Signer.generate()
 # Workers of a test run name a test by its parameters, which must not be random.
-PUBLIC = base64.b64encode(bytes(32)).decode()
+PUBLIC = base64.b64encode(bytes(range(32))).decode()
 ALLOWED = AllowedSigners((AllowedSigner(SIGNER.id, "builder"),))
 
 
@@ -216,3 +227,42 @@ def test_errors_are_those_of_the_store() -> None:
     assert issubclass(UnknownSignerError, SignatureError)
     assert issubclass(SignatureError, StoreError)
     assert os.name == "posix"
+
+
+def signed_without_a_key(public: str) -> bytes:
+    """Sign for a public key of order 4 without a private one: a multiple of 4 of it is nothing."""
+    order = 2**252 + 27742317777372353535851937790883648493
+    body = replace(statement(), signer=public).to_bytes()
+    for number in range(100):
+        seed = number.to_bytes(32, "little")
+        point = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+        digest = bytearray(hashlib.sha512(seed).digest()[:32])
+        digest[0] &= 248
+        digest[31] = (digest[31] & 127) | 64
+        challenge = hashlib.sha512(point + base64.b64decode(public) + _signed_bytes(body)).digest()
+        if int.from_bytes(challenge, "little") % order % 4 == 0:
+            scalar = int.from_bytes(digest, "little") % order
+            return _envelope(body, public, point + scalar.to_bytes(32, "little"))
+    raise AssertionError
+
+
+def test_key_for_which_anybody_can_sign_is_refused() -> None:
+    weak = base64.b64encode(bytes(32)).decode()
+    careless = AllowedSigners((AllowedSigner(weak, "builder"),))
+    assert careless.verify(signed_without_a_key(weak), statement()).signer == weak
+    for key in _WEAK_KEYS:
+        for sign in (0, 0x80):
+            public = base64.b64encode(bytes((*key[:-1], key[-1] | sign))).decode()
+            with pytest.raises(SignatureError, match="anybody can sign"):
+                AllowedSigners.parse(f"{public} builder")
+
+
+@pytest.mark.parametrize("name", ["two words", "a#b", "builder revoked", "a=b"])
+def test_name_that_no_list_can_have_is_refused_before_a_key_is_made(
+    name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "key.pem"
+    made = CliRunner().invoke(main, ["store", "keygen", "-o", str(path), "--name", name])
+    assert made.exit_code == 2
+    assert "give one word" in made.output
+    assert not path.exists()

@@ -39,7 +39,7 @@ from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Program
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
-from fusewire.store.signing import AllowedSigners, signer_of
+from fusewire.store.signing import AllowedSigners, Statement, signer_of
 from fusewire.warm_start import WarmStart
 
 if TYPE_CHECKING:
@@ -149,22 +149,28 @@ class OpenedBundle:
 
         SignatureError if its signature is forged, expired, revoked, or for something else.
         """
-        head = self.bundle.head
-        if not head.signature:
+        if not self.bundle.head.signature:
             return "it is not signed"
         store = self.context.records.store
-        expected = statement_of(head.digest, [plan for plan, _ in self.about.programs])
         try:
-            AllowedSigners.read().verify(head.signature, expected, store)
+            AllowedSigners.read().verify(self.bundle.head.signature, self._statement, store)
         except UnknownSignerError as error:
             return str(error)
         return ""
 
     @property
     def signer(self) -> str:
-        """The name of the signer, or the public key of one who is not believed; empty if none."""
+        """The public key that signed it, believed or not; empty if none did.
+
+        SignatureError if it did not, whatever the signature says.
+        """
         signature = self.bundle.head.signature
-        return signer_of(signature, AllowedSigners.read()) if signature else ""
+        return signer_of(signature, self._statement) if signature else ""
+
+    @property
+    def _statement(self) -> Statement:
+        plans = [plan for plan, _ in self.about.programs]
+        return statement_of(self.bundle.head.digest, plans)
 
     def plan(self, number: int) -> BundledPlan:
         """Return a plan of the bundle."""

@@ -16,6 +16,7 @@ from fusewire.cli.cache import open_store
 from fusewire.cli.terminal import Terminal
 from fusewire.errors import visible
 from fusewire.records.keys import fits_this_host
+from fusewire.store.brought import forget_others
 from fusewire.store.disk import remote_address
 from fusewire.store.exchange import Moved
 from fusewire.store.key import Key
@@ -76,6 +77,9 @@ def keygen(output: Path | None, name: str | None, is_allowed: bool, as_json: boo
     path = output or config_path() / PRIVATE
     signer = Signer.generate()
     allowed = AllowedSigner(signer.id, name or getpass.getuser())
+    # Before anything is written: a line that cannot be read makes a whole list unusable.
+    if not allowed.is_readable:
+        raise click.UsageError(f"--name {allowed.name!r}: give one word without # and =.")
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     signer.write(path)
     place = allow(allowed) if is_allowed else None
@@ -163,7 +167,7 @@ def verify(remote: str | None, content: bool, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Remove nothing.")
 @_json
 def gc(remote: str | None, days: float, dry_run: bool, as_json: bool) -> None:
-    """Remove old entries, those that you do not believe, and payloads and leases of none."""
+    """Remove old entries, forged, expired and revoked ones, and payloads and leases of none."""
     found = _shared(remote).collect(days * _DAY, is_trial=dry_run)
     verb = "would be" if dry_run else "are"
     said = (
@@ -182,7 +186,9 @@ def _shared(remote: str | None, signer: Signer | None = None) -> SharedStore:
     address = remote or remote_address()
     if address is None:
         raise click.UsageError("No shared store is named. Give --remote, or set FUSEWIRE_REMOTE.")
-    client = RemoteClient(AllowedSigners.read(), signer, open_store(), tries=_TRIES)
+    store, signers = open_store(), AllowedSigners.read()
+    forget_others(store, signers)
+    client = RemoteClient(signers, signer, store, tries=_TRIES)
     return SharedStore(open_transport(address), client)
 
 

@@ -222,18 +222,9 @@ class Bundle:
         return 0 if section is None else section.size
 
     def entry(self, key: Key) -> memoryview | None:
-        """Return the payload of an entry, checked; None if there is none.
-
-        It is a copy where others may write to the file: what was checked may be code.
-        """
+        """Return the payload of an entry, checked; None if there is none."""
         section = self._entries.get(key.digest)
-        if section is None:
-            return None
-        if self._is_own:
-            return self._checked_section(section)
-        view = memoryview(bytes(self._view(section)))
-        self._check(section, view)
-        return view
+        return None if section is None else self._checked_section(section)
 
     def text(self, name: str) -> str | None:
         """Return a section of text; None if there is none."""
@@ -279,6 +270,14 @@ class Bundle:
         return self._held[self._start + section.offset : self._start + section.end]
 
     def _checked_section(self, section: Section) -> memoryview:
+        """Return a section that has its digest.
+
+        It is a copy where others may write to the file, even after it was checked.
+        """
+        if not self._is_own:
+            copy = memoryview(bytes(self._view(section)))
+            self._check(section, copy)
+            return copy
         view = self._view(section)
         if section.name not in self._checked:
             self._check(section, view)

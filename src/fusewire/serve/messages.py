@@ -136,7 +136,7 @@ def messages() -> SimpleNamespace:
 
 def parse(kind: Any, raw: bytes) -> Any:
     """Read a message; RequestError if the bytes are none."""
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
         return kind.FromString(raw)

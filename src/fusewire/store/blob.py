@@ -1,8 +1,8 @@
 """One entry as bytes; all of it is checked before any of it is used.
 
-    magic (8) · length of the header (4) · header (JSON: kind, fields, size of the payload)
-    · payload · SHA-256 of each piece of it · HMAC-SHA256 (32), under the user's key, of all but
-    the payload
+    magic (8) · length of the header (4) · header (JSON: kind, fields, size of the payload, and who
+    signed it if it is brought from elsewhere) · payload · SHA-256 of each piece of it · HMAC-SHA256
+    (32), under the user's key, of all but the payload
 
 A digest beside a payload proves nothing against someone who can write both. The HMAC covers the
 digests, so that one pass over the payload, by several threads, proves it.
@@ -18,9 +18,10 @@ import os
 import struct
 import sys
 import threading
+import time
 from collections import deque
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -80,12 +81,41 @@ class Bytes:
 
 
 @dataclass(frozen=True)
+class Provenance:
+    """Who signed an entry that was brought from elsewhere, and how long it is believed.
+
+    It is part of the entry, so that one is never without it.
+    """
+
+    signer: str
+    generation: int
+    expires: int | None
+
+    @property
+    def is_expired(self) -> bool:
+        return self.expires is not None and time.time() >= self.expires
+
+    @staticmethod
+    def read(held: Any) -> Provenance | None:
+        """Read what an entry says; StoreError if it is malformed."""
+        if held is None:
+            return None
+        names = ("signer", "generation", "expires")
+        given = tuple(held.get(name) for name in names) if isinstance(held, dict) else ()
+        match given:
+            case (str(signer), int(generation), int() | None as expires):
+                return Provenance(signer, generation, expires)
+        raise StoreError("Its header does not say who signed it.")
+
+
+@dataclass(frozen=True)
 class Header:
     """What an entry says about itself; ``start`` is everything before its payload."""
 
     key: Key
     size: int
     start: bytes
+    provenance: Provenance | None = None
 
     @property
     def total(self) -> int:
@@ -98,9 +128,13 @@ class Header:
         return _DIGEST * (-(-self.size // _piece(self.size)) + 1)
 
 
-def pack(key: Key, payload: bytes, secret: bytes) -> tuple[bytes, bytes, bytes]:
+def pack(
+    key: Key, payload: bytes, secret: bytes, provenance: Provenance | None = None
+) -> tuple[bytes, bytes, bytes]:
     """Make an entry in three parts; the second is the payload."""
     held = {**key.to_json(), "size": len(payload)}
+    if provenance is not None:
+        held["provenance"] = asdict(provenance)
     header = json.dumps(held, separators=(",", ":")).encode()
     if len(header) > _MOST_HEADER:
         raise StoreError(f"A key has {len(header):,} bytes; the limit is {_MOST_HEADER:,}.")
@@ -128,7 +162,7 @@ def read_header(source: ByteSource) -> Header:
     size = found.get("size")
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise StoreError("Its header has no size.")
-    return Header(key, size, start)
+    return Header(key, size, start, Provenance.read(found.get("provenance")))
 
 
 def unpack(
@@ -172,6 +206,8 @@ def _proven(
     digests, mac = end[:-_DIGEST], end[-_DIGEST:]
     if secret is not None and not hmac.compare_digest(_mac(secret, header.start, digests), mac):
         raise StoreError("It was not written with this user's key, or was changed afterwards.")
+    if header.provenance is not None and header.provenance.is_expired:
+        raise StoreError("The signature of who made it has expired.")
     return header, digests
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from fusewire.errors import StoreError, StoreWarning, warn_outside
-from fusewire.store.blob import pack, read_header, unpack, unpack_block
+from fusewire.store.blob import Provenance, pack, read_header, unpack, unpack_block
 from fusewire.store.files import LOCK, File, Folder, Found, default_path
 from fusewire.store.key import CODE, Key, apart, nearest
 from fusewire.store.secret import disown, user_secret
@@ -38,6 +38,7 @@ class StoreEntry:
     size: int
     used: float
     name: str
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True)
@@ -132,17 +133,17 @@ class Store:
             self._complain("read", error)
         return None
 
-    def put(self, key: Key, payload: bytes) -> bool:
-        """Write a payload; returns whether it was kept."""
+    def put(self, key: Key, payload: bytes, provenance: Provenance | None = None) -> bool:
+        """Write a payload, and who signed it if it is brought; returns whether it was kept."""
         opened = self.opened()
         if opened is None:
             return False
         try:
-            parts = pack(key, payload, opened[1])
+            parts = pack(key, payload, opened[1], provenance)
             size = sum(map(len, parts))
             if size > self.limit:
                 raise StoreError(f"An entry has {size:,} bytes; the limit is {self.limit:,}.")
-            self._write(opened[0], key, parts)
+            self._write(opened[0], key, parts, provenance)
         except (OSError, StoreError) as error:
             self._complain("write", error)
             return False
@@ -184,6 +185,15 @@ class Store:
         if (opened := self.opened()) is not None:
             opened[0].remove(key.digest + ENTRY)
 
+    def provenance(self, key: Key) -> Provenance | None:
+        """Return who signed an entry that was brought; None if it is this user's own, or gone."""
+        opened = self.opened()
+        if opened is None:
+            return None
+        with contextlib.suppress(OSError, StoreError), opened[0].open(key.digest + ENTRY) as file:
+            return read_header(file).provenance
+        return None
+
     def entries(self, kind: str | None = None) -> Iterator[StoreEntry]:
         """List entries by their headers; files without the header of their name are left out."""
         opened = self.opened()
@@ -192,9 +202,10 @@ class Store:
         for found in self._files(opened[0]):
             with contextlib.suppress(OSError, StoreError):
                 with opened[0].open(found.name) as file:
-                    key = read_header(file).key
+                    header = read_header(file)
+                key = header.key
                 if key.digest + ENTRY == found.name and kind in (None, key.kind):
-                    yield StoreEntry(key, found.size, found.used, found.name)
+                    yield StoreEntry(key, found.size, found.used, found.name, header.provenance)
 
     def why_missed(self, key: Key) -> str:
         """Say in a sentence what differs from the most similar entry."""
@@ -261,7 +272,9 @@ class Store:
             said = f"The cache cannot {what} in {self.path}: {error} Everything works without it."
             warn_outside(said, StoreWarning)
 
-    def _write(self, folder: Folder, key: Key, parts: tuple[bytes, ...]) -> None:
+    def _write(
+        self, folder: Folder, key: Key, parts: tuple[bytes, ...], provenance: Provenance | None
+    ) -> None:
         name, durable = key.digest + ENTRY, key.kind in CODE
         try:
             folder.write(name, parts, durable=durable)
@@ -272,7 +285,8 @@ class Store:
             opened = self.opened()
             if opened is None:
                 raise
-            opened[0].write(name, pack(key, parts[1], opened[1]), durable=durable)
+            again = pack(key, parts[1], opened[1], provenance)
+            opened[0].write(name, again, durable=durable)
 
     def _files(self, folder: Folder) -> list[Found]:
         try:

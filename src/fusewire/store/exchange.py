@@ -57,7 +57,7 @@ def export(store: Store, path: Path, kinds: Set[str] = DATA) -> Moved:
                     continue
                 try:
                     check_payload(entry.key, payload)
-                    file.writelines(pack(entry.key, payload, opened[1]))
+                    file.writelines(pack(entry.key, payload, opened[1], entry.provenance))
                     moved.kept[entry.key.kind] += 1
                 except StoreError as error:
                     moved.refuse(entry.key, error)
@@ -94,7 +94,7 @@ def take(store: Store, path: Path) -> Moved:
                 continue
             if store.get(key) is not None:
                 moved.present += 1
-            elif store.put(key, payload):
+            elif store.put(key, payload, header.provenance):
                 moved.kept[key.kind] += 1
             else:
                 moved.refuse(key, StoreError("It could not be written."))

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from fusewire.errors import RemoteError, StoreError
+from fusewire.store.blob import Provenance
 from fusewire.store.disk import LIMIT, Store
 from fusewire.store.exchange import check_payload
 from fusewire.store.key import CODE, DATA, Key, canonical_json, is_sha256
@@ -167,7 +168,7 @@ class BelievedEntry:
     """A payload, and who signed it."""
 
     payload: bytes
-    signer: str
+    provenance: Provenance
 
 
 @dataclass
@@ -176,14 +177,14 @@ class RemoteClient:
 
     ``seen`` is the store that remembers generations. ``hosts`` is about how many machines start at
     once: the more, the less often each of them looks for what another one makes. ``tries`` is how
-    often those who can wait make a request.
+    often a request is made that the store does not answer: whoever cannot wait makes it once.
     """
 
     signers: AllowedSigners
     signer: Signer | None = None
     seen: Store | None = None
     hosts: int = 1
-    tries: int = 20
+    tries: int = 1
     chance: random.Random = field(default_factory=random.Random)
 
     def fetch(self, key: Key) -> Steps[BelievedEntry | None]:
@@ -191,19 +192,20 @@ class RemoteClient:
 
         StoreError if what is there is not to be believed, RemoteError if the store does not answer.
         """
-        held = yield from read(pointer_path(key), MOST_POINTER)
+        held = yield from self.read(pointer_path(key), MOST_POINTER)
         if held is None:
             return None
         pointer = Pointer.from_bytes(held)
         statement = self.believed(pointer, key)
         payload = pointer.inline
         if payload is None:
-            payload = yield from read(blob_path(pointer.sha256), pointer.size)
+            payload = yield from self.read(blob_path(pointer.sha256), pointer.size)
         if payload is None:
             raise StoreError(f"Its payload {pointer.sha256[:12]} is not in the shared store.")
         check_blob(pointer, payload)
         check_payload(key, payload)
-        return BelievedEntry(payload, statement.signer)
+        provenance = Provenance(statement.signer, statement.generation, statement.expires)
+        return BelievedEntry(payload, provenance)
 
     def believed(self, pointer: Pointer, key: Key) -> Statement:
         """Return what was signed; StoreError unless it is to be believed for this key."""
@@ -214,22 +216,14 @@ class RemoteClient:
         expected = Statement(key.kind, FORMAT, key.digest, pointer.sha256)
         return self.signers.verify(pointer.envelope, expected, self.seen)
 
-    def patiently(self, steps: Steps[Result]) -> Steps[Result]:
-        """Take steps, and repeat each request that the store does not answer, later each time."""
-        try:
-            request = next(steps)
-            while True:
-                try:
-                    reply = yield from self._repeated(request)
-                except RemoteError as error:
-                    request = steps.throw(error)
-                else:
-                    request = steps.send(reply)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
+    def read(self, path: str, most: int) -> Steps[bytes | None]:
+        """Return an object, None if there is none."""
+        reply = yield from self._ask(Get(path, most))
+        assert reply is None or isinstance(reply, bytes)
+        return reply
 
-    def _repeated(self, request: Request) -> Steps[Reply]:
+    def _ask(self, request: Request) -> Steps[Reply]:
+        """Make a request, and repeat it, later each time, if the store does not answer."""
         for attempt in range(self.tries - 1):
             try:
                 return (yield request)
@@ -265,8 +259,8 @@ class RemoteClient:
         pointer = Pointer(key, len(payload), statement.payload, envelope, inline).to_bytes()
         if not is_small:
             # The name says what is in it: one that is there already is the same.
-            yield Put(blob_path(statement.payload), payload)
-        yield Put(pointer_path(key), pointer)
+            yield from self._ask(Put(blob_path(statement.payload), payload))
+        yield from self._ask(Put(pointer_path(key), pointer))
 
     def fetch_or_claim(self, key: Key, holder: str, seconds: float) -> Steps[BelievedEntry | None]:
         """Return an entry, or None: then this host is the one to make and publish it.
@@ -275,17 +269,18 @@ class RemoteClient:
         there after ``seconds``, its maker is lost, and the lease of the next number is for the
         taking. In a store without conditional writes several hosts get a lease, and make the same.
         """
-        entry = yield from self.patiently(self.fetch(key))
+        entry = yield from self.fetch(key)
         number = 0
         while entry is None:
-            if (yield from self.patiently(_lease(key, holder, number))):
+            lease = Put(lease_path(key, number), holder.encode(), only_new=True)
+            if (yield from self._ask(lease)):
                 return None
             waited = 0.0
             while entry is None and waited < seconds:
                 pause = self._poll_pause()
                 yield Pause(pause)
                 waited += pause
-                entry = yield from self.patiently(self.fetch(key))
+                entry = yield from self.fetch(key)
             number += 1
         return entry
 
@@ -312,14 +307,3 @@ def check_blob(pointer: Pointer, payload: bytes) -> None:
     """Raise StoreError unless this is the payload that a pointer names."""
     if len(payload) != pointer.size or hashlib.sha256(payload).hexdigest() != pointer.sha256:
         raise StoreError("Its payload does not match its digest.")
-
-
-def _lease(key: Key, holder: str, number: int) -> Steps[bool]:
-    return bool((yield Put(lease_path(key, number), holder.encode(), only_new=True)))
-
-
-def read(path: str, most: int) -> Steps[bytes | None]:
-    """Return an object, None if there is none."""
-    reply = yield Get(path, most)
-    assert reply is None or isinstance(reply, bytes)
-    return reply

@@ -10,11 +10,12 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
 
-from fusewire.errors import RemoteError, StoreError
+from fusewire.errors import RemoteError, StoreError, UnknownSignerError
 from fusewire.store.disk import Store
 from fusewire.store.exchange import Moved
 from fusewire.store.key import Key
@@ -31,9 +32,7 @@ from fusewire.store.remote import (
     check_blob,
     perform,
     pointer_path,
-    read,
 )
-from fusewire.store.tier import is_brought, keep
 from fusewire.store.transport import StoredObject, Transport
 
 Result = TypeVar("Result")
@@ -130,16 +129,17 @@ class SharedStore:
     def collect(
         self, older_than: float, *, is_trial: bool = False, grace: float = _GRACE
     ) -> Collected:
-        """Remove pointers of a certain age in seconds, unbelieved ones, and what none names.
+        """Remove pointers of a certain age in seconds, refused ones, and what none names.
 
+        Those of signers who are not on the list stay until they are old: others may believe them.
         A payload or lease that is younger than ``grace`` stays. Nothing is removed unless all of
         the store could be listed and read.
         """
         now = time.time()
         found = list(self._pointers())
         others = [*self.transport.list(f"{BLOBS}/"), *self.transport.list(f"{LEASES}/")]
-        believed = dict(zip(found, _each(self._believed_pointer, found), strict=True))
-        kept = {x: p for x, p in believed.items() if p and now - x.modified <= older_than}
+        sound = dict(zip(found, _each(self._sound_pointer, found), strict=True))
+        kept = {x: p for x, p in sound.items() if p and now - x.modified <= older_than}
         old = [x for x in found if x not in kept]
         named = {blob_path(pointer.sha256) for pointer in kept.values()}
         idle = [x for x in others if x.path not in named and now - x.modified > grace]
@@ -153,7 +153,7 @@ class SharedStore:
         return self.transport.list(f"{POINTERS}/")
 
     def _push_one(self, store: Store, release: Release, key: Key) -> _Outcome:
-        payload = None if is_brought(store, key) else store.get(key)
+        payload = None if store.provenance(key) is not None else store.get(key)
         if payload is None:
             return _Outcome("left", key)
         try:
@@ -178,7 +178,7 @@ class SharedStore:
             return _Outcome("present", key)
         try:
             entry = self._perform(self.client.fetch(key))
-            if entry is None or not keep(store, key, entry):
+            if entry is None or not store.put(key, entry.payload, entry.provenance):
                 raise StoreError("It could not be written.")
         except StoreError as error:
             return _Outcome("refused", key, str(error))
@@ -193,7 +193,7 @@ class SharedStore:
             if payload is None and sizes.get(path) != pointer.size:
                 raise StoreError(f"Its payload {path} is missing, or has another size.")
             if payload is None and reads_all:
-                payload = self._perform(read(path, pointer.size))
+                payload = self._perform(self.client.read(path, pointer.size))
             if payload is not None:
                 check_blob(pointer, payload)
         except StoreError as error:
@@ -201,7 +201,7 @@ class SharedStore:
         return ""
 
     def _pointer(self, found: StoredObject) -> Pointer:
-        held = self._perform(read(found.path, MOST_POINTER))
+        held = self._perform(self.client.read(found.path, MOST_POINTER))
         if held is None:
             raise StoreError("It was removed meanwhile.")
         pointer = Pointer.from_bytes(held)
@@ -209,11 +209,12 @@ class SharedStore:
             raise StoreError("It has the name of another key.")
         return pointer
 
-    def _believed_pointer(self, found: StoredObject) -> Pointer | None:
+    def _sound_pointer(self, found: StoredObject) -> Pointer | None:
         """Read a pointer; None if nobody would believe it. A store that fails is an error."""
         try:
             pointer = self._pointer(found)
-            self.client.believed(pointer, pointer.key)
+            with suppress(UnknownSignerError):
+                self.client.believed(pointer, pointer.key)
         except RemoteError:
             raise
         except StoreError:
@@ -223,7 +224,7 @@ class SharedStore:
     def _is_there(self, key: Key, payload: bytes) -> bool:
         """Tell whether the same entry is there, and is believed."""
         try:
-            held = self._perform(read(pointer_path(key), MOST_POINTER))
+            held = self._perform(self.client.read(pointer_path(key), MOST_POINTER))
             pointer = Pointer.from_bytes(held or b"")
             self.client.believed(pointer, key)
         except StoreError:
@@ -231,7 +232,7 @@ class SharedStore:
         return pointer.sha256 == hashlib.sha256(payload).hexdigest()
 
     def _perform(self, steps: Steps[Result]) -> Result:
-        return perform(self.client.patiently(steps), self.transport, time.sleep)
+        return perform(steps, self.transport, time.sleep)
 
 
 def _each(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

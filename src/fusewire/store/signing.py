@@ -38,6 +38,20 @@ _MOST_ENVELOPE, _MOST_PEM, _MOST_ALLOWED = 2**16, 2**14, 2**20
 _MOST_NUMBER = 2**53
 _PUBLIC = 32
 _OTHERS, _WRITERS = 0o077, 0o022
+# Public keys that are points of small order, without the bit of their sign: anybody can sign for
+# them, and OpenSSL 3 verifies it. RFC 8032 leaves it to those who choose keys to refuse them.
+_WEAK_KEYS = frozenset(
+    bytes.fromhex(key)
+    for key in (
+        "00" * 32,
+        "01" + "00" * 31,
+        "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
+        "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+        "ec" + "ff" * 30 + "7f",
+        "ed" + "ff" * 30 + "7f",
+        "ee" + "ff" * 30 + "7f",
+    )
+)
 _NAME = re.compile(r"[^\s#=]{1,100}")
 _REVOKED, _GENERATION = "revoked", "generation="
 
@@ -171,6 +185,11 @@ class AllowedSigner:
     is_revoked: bool = False
     least_generation: int = 0
 
+    @property
+    def is_readable(self) -> bool:
+        """Whether its line is read as it was written."""
+        return _allowed_signer(self.line().split()) == self and "#" not in self.name
+
     def line(self) -> str:
         """Write it as in the file."""
         least = f"{_GENERATION}{self.least_generation}" if self.least_generation else ""
@@ -262,17 +281,7 @@ class AllowedSigners:
                 f"It has generation {statement.generation}; of {signer.name} only "
                 f"{signer.least_generation} and later are allowed."
             )
-        if statement.format != expected.format:
-            raise SignatureError(
-                f"It has format {statement.format}, and this version reads {expected.format}."
-            )
-        for name in ("kind", "key", "payload"):
-            theirs, ours = getattr(statement, name), getattr(expected, name)
-            if theirs != ours:
-                raise SignatureError(
-                    f"The signature of {signer.name} is for something else: it has {name} "
-                    f"{theirs[:16]}, and {ours[:16]} is here."
-                )
+        _check_same(statement, expected, signer.name)
 
 
 def allow(signer: AllowedSigner) -> Path:
@@ -292,11 +301,30 @@ def allow(signer: AllowedSigner) -> Path:
     return path / ALLOWED
 
 
-def signer_of(envelope: bytes, allowed: AllowedSigners) -> str:
-    """Return who claims to have signed an envelope: a name on the list, or a public key."""
-    statement, _ = _opened(envelope)
-    names = {one.id: one.name for one in allowed.signers}
-    return names.get(statement.signer, statement.signer)
+def signer_of(envelope: bytes, expected: Statement) -> str:
+    """Return the public key that signed what is expected, whoever has it; SignatureError if none.
+
+    That it is believed is for ``AllowedSigners.verify`` to say.
+    """
+    statement, signature = _opened(envelope)
+    _check_signature(statement.signer, signature, _signed_bytes(statement.to_bytes()))
+    _check_same(statement, expected, statement.signer)
+    return statement.signer
+
+
+def _check_same(statement: Statement, expected: Statement, signer: str) -> None:
+    """Raise SignatureError if something else was signed than what is expected."""
+    if statement.format != expected.format:
+        raise SignatureError(
+            f"It has format {statement.format}, and this version reads {expected.format}."
+        )
+    for name in ("kind", "key", "payload"):
+        theirs, ours = getattr(statement, name), getattr(expected, name)
+        if theirs != ours:
+            raise SignatureError(
+                f"The signature of {signer} is for something else: it has {name} {theirs[:16]}, "
+                f"and {ours[:16]} is here."
+            )
 
 
 def _allowed_signer(words: list[str]) -> AllowedSigner | None:
@@ -305,7 +333,11 @@ def _allowed_signer(words: list[str]) -> AllowedSigner | None:
     try:
         public = base64.b64decode(key, validate=True)
         is_key = len(public) == _PUBLIC and base64.b64encode(public).decode() == key
-    except (ValueError, binascii.Error):
+        if is_key and bytes((*public[:-1], public[-1] & 0x7F)) in _WEAK_KEYS:
+            raise SignatureError(f"{key} is a key for which anybody can sign.")
+    except (ValueError, binascii.Error) as error:
+        if isinstance(error, SignatureError):
+            raise
         is_key = False
     if not is_key or not _NAME.fullmatch(name):
         return None
@@ -355,7 +387,8 @@ def _check_signature(public: str, signature: bytes, signed: bytes) -> None:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         try:
-            Ed25519PublicKey.from_public_bytes(base64.b64decode(public)).verify(signature, signed)
+            raw = base64.b64decode(public, validate=True)
+            Ed25519PublicKey.from_public_bytes(raw).verify(signature, signed)
         except (InvalidSignature, ValueError):
             raise SignatureError(
                 "Its signature is not that of the signer whom it names: it is forged, or was "

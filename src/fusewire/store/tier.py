@@ -7,7 +7,6 @@ while. What arrives and is believed is written to the local store, and read from
 
 from __future__ import annotations
 
-import json
 import queue
 import random
 import threading
@@ -20,7 +19,7 @@ from typing import final
 from fusewire.errors import RemoteError, StoreError, note
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
-from fusewire.store.remote import SHARED, BelievedEntry, RemoteClient, perform
+from fusewire.store.remote import SHARED, RemoteClient, perform
 from fusewire.store.signing import AllowedSigners
 from fusewire.store.transport import Transport, open_transport
 
@@ -180,7 +179,7 @@ class RemoteTier:
             self._complain(f"A {key.kind} of the shared store is refused: {error}")
             return False
         self.breaker.succeeded()
-        if entry is None or not keep(self._store, key, entry):
+        if entry is None or not self._store.put(key, entry.payload, entry.provenance):
             return False
         note(f"Brought a {key.kind} ({len(entry.payload):,} bytes) from the shared store.")
         return True
@@ -190,49 +189,9 @@ class RemoteTier:
         self._has_complained = True
 
 
-def keep(store: Store, key: Key, entry: BelievedEntry) -> bool:
-    """Write what somebody signed, and who did: it goes when the signer is not believed any more."""
-    about = json.dumps({"key": key.to_json(), "signer": entry.signer}).encode()
-    return store.put(_origin(key), about) and store.put(key, entry.payload)
-
-
-def is_brought(store: Store, key: Key) -> bool:
-    """Tell whether an entry came from a shared store."""
-    return store.get(_origin(key)) is not None
-
-
-def _origin(key: Key) -> Key:
-    return Key.of("stamp", origin_of=key.digest)
-
-
-def forget_others(store: Store, signers: AllowedSigners) -> int:
-    """Remove what was brought from signers that are not believed any more; count it.
-
-    Nothing is looked at unless the list has changed since the last time.
-    """
-    mark = Key.of("stamp", forgotten_for="allowed signers")
-    now = signers.digest.encode()
-    if store.get(mark) == now:
-        return 0
-    believed = {one.id for one in signers.signers if not one.is_revoked}
-    gone = 0
-    for entry in list(store.entries("stamp")):
-        if entry.key.fields[0][0] != "origin_of" or (held := store.get(entry.key)) is None:
-            continue
-        about = json.loads(held)
-        if about["signer"] not in believed:
-            store.drop(Key.from_json(about["key"]))
-            store.drop(entry.key)
-            gone += 1
-    store.put(mark, now)
-    return gone
-
-
 @cache
 def _tier(store: Store, url: str, patience: float) -> RemoteTier:
-    signers = AllowedSigners.read()
-    forget_others(store, signers)
-    client = RemoteClient(signers, seen=store)
+    client = RemoteClient(AllowedSigners.read(), seen=store)
     return RemoteTier(store, client, lambda: open_transport(url), patience=patience)
 
 
