@@ -81,7 +81,9 @@ def compile(
         return lambda function: compile(function, *example, options=session.options)
     model = ModelSource(source)
     if (calling := model.calling()) is not None:
-        return session.module_program(calling, example)
+        module_program = session.module_program(calling, example)
+        module_program.origin = Origin(source, example, session.options, compile_again, save)
+        return module_program
     program = session.program(model, example)
     program.origin = Origin(source, example, session.options, compile_again, save)
     if callable(source):

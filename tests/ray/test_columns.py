@@ -64,3 +64,10 @@ def test_output_without_a_type_in_arrow_is_refused() -> None:
 
     with pytest.raises(JobError, match="bfloat16"):
         to_column("y", np.ones((2, 2), dtype("bfloat16").numpy))
+
+
+def test_axes_of_a_tensor_may_be_stored_in_another_order() -> None:
+    storage = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(12, dtype=np.float32)), 6)
+    kind = pa.fixed_shape_tensor(pa.float32(), [2, 3], permutation=[1, 0])
+    column = pa.ExtensionArray.from_storage(kind, storage)
+    np.testing.assert_array_equal(to_array("x", column), column.to_numpy_ndarray())

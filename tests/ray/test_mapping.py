@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 import fusewire as fw
+from fusewire.choosing.batch_size import measured_batch_size
 from fusewire.cli import main
 from fusewire.errors import JobError
 from fusewire.options import Options
 from fusewire.ray import mapping
-from fusewire.ray.batch_size import measured_batch_size
 from fusewire.ray.jobs import commit, verify
 from fusewire.ray.mapping import Mapped, map_parquet
 from tests.ray.tables import expected, read_outputs, save_model, write_rows

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ from fusewire.errors import JobError, RegistryError
 from fusewire.options import Options
 from fusewire.ray import TunedModel, tune
 from fusewire.ray.host import host_id, machine_kind, one_at_a_time
+from fusewire.ray.shared_model import SharedModel
+from fusewire.ray.trials import FleetTrial
+from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
 from tests.ray.tables import save_model
 
@@ -194,3 +198,21 @@ def test_locks_of_threads_exclude_each_other() -> None:
     for thread in threads:
         thread.join()
     assert not held
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "auto"])
+def test_trial_is_another_one_with_another_version_of_an_engine(
+    engine: str, model: TunedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = FleetTrial(SharedModel.of(model.path), "m", "x", engine, "kind", BRIEF)
+    before = trial.key()
+    backend = REGISTRY.backends.get("onnxruntime")
+    newer = replace(backend.info, version="99.0")
+    monkeypatch.setattr(type(backend), "info", property(lambda self: newer))
+    assert trial.key() != before
+    assert replace(trial, engine="reference").key() == replace(trial, engine="reference").key()
+
+
+def test_trial_is_another_one_with_other_options(model: TunedModel) -> None:
+    trial = FleetTrial(SharedModel.of(model.path), "m", "x", "auto", "kind", BRIEF)
+    assert replace(trial, options=replace(BRIEF, level=3)).key() != trial.key()

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import os
 import shutil
 import signal
 import socket
@@ -17,6 +18,7 @@ import fusewire as fw
 from fusewire.options import Options
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.model import ModelConfig, ServedModel
+from fusewire.store.signing import AllowedSigner, Signer, allow
 from tests.serve.conftest import campaigns
 
 
@@ -161,3 +163,41 @@ def test_load_compiles_nothing_for_a_file_that_did_not_change(tmp_path: Path) ->
         await model.close()
 
     asyncio.run(use())
+
+
+def times(weights: np.ndarray) -> Any:
+    return lambda x: np.tanh(x @ weights)
+
+
+def test_bundle_that_is_written_to_in_place_ends_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
+    signer = Signer.generate()
+    signer.write(tmp_path / "key.pem")
+    allow(AllowedSigner(signer.id, "me"))
+    for name, width in (("large", 4096), ("small", 16)):
+        weights = np.random.default_rng(0).standard_normal((256, width)).astype(np.float32)
+        file = tmp_path / f"{name}.onnx"
+        fw.save_onnx(times(weights), file, fw.Spec(("n", 256), "float32"))
+        with fw.compile(str(file), backend="onnxruntime", isolate="always") as program:
+            program(np.ones((1, 256), np.float32))
+            program.save(tmp_path / f"{name}.fw", weights=True, key=tmp_path / "key.pem")
+    request = campaigns.client.rest_request("large", {"x": np.ones((1, 256), np.float32)})
+
+    async def ask(port: int) -> int:
+        connection = campaigns.Connection(port)
+        status, _ = await connection.ask(request)
+        connection.close()
+        return int(status)
+
+    path = tmp_path / "large.fw"
+    command = campaigns.ours(path, "--backend", "onnxruntime", "--watch", "0")
+    with campaigns.serving(command) as served:
+        assert asyncio.run(ask(served.port)) == 200
+        os.truncate(path, 100)
+        # The next request starts its engine again, from what the server has of the bundle.
+        for child in campaigns.children(served.process.pid):
+            os.kill(child, signal.SIGKILL)
+        assert asyncio.run(ask(served.port)) == 200
+        assert served.process.poll() is None

@@ -68,7 +68,10 @@ def open(path: str | os.PathLike[str], **fields_: Unpack[OptionFields]) -> Progr
     it was saved with. Raises FormatError if it is damaged, and SignatureError if its signature is
     forged, expired or revoked.
     """
-    opened = opened_bundle(path, fields_)
+    return _program(opened_bundle(path, fields_))
+
+
+def _program(opened: OpenedBundle) -> Program:
     about, options = opened.about, opened.options
     entries = [opened.plan(number).entry() for number in range(len(about.programs))]
     names = InputNames(about.name, lambda: [value.name or "" for value in entries[0].inputs])
@@ -80,19 +83,34 @@ def open(path: str | os.PathLike[str], **fields_: Unpack[OptionFields]) -> Progr
         casts=options.cast == "same_kind",
         compares=False,
     )
-    program.origin = Origin(path, (), options, open_again, save)
+    program.origin = Origin(opened.bundle.path, (), options, open_again, save)
     return program
 
 
 def open_again(path: Any, example: tuple[Any, ...], options: Options) -> Program:
     """Open the bundle of a program that was pickled or forked."""
-    given = {x.name: getattr(options, x.name) for x in fields(Options)}
-    return open(path, **given)
+    return open(path, **_given(options))
+
+
+def open_copies(path: str | os.PathLike[str], options: Options, count: int) -> list[Program]:
+    """Make several programs of a bundle that is read into memory once.
+
+    They outlive whatever is done to the file: a process whose mapped file becomes shorter dies.
+    """
+    bundle = Bundle.open(path, copies=True)
+    return [_program(_opened(bundle, _given(options))) for _ in range(count)]
+
+
+def _given(options: Options) -> dict[str, Any]:
+    return {x.name: getattr(options, x.name) for x in fields(Options)}
 
 
 def opened_bundle(path: str | os.PathLike[str], given: Mapping[str, Any] = {}) -> OpenedBundle:
     """Open a bundle with the options in it, or those that are given."""
-    bundle = Bundle.open(path, shared_store() if given.get("cache", True) else None)
+    return _opened(Bundle.open(path, shared_store() if given.get("cache", True) else None), given)
+
+
+def _opened(bundle: Bundle, given: Mapping[str, Any]) -> OpenedBundle:
     about = BundleAbout.of(bundle)
     return OpenedBundle(bundle, about, Options.of(Options.of(None, about.options), given))
 

@@ -23,8 +23,11 @@ def to_array(name: str, column: Any) -> Any:
         if isinstance(column, pa.ChunkedArray):
             column = column.chunk(0)
     shape: tuple[int, ...] = ()
+    permutation: list[int] | None = None
     if isinstance(column, pa.ExtensionArray):
         shape = tuple(getattr(column.type, "shape", ()))
+        # Of the axes as they are stored: those of the tensor are in another order.
+        permutation = getattr(column.type, "permutation", None)
         column = column.storage
     count, dims = len(column), []
     _refuse_nulls(name, column)
@@ -39,7 +42,8 @@ def to_array(name: str, column: Any) -> Any:
     flat = column.to_numpy(zero_copy_only=False)
     if shape and math.prod(shape) == math.prod(dims):
         dims = list(shape)
-    return flat.reshape(count, *dims)
+    array = flat.reshape(count, *dims)
+    return array.transpose(0, *(axis + 1 for axis in permutation)) if permutation else array
 
 
 def to_column(name: str, array: Any) -> Any:

@@ -19,12 +19,12 @@ from typing import Any, Protocol, final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fusewire.choosing.batch_size import MOST_ROWS, measured_batch_size
 from fusewire.compiler import Session
 from fusewire.errors import FusewireError, JobError, SizesNeededError
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.planning.rows import prove_rows
-from fusewire.ray.batch_size import MOST_ROWS, measured_batch_size
 from fusewire.ray.cluster import connected, processors
 from fusewire.ray.columns import to_array, to_column
 from fusewire.ray.host import one_at_a_time
@@ -149,7 +149,8 @@ def _found(folder: OutputFolder, block: Block) -> WrittenBlock:
     written = folder.written(block)
     if written is None:
         raise JobError(
-            f"{folder.path / block.name} was removed while the job ran. Start the job again."
+            f"{folder.path / block.name} is not here, though a worker has written it. Give a "
+            "folder that all hosts share; if it was removed, start the job again."
         )
     return written
 

@@ -75,20 +75,29 @@ class FleetTrial:
 
     def key(self, host: str | None = None) -> Key:
         """Name the record of this trial on a host; without one, that it was done at all."""
-        about = REGISTRY.backends.get(self.engine).info if self.engine != AUTO else None
-        code = code_fields(self.engine)
+        # A comparison is another one with other versions of any engine.
+        engines = REGISTRY.backends.names() if self.engine == AUTO else [self.engine]
+        versions = [REGISTRY.backends.get(name).info.version for name in engines]
         return Key.of(
             "measurement",
             trial=self.model.digest,
             shapes=self.shapes,
-            engine=self.engine if about is None else f"{about.name} {about.version}",
+            engine=self.engine,
+            versions=", ".join(f"{x} {y}" for x, y in zip(engines, versions, strict=True)),
             machine=self.kind,
             budget=self.options.budget_seconds,
             threads=self.options.threads or "default",
             seed=self.options.seed,
-            **code,
+            options=_options_text(self.options),
+            **code_fields(self.engine),
             host=host or "any",
         )
+
+
+def _options_text(options: Options) -> str:
+    """Write the options that change what is measured, besides those that are fields."""
+    names = ("device", "level", "fallback", "isolate", "deterministic", "memory_limit")
+    return ", ".join(f"{name}={getattr(options, name)}" for name in names)
 
 
 def shapes_text(inputs: Mapping[str, Any]) -> str:

@@ -27,7 +27,7 @@ from fusewire.process.codec import read_value
 from fusewire.records.framing import unframed
 from fusewire.store.blob import piece_digests
 from fusewire.store.disk import Store
-from fusewire.store.files import plain_file
+from fusewire.store.files import File, plain_file
 from fusewire.store.key import KINDS, Key, canonical_json, is_sha256
 from fusewire.store.signing import Statement
 from fusewire.store.stamps import check_once, was_checked
@@ -152,7 +152,7 @@ def write_bundle(
 
 @final
 class Bundle:
-    """An open bundle; its file is mapped, and must be replaced rather than written to."""
+    """An open bundle; a file that is mapped must be replaced rather than written to."""
 
     def __init__(
         self, path: Path, held: memoryview, head: BundleHead, start: int, is_own: bool
@@ -170,21 +170,24 @@ class Bundle:
         self._checked: set[str] = set()
 
     @staticmethod
-    def open(path: str | os.PathLike[str], store: Store | None = None) -> Bundle:
+    def open(
+        path: str | os.PathLike[str], store: Store | None = None, *, copies: bool = False
+    ) -> Bundle:
         """Open a bundle; FormatError says what is wrong with the file.
 
         A file that ``store`` knows to be checked, and to be as it was then, is not checked again.
+        With ``copies`` it is read into memory, so that somebody may write to the file later.
         """
         place = Path(path)
         try:
             with plain_file(place.resolve()) as file:
                 if file.size < _START:
                     raise FormatError("it is too short.")
-                held = memoryview(mmap.mmap(file.fd, file.size, access=mmap.ACCESS_READ))
+                held = _copied(file) if copies else _mapped(file)
                 is_own = os.fstat(file.fd).st_uid in (os.geteuid(), 0) and not file.mode & _WRITERS
-                bundle = Bundle(place, held, *_read_head(held), is_own)
+                bundle = Bundle(place, held, *_read_head(held), is_own or copies)
                 bundle._check_gaps()
-                bundle._check_small(file.fd, store)
+                bundle._check_small(file.fd, None if copies else store)
         except (FormatError, StoreError) as error:
             raise FormatError(f"{place} is not a bundle that can be used: {error}") from None
         except OSError as error:
@@ -297,6 +300,18 @@ class Bundle:
             at = self._start + section.end
         if at != len(self._held):
             raise FormatError(f"it has {len(self._held):,} bytes, and its header says {at:,}.")
+
+
+def _mapped(file: File) -> memoryview:
+    return memoryview(mmap.mmap(file.fd, file.size, access=mmap.ACCESS_READ))
+
+
+def _copied(file: File) -> memoryview:
+    """Read a file into memory, as aligned as if it were mapped."""
+    view = memoryview(mmap.mmap(-1, file.size))
+    if file.fill(view, 0) != file.size:
+        raise FormatError("it became shorter while it was read.")
+    return view.toreadonly()
 
 
 def _read_head(held: memoryview) -> tuple[BundleHead, int]:

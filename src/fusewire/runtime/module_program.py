@@ -7,6 +7,7 @@ and whenever an engine may not; what it takes to have an engine answer is done b
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import weakref
@@ -480,6 +481,38 @@ class ModuleProgram:
         for program in list(self._state.programs.values()):
             program.wait(None if end is None else max(end - time.monotonic(), 0.0))
         return self.state == "settled"
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        weights: bool = False,
+        key: str | os.PathLike[str] | None = None,
+        generation: int = 0,
+        expires: int | None = None,
+    ) -> tuple[str, ...]:
+        """Write it to a bundle, as ``Program.save`` does.
+
+        What ``fw.open`` makes of it takes and returns arrays, as ``inputs`` and ``outputs`` list
+        them. The weights are the module's own, so that they are saved with it: ``weights=True``.
+        """
+        self._check_open()
+        self.wait()
+        state, origin = self._state, self.origin
+        if origin is None or origin.save is None:
+            raise GraphError(f"The program {self.name} was not made by fw.compile.")
+        if len(state.programs) > 1:
+            raise GraphError(
+                f"{self.name} was called with {len(state.programs)} structures of arguments, and a "
+                "bundle has one program. Compile it again, and call it in one way."
+            )
+        program = self._latest()
+        if state.guard is None or not state.guard.holds():
+            raise GraphError(
+                f"{self.name} has changed since it was last called. Call it, then program.wait()."
+            )
+        how = {"weights": weights, "key": key, "generation": generation, "expires": expires}
+        return origin.save(program, path, origin.options, origin.source, how)
 
     def _latest(self) -> Program:
         """Return the program that was made last."""

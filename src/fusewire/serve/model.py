@@ -7,8 +7,6 @@ then new requests go to the new one, and the old one ends when its last request 
 from __future__ import annotations
 
 import asyncio
-import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,13 +15,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fusewire.bundling.opening import open_again
+from fusewire.bundling.opening import open_copies
+from fusewire.choosing.batch_size import measured_batch_size
 from fusewire.compiler import compile as compile_program
 from fusewire.dtypes import dtype
 from fusewire.errors import FusewireError, OptionsError
 from fusewire.ir.graph import Array
 from fusewire.options import Options
 from fusewire.planning.rows import RowProof, prove_rows
+from fusewire.records.bundles import ENDING
 from fusewire.runtime.program import Program, ProgramPort
 from fusewire.serve.batcher import Batcher, BatchPolicy
 from fusewire.serve.binding import Binder, BoundForm
@@ -33,9 +33,6 @@ from fusewire.serve.replicas import Replicas, called
 
 # Inode, time of the last change, and size.
 Stamp: TypeAlias = tuple[int, int, int]
-# A larger batch must give at least this much more rows per second.
-_WORTH = 1.05
-_TIMED_SECONDS = 0.2
 # A comparison of engines may take this much longer than its budget.
 _SETTLING_SECONDS = 10.0
 
@@ -67,7 +64,7 @@ class Generation:
         # Given when it goes into service.
         self.version = "0"
         self.stamp = stamp_of(config.source)
-        self._programs = [opened(config) for _ in range(config.replicas)]
+        self._programs = opened(config)
         try:
             self._prepare(limits, counts)
         except BaseException:
@@ -105,17 +102,18 @@ class Generation:
         return config.most_rows if example is None else self._measured_rows(config.most_rows)
 
     def _measured_rows(self, most: int) -> int:
-        """Double the batch as long as that gives more rows per second."""
-        best, rate = 1, 0.0
-        for rows in itertools.takewhile(lambda x: x <= most, (1 << n for n in range(16))):
-            arrays = generated_inputs(
-                self.inputs, dict(self.config.sizes), self.proof, rows, self.config.options.seed
-            )
-            assert arrays is not None
-            found = rows / _seconds_per_call(self._programs[0], arrays)
-            if found > rate * _WORTH:
-                best, rate = rows, found
-        return best
+        """Return the fewest rows that are about as fast as any."""
+        seed, inputs = self.config.options.seed, dict[int, list[Array]]()
+
+        def call(rows: int) -> None:
+            if rows not in inputs:
+                sizes = dict(self.config.sizes)
+                arrays = generated_inputs(self.inputs, sizes, self.proof, rows, seed)
+                assert arrays is not None, "the example had all sizes"
+                inputs[rows] = arrays
+            called(self._programs[0], inputs[rows])
+
+        return measured_batch_size(call, most)[0]
 
     def submit(
         self, arrays: list[Array], form: BoundForm, deadline: float
@@ -205,12 +203,12 @@ class ServedModel:
         await asyncio.gather(*self._draining)
 
 
-def opened(config: ModelConfig) -> Program:
-    """Compile a model file, or open a bundle."""
-    if config.source.suffix == ".fw":
-        return open_again(str(config.source), (), config.options)
-    program: Program = compile_program(str(config.source), options=config.options)
-    return program
+def opened(config: ModelConfig) -> list[Program]:
+    """Compile a model file, or open a bundle, for each replica."""
+    if config.source.suffix == ENDING:
+        return open_copies(config.source, config.options, config.replicas)
+    path, options = str(config.source), config.options
+    return [compile_program(path, options=options) for _ in range(config.replicas)]
 
 
 def stamp_of(source: Path) -> Stamp | None:
@@ -246,14 +244,3 @@ def generated_inputs(
         numbers = rng.uniform(0, 1, whole)
         arrays.append(np.asarray(numbers).astype(dtype(port.dtype).numpy))
     return arrays
-
-
-def _seconds_per_call(program: Program, arrays: list[Array]) -> float:
-    called(program, arrays)
-    start = time.perf_counter()
-    for count in itertools.count(1):
-        called(program, arrays)
-        spent = time.perf_counter() - start
-        if spent > _TIMED_SECONDS:
-            return spent / count
-    raise AssertionError
