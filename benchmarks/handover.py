@@ -55,9 +55,10 @@ def _submit(executable: Any) -> None:
 
 def _xla(executable: Any, value: Any) -> Any:
     from fusewire.backends.xla.client import client
+    from fusewire.backends.xla.devices import Place
 
     (shown,) = executable._shown([value])
-    return client().put(shown)
+    return client(Place("cpu", 0)).put(shown)
 
 
 def _onnxruntime(executable: Any, value: Any) -> Any:

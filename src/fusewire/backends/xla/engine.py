@@ -7,6 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, final
 
@@ -83,8 +84,19 @@ class XlaBackend(Backend, Scripted):
         """Run something tiny on every CPU, and on every device of jax's other platforms, once."""
         if self._probed is None:
             missing = _missing()
-            self._probed = [missing] if missing else [*self._cpus(), *self._others()]
+            self._probed = [missing] if missing else self._found()
         return list(self._probed)
+
+    def _found(self) -> list[Device | Unavailable]:
+        from fusewire.backends.xla.devices import asked_apart, plugins
+
+        installed = plugins()
+        # Nothing of jax's own is started where there is only the CPU.
+        if not installed:
+            return self._cpus()
+        with ThreadPoolExecutor(1) as apart:
+            others = apart.submit(asked_apart, installed)
+            return [*self._cpus(), *others.result()]
 
     def _cpus(self) -> list[Device | Unavailable]:
         from fusewire.backends.xla import client
@@ -95,12 +107,11 @@ class XlaBackend(Backend, Scripted):
         places = (Place("cpu", number) for number in range(count))
         return [self._tried(Device(place.id, name)) for place in places]
 
-    def _others(self) -> list[Device | Unavailable]:
+    def tried_platforms(self) -> list[Device | Unavailable]:
+        """Start jax's other platforms, and run something tiny on each device of theirs."""
         from fusewire.backends.xla import devices
 
-        installed = devices.plugins()
-        # Nothing of jax's own is started where there is only the CPU.
-        found = devices.others(installed) if installed else []
+        found = devices.others(devices.plugins())
         rows: list[Device | Unavailable] = []
         for x in found:
             if isinstance(x, Unavailable):
