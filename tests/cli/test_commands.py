@@ -150,7 +150,7 @@ def test_devices_list_what_cannot_be_used(monkeypatch: pytest.MonkeyPatch) -> No
 def test_interpreters_are_measured_only_when_they_are_named() -> None:
     device = Device("cpu", "some", facts={"interprets": True})
     target = Target(REGISTRY.get("reference"), device)
-    (found,) = devices._measured([target], is_named=False)
+    (found,) = devices._measured([target], is_named=False, end=0.0)
     assert found.missing == {"all": "It interprets kernels, for debugging."}
 
 

@@ -21,9 +21,9 @@ from fusewire.process.machine import machine
 from fusewire.registry import REGISTRY
 from fusewire.tables import Column, Sheet
 
-# These get columns of their own once they are measured.
-# The time for measuring all devices.
+# The time for finding and measuring all devices.
 SECONDS = 55.0
+# These get columns of their own once they are measured.
 FIGURES = {"bandwidth_gb_s": "GB/s", "gflops": "GFLOP/s", "call_us": "us/call"}
 
 
@@ -35,9 +35,10 @@ FIGURES = {"bandwidth_gb_s": "GB/s", "gflops": "GFLOP/s", "call_us": "us/call"}
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def command(is_measured: bool, names: tuple[str, ...], as_json: bool) -> None:
     """List the devices of every backend, with their properties, and those that cannot be used."""
+    end = time.monotonic() + SECONDS
     described = [row for row in describe_all() if not names or row["name"] in names]
     targets = _targets([row["name"] for row in described if row["devices"]])
-    found = _measured(targets, bool(names)) if is_measured else [_known(x) for x in targets]
+    found = _measured(targets, bool(names), end) if is_measured else [_known(x) for x in targets]
     first = best(found) if is_measured and found else None
     rows = [{**_row(item), "is_best": item is first} for item in found]
     rows += [_unavailable(row["name"], x) for row in described for x in row["unavailable"]]
@@ -56,10 +57,10 @@ def _known(target: Target, missing: Mapping[str, str] = {}) -> Measured:
     return Measured(target.name, known(target), missing=missing)
 
 
-def _measured(targets: Sequence[Target], is_named: bool) -> list[Measured]:
+def _measured(targets: Sequence[Target], is_named: bool, end: float) -> list[Measured]:
     """Measure devices in turn, each for its share of the time that is left."""
     skipped = {} if is_named else {id(x): why for x in targets if (why := _why_skipped(x))}
-    left, end = len(targets) - len(skipped), time.monotonic() + SECONDS
+    left = len(targets) - len(skipped)
     found = []
     for target in targets:
         if id(target) in skipped:
