@@ -33,7 +33,7 @@ from fusewire.ir.types import TensorType
 from fusewire.process.isolate import Contact, first_contact, probe, rerun
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool
-from fusewire.process.procfs import resident
+from fusewire.system.processes import resident
 
 CHAOS = "fusewire.testing.chaos:"
 DEVICE = Device("cpu", "chaos")

@@ -29,8 +29,8 @@ import fusewire as fw
 from fusewire.errors import BackendCrashed, BackendHung, EngineError
 from fusewire.ir.graph import Array
 from fusewire.process.pool import shared_pool
-from fusewire.process.procfs import descendants, resident
 from fusewire.runtime.program import Program
+from fusewire.system.processes import descendants, resident
 from fusewire.testing.chaos import asking_for
 
 CRASHES = ("segv", "abort", "exit")

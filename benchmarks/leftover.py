@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.process.procfs import descendants
+from fusewire.system.processes import descendants
 
 WAYS = ("return", "os._exit", "SIGTERM", "SIGINT", "SIGKILL")
 # A program ends at most so many seconds after its first answer.

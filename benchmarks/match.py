@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from fusewire.choosing.measure import interval
-from fusewire.process.procfs import scheduled
+from fusewire.system.processes import scheduled
 
 # A batch is so many seconds of calls, or one call.
 BATCH, MOST_CALLS = 0.01, 2000

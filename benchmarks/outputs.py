@@ -43,7 +43,7 @@ from benchmarks.overhead import about, child
 from benchmarks.timing import interleaved, ratio
 from fusewire.host_memory import POOL, aligned_copy
 from fusewire.ir.graph import Array
-from fusewire.process.procfs import resident
+from fusewire.system.processes import resident
 
 ENGINES = ("xla", "openvino", "onnxruntime")
 BAR = 0.8

@@ -34,7 +34,7 @@ def measure(engine: str, width: str, size: int, rows: int) -> dict[str, Any]:
     from fusewire.ir.graph import Graph, Value
     from fusewire.ops.contraction import matmul
     from fusewire.ops.quantized import matmul_nbits
-    from fusewire.process.procfs import resident
+    from fusewire.system.processes import resident
 
     rng = np.random.default_rng(0)
     x = Value(Spec((rows, size)).type, "x")

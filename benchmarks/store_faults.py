@@ -38,9 +38,10 @@ from benchmarks.forked import QUICK, Row, fork, report
 from fusewire.store import files
 from fusewire.store.disk import Store
 from fusewire.store.key import Key
+from fusewire.system import locks
 
 ERRORS = ("ENOSPC", "EIO", "EROFS", "EMFILE", "EACCES", "EDQUOT", "ENOLCK", "SIGKILL")
-CALLS = ("open", "close", "write", "fsync", "rename", "link", "unlink", "utime", "preadv", "fstat",
+CALLS = ("open", "close", "write", "fsync", "replace", "link", "unlink", "utime", "preadv", "fstat",
          "stat", "scandir", "flock")  # fmt: skip
 SYSCALLS = ("mkdir", "openat", "close", "write", "fsync", "renameat", "linkat", "unlinkat",
             "utimensat", "preadv", "newfstatat", "getdents64", "flock")  # fmt: skip
@@ -108,8 +109,8 @@ def use(folder: Path) -> list[str]:
 
 def _faulty(folder: Path, k: int, error: str, stays: bool, fd: int) -> None:
     shared: Counter[str] = Counter()
-    for name, real in (("os", os), ("fcntl", fcntl)):
-        vars(files)[name] = Faulty(real, shared, k, error, stays)
+    for module, name, real in ((files, "os", os), (locks, "fcntl", fcntl)):
+        vars(module)[name] = Faulty(real, shared, k, error, stays)
     problems = use(folder)
     # What cannot be removed is left to others.
     if not shared["unlink"]:

@@ -108,8 +108,8 @@ class Recorder:
         synced = known.synced if known else self.synced.setdefault(_place(fd), [])
         synced.append(at)
 
-    def rename(self, old: str, new: str, src_dir_fd: int, dst_dir_fd: int) -> None:
-        os.rename(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+    def replace(self, old: str, new: str, src_dir_fd: int, dst_dir_fd: int) -> None:
+        os.replace(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
         place = _place(dst_dir_fd, new)
         self._names[place] = self._names.pop(_place(src_dir_fd, old))
         self.changes.append(

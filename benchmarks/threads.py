@@ -24,8 +24,8 @@ import numpy as np
 
 import fusewire as fw
 from fusewire.ir.graph import Array
-from fusewire.process.procfs import resident
 from fusewire.runtime.program import Program
+from fusewire.system.processes import resident
 
 ENGINES = ("reference", "onnxruntime", "openvino", "xla", "webgpu")
 THREADS = 4

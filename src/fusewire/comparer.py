@@ -8,11 +8,7 @@ parent. Imports nothing heavy before its priority is low.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +16,6 @@ if TYPE_CHECKING:
     from fusewire.background.job import ComparisonJob
     from fusewire.process.frames import Frame
 
-_LOWEST = 19
 _ANY_SIZE = 1 << 62
 # Calls may leave no quiet moment for this many times the budget, and others wait for as long.
 _PATIENCE = 2.0
@@ -28,9 +23,11 @@ _PATIENCE = 2.0
 
 def main(priority: str, budget: float, requests: int, replies: int, life: int, page: int) -> None:
     """Answer one question, and end."""
+    from fusewire.system.processes import take_what_is_left
+
     _end_with_parent(life)
     if priority == "idle":
-        _step_back()
+        take_what_is_left()
     from fusewire.background.turns import one_on_this_machine
     from fusewire.errors import NoQuietError
     from fusewire.process.frames import Frame, Outgoing
@@ -47,28 +44,16 @@ def main(priority: str, budget: float, requests: int, replies: int, life: int, p
         say(stopped=str(error))
 
 
-def _step_back() -> None:
-    """Take only the time that nobody else wants; what this process starts does the same."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    except (AttributeError, OSError):
-        with contextlib.suppress(OSError):
-            os.nice(_LOWEST)
-
-
 def _end_with_parent(life: int) -> None:
     """End, with all that this process starts, when the parent closes its end of the pipe."""
-    if sys.platform == "linux":
+    from fusewire.process.lifeline import HAS_LIFELINES, watch
+
+    if sys.platform == "linux" and HAS_LIFELINES:
         from fusewire.process.supervisor import supervise
 
         supervise(life)
-        return
-
-    def watch() -> None:
-        os.read(life, 1)
-        os.killpg(0, signal.SIGKILL)
-
-    threading.Thread(target=watch, daemon=True).start()
+    else:
+        watch(life)
 
 
 def _received(requests: int) -> Frame:

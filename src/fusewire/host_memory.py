@@ -10,13 +10,14 @@ from __future__ import annotations
 import atexit
 import ctypes
 import math
-import os
 import time
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
+
+from fusewire.system.hardware import total_memory
 
 # The strictest alignment that an engine asks for before it uses memory without a copy.
 ALIGNMENT = 64
@@ -148,11 +149,8 @@ class Pool:
 
 def idle_limit() -> int:
     """Return how many idle bytes a pool may keep on this machine."""
-    try:
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return _IDLE_BYTES
-    return min(_IDLE_BYTES, memory // 4)
+    memory = total_memory()
+    return _IDLE_BYTES if memory is None else min(_IDLE_BYTES, memory // 4)
 
 
 # The one pool of a process: engines and programs share what they free.

@@ -8,8 +8,9 @@ from inspect import Parameter, Signature, signature
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 from fusewire.contract.backend import Config, Fact
-from fusewire.errors import OptionsError
+from fusewire.errors import IsolationError, OptionsError
 from fusewire.ops.limits import RunLimits
+from fusewire.process.guarantees import isolation_problem
 from fusewire.process.limits import ChildLimits
 
 # What to do with nodes that a backend refuses.
@@ -145,6 +146,10 @@ class Options:
             )
         if isinstance(self.isolate, bool):
             object.__setattr__(self, "isolate", "first" if self.isolate else "never")
+        if self.isolate == "always" and (problem := isolation_problem()) is not None:
+            raise IsolationError(
+                f"{problem} Pass isolate='first', or run Linux in a container or virtual machine."
+            )
         if not (isinstance(self.backend, str | ForDevice | FirstWith) or callable(self.backend)):
             raise OptionsError(f"backend={self.backend!r}: give a name, 'auto' or a policy.")
         if self.cast not in (None, "same_kind"):

@@ -54,6 +54,8 @@ LAYERS = (
     "dtypes",
     "tables",
     "example",
+    # What differs between operating systems.
+    "system",
     "errors",
 )
 # A leaf imports from here down, and the leaves named beside it. Nobody else imports a leaf: it is

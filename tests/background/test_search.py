@@ -24,8 +24,8 @@ from fusewire.ir.graph import Graph
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.process.calls import new_page
-from fusewire.process.procfs import descendants
 from fusewire.store.disk import Store
+from fusewire.system.processes import descendants
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(4, 6)
 # A comparison takes a few seconds, and many times as long on cores that are busy.
@@ -242,7 +242,7 @@ import os, sys, time
 import numpy as np
 import fusewire as fw
 from tests.background.test_search import X, comparer, waves
-from fusewire.process.procfs import descendants
+from fusewire.system.processes import descendants
 
 program = fw.compile(waves, budget_seconds=30.0)
 program(X)

@@ -24,8 +24,9 @@ from fusewire.contract.frontend import Limits
 from fusewire.errors import BudgetError, FormatError, FusewireError, SourceError
 from fusewire.onnx.elements import DTYPES
 from fusewire.onnx.read import wire
-from fusewire.onnx.read.external import ModelFolder, open_in_steps
+from fusewire.onnx.read.external import ModelFolder
 from fusewire.onnx.read.model_file import Opened, open_model
+from fusewire.system.beneath import open_in_steps
 from tests.onnx import escapes, floods
 from tests.onnx.escapes import HONEST, Box, at
 

@@ -20,7 +20,7 @@ from fusewire.process.frames import (
     Incoming,
     Outgoing,
 )
-from fusewire.process.procfs import resident
+from fusewire.system.processes import resident
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fusewire.process.procfs import descendants
+from fusewire.system.processes import descendants
 from tests.background.test_search import has_ended, is_running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="supervisors need Linux")

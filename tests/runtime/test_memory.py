@@ -17,8 +17,8 @@ from fusewire.contract.frontend import Spec
 from fusewire.contract.region import build, first_device
 from fusewire.host_memory import POOL
 from fusewire.ir.graph import Array
-from fusewire.process.procfs import resident
 from fusewire.runtime.transfer import to_host
+from fusewire.system.processes import resident
 
 HOSTS = ("reference", "xla", "onnxruntime", "openvino")
 # How often an engine is called while results of it are kept; one that runs in software, less.

@@ -19,6 +19,7 @@ from fusewire.store import files
 from fusewire.store.disk import Store
 from fusewire.store.files import default_path
 from fusewire.store.key import Key
+from fusewire.system import locks
 
 KEY = Key.of("artifact", graph="ab")
 IS_ROOT = os.geteuid() == 0
@@ -120,7 +121,7 @@ class Failing:
 
 def test_read_only_disk_still_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Store(tmp_path / "cache").put(KEY, b"x")
-    writes = ("write", "rename", "link", "unlink", "utime", "fsync")
+    writes = ("write", "replace", "link", "unlink", "utime", "fsync")
     monkeypatch.setattr(files, "os", Failing(os, errno.EROFS, *writes))
     store = Store(tmp_path / "cache")
     assert store.get(KEY) == b"x"
@@ -135,7 +136,7 @@ def test_read_only_disk_still_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_disk_that_cannot_lock_is_used_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(files, "fcntl", Failing(fcntl, code, "flock"))
+    monkeypatch.setattr(locks, "fcntl", Failing(fcntl, code, "flock"))
     store = Store(tmp_path / "cache")
     start = time.monotonic()
     assert store.once(KEY, lambda: b"made") == b"made"

@@ -215,7 +215,7 @@ def test_every_call_that_fails_while_a_key_is_made_leaves_a_cache_that_heals(
 
         def __getattr__(self, name: str) -> object:
             real = getattr(os, name)
-            if name not in ("open", "write", "fsync", "link", "rename", "unlink", "close"):
+            if name not in ("open", "write", "fsync", "link", "replace", "unlink", "close"):
                 return real
 
             def call(*given: object, **named: object) -> object:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import IO, final
 
 from fusewire.errors import IsolationError
-from fusewire.process.child import open_pipe
 from fusewire.process.frames import Frame, Incoming, Outgoing
 from fusewire.process.lifeline import HAS_LIFELINES, tie
+from fusewire.process.pipes import open_pipe
 
-CAN_COMPARE = os.name == "posix" and bool(sys.executable)
+CAN_COMPARE = hasattr(os, "killpg") and bool(sys.executable)
 # The parent trusts a process of its own.
 _ANY_SIZE = 1 << 62
 _SHOWN = 800
@@ -100,7 +100,7 @@ class ComparerProcess:
     def interrupt(self) -> None:
         """Kill it from any thread; the thread that waits for it does the rest."""
         with self._lock, contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._process.returncode is None:
+            if sys.platform != "win32" and self._process.returncode is None:
                 # Its supervisor ends the others first.
                 os.killpg(self.pid, signal.SIGTERM)
 

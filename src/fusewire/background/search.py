@@ -44,6 +44,7 @@ from fusewire.errors import (
 from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
 from fusewire.options import Options
+from fusewire.process.forks import in_forked_child
 from fusewire.process.frames import Frame
 from fusewire.runtime.entry import Entry, Runner
 from fusewire.runtime.function import FUNCTION, FunctionRunner
@@ -361,7 +362,7 @@ class SearchQueue:
         self._active: weakref.WeakKeyDictionary[ServingRunner, BackgroundSearch] = (
             weakref.WeakKeyDictionary()
         )
-        os.register_at_fork(after_in_child=self._forget)
+        in_forked_child(self._forget)
 
     def put(
         self, search: BackgroundSearch, serving: ServingRunner, inputs: Sequence[HostValue]

@@ -6,7 +6,6 @@ Compiling takes half a minute, so a program is worth it that has been settled fo
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import time
 import weakref
@@ -16,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from fusewire.ops.sample import HostValue
-from fusewire.process.forks import without_forks
+from fusewire.process.forks import in_forked_child, without_forks
 from fusewire.runtime.entry import Entry, State
 from fusewire.runtime.serving import ServingRunner
 
@@ -89,7 +88,7 @@ class _Clock:
         self._waiting: deque[tuple[float, weakref.ref[SlowSearch]]] = deque()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        os.register_at_fork(after_in_child=self._forget)
+        in_forked_child(self._forget)
 
     def put(self, search: SlowSearch) -> None:
         """Add a search; those that were put first are due first."""

@@ -6,7 +6,6 @@ A lock in a folder of the user's says whose turn it is, and for how long it shou
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import tempfile
 import time
@@ -15,6 +14,8 @@ from pathlib import Path
 
 from fusewire.errors import NoQuietError, StoreError
 from fusewire.store.files import Folder
+from fusewire.system.folders import user_name
+from fusewire.system.locks import HAS_LOCKS, try_lock
 
 _TICK = 0.05
 _NAME = "comparing"
@@ -28,15 +29,18 @@ def one_on_this_machine(seconds: float) -> Iterator[None]:
     NoQuietError if another one takes longer than it may: it gets no time on busy cores, or hangs.
     """
     try:
-        descriptor = _folder().open_lock(_NAME)
+        descriptor = _folder().open_lock(_NAME) if HAS_LOCKS else None
     except (OSError, StoreError):
+        descriptor = None
+    if descriptor is None:
         # No answer depends on a lock, and none is taken where others could hold it.
         yield
         return
     try:
         _wait(descriptor, seconds)
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()} {seconds}".encode(), 0)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        os.write(descriptor, f"{os.getpid()} {seconds}".encode())
         yield
     finally:
         os.close(descriptor)
@@ -45,7 +49,7 @@ def one_on_this_machine(seconds: float) -> Iterator[None]:
 def _folder() -> Folder:
     """Open the folder for locks; StoreError if others can write there."""
     parent = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    path = Path(parent) / f"fusewire-{os.geteuid()}"
+    path = Path(parent) / f"fusewire-{user_name()}"
     return Folder(path, "folder for locks", "XDG_RUNTIME_DIR")
 
 
@@ -53,11 +57,12 @@ def _wait(descriptor: int, seconds: float) -> None:
     holder, since = b"", time.monotonic()
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(descriptor)
             return
         except BlockingIOError:
+            os.lseek(descriptor, 0, os.SEEK_SET)
             # It is somebody else's turn by now: that one has its own time.
-            if (found := os.pread(descriptor, _MOST_BYTES, 0)) != holder:
+            if (found := os.read(descriptor, _MOST_BYTES)) != holder:
                 holder, since = found, time.monotonic()
         pid, limit = _read(holder, seconds)
         if time.monotonic() - since > limit:

@@ -237,7 +237,7 @@ def _request(model: ModelSource, graph: Graph, inputs: Inputs, options: Options)
         "machine": {
             "processor": host["processor"],
             "cores": host["compute_units"],
-            "memory_bytes": host["memory_bytes"],
+            "memory_bytes": host.get("memory_bytes"),
             "system": f"{platform.system()} {platform.machine()}",
         },
         "versions": {"fusewire": version("fusewire"), "python": platform.python_version()},

@@ -21,9 +21,11 @@ from fusewire.contract.frontend import Frontend
 from fusewire.errors import IsolationError, RegistryError, install_advice
 from fusewire.process.child import Child
 from fusewire.process.closed import weaknesses
+from fusewire.process.guarantees import isolation_problem, shortfalls
 from fusewire.process.machine import machine
 from fusewire.process.sandbox import has_seccomp, landlock_version
 from fusewire.registry import REGISTRY
+from fusewire.system.hardware import usable_cores
 from fusewire.tables import Column, Sheet, styled
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "XLA_FLAGS")
@@ -80,15 +82,16 @@ def _packages() -> dict[str, Any]:
 
 
 def _threads() -> dict[str, Any]:
-    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count()
+    usable = usable_cores()
     said = {name: os.environ[name] for name in _THREADS if name in os.environ}
     return _row({"cpus": os.cpu_count(), "usable": usable, **said})
 
 
 def _memory() -> dict[str, Any]:
     names = {"GiB": "memory_bytes", "free GiB": "memory_free_bytes"}
-    facts = machine()
-    return _row({shown: round(int(str(facts[name])) / 2**30, 1) for shown, name in names.items()})
+    facts = {key: machine().get(name) for key, name in names.items()}
+    known = {key: round(int(str(size)) / 2**30, 1) for key, size in facts.items() if size}
+    return _row(known)
 
 
 def _child() -> dict[str, Any]:
@@ -109,6 +112,13 @@ def _closed() -> dict[str, Any]:
     """Say what child processes are closed with, and what they are not closed against."""
     found = {"Landlock": landlock_version() or "none", "seccomp": "yes" if has_seccomp() else "no"}
     return {**_row(found), "fix": " ".join(weaknesses())}
+
+
+def _platform() -> dict[str, Any]:
+    """Say what holds on other systems and not on this one; that is not a fault of the user's."""
+    found = {"system": platform.system() or sys.platform, "processor": platform.machine()}
+    found["isolate"] = "first, never" if isolation_problem() else "always, first, never"
+    return {**_row(found), "fix": " ".join(shortfalls())}
 
 
 def _folder() -> dict[str, Any]:
@@ -164,6 +174,7 @@ def _orphans() -> dict[str, Any]:
 
 CHECKS: dict[str, Callable[[], dict[str, Any]]] = {
     "packages": _packages,
+    "platform": _platform,
     "threads": _threads,
     "memory": _memory,
     "child processes": _child,

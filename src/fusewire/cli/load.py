@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import final
 
@@ -39,4 +38,4 @@ class Load:
 
 
 def _average() -> float | None:
-    return None if sys.platform == "win32" else os.getloadavg()[0]
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None

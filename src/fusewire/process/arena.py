@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import mmap
 import os
 import threading
@@ -22,15 +21,13 @@ import numpy as np
 from fusewire.errors import EngineOutOfMemory, IsolationError
 from fusewire.host_memory import ALIGNMENT, Pool, idle_limit, lender
 from fusewire.ir.graph import Array
+from fusewire.process.forks import in_forked_child
+from fusewire.system.sealed import give_back, held_bytes, map_privately, sealed_memory
 
 # Addresses, not memory: pages that nobody wrote take none.
 _SIZE = 1 << 40
 _LEAST_SIZE = 1 << 30
 _LEAST_BLOCK = 1 << 16
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_MAP_FIXED = 0x10
-# The unit in which the kernel counts what a file takes.
-_BLOCK = 512
 
 
 def aligned(size: int) -> int:
@@ -125,7 +122,7 @@ class Arena:
     def free(self, offset: int, size: int) -> None:
         """Give the pages of a range back to the machine."""
         if self.is_open:
-            self.map.madvise(mmap.MADV_REMOVE, offset, size)
+            give_back(self.map, offset, size)
             self._ranges.setdefault(size, []).append(offset)
 
     def strayed(self) -> int:
@@ -133,12 +130,12 @@ class Arena:
 
         A child can write them and then look as if it held no memory: pages stay in the file.
         """
-        return max(0, os.fstat(self.descriptor).st_blocks * _BLOCK - self.top)
+        return max(0, held_bytes(self.descriptor) - self.top)
 
     def trim(self) -> None:
         """Free what a child wrote where nothing was leased; to be called when it is dead."""
         if self.is_open and self.strayed():
-            self.map.madvise(mmap.MADV_REMOVE, self.top, self.size - self.top)
+            give_back(self.map, self.top, self.size - self.top)
 
     def view(self, shape: tuple[int, ...], of: np.dtype[Any], offset: int) -> Array:
         """Look at a tensor at an offset."""
@@ -160,28 +157,17 @@ class Arena:
     def after_fork(self) -> None:
         """In the forked process: keep what was lent, apart from the parent's."""
         self.is_open = False
-        libc = ctypes.CDLL(None)
-        libc.mmap.restype = ctypes.c_void_p
-        libc.mmap.argtypes = (
-            *(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int),
-            *(ctypes.c_int, ctypes.c_long),
-        )
-        access, kind = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
-        libc.mmap(self.address, self.top, access, kind, self.descriptor, 0)
+        map_privately(self.address, self.top, self.descriptor)
 
 
 def _mapped() -> tuple[int, int, mmap.mmap]:
     """Make the file and map it; a smaller one where addresses are limited."""
     size = _SIZE
     while True:
-        descriptor = os.memfd_create("fusewire", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            os.ftruncate(descriptor, size)
-            mapped = mmap.mmap(descriptor, size)
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
+            descriptor, mapped = sealed_memory("fusewire", size)
             return descriptor, size, mapped
         except OSError as error:
-            os.close(descriptor)
             size //= 4
             if size < _LEAST_SIZE:
                 raise IsolationError(
@@ -203,4 +189,4 @@ def _after_fork() -> None:
         arena.after_fork()
 
 
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+in_forked_child(_after_fork, _before_fork)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import tempfile
 import threading
 from typing import final
@@ -40,7 +41,7 @@ class CallPage:
 
 def new_page() -> int:
     """Return the descriptor of an empty page, which the caller closes."""
-    if hasattr(os, "memfd_create"):
+    if sys.platform == "linux" and hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("fusewire-calls")
     else:
         with tempfile.TemporaryFile() as file:

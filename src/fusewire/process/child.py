@@ -7,13 +7,8 @@ outside, so it can also kill a child that holds its interpreter lock or is stopp
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
 import os
-import resource
-import select
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -34,28 +29,35 @@ from fusewire.errors import (
 from fusewire.process.confinement import Confinement
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import KINDS, Phase, failure
-from fusewire.process.lifeline import tie
+from fusewire.process.lifeline import HAS_LIFELINES, tie
 from fusewire.process.limits import ChildLimits
+from fusewire.process.link import Link, PolledLink, joined
 from fusewire.process.output import OutputTail
-from fusewire.process.procfs import descendants, processor_seconds, resident, share_idleness
+from fusewire.process.pipes import open_pipe, widen
 from fusewire.process.removal import remove_tree
+from fusewire.system.processes import (
+    descendants,
+    limit_processor,
+    processor_seconds,
+    resident,
+    share_idleness,
+)
+from fusewire.system.spawn import FROM_OUTSIDE, Spawned, signal_name
 
 TICK = 0.025
 _TICKS_PER_WALK = 8
 _GRACE = 0.1
 _PATIENCE = 5.0
 _LONGEST_NAME = 200
-# The most that the kernel gives to those without privileges.
-_PIPE_BYTES = 1 << 20
 # The share of its seconds after which a child ends by itself what it interprets.
 _OWN = 0.9
+# How many times its limit the system lets a child commit, where it limits that at all.
+_COMMITTED = 2
+# Exit codes of Windows from here on are exceptions, such as access violations.
+_EXCEPTIONS = 0xC0000000
 
-
-# Signals that engines do not send to themselves, and that we send only to end a child.
-_FROM_OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
-
-
-CAN_ISOLATE = sys.platform == "linux" and bool(sys.executable)
+# Browsers and phones start no processes; an interpreter inside a program does not know itself.
+CAN_ISOLATE = bool(sys.executable) and sys.platform not in ("emscripten", "wasi", "ios", "android")
 # What happened instead of an answer, and the details.
 Mishap: TypeAlias = tuple[type[EngineError], str]
 
@@ -78,8 +80,9 @@ class Child:
     ) -> None:
         if not CAN_ISOLATE:
             raise IsolationError(
-                f"Child processes need Linux and a Python executable, found {sys.platform} and "
-                f"{sys.executable!r}. Pass isolate='never' to run engines in this process."
+                "Child processes need a system that starts them and a Python executable, found "
+                f"{sys.platform} and {sys.executable!r}. Pass isolate='never' to run engines in "
+                "this process."
             )
         self.name = self._reference = reference
         self._confinement = confinement.of(reference)
@@ -108,45 +111,48 @@ class Child:
     ) -> None:
         scratch = tempfile.mkdtemp(prefix="fusewire-")
         self._ours.callback(_remove, scratch, os.getpid())
-        with contextlib.ExitStack() as theirs:
-            requests, self._requests = open_pipe(theirs, self._ours)
-            self._replies, replies = open_pipe(self._ours, theirs)
-            _widen(requests, replies)
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ends:
+            requests, asked = open_pipe(theirs, ends)
+            heard, replies = open_pipe(ends, theirs)
+            widen(requests, replies)
             life, _ = open_pipe(theirs, self._ours)
-            heard, noise = open_pipe(self._ours, theirs)
+            printed, noise = open_pipe(ends, theirs)
             command = [sys.executable, "-P", "-m", "fusewire.process.start"]
             command += [confinement.as_argument(scratch), module, reference]
             passed = (requests, replies, life, *shared)
-            self._process = subprocess.Popen(
-                command + [str(end) for end in passed],
-                stdin=subprocess.DEVNULL,
-                stdout=noise,
-                stderr=noise,
-                pass_fds=passed,
-                start_new_session=True,
-                env=confinement.environment(scratch),
-            )
-            # Not by the child alone: it starts late on a busy machine, and we may be gone by then.
-            tie(life, self.pid)
+            environment = confinement.environment(scratch)
+            self._spawned = Spawned(command, passed, noise, environment)
+            self._ours.callback(self._spawned.close)
+            if HAS_LIFELINES:
+                # Not by the child alone: it starts late on a busy machine, and we may be gone then.
+                tie(life, self.pid)
+            self._link: Link = joined(self._spawned, asked, heard, printed)
+            # The link closes them.
+            ends.pop_all()
         share_idleness(self.pid)
-        self.alive = os.pidfd_open(self.pid)
-        self._ours.callback(os.close, self.alive)
-        for descriptor in (self._requests, self._replies, heard):
-            os.set_blocking(descriptor, False)
-        self.noise = OutputTail(heard)
 
     @property
     def pid(self) -> int:
         """The id of the process, and of its group."""
-        return self._process.pid
+        return self._spawned.pid
+
+    @property
+    def noise(self) -> OutputTail:
+        """What it prints."""
+        return self._link.noise
+
+    @property
+    def polled(self) -> PolledLink:
+        """What joins it to this process, for those who poll it too."""
+        assert isinstance(self._link, PolledLink), "it is watched only where the kernel polls"
+        return self._link
 
     @property
     def is_usable(self) -> bool:
         """Whether it is alive and silent: unsolicited output is garbage."""
         if self._is_ended:
             return False
-        watched = [self.alive, self._replies] if self._is_ready else [self.alive]
-        return not is_ready(0.0, *watched)
+        return not self._link.is_over() and not (self._is_ready and self._link.has_reply())
 
     def greet(self, seconds: float) -> float:
         """Wait until it is ready for jobs; returns the seconds that took, 0 if it was ready.
@@ -162,13 +168,13 @@ class Child:
         is_dead = (
             not isinstance(found, Frame)
             and found[0] is BackendCrashed
-            and is_ready(_PATIENCE, self.alive)
+            and self._link.is_over(_PATIENCE)
         )
         self._end()
         if self._is_interrupted:
             raise IsolationError(f"The pool was closed while {self.name} was starting.")
         late = f"its process was not ready after {seconds:g} seconds, or is not one of ours"
-        told = _exit_of(self._process.returncode) if is_dead else late
+        told = _exit_of(self._spawned.process.returncode) if is_dead else late
         raise _not_started(self.name, f"{told}.{self.noise.last_words()}")
 
     def ask(self, header: dict[str, Any], blobs: Blobs, limits: ChildLimits, what: str) -> Frame:
@@ -187,9 +193,7 @@ class Child:
     def limit_processor(self, seconds: float) -> None:
         """Have the kernel end a trial that uses all cores for longer, should nobody watch."""
         used = processor_seconds(self.pid) + seconds * (os.cpu_count() or 1)
-        with contextlib.suppress(OSError, ValueError):
-            _, hard = resource.prlimit(self.pid, resource.RLIMIT_CPU)
-            resource.prlimit(self.pid, resource.RLIMIT_CPU, (math.ceil(used) + 1, hard))
+        limit_processor(self.pid, math.ceil(used) + 1)
 
     def _heard(self, asked: Frame | None, limits: ChildLimits) -> Frame | Mishap:
         try:
@@ -206,13 +210,9 @@ class Child:
         sent = 0 if asked is None else sum(blob.nbytes for blob in asked.blobs)
         memory = limits.resident_bytes(self.kept + sent)
         self.held_before = resident(self.pid)
-        incoming = Incoming(self._replies, memory)
-        poller = select.poll()
-        for descriptor in (self._replies, self.noise.descriptor, self.alive):
-            poller.register(descriptor, select.POLLIN)
-        outgoing = None if asked is None else Outgoing(self._requests, asked)
-        if outgoing is not None:
-            poller.register(self._requests, select.POLLOUT)
+        self._spawned.limit_memory(_COMMITTED * memory)
+        incoming = Incoming(self._link.replies, memory)
+        outgoing = None if asked is None else Outgoing(self._link.requests, asked)
         start = time.monotonic()
         deadline, look, ticks = start + limits.seconds, start + TICK, 0
         while (now := time.monotonic()) < deadline:
@@ -223,14 +223,12 @@ class Child:
                         EngineOutOfMemory,
                         f"it used {held >> 20} MiB; the limit is {memory >> 20}",
                     )
-            for descriptor, _ in poller.poll(math.ceil((min(look, deadline) - now) * 1000)):
-                if descriptor == self._requests and outgoing is not None:
-                    if _is_sent(outgoing):
-                        poller.unregister(descriptor)
-                elif descriptor == self.noise.descriptor:
-                    if not self.noise.drain():
-                        poller.unregister(descriptor)
-                elif answer := self._receive(incoming, is_last=descriptor == self.alive):
+            ready = self._link.wait(min(look, deadline) - now, outgoing is not None)
+            if ready.can_send and outgoing is not None and _is_sent(outgoing):
+                outgoing = None
+            if ready.can_read or ready.is_dead:
+                answer = self._receive(incoming, is_last=ready.is_dead)
+                if answer is not None:
                     return answer
         return BackendHung, f"the limit is {limits.seconds:g} seconds"
 
@@ -241,7 +239,7 @@ class Child:
         except EOFError:
             return BackendCrashed, ""
         if frame is None:
-            is_empty = is_last and not is_ready(0.0, self._replies)
+            is_empty = is_last and not self._link.has_reply()
             return (BackendCrashed, "") if is_empty else None
         if "phase" not in frame.header:
             return frame
@@ -265,11 +263,11 @@ class Child:
     ) -> EngineError:
         """End the child, and say what happened to it."""
         if kind is BackendCrashed:
-            is_dead = is_ready(_PATIENCE, self.alive)
+            is_dead = self._link.is_over(_PATIENCE)
             self._end()
-            code = self._process.returncode
+            code = self._spawned.process.returncode
             found = _exit_of(code) if is_dead else "it closed its pipe"
-            if is_dead and -code in _FROM_OUTSIDE:
+            if is_dead and -code in FROM_OUTSIDE:
                 kind = BackendKilled
         else:
             self._end(_GRACE)
@@ -283,7 +281,7 @@ class Child:
         with self._signals:
             self._is_interrupted = True
             if not self._is_killed:
-                self._signal(signal.SIGKILL)
+                self._spawned.kill()
 
     def _end(self, grace: float = 0.0) -> None:
         if self._is_watched:
@@ -296,6 +294,7 @@ class Child:
         self.kill(grace)
         with self._signals:
             if not self._is_ended:
+                self._link.close()
                 self._ours.close()
                 self._is_ended = True
 
@@ -307,24 +306,17 @@ class Child:
             # Listed now, because orphans of a dead process are no longer its descendants.
             family = descendants(self.pid)
             if grace:
-                self._signal(signal.SIGTERM)
-                is_ready(grace, self.alive)
-            self._signal(signal.SIGKILL, *family)
-            is_ready(_PATIENCE, self.alive)
-            self._process.poll()
-            self.noise.drain()
+                self._spawned.ask_to_end()
+                self._link.is_over(grace)
+            self._spawned.kill(family)
+            self._link.is_over(_PATIENCE)
+            self._spawned.process.poll()
+            self._link.hear_rest()
             self._is_killed = True
-
-    def _signal(self, number: signal.Signals, *others: int) -> None:
-        # Not reaped yet, so the id of the group is still valid.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
-        for pid in others:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
 
     def forget(self) -> None:
         """Release it without killing: after a fork, the process belongs to the parent."""
+        self._link.forget()
         self._ours.close()
         self._is_ended = self._is_killed = True
 
@@ -333,28 +325,6 @@ def _remove(scratch: str, owner: int) -> None:
     # A forked process forgets a child that its parent still uses.
     if os.getpid() == owner:
         remove_tree(scratch)
-
-
-def open_pipe(reader: contextlib.ExitStack, writer: contextlib.ExitStack) -> tuple[int, int]:
-    """Open a pipe; each end is closed with its stack."""
-    ends = os.pipe()
-    for stack, end in zip((reader, writer), ends, strict=True):
-        stack.callback(os.close, end)
-    return ends
-
-
-def _widen(*pipes: int) -> None:
-    """Let pipes hold more: weights go through them, and a full pipe stops both sides."""
-    for end in pipes:
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-
-
-def is_ready(seconds: float, *descriptors: int) -> bool:
-    poller = select.poll()
-    for descriptor in descriptors:
-        poller.register(descriptor, select.POLLIN)
-    return bool(poller.poll(math.ceil(seconds * 1000)))
 
 
 def _is_sent(outgoing: Outgoing) -> bool:
@@ -371,10 +341,12 @@ def _not_started(name: str, told: str) -> BackendNotStarted:
 
 
 def _exit_of(code: int) -> str:
+    if code >= _EXCEPTIONS:
+        return f"it died of exception {code:#x}"
     if code >= 0:
         return f"it exited with code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    if -code not in _FROM_OUTSIDE:
+    name = signal_name(-code)
+    if -code not in FROM_OUTSIDE:
         return f"it died of {name}"
     hint = ", perhaps because the machine ran out of memory" if name == "SIGKILL" else ""
     return f"it died of {name}, which another process or the system sent{hint}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import resource
 import shutil
 import sys
 import sysconfig
@@ -22,6 +21,7 @@ from fusewire.process.confinement import Closing
 from fusewire.process.sandbox import (
     DEVICE,
     EXECUTE,
+    NAME_ONLY,
     READ,
     READ_ANY_OWNERS,
     READ_DIR,
@@ -36,6 +36,7 @@ from fusewire.process.sandbox import (
     landlock_version,
     machine,
 )
+from fusewire.system.processes import limit_for_good
 
 FILE_BYTES = 4 << 30
 
@@ -93,15 +94,16 @@ _own_facts = -1
 def begin(closing: Closing, scratch: str, programs: Sequence[str] = ()) -> None:
     """Restrict files, capabilities and limits; to be called while there is one thread."""
     global _closing, _own_facts, _programs
-    _limit(resource.RLIMIT_CORE, 0)
+    limit_for_good("RLIMIT_CORE", 0)
     if closing == "open":
         return
-    _limit(resource.RLIMIT_FSIZE, FILE_BYTES)
+    limit_for_good("RLIMIT_FSIZE", FILE_BYTES)
     sys.dont_write_bytecode = True
     if machine() is None:
         return
     _closing, _programs = closing, tuple(programs)
-    _own_facts = os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)
+    with suppress(OSError):
+        _own_facts = os.open("/proc/self", NAME_ONLY)
     # Found first: the rules name what this process can see now.
     rules = [*readable(), PathRule(scratch, READ | WRITE)]
     if closing == "compile":
@@ -114,7 +116,7 @@ def begin(closing: Closing, scratch: str, programs: Sequence[str] = ()) -> None:
 
 def _are_hidden(folders: Sequence[str]) -> bool:
     """Tell whether root reads modules only by its privileges: with sudo, from a user's home."""
-    if os.geteuid():
+    if sys.platform == "win32" or os.geteuid():
         return False
     for folder in folders:
         for place in (Path(folder).absolute(), *Path(folder).absolute().parents):
@@ -257,9 +259,3 @@ def weaknesses() -> list[str]:
             "This kernel has no seccomp filters: engines may open sockets and run programs."
         )
     return found
-
-
-def _limit(which: int, most: int) -> None:
-    _, hard = resource.getrlimit(which)
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(which, (most, most))

@@ -17,6 +17,10 @@ Closing = Literal["open", "run", "compile"]
 _INHERITED = (
     *("HOME", "USER", "LOGNAME", "PATH", "LANG", "LANGUAGE", "TZ", "TERM", "XDG_DATA_DIRS"),
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"),
+    # What Windows and macOS have instead, and without which Python does not start there.
+    *("SYSTEMROOT", "WINDIR", "SYSTEMDRIVE", "COMSPEC", "PATHEXT", "USERPROFILE", "USERNAME"),
+    *("LOCALAPPDATA", "PROGRAMDATA", "PROGRAMFILES", "PROGRAMFILES(X86)", "COMMONPROGRAMFILES"),
+    *("PROCESSOR_ARCHITECTURE", "NUMBER_OF_PROCESSORS", "DYLD_LIBRARY_PATH"),
     *("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),
 )
 # Locales, the interpreter, allocators, and the pools of threads that every engine brings.
@@ -28,6 +32,8 @@ _PREFIXES = (
 _asked_for: dict[str, tuple[str, ...]] = {}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _MOST_NAMES = 256
+# What names the folder for temporary files; Windows reads the last two.
+_TEMPORARY = ("TMPDIR",) if sys.platform != "win32" else ("TMPDIR", "TEMP", "TMP")
 
 
 class MissingVariables(Exception):
@@ -77,4 +83,5 @@ class Confinement:
         }
         # The child imports the same modules as this process.
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
-        return {**given, "PYTHONPATH": path, "TMPDIR": scratch}
+        folders = dict.fromkeys(_TEMPORARY, scratch)
+        return {**given, "PYTHONPATH": path, **folders}

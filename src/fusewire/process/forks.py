@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _LOCK = threading.RLock()
 
@@ -19,6 +19,20 @@ def without_forks() -> Iterator[None]:
     """Have other threads wait before they fork."""
     with _LOCK:
         yield
+
+
+def in_forked_child(
+    clean: Callable[[], object], before: Callable[[], object] | None = None
+) -> None:
+    """Have ``clean`` called in every process that is forked from this one, if any can be.
+
+    ``before`` is called in this process, before it forks.
+    """
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=before or _nothing, after_in_child=clean)
+
+
+def _nothing() -> None: ...
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,7 +10,6 @@ which blocks, and the parent, which must not.
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ import numpy as np
 from fusewire.errors import EngineGarbage, EngineOutOfMemory
 from fusewire.host_memory import ALIGNMENT
 from fusewire.ir.graph import Array
+from fusewire.process.pipes import Descriptor, PipeReader, PipeWriter
 
 MAGIC = b"FWpf"
 VERSION = 2
@@ -28,7 +28,6 @@ MAX_BLOBS = 1 << 20
 
 # Magic, version, number of blobs, bytes of the header, bytes of all blobs.
 PREFIX = struct.Struct("<4sHxxIIQ")
-_MANY_BUFFERS = 64
 
 Blobs = list[Array]
 
@@ -104,10 +103,10 @@ def _parsed(raw: bytearray) -> dict[str, Any]:
 
 
 class Incoming:
-    """Reads frames from a descriptor that may have only a part of one, or nothing, yet."""
+    """Reads frames from a pipe that may have only a part of one, or nothing, yet."""
 
-    def __init__(self, descriptor: int, limit: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, source: int | PipeReader, limit: int) -> None:
+        self._source = Descriptor(source) if isinstance(source, int) else source
         self._limit = limit
         self._start()
 
@@ -122,7 +121,7 @@ class Incoming:
         """
         while most > 0:
             try:
-                count = os.readv(self._descriptor, [self._rest])
+                count = self._source.fill(self._rest)
             except BlockingIOError:
                 return None
             if count == 0:
@@ -140,17 +139,17 @@ class Incoming:
 
 
 class Outgoing:
-    """Writes a frame to a descriptor that may accept only a part of it at a time."""
+    """Writes a frame to a pipe that may accept only a part of it at a time."""
 
-    def __init__(self, descriptor: int, frame: Frame) -> None:
-        self._descriptor = descriptor
+    def __init__(self, sink: int | PipeWriter, frame: Frame) -> None:
+        self._sink = Descriptor(sink) if isinstance(sink, int) else sink
         self._rest: Sequence[memoryview] = frame.buffers()
 
     def write(self) -> bool:
         """Write what fits; returns whether that was all."""
         while self._rest:
             try:
-                count = os.writev(self._descriptor, self._rest[:_MANY_BUFFERS])
+                count = self._sink.send(self._rest)
             except BlockingIOError:
                 return False
             self._rest = _after(self._rest, count)

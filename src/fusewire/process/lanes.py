@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import select
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -25,12 +24,14 @@ from fusewire.errors import (
 )
 from fusewire.ir.graph import Array
 from fusewire.process.arena import Arena
-from fusewire.process.child import TICK, Child, is_ready
+from fusewire.process.child import TICK, Child
 from fusewire.process.codec import FLAG, write_record, write_value
 from fusewire.process.frames import Blobs
 from fusewire.process.limits import ChildLimits
+from fusewire.process.link import is_ready
 from fusewire.process.pool import reported_error
 from fusewire.process.serving import HEADER, LANE_BYTES, SIGNAL
+from fusewire.system.polling import READ, poller, unblock
 
 LANES = 8
 _START_SECONDS = 60.0
@@ -73,8 +74,8 @@ class _Lane:
         self.number = 0
         # When the call in progress began; 0 if there is none.
         self.since = 0.0
-        self.poller = select.poll()
-        self.poller.register(replies, select.POLLIN)
+        self.poller = poller()
+        self.poller.register(replies, READ)
 
 
 class ServedChild:
@@ -107,8 +108,8 @@ class ServedChild:
             self._child = Child(reference, _MODULE, shared, is_watched=True)
         self._ours.callback(self._child.end)
         for lane in self._lanes:
-            lane.poller.register(self._child.alive, select.POLLIN)
-            lane.poller.register(self._child.noise.descriptor, select.POLLIN)
+            lane.poller.register(self._child.polled.alive, READ)
+            lane.poller.register(self._child.noise.descriptor, READ)
         self._child.greet(_START_SECONDS)
 
     def _lane_ends(self, theirs: contextlib.ExitStack, index: int) -> tuple[_Lane, tuple[int, int]]:
@@ -116,7 +117,7 @@ class ServedChild:
         hear, told = os.pipe()
         for stack, end in ((theirs, asked), (self._ours, ask), (self._ours, hear), (theirs, told)):
             stack.callback(os.close, end)
-        os.set_blocking(hear, False)
+        unblock(hear)
         return _Lane(index * LANE_BYTES, ask, hear), (asked, told)
 
     @property

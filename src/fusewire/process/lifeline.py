@@ -1,13 +1,23 @@
-"""A pipe whose closing ends a process group: the kernel kills it, stuck in native code or not."""
+"""A pipe whose closing ends a process group.
+
+On Linux the kernel kills the group, stuck in native code or not. Elsewhere a thread of the process
+waits for it, which an engine that holds the interpreter lock keeps from running; Windows kills what
+is in a job object besides.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
+import threading
 
-HAS_LIFELINES = sys.platform == "linux"
+try:
+    import fcntl
+
+    HAS_LIFELINES = sys.platform == "linux" and hasattr(fcntl, "F_SETSIG")
+except ImportError:
+    HAS_LIFELINES = False
 
 
 def tie(life: int, group: int) -> None:
@@ -18,12 +28,28 @@ def tie(life: int, group: int) -> None:
     spoil it: it comes when a *thread* ends, which in a dying parent is before its pipes close, and
     the group would lose its watch.
     """
-    assert sys.platform == "linux", "other kernels do not choose the signal"
-    fcntl.fcntl(life, fcntl.F_SETOWN, -group)
-    fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    if sys.platform == "linux":
+        fcntl.fcntl(life, fcntl.F_SETOWN, -group)
+        fcntl.fcntl(life, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(life, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
 
 
 def untie(life: int) -> None:
     """Have nobody killed any more: the process looks after itself."""
-    fcntl.fcntl(life, fcntl.F_SETFL, 0)
+    if sys.platform == "linux":
+        fcntl.fcntl(life, fcntl.F_SETFL, 0)
+
+
+def watch(life: int) -> None:
+    """End this process, and its group, when ``life`` is closed, if the kernel does not."""
+    if not HAS_LIFELINES:
+        threading.Thread(target=_wait_and_end, args=(life,), daemon=True).start()
+
+
+def _wait_and_end(life: int) -> None:
+    try:
+        os.read(life, 1)
+    finally:
+        if sys.platform != "win32" and hasattr(os, "killpg"):
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)

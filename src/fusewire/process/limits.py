@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from fusewire.ops.limits import RunLimits
-from fusewire.process.procfs import quarter_of_machine
+from fusewire.system.hardware import quarter_of_machine
 
 # How often a child holds weights at once: as it got them, compiled, and as an artifact. It was four
 # times for ONNX Runtime and OpenVINO.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
+import mmap
 import platform
+import sys
 import time
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fusewire.contract.backend import Fact
-from fusewire.process.procfs import available
+from fusewire.system.hardware import available_memory, total_memory, usable_cores
 
 # The processor features by which libraries choose kernels.
 _VECTORS = (
@@ -33,7 +34,8 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 def machine() -> dict[str, Fact]:
     """Describe the host: processor, cores, caches, memory."""
-    return {**_fixed(), "memory_free_bytes": available()}
+    free = available_memory()
+    return {**_fixed(), **({} if free is None else {"memory_free_bytes": free})}
 
 
 @cache
@@ -73,7 +75,7 @@ def kernels_for() -> dict[str, Fact]:
     return {
         # The last resort: on Linux ``platform.processor`` starts a process.
         "processor": said.get("model name") or platform.processor() or platform.machine(),
-        "compute_units": len(os.sched_getaffinity(0)),
+        "compute_units": usable_cores(),
         "features": tuple(name for name in _VECTORS if name in flags),
     }
 
@@ -94,16 +96,19 @@ def accelerators() -> tuple[str, ...]:
 
 @cache
 def _fixed() -> dict[str, Fact]:
-    return {
-        **kernels_for(),
-        **_caches(),
-        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "page_bytes": os.sysconf("SC_PAGE_SIZE"),
-    }
+    memory = total_memory()
+    known = {} if memory is None else {"memory_bytes": memory}
+    return {**kernels_for(), **_caches(), **known, "page_bytes": mmap.PAGESIZE}
 
 
 def _processor() -> dict[str, str]:
-    """Read what /proc says about the first processor."""
+    """Read what /proc, or sysctl, says about the first processor."""
+    if sys.platform == "darwin":
+        from fusewire.system.hardware import darwin_text
+
+        names = ("machdep.cpu.features", "machdep.cpu.leaf7_features")
+        listed = " ".join(map(darwin_text, names)).lower().replace(".", "_")
+        return {"model name": darwin_text("machdep.cpu.brand_string"), "flags": listed}
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:

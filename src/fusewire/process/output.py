@@ -20,11 +20,16 @@ _NO_NEWS = (
 
 
 class OutputTail:
-    """The end of what was read from a nonblocking descriptor."""
+    """The end of what was read from a nonblocking descriptor, or of what others read (-1)."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int = -1) -> None:
         self.descriptor = descriptor
         self._kept = bytearray()
+
+    def keep(self, piece: bytes) -> None:
+        """Add what was read, and forget what is far from the end."""
+        self._kept += piece
+        del self._kept[:-_KEPT]
 
     def drain(self) -> bool:
         """Read what is there; returns whether more can come."""
@@ -33,8 +38,7 @@ class OutputTail:
             for _ in range(_PIECES):
                 if not (piece := os.read(self.descriptor, _PIECE)):
                     return False
-                self._kept += piece
-                del self._kept[:-_KEPT]
+                self.keep(piece)
         return True
 
     def last_words(self) -> str:

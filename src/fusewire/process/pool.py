@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
-import os
 import threading
 import weakref
 from collections import Counter
@@ -24,6 +23,7 @@ from fusewire.ir.text import INLINE_BYTES, print_graph
 from fusewire.process.child import Child
 from fusewire.process.codec import TEXT, write_value
 from fusewire.process.confinement import Closing, Confinement, MissingVariables
+from fusewire.process.forks import in_forked_child
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import BY_CODE, CALLERS
 from fusewire.process.limits import ChildLimits
@@ -253,7 +253,7 @@ class ChildPool:
         self._seats: dict[str, Seat] = {}
         _POOLS.add(self)
         atexit.register(self.close)
-        os.register_at_fork(after_in_child=functools.partial(_after_fork, weakref.ref(self)))
+        in_forked_child(functools.partial(_after_fork, weakref.ref(self)))
 
     def forget(self) -> None:
         """Start empty in a forked process: the children belong to its parent."""

@@ -2,7 +2,8 @@
 
 A walk that recurses, or that keeps a descriptor for each level, fails on a tree that is deep
 enough, and paths become too long for the kernel. So folders inside folders move up to the top
-before they are emptied: three descriptors at most are open.
+before they are emptied: three descriptors at most are open. A system that does not open files in
+an open folder removes trees by their paths; what is too deep for that stays.
 """
 
 from __future__ import annotations
@@ -11,14 +12,22 @@ import contextlib
 import itertools
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-_FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = sum(getattr(os, f"O_{name}", 0) for name in ("DIRECTORY", "NOFOLLOW", "CLOEXEC"))
+# Opens a folder that forbids reading, to change that.
+_NAME_ONLY: int = getattr(os, "O_PATH", os.O_RDONLY)
+_CAN_HOLD_FOLDERS = hasattr(os, "O_NOFOLLOW") and os.open in os.supports_dir_fd
 
 
 def remove_tree(path: str) -> None:
     """Remove a folder and what is in it, as far as the system allows; raise no OSError."""
+    if not _CAN_HOLD_FOLDERS:
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(path, ignore_errors=True)
+        return
     with contextlib.suppress(OSError):
         _allow(path, None)
         with _opened(path, os.O_RDONLY, None) as top:
@@ -66,8 +75,13 @@ def _lift(inner: list[str], folder: int, top: int, names: Iterator[str]) -> list
 
 def _allow(name: str, at: int | None) -> None:
     """Let us read and write a folder, which may forbid it; links are not followed."""
-    with _opened(name, os.O_PATH, at) as found:
-        Path(f"/proc/self/fd/{found}").chmod(0o700)
+    try:
+        with _opened(name, _NAME_ONLY, at) as found:
+            Path(f"/proc/self/fd/{found}").chmod(0o700)
+    except OSError:
+        # Where /proc is not there. Some systems change the mode of what may be a link, others not.
+        with contextlib.suppress(OSError, NotImplementedError):
+            os.chmod(name, 0o700, dir_fd=at, follow_symlinks=False)
 
 
 @contextlib.contextmanager

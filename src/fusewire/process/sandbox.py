@@ -62,6 +62,9 @@ _IOCTL_NEVER = (
     *(0x40086602, 0x40046602, 0x401C5820, 0x40087602, 0x40806685),
 )
 
+# Linux only: a descriptor that stands for a name, and reads nothing.
+NAME_ONLY: int = getattr(os, "O_PATH", 0) | getattr(os, "O_CLOEXEC", 0)
+
 Instruction = tuple[int, int, int, int]
 
 
@@ -76,7 +79,8 @@ def machine() -> str | None:
     """Return the machine's name if there is a table of system calls for it."""
     name = platform.machine() if sys.platform == "linux" else ""
     # A 32-bit interpreter on a 64-bit kernel has other numbers.
-    return name if name in MACHINES and sys.maxsize > 1 << 32 else None
+    is_known = name in MACHINES and sys.maxsize > 1 << 32
+    return name if is_known and hasattr(_libc(), "syscall") else None
 
 
 def landlock_version() -> int:
@@ -138,7 +142,7 @@ def confine_files(rules: Iterable[PathRule], handled: int = ~0) -> int:
 
 
 def _add(ruleset: int, rule: PathRule, handled: int) -> None:
-    place = os.open(rule.path, os.O_PATH | os.O_CLOEXEC)
+    place = os.open(rule.path, NAME_ONLY)
     try:
         rights = rule.rights & handled
         if not Path(rule.path).is_dir():

@@ -10,7 +10,6 @@ it, nor is one that used too much memory while no other ran.
 from __future__ import annotations
 
 import itertools
-import os
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -19,6 +18,7 @@ from typing import TypeVar, final
 from fusewire.contract.backend import Artifact, Device
 from fusewire.ir.graph import Array
 from fusewire.process.arena import Arena
+from fusewire.process.forks import in_forked_child
 from fusewire.process.lanes import LANES, Fault, Loadable, Replay, ServedChild
 from fusewire.process.limits import ChildLimits
 from fusewire.process.serving import LANE_BYTES
@@ -224,4 +224,4 @@ def _after_fork() -> None:
         service.forget()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+in_forked_child(_after_fork)

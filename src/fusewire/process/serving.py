@@ -25,6 +25,7 @@ from fusewire.ops.sample import HostValue
 from fusewire.process.codec import read_value
 from fusewire.process.frames import Blobs
 from fusewire.process.guard import CALLERS, blaming, guarded
+from fusewire.process.lifeline import watch
 from fusewire.process.tensors import Layout, PackedValues, ValueHeader, strings
 from fusewire.process.trial import backend_of, run
 from fusewire.process.worker import Job, Worker, away, settle
@@ -186,7 +187,7 @@ def _checked(loaded: object) -> Executable:
 def main(reference: str, requests: int, replies: int, life: int, *shared: int) -> None:
     """Serve until the parent is gone."""
     settle()
-    away(life)
+    watch(away(life))
     arena, *lanes = shared
     memory = mmap.mmap(arena, os.fstat(arena).st_size)
     os.close(arena)

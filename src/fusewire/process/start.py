@@ -11,6 +11,7 @@ import os
 import sys
 
 from fusewire.process.closed import begin
+from fusewire.system.spawn import received
 
 # In thousandths of the machine's memory: a bit more than the quarter that a child may hold.
 _OOM_POINTS = 300
@@ -36,7 +37,7 @@ def main(confinement: str, module: str, *given: str) -> None:
     _offer_to_die_first()
     begin(**json.loads(confinement))
     name, *descriptors = given
-    importlib.import_module(module).main(name, *map(int, descriptors))
+    importlib.import_module(module).main(name, *map(received, descriptors))
     os._exit(0)
 
 

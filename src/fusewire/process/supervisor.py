@@ -18,7 +18,9 @@ import time
 from pathlib import Path
 
 from fusewire.process.lifeline import tie, untie
-from fusewire.process.procfs import descendants
+from fusewire.system.processes import descendants
+
+assert sys.platform == "linux", "other kernels neither adopt orphans nor lend priority"
 
 _CHILD_SUBREAPER = 36
 # The same number on all architectures.
@@ -32,7 +34,6 @@ def supervise(life: int) -> None:
 
     All processes below this one end when ``life`` is closed at the other end, or with SIGTERM.
     """
-    assert sys.platform == "linux", "other kernels neither adopt orphans nor lend priority"
     # Orphans come here, so that none is missed.
     ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda number, frame: _leave(0))

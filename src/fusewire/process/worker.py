@@ -6,12 +6,13 @@ parent decides what to keep and when to end; the child ends with its parent.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
-import fcntl
+import itertools
 import os
-import resource
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +29,9 @@ from fusewire.process.closed import finish, missing_programs
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import CALLERS, Phase, blaming, described, guarded
+from fusewire.process.lifeline import watch
 from fusewire.process.trial import attempt, attempt_artifact, backend_of, compiled, run, run_timed
+from fusewire.system.processes import limit_descriptors, peak_memory
 
 _DESCRIPTORS = 4096
 # Above the numbers that engines use, so that an engine that closes a wrong one misses ours.
@@ -214,8 +217,8 @@ class Worker:
         with blaming(name, "run", what):
             outputs = [write_value(x, blobs) for x in trial.outputs]
         self._held[job.held] = (what, trial.executable)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        metrics = {**trial.metrics, "peak_bytes": peak}
+        peak = peak_memory()
+        metrics = {**trial.metrics, **({} if peak is None else {"peak_bytes": peak})}
         return {"artifact": made, "outputs": outputs, "metrics": metrics}
 
     def _run(self, name: str, job: Job, blobs: Blobs) -> Any:
@@ -243,27 +246,38 @@ def _records(name: str, phase: Phase, what: str, found: Any, blobs: Blobs) -> An
 
 def settle() -> None:
     """Set limits, and say what happens on signals; the parent has tied this process to itself."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, _DESCRIPTORS), hard))
-    # Orphans are reparented to this process, so that the parent can find them.
-    ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
+    limit_descriptors(_DESCRIPTORS)
+    if sys.platform == "linux":
+        # Orphans are reparented to this process, so that the parent can find them.
+        with contextlib.suppress(AttributeError):
+            ctypes.CDLL(None).prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
     # Both write a traceback to stderr without the interpreter lock, which a hang may hold.
     faulthandler.enable()
-    faulthandler.register(signal.SIGTERM, chain=True)
+    if sys.platform != "win32":
+        faulthandler.register(signal.SIGTERM, chain=True)
 
 
 def away(descriptor: int) -> int:
     """Move a descriptor out of the way of engines, and close it in their children."""
-    moved = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+    moved = next(filter(_is_free, itertools.count(_FIRST_DESCRIPTOR)))
+    os.dup2(descriptor, moved, inheritable=False)
     os.close(descriptor)
     return moved
+
+
+def _is_free(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return True
+    return False
 
 
 def main(reference: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
     settle()
     # Held, and out of the way of engines: see lifeline.
-    away(life)
+    watch(away(life))
     Worker(reference, away(requests), away(replies)).serve()
     # Engines crash and hang at exit too; nobody needs to know.
     os._exit(0)

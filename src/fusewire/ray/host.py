@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import platform
@@ -13,6 +12,8 @@ from pathlib import Path
 
 from fusewire.process.machine import kernels_for
 from fusewire.store.files import Folder
+from fusewire.system.folders import user_name
+from fusewire.system.locks import wait_for_lock
 
 # Not $TMPDIR: two raylets of one machine may have different ones, and must share this lock.
 _SHARED = Path("/tmp")
@@ -44,10 +45,10 @@ def one_at_a_time() -> Iterator[None]:
 
     The lock ends with its process. Containers with folders of their own are hosts of their own.
     """
-    folder = Folder(_SHARED / f"fusewire-{os.getuid()}", "folder of locks", "nothing")
+    folder = Folder(_SHARED / f"fusewire-{user_name()}", "folder of locks", "nothing")
     fd = folder.open_lock("measuring.lock")
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        wait_for_lock(fd)
         yield
     finally:
         os.close(fd)

@@ -15,6 +15,7 @@ from typing import Any
 from fusewire.errors import JobError
 from fusewire.store.files import Folder
 from fusewire.store.stamps import file_digest
+from fusewire.system.folders import user_name
 
 _SHARED = Path("/tmp")
 
@@ -41,7 +42,7 @@ class SharedModel:
         """Return a file with this content on this host: the original, or a copy made once."""
         if file_digest(self.source) == self.digest:
             return Path(self.source)
-        copies = _SHARED / f"fusewire-models-{os.getuid()}"
+        copies = _SHARED / f"fusewire-models-{user_name()}"
         folder = Folder(copies, "folder of models", "nothing")
         name = f"{self.digest}{Path(self.source).suffix}"
         if file_digest(copies / name) != self.digest:

@@ -31,6 +31,7 @@ from fusewire.store.files import File, plain_file
 from fusewire.store.key import KINDS, Key, canonical_json, is_sha256
 from fusewire.store.signing import Statement
 from fusewire.store.stamps import check_once, was_checked
+from fusewire.system.ownership import KNOWS_OWNERS, is_mine, is_open_to
 
 FORMAT = 1
 ENDING = ".fw"
@@ -184,7 +185,7 @@ class Bundle:
                 if file.size < _START:
                     raise FormatError("it is too short.")
                 held = _copied(file) if copies else _mapped(file)
-                is_own = os.fstat(file.fd).st_uid in (os.geteuid(), 0) and not file.mode & _WRITERS
+                is_own = _is_own(os.fstat(file.fd))
                 bundle = Bundle(place, held, *_read_head(held), is_own or copies)
                 bundle._check_gaps()
                 bundle._check_small(file.fd, None if copies else store)
@@ -312,6 +313,12 @@ def _copied(file: File) -> memoryview:
     if file.fill(view, 0) != file.size:
         raise FormatError("it became shorter while it was read.")
     return view.toreadonly()
+
+
+def _is_own(about: os.stat_result) -> bool:
+    """Tell whether nobody but this user and root can have written a file, if the system tells."""
+    is_ours = is_mine(about) or about.st_uid == 0
+    return KNOWS_OWNERS and is_ours and not is_open_to(about, _WRITERS)
 
 
 def _read_head(held: memoryview) -> tuple[BundleHead, int]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from fusewire.errors import (
 )
 from fusewire.ir.graph import Graph
 from fusewire.process.child import CAN_ISOLATE
-from fusewire.process.forks import without_forks
+from fusewire.process.forks import in_forked_child, without_forks
 from fusewire.process.guard import guarded
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import shared_pool
@@ -427,8 +426,7 @@ def _is_more(limits: ChildLimits, than: ChildLimits) -> bool:
 
 
 REGISTRY = Registry()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=REGISTRY.forget_turns)
+in_forked_child(REGISTRY.forget_turns)
 
 # The public functions are those of the one registry.
 register, unregister, get = REGISTRY.register, REGISTRY.unregister, REGISTRY.get

@@ -19,6 +19,7 @@ import numpy as np
 
 from fusewire.contract.frontend import Spec
 from fusewire.errors import GraphError
+from fusewire.process.forks import in_forked_child
 
 if TYPE_CHECKING:
     from fusewire.runtime.module_program import ModuleProgram
@@ -94,5 +95,4 @@ def _after_fork() -> None:
         _ABANDONED.append(program.abandon())
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+in_forked_child(_after_fork)

@@ -1,15 +1,19 @@
 """Every file operation of the store, in one place, so that tests can make each one fail.
 
-Paths are names inside a folder that is already open, so nobody can replace it meanwhile. Must do
-nothing but file operations.
+Paths are names inside a folder that is already open, so nobody can replace it meanwhile. Systems
+that do not open files in an open folder (Windows) use paths below the folder instead: there, who
+may rename the folder could replace it. Must do nothing but file operations.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
+import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -17,12 +21,23 @@ from functools import cache
 from pathlib import Path
 
 from fusewire.errors import StoreError
-
-with contextlib.suppress(ImportError):  # Windows has no fcntl, and a Folder is refused there.
-    import fcntl
+from fusewire.system.folders import user_folder
+from fusewire.system.locks import try_lock, unlock
+from fusewire.system.ownership import is_link, is_mine, is_open_to
 
 LOCK = ".lock"
-_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
+# Not all of these exist everywhere; Windows alone has text files, which O_BINARY avoids.
+_SAFELY = sum(getattr(os, f"O_{name}", 0) for name in ("CLOEXEC", "NOFOLLOW", "BINARY"))
+_FLAGS = os.O_RDONLY | _SAFELY
+_WAITS_FOR_NOBODY = getattr(os, "O_NONBLOCK", 0)
+_AS_FOLDER = getattr(os, "O_DIRECTORY", 0)
+# Whether names are opened in an open folder, and links refused by the kernel.
+CAN_HOLD_FOLDERS = bool(_AS_FOLDER) and os.open in os.supports_dir_fd
+_REFUSES_LINKS = hasattr(os, "O_NOFOLLOW")
+_TOUCHES_OPEN_FILES = os.utime in os.supports_fd
+_TOUCHES_THROUGH_LINKS = os.utime not in os.supports_follow_symlinks
+# Without positioned reads, threads share the position of a descriptor.
+_TURN = threading.Lock()
 _TEMPORARY = ".part-"
 # Temporary files of this age have no owner any more.
 _OLD = 3600.0
@@ -48,6 +63,7 @@ class File:
     used: float
     start: int = 0
     mode: int = 0
+    path: str | Path = ""
 
     def read(self, at: int, length: int) -> bytes:
         """Read a few bytes from a place, fewer only at the end of the file."""
@@ -60,7 +76,7 @@ class File:
         """Read from a place into memory; returns the number of bytes, fewer only at the end."""
         done = 0
         while done < len(view) and (
-            count := os.preadv(self.fd, [view[done:]], self.start + at + done)
+            count := _read_once(self.fd, view[done:], self.start + at + done)
         ):
             done += count
         return done
@@ -69,7 +85,15 @@ class File:
         """Record that it is used now, unless that was recorded recently."""
         if abs(time.time() - self.used) > _RECENT:
             with contextlib.suppress(OSError):
-                os.utime(self.fd)
+                os.utime(self.fd if _TOUCHES_OPEN_FILES else self.path)
+
+
+def _read_once(descriptor: int, view: memoryview, at: int) -> int:
+    if hasattr(os, "preadv"):
+        return int(os.preadv(descriptor, [view], at))
+    with _TURN, io.FileIO(descriptor, closefd=False) as file:
+        file.seek(at)
+        return file.readinto(view) or 0
 
 
 def default_path() -> Path:
@@ -80,16 +104,7 @@ def default_path() -> Path:
     given = os.environ.get("FUSEWIRE_CACHE")
     if given and given != "off":
         return Path(given)
-    return user_path("XDG_CACHE_HOME", ".cache")
-
-
-def user_path(variable: str, name: str) -> Path:
-    """Return the folder fusewire in one of the user's folders, which a variable may name."""
-    try:
-        return Path(os.environ.get(variable) or Path.home() / name) / "fusewire"
-    except RuntimeError:
-        # A user without a home has no folder; opening it reports that.
-        return Path(os.devnull)
+    return user_folder("cache")
 
 
 class Folder:
@@ -105,27 +120,37 @@ class Folder:
         variable: str = "FUSEWIRE_CACHE",
         others: int = 0o077,
     ) -> None:
-        self._fd = -1
-        if os.name != "posix":
-            raise StoreError("The cache needs a POSIX system, and this is not one.")
+        self._fd: int | None = None
+        self._path = path
         with contextlib.suppress(FileExistsError):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir(mode=0o700)
-        try:
-            self._fd = os.open(path, _FLAGS | os.O_DIRECTORY)
-        except NotADirectoryError:
-            # O_DIRECTORY reports a link before O_NOFOLLOW does.
-            raise StoreError(
-                f"The {what} {path} is not a folder, or a link. Set {variable} to one."
-            ) from None
-        about = os.fstat(self._fd)
+        about = self._open_folder(f"The {what} {path} is not a folder, or a link. Set {variable}")
         self._identity = about.st_dev, about.st_ino
-        if about.st_uid != os.geteuid() or about.st_mode & others:
+        if not is_mine(about) or is_open_to(about, others):
             raise StoreError(
                 f"The {what} {path} must belong to you and be closed to others, found owner "
                 f"{about.st_uid}, mode {stat.S_IMODE(about.st_mode):o}. Run `chmod 700 {path}`, or "
                 f"set {variable} to another folder."
             )
+
+    def _open_folder(self, problem: str) -> os.stat_result:
+        """Hold the folder if the system can, and describe it; StoreError if it is not one."""
+        if not CAN_HOLD_FOLDERS:
+            about = os.lstat(self._path)
+            if is_link(about) or not stat.S_ISDIR(about.st_mode):
+                raise StoreError(f"{problem} to one.")
+            return about
+        try:
+            self._fd = os.open(self._path, _FLAGS | _AS_FOLDER)
+        except NotADirectoryError:
+            # O_DIRECTORY reports a link before O_NOFOLLOW does.
+            raise StoreError(f"{problem} to one.") from None
+        return os.fstat(self._fd)
+
+    def _at(self, name: str) -> str:
+        """Return what a file is called: in the open folder, or below its path."""
+        return name if self._fd is not None else str(self._path / name)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Folder) and self._identity == other._identity
@@ -134,15 +159,15 @@ class Folder:
         return hash(self._identity)
 
     def __del__(self) -> None:
-        if self._fd >= 0:
+        if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.close(self._fd)
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[File]:
         """Open a regular file of this user; FileNotFoundError if there is none."""
-        with plain_file(name, self._fd) as file:
-            if os.fstat(file.fd).st_uid != os.geteuid():
+        with plain_file(self._at(name), self._fd) as file:
+            if not is_mine(os.fstat(file.fd)):
                 raise StoreError(f"{name} is not yours.")
             yield file
 
@@ -150,11 +175,20 @@ class Folder:
         """Write a file atomically: others see the old one or the new one, never a part."""
         temporary = self._temporary(parts, durable=durable)
         try:
-            os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            self._rename(temporary, name)
         except OSError:
             self.remove(temporary)
             raise
         if durable:
+            self._sync()
+
+    def _rename(self, old: str, new: str) -> None:
+        """Rename a file, in place of one that has the new name."""
+        os.replace(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def _sync(self) -> None:
+        """Have the names in the folder survive a power failure."""
+        if self._fd is not None:
             # Some network disks cannot. At worst a power failure loses the file.
             with contextlib.suppress(OSError):
                 os.fsync(self._fd)
@@ -163,22 +197,21 @@ class Folder:
         """Write a file unless it exists."""
         temporary = self._temporary((held,), durable=True)
         try:
-            os.link(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            old, new = self._at(temporary), self._at(name)
+            os.link(old, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
         except FileExistsError:
             pass
         except OSError:
             # A disk without hard links: the last concurrent writer wins.
-            os.rename(temporary, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            self._rename(temporary, name)
         finally:
             self.remove(temporary)
-        # As in ``write``.
-        with contextlib.suppress(OSError):
-            os.fsync(self._fd)
+        self._sync()
 
     def _temporary(self, parts: Iterable[bytes], *, durable: bool) -> str:
         name = f"{_TEMPORARY}{os.getpid()}-{_world()}-{os.urandom(8).hex()}"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(name, flags, 0o600, dir_fd=self._fd)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY
+        fd = os.open(self._at(name), flags, 0o600, dir_fd=self._fd)
         try:
             for part in parts:
                 view = memoryview(part)
@@ -201,14 +234,15 @@ class Folder:
     def remove(self, name: str) -> bool:
         """Remove a file if possible; returns whether it was."""
         with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=self._fd)
+            os.unlink(self._at(name), dir_fd=self._fd)
             return True
         return False
 
     def touch(self, name: str) -> None:
         """Record that a file is used now."""
         with contextlib.suppress(OSError):
-            os.utime(name, dir_fd=self._fd, follow_symlinks=False)
+            follows = _TOUCHES_THROUGH_LINKS
+            os.utime(self._at(name), dir_fd=self._fd, follow_symlinks=follows)
 
     def lock(self, name: str) -> int | None:
         """Take a lock and return its handle for ``unlock``; None if somebody holds it.
@@ -217,9 +251,9 @@ class Folder:
         """
         fd = self.open_lock(name)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try_lock(fd)
             # The previous holder removed the file: a lock on it locks nothing.
-            there = os.stat(name, dir_fd=self._fd, follow_symlinks=False)
+            there = os.stat(self._at(name), dir_fd=self._fd, follow_symlinks=False)
             if os.path.samestat(os.fstat(fd), there):
                 return fd
         except (BlockingIOError, FileNotFoundError):
@@ -232,31 +266,35 @@ class Folder:
 
     def open_lock(self, name: str) -> int:
         """Open a file to lock, and return its descriptor."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        return os.open(name, flags, 0o600, dir_fd=self._fd)
+        flags = os.O_RDWR | os.O_CREAT | _SAFELY
+        return os.open(self._at(name), flags, 0o600, dir_fd=self._fd)
 
     def unlock(self, name: str, fd: int) -> None:
         """Release a lock, and remove its file."""
         self.remove(name)
         with contextlib.suppress(OSError):
             # A process forked meanwhile has this file open too, and would keep the lock.
-            fcntl.flock(fd, fcntl.LOCK_UN)
+            unlock(fd)
         with contextlib.suppress(OSError):
             os.close(fd)
+        if sys.platform == "win32":
+            # Not before it is closed, nor while another process has it open.
+            self.remove(name)
 
     def __iter__(self) -> Iterator[Found]:
         """List regular files."""
-        # Opened each time: two listings through one descriptor share a position.
-        fd = os.open(".", _FLAGS | os.O_DIRECTORY, dir_fd=self._fd)
-        try:
-            with os.scandir(fd) as entries:
+        with contextlib.ExitStack() as opened:
+            where: int | Path = self._path
+            if self._fd is not None:
+                # Opened each time: two listings through one descriptor share a position.
+                where = os.open(".", _FLAGS | _AS_FOLDER, dir_fd=self._fd)
+                opened.callback(os.close, where)
+            with os.scandir(where) as entries:
                 for entry in entries:
                     with contextlib.suppress(FileNotFoundError):
                         about = entry.stat(follow_symlinks=False)
                         if stat.S_ISREG(about.st_mode):
                             yield Found(entry.name, about.st_size, about.st_mtime)
-        finally:
-            os.close(fd)
 
     def sweep(self) -> int:
         """Remove abandoned temporary files and old locks; returns the number of the former."""
@@ -275,17 +313,20 @@ class Folder:
 @contextlib.contextmanager
 def plain_file(name: str | Path, folder: int | None = None) -> Iterator[File]:
     """Open a file for reading; StoreError if it is not a regular file."""
+    # Where the kernel does not refuse links, what was opened must be what was no link.
+    before = None if _REFUSES_LINKS else os.lstat(name)
     try:
-        fd = os.open(name, _FLAGS | os.O_NONBLOCK, dir_fd=folder)
+        fd = os.open(name, _FLAGS | _WAITS_FOR_NOBODY, dir_fd=folder)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             raise StoreError(f"{name} is not a regular file.") from None
         raise
     try:
         about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode):
+        is_same = before is None or (not is_link(before) and os.path.samestat(before, about))
+        if not stat.S_ISREG(about.st_mode) or not is_same:
             raise StoreError(f"{name} is not a regular file.")
-        yield File(fd, about.st_size, about.st_mtime, mode=about.st_mode)
+        yield File(fd, about.st_size, about.st_mtime, mode=about.st_mode, path=name)
     finally:
         os.close(fd)
 

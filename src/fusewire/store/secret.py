@@ -11,7 +11,9 @@ import stat
 from pathlib import Path
 
 from fusewire.errors import StoreError
-from fusewire.store.files import Folder, user_path
+from fusewire.store.files import Folder
+from fusewire.system.folders import user_folder
+from fusewire.system.ownership import KNOWS_OWNERS
 
 _NAME = "key"
 _SIZE = 32
@@ -22,7 +24,7 @@ _WRITERS, _OTHERS = 0o022, 0o077
 def config_path() -> Path:
     """Return the folder of the key: FUSEWIRE_CONFIG, or fusewire in the user's configuration."""
     given = os.environ.get("FUSEWIRE_CONFIG")
-    return Path(given) if given else user_path("XDG_CONFIG_HOME", ".config")
+    return Path(given) if given else user_folder("config")
 
 
 def user_secret(cache: Folder) -> bytes:
@@ -59,7 +61,7 @@ def _read(folder: Folder, path: Path) -> bytes | None:
     except StoreError:
         folder.remove(_NAME)
         return None
-    if mode & _OTHERS:
+    if KNOWS_OWNERS and mode & _OTHERS:
         place = path / _NAME
         raise StoreError(
             f"The key {place} is open to others (mode {stat.S_IMODE(mode):o}). Remove it; or, if "

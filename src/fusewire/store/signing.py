@@ -27,6 +27,7 @@ from fusewire.store.disk import Store
 from fusewire.store.files import Folder, plain_file
 from fusewire.store.key import Key, canonical_json, is_sha256
 from fusewire.store.secret import config_path
+from fusewire.system.ownership import is_mine, is_open_to
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -52,6 +53,7 @@ _WEAK_KEYS = frozenset(
         "ee" + "ff" * 30 + "7f",
     )
 )
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NAME = re.compile(r"[^\s#=]{1,100}")
 _REVOKED, _GENERATION = "revoked", "generation="
 
@@ -161,7 +163,7 @@ class Signer:
 
         held = self._private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600)
         except OSError as error:
             raise SignatureError(
                 f"The private key cannot be written to {path}: {error.strerror}. A key that "
@@ -423,11 +425,11 @@ def _seen_generation(store: Store, key: Key) -> int:
 def _own_file(path: Path, others: int, most: int, what: str) -> bytes:
     """Read a file of this user to which others have no such permissions."""
     with plain_file(path.resolve()) as file:
-        owner = os.fstat(file.fd).st_uid
-        if owner != os.geteuid() or file.mode & others:
+        about = os.fstat(file.fd)
+        if not is_mine(about) or is_open_to(about, others):
             raise SignatureError(
                 f"The {what} {path} must belong to you and be closed to others, found owner "
-                f"{owner}, mode {stat.S_IMODE(file.mode):o}. Run `chmod 600 {path}`."
+                f"{about.st_uid}, mode {stat.S_IMODE(file.mode):o}. Run `chmod 600 {path}`."
             )
         if file.size > most:
             raise SignatureError(f"The {what} {path} has {file.size:,} bytes; that is too large.")

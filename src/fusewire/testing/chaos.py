@@ -58,6 +58,8 @@ PHASES = (
 # Where memory faults stop by themselves: a test must not take the machine down.
 _MOST_MEMORY = 4 << 30
 _PAGE = mmap.PAGESIZE
+# Linux only, as the faults are that use them.
+_DONT_NEED, _STOP = getattr(mmap, "MADV_DONTNEED", 4), getattr(signal, "SIGSTOP", 19)
 
 
 def _spin() -> NoReturn:
@@ -86,7 +88,7 @@ def _eat_shared() -> NoReturn:
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     for place in range(start, start + _MOST_MEMORY, step):
         ctypes.memset(place, 1, step)
-        libc.madvise(place, step, mmap.MADV_DONTNEED)
+        libc.madvise(place, step, _DONT_NEED)
     raise MemoryError("ate all that a test may")
 
 
@@ -132,7 +134,7 @@ FAULTS: dict[str, Callable[[], object]] = {
     # PyDLL holds the interpreter lock while the native function waits.
     "hang_gil": lambda: ctypes.PyDLL(None).pause(),
     "spin": _spin,
-    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "stop": lambda: os.kill(os.getpid(), _STOP),
     "stubborn": lambda: (signal.signal(signal.SIGTERM, signal.SIG_IGN), _sleep()),
     "grandchild": lambda: _hang_with_a_child("import time; time.sleep(600)"),
     "runaway": lambda: _hang_with_a_child("import os, time; os.setsid(); time.sleep(600)"),

@@ -51,6 +51,8 @@ from fusewire.process.isolate import first_contact
 from fusewire.process.limits import ChildLimits
 from fusewire.process.pool import ChildPool
 
+assert sys.platform == "linux", "children are closed on Linux only"
+
 REFERENCE = "fusewire.testing.escapes:EscapeBackend"
 _COLUMN = 1 if platform.machine() == "aarch64" else 0
 # x86_64, aarch64.

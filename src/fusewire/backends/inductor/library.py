@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import os
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -102,7 +103,7 @@ def as_file(code: bytes) -> Iterator[str]:
     are the same: the loader of shared libraries takes one that it has for one of the same path,
     and it may keep a library that nobody uses.
     """
-    if hasattr(os, "memfd_create"):
+    if sys.platform == "linux" and hasattr(os, "memfd_create"):
         descriptor = -1
         with contextlib.suppress(OSError):
             descriptor = os.memfd_create("fusewire-inductor", os.MFD_CLOEXEC)

@@ -27,6 +27,7 @@ from fusewire.ir.graph import Array
 from fusewire.process import closed
 from fusewire.process.frames import VERSION, Blobs, Frame, Incoming, Outgoing
 from fusewire.process.guard import Phase, guarded
+from fusewire.process.lifeline import watch
 from fusewire.process.worker import away, settle
 
 _ANY_SIZE = 1 << 62
@@ -238,7 +239,7 @@ def _resources(asm: Any, kind: str) -> dict[str, int]:
 def main(mode: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
     settle()
-    away(life)
+    watch(away(life))
     os.environ["TRITON_INTERPRET"] = "1" if mode == "interpret" else "0"
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
     warnings.simplefilter("ignore")

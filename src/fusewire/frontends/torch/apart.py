@@ -38,7 +38,7 @@ from fusewire.ir.text import INLINE_BYTES, constants_of, print_graph
 from fusewire.ir.types import TensorType
 from fusewire.process.codec import read_value, write_value
 from fusewire.process.frames import Blobs, Frame, Incoming, Outgoing
-from fusewire.process.procfs import is_asleep, processor_seconds
+from fusewire.system.processes import can_measure, is_asleep, processor_seconds
 
 # Seconds of processor time that a question may take, and that the process waits for the next one.
 _DEADLINE, _PATIENCE = 180.0, 30
@@ -53,7 +53,9 @@ _LIMIT = 1 << 40
 
 def can_read_apart() -> bool:
     """Tell whether calls can be read in a forked process, in which CUDA would not work."""
-    return sys.platform == "linux" and not torch.cuda.is_initialized()
+    # Without /proc nobody can tell one that hangs from one that works.
+    can_fork = sys.platform == "linux" and hasattr(os, "fork") and can_measure()
+    return can_fork and not torch.cuda.is_initialized()
 
 
 @final
@@ -204,13 +206,19 @@ def _fork() -> int:
         with warnings.catch_warnings():
             # Python and JAX warn of forks in processes with threads.
             warnings.simplefilter("ignore")
-            pid = os.fork()
+            pid = _forked()
         if pid == 0:
             gc.freeze()
         return pid
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _forked() -> int:
+    if sys.platform == "win32":
+        raise OSError("Windows does not fork")
+    return os.fork()
 
 
 def _same(array: Array) -> Array:
@@ -224,7 +232,7 @@ def _end(pid: int, owner: int, ends: tuple[int, int]) -> None:
     # A fork of the owner must not end what its parent uses.
     if os.getpid() == owner:
         with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
             os.waitpid(pid, 0)
 
 

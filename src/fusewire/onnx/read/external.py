@@ -7,13 +7,11 @@ that someone cuts short would kill the process that has it mapped.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import hashlib
 import io
 import os
 import stat
-import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,18 +23,12 @@ import numpy as np
 from fusewire.errors import FormatError, SourceError
 from fusewire.ir.graph import Array
 from fusewire.onnx.read.shown import shown
+from fusewire.system.beneath import FLAGS, FOLDER, can_open_in_steps, open_beneath
 
 # Opens a relative path, given by its parts, below an open folder.
 Opener: TypeAlias = Callable[[int, Sequence[str]], int]
 
-# Not all of these exist everywhere. Opening a FIFO must not wait for its writer.
-FLAGS = os.O_RDONLY | sum(getattr(os, f"O_{n}", 0) for n in ("CLOEXEC", "NONBLOCK", "BINARY"))
-_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-_FOLDER = getattr(os, "O_DIRECTORY", 0)
-
 _PIECE = 2**22
-_OPENAT2 = 437
-_NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
 _LINK = "it is, or passes through, a symbolic link"
 _REASONS = {
     errno.ENOENT: "there is no such file",
@@ -46,51 +38,6 @@ _REASONS = {
     errno.EXDEV: "it leads out of the model's folder",
     errno.ENXIO: "it is not a regular file",
 }
-
-
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-def open_in_one(folder: int, parts: Sequence[str]) -> int:
-    """Let the kernel walk the path and see to it that nothing leaves the folder (Linux 5.6)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    how = _How(FLAGS, 0, _BENEATH | _NO_LINKS | _NO_MAGIC_LINKS)
-    path = ctypes.c_char_p(os.fsencode("/".join(parts)))
-    sizes = ctypes.c_int(folder), path, ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how))
-    found = int(libc.syscall(ctypes.c_long(_OPENAT2), *sizes))
-    if found < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return found
-
-
-def open_in_steps(folder: int, parts: Sequence[str]) -> int:
-    """Walk the path folder by folder, refusing links."""
-    here = os.dup(folder)
-    try:
-        for part in parts[:-1]:
-            here, above = os.open(part, FLAGS | _FOLDER | _NO_LINK, dir_fd=here), here
-            os.close(above)
-        return os.open(parts[-1], FLAGS | _NO_LINK, dir_fd=here)
-    finally:
-        os.close(here)
-
-
-def open_beneath(folder: int, parts: Sequence[str]) -> int:
-    """Open by the best means of this system."""
-    if sys.platform == "linux":
-        try:
-            return open_in_one(folder, parts)
-        except OSError as error:
-            # Old kernels lack the call, and sandboxes of containers forbid it.
-            if error.errno not in (errno.ENOSYS, errno.EPERM):
-                raise
-    if os.open not in os.supports_dir_fd:
-        raise SourceError(
-            "This model has external data, and this system cannot open a file beneath a folder "
-            "safely. Save the model with its data inside, and load that."
-        )
-    return open_in_steps(folder, parts)
 
 
 class State(NamedTuple):
@@ -114,7 +61,9 @@ class ModelFolder:
     def __init__(self, path: str | os.PathLike[str], opener: Opener = open_beneath) -> None:
         self.path = os.fspath(path)
         self._open = opener
-        self._descriptor = os.open(path, FLAGS | _FOLDER)
+        if not can_open_in_steps():
+            raise _unsafe()
+        self._descriptor = os.open(path, FLAGS | FOLDER)
         weakref.finalize(self, os.close, self._descriptor)
 
     def open(self, location: str) -> tuple[int, os.stat_result]:
@@ -164,6 +113,13 @@ def _refused(location: str, reason: str) -> FormatError:
     return FormatError(
         f"External data at {shown(location)} cannot be read: {reason}. It must be a regular file "
         "in the model's folder or below. Put a copy there, or save the model with its data inside."
+    )
+
+
+def _unsafe() -> SourceError:
+    return SourceError(
+        "This model has external data, and this system cannot open a file beneath a folder "
+        "safely. Save the model with its data inside, and load that."
     )
 
 

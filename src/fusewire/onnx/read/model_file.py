@@ -22,7 +22,7 @@ from fusewire.errors import BudgetError, FormatError, FusewireError, SourceError
 from fusewire.ir.graph import Array, Constant
 from fusewire.ir.types import TensorType
 from fusewire.onnx.package import need_onnx
-from fusewire.onnx.read.external import FLAGS, ModelFolder, State, digest_of, read_at, span_of
+from fusewire.onnx.read.external import ModelFolder, State, digest_of, read_at, span_of
 from fusewire.onnx.read.shown import shown
 from fusewire.onnx.read.straighten import check, straighten
 from fusewire.onnx.read.survey import Survey
@@ -37,6 +37,7 @@ from fusewire.onnx.read.tensors import (
     type_of,
 )
 from fusewire.onnx.read.wire import look
+from fusewire.system.beneath import FLAGS
 
 # Protocol Buffers end here.
 _LARGEST = 2**31 - 1

@@ -10,6 +10,7 @@ from typing import Any
 from fusewire.errors import EngineError, FusewireError, RefusedError
 from fusewire.process.frames import VERSION, Frame, Incoming, Outgoing
 from fusewire.process.guard import guarded
+from fusewire.process.lifeline import watch
 from fusewire.process.worker import away, settle
 from fusewire.testing.onnx_suite.cases import Suite
 from fusewire.testing.onnx_suite.sides import Side
@@ -50,7 +51,7 @@ def _result(suite: Suite, side: Side, case: str, home: str) -> tuple[str, str]:
 def main(_: str, requests: int, replies: int, life: int) -> None:
     """Serve until the parent is gone."""
     settle()
-    away(life)
+    watch(away(life))
     incoming, out = Incoming(away(requests), _MOST_BYTES), away(replies)
     suite = Suite()
 
