@@ -71,6 +71,26 @@ def test_example_runs(system: str, name: str, tmp_path: Path) -> None:
     assert said.strip()
 
 
+IMPORTS = """
+import importlib
+import pkgutil
+import fusewire
+
+linux_only = {"fusewire.process.supervisor", "fusewire.testing.escapes"}
+names = [x.name for x in pkgutil.walk_packages(fusewire.__path__, "fusewire.")]
+for name in set(names) - linux_only - {"fusewire.__main__"}:
+    importlib.import_module(name)
+print(len(names))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_module_is_imported(system: str, tmp_path: Path) -> None:
+    said, _ = run(system, tmp_path, "-c", IMPORTS)
+    assert int(said.split()[-1]) > 600
+
+
 FIRST_CALL = """
 import numpy as np
 import fusewire as fw
