@@ -34,7 +34,8 @@ OUTCOMES = ROOT / "build" / "onnx_suite.json"
 RESULTS = ROOT / "benchmarks" / "results" / "onnx_suite.json"
 PAGE = RESULTS.with_suffix(".md")
 FAILURES = ROOT / "tests" / "conformance" / "onnx_failures.txt"
-ENGINES = ("onnxruntime", "xla", "openvino", "torch", "webgpu", "triton")
+OPENVINO_PROVIDER = "onnxruntime@cpu:openvino"
+ENGINES = ("onnxruntime", OPENVINO_PROVIDER, "xla", "openvino", "torch", "webgpu", "triton")
 BARE = {
     "benchmarks.onnx_sides:onnxruntime": "ONNX Runtime, bare",
     "benchmarks.onnx_sides:evaluator": "onnx's ReferenceEvaluator",
@@ -44,6 +45,7 @@ OURS = ("reference", *(name for e in ENGINES for name in (e, f"{e}+reference")))
 # What a side's outcomes depend on, beside onnx and numpy.
 PACKAGES = {
     "onnxruntime": "onnxruntime",
+    OPENVINO_PROVIDER: "onnxruntime-ep-openvino",
     "xla": "jax",
     "openvino": "openvino",
     "torch": "torch",

@@ -21,7 +21,10 @@ from fusewire.registry.capability import (
     ConformanceRecord,
     Shown,
     capabilities,
+    read_records,
     record_of,
+    with_record,
+    write_records,
 )
 from fusewire.testing.conformance import cases
 from fusewire.testing.demonstration import demonstrate
@@ -64,7 +67,7 @@ def test_flag_does_not_fall_for_a_dtype_that_few_ask_about() -> None:
     found = capabilities(some, "1", opens_table=False)["recurrent"]
     assert found.is_held
     assert "gru in float16, float32." in found.reason
-    assert ConformanceRecord.of_text(some.to_text()) == some
+    assert read_records(write_records([some])) == [some]
     none = replace(some, dtypes={"gru": ("float64",)})
     assert not capabilities(none, "1", opens_table=False)["recurrent"].is_held
 
@@ -75,17 +78,35 @@ def test_another_version_of_the_engine_is_named() -> None:
 
 
 def test_record_comes_back_from_its_text() -> None:
-    record = _record(gru="partial")
-    assert ConformanceRecord.of_text(record.to_text()) == record
-    with pytest.raises(FormatError, match="not a record"):
-        ConformanceRecord.of_text('{"ops": []}')
+    record = replace(_record(gru="partial"), device_id="cpu", dtypes={"add": ("int8", "float32")})
+    assert read_records(write_records([record])) == [record]
+    for text in ('{"ops": []}', "[]", "garbage"):
+        with pytest.raises(FormatError, match="not a record"):
+            read_records(text)
+
+
+def test_every_device_has_a_record_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = replace(_record(), device_id="cpu")
+    other = replace(_record(gru="partial"), device_id="cpu:openvino")
+    records = with_record([], first, is_first=True)
+    records = with_record(records, replace(other, date="2026-01-01"), is_first=False)
+    records = with_record(records, other, is_first=False)
+    assert with_record(records, first, is_first=True) == records == [first, other]
+    (tmp_path / "some_engine.py").write_text("")
+    (tmp_path / FILE).write_text(write_records(records))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert record_of("some", "some_engine:Some") == first
+    assert record_of("some", "some_engine:Some", "cpu:openvino") == other
+    assert record_of("some", "some_engine:Some", "cuda:0") is None
 
 
 def test_record_lies_beside_the_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some_engine.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert record_of("some", "some_engine:Some") is None
-    for text, found in ((_record().to_text(), _record()), ("garbage", None)):
+    for text, found in ((write_records([_record()]), _record()), ("garbage", None)):
         (tmp_path / FILE).write_text(text)
         assert record_of("some", "some_engine:Some") == found
     assert record_of("other", "some_engine:Some") is None

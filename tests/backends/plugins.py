@@ -31,4 +31,4 @@ def run_with(folder: Path, code: str, *words: str) -> Any:
         [sys.executable, "-c", code, *words], env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(done.stdout)

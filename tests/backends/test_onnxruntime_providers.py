@@ -24,9 +24,13 @@ from fusewire.backends.onnxruntime.providers import (
     provider_options,
     read_options,
 )
-from fusewire.contract.backend import Config, Device, Unavailable
+from fusewire.contract.backend import Config, Device, Offer, Refusal, Unavailable
 from fusewire.contract.devices import KINDS, DeviceName
+from fusewire.dtypes import float32, float64
 from fusewire.errors import OptionsError, UnavailableError
+from fusewire.ir.graph import Graph, Value
+from fusewire.ir.types import TensorType
+from fusewire.ops.elementwise import add
 from tests.backends.plugins import FOLDER, needs_openvino, run_with
 
 OPENVINO = PROVIDERS["OpenVINOExecutionProvider"]
@@ -306,3 +310,29 @@ def test_devices_of_the_engine_come_before_others_of_the_processor() -> None:
     assert isinstance(found[0], Device)
     assert found[0].id == "cpu"
     assert np.asarray([x.id for x in found if isinstance(x, Device)]).size >= 1
+
+
+# What the provider gets wrong
+
+
+def test_dtype_that_a_provider_computes_in_another_is_refused() -> None:
+    backend = OnnxRuntimeBackend()
+    for dtype, is_taken in ((float32, True), (float64, False)):
+        x = Value(TensorType(dtype, (2,)), "x")
+        (answer,) = backend.claim(Graph([x], [add(x, x)]), openvino_on("cpu"))
+        assert isinstance(answer, Offer) is is_taken
+        if isinstance(answer, Refusal):
+            assert "computes float64 in float32" in answer.reason
+        assert isinstance(backend.claim(Graph([x], [add(x, x)]), Device("cpu", "x"))[0], Offer)
+
+
+@needs_openvino
+def test_commands_show_every_provider() -> None:
+    code = "from fusewire.cli import main; main()"
+    rows = run_with(FOLDER, code, "devices", "--backend", "onnxruntime", "--json")
+    assert [row["id"] for row in rows] == ["cpu", "cpu:openvino"]
+    words = ("conform", "onnxruntime", "--device", "cpu:openvino", "--op", "add", "--json")
+    report = run_with(FOLDER, code, *words)
+    assert report["device_id"] == "cpu:openvino"
+    assert "float64" not in report["ops"][0]["proven"]
+    assert "float32" in report["ops"][0]["proven"]

@@ -56,7 +56,7 @@ class Explanation:
             target.name,
             target.device.id,
             self.builder.policy,
-            tuple(_nodes(self.planned, "", "", _by_backend(self.tried))),
+            tuple(_nodes(self.planned, "", "", _by_target(self.tried))),
             tuple(_regions(self.planned, "")),
             tuple(dict.fromkeys(_expanded(self.planned))),
             contacts,
@@ -169,21 +169,23 @@ def _regions(planned: Planned, prefix: str) -> Iterator[RegionWhy]:
         yield from _regions(body, f"{prefix}region{number}.{key}.")
 
 
-def _by_backend(tried: Sequence[Tried]) -> dict[str, Tried]:
-    """Map each backend to its fastest candidate."""
-    best: dict[str, Tried] = {}
+def _by_target(tried: Sequence[Tried]) -> dict[tuple[str, str], Tried]:
+    """Map each backend and device to its fastest candidate."""
+    best: dict[tuple[str, str], Tried] = {}
     for candidate in tried:
-        known = best.get(candidate.backend)
+        target = candidate.backend, candidate.device
+        known = best.get(target)
         if known is None or (candidate.seconds or math.inf) < (known.seconds or math.inf):
-            best[candidate.backend] = candidate
+            best[target] = candidate
     return best
 
 
 def _nodes(
-    planned: Planned, place_prefix: str, region_prefix: str, tried: Mapping[str, Tried]
+    planned: Planned, place_prefix: str, region_prefix: str, tried: Mapping[tuple[str, str], Tried]
 ) -> Iterator[NodeWhy]:
     plan = planned.plan
     kinds = works(plan.graph)
+    used = {region.backend: region.device.id for region in plan.regions()}
     for place, node in enumerate(plan.graph.nodes):
         region = plan.steps[planned.steps[node]].region
         yield NodeWhy(
@@ -194,25 +196,33 @@ def _nodes(
             kinds[node],
             region.backend,
             region_prefix + region.graph.name,
-            tuple(_verdicts(planned, node, tried)),
+            tuple(_verdicts(planned, node, used, tried)),
         )
     for place, step, key, body in _bodies(planned):
         places, regions = f"{place_prefix}{place}.{key}.", f"{region_prefix}region{step}.{key}."
         yield from _nodes(body, places, regions, tried)
 
 
-def _verdicts(planned: Planned, node: Node, tried: Mapping[str, Tried]) -> Iterator[NodeVerdict]:
+def _verdicts(
+    planned: Planned,
+    node: Node,
+    used: Mapping[str, str],
+    tried: Mapping[tuple[str, str], Tried],
+) -> Iterator[NodeVerdict]:
+    """List what each target says; ``used`` has the device of each backend of the plan."""
     for name, claimed in planned.claims.items():
         if node in claimed.shapes:
-            yield _measured(NodeVerdict(name, True), tried.get(name))
+            yield _measured(NodeVerdict(name, True), tried.get((name, used.get(name, ""))))
         elif (refusal := claimed.refusals.get(node)) is not None:
             yield NodeVerdict(name, False, refusal.code, refusal.reason, refusal.suggestion)
-    # Backends that are not in the plan have no claims; their trials are known.
-    for name, candidate in tried.items():
-        if name not in planned.claims:
+    # Targets that are not in the plan have no claims; their trials are known.
+    for (name, device), candidate in tried.items():
+        if name not in planned.claims or used.get(name, device) != device:
+            is_alone = sum(other == name for other, _ in tried) == 1
             is_offered = candidate.status != "refused"
             refused = () if is_offered else ("refused", candidate.reason)
-            yield _measured(NodeVerdict(name, is_offered, *refused), candidate)
+            shown = name if is_alone else f"{name} ({device})"
+            yield _measured(NodeVerdict(shown, is_offered, *refused), candidate)
 
 
 def _measured(verdict: NodeVerdict, candidate: Tried | None) -> NodeVerdict:

@@ -8,7 +8,7 @@ import platform
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
@@ -33,7 +33,8 @@ from fusewire.cli.progress import progress
 from fusewire.cli.sizes import with_usual_sizes
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.compiler import Session
-from fusewire.contract.devices import answers_to
+from fusewire.contract.backend import Unavailable
+from fusewire.contract.devices import on_device
 from fusewire.decider import Decider
 from fusewire.errors import (
     NoneRightError,
@@ -59,6 +60,12 @@ from fusewire.runtime.why import Tried
 @compile_options(fallback="allow", has_backend=False)
 @click.option("--backends", metavar="A,B", help="Engines to compare (default: all).")
 @click.option(
+    "--devices",
+    "places",
+    metavar="A,B",
+    help="Devices to compare, such as cpu,cuda:0 (default: all).",
+)
+@click.option(
     "--plot",
     "picture",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -74,6 +81,7 @@ def command(
     as_json: bool,
     options: Options,
     backends: str | None,
+    places: str | None,
     picture: Path | None,
     retry: bool,
     is_wide: bool,
@@ -85,14 +93,12 @@ def command(
     Exits with 1 if no engine gives a right answer.
     """
     with progress() as show:
-        if options.level not in (None, 1, 3):
-            sentence = "bench compares engines, which is level 1, or level 3 with tuned kernels."
-            raise OptionsError(f"--level {options.level}: {sentence}")
+        devices = _devices(options, places)
         source = ModelSource(model)
         options = replace(options, progress=show)
         # Guessing sizes is part of the time that the user gives.
         start = time.monotonic()
-        use = partial(measure, source, options, _names(backends), retry=retry, start=start)
+        use = partial(measure, source, options, _names(backends), devices, retry=retry, start=start)
         end = start + options.budget_seconds
         report = with_usual_sizes(source, shapes, files, options.seed, use, end)
     if picture is not None:
@@ -114,10 +120,24 @@ def _names(text: str | None) -> list[str]:
     return names or REGISTRY.backends.names()
 
 
+def _devices(options: Options, text: str | None) -> tuple[str, ...]:
+    """Return the devices to compare on, none for all; OptionsError for what does not fit."""
+    if options.level not in (None, 1, 3):
+        sentence = "bench compares engines, which is level 1, or level 3 with tuned kernels."
+        raise OptionsError(f"--level {options.level}: {sentence}")
+    if options.device is not None:
+        if text is not None:
+            raise OptionsError("--device names one device and --devices several: give one of them.")
+        return (options.device,)
+    names = [name.strip() for name in (text or "").split(",") if name.strip()]
+    return () if names == ["all"] else tuple(names)
+
+
 def measure(
     model: ModelSource,
     options: Options,
     names: list[str],
+    devices: Sequence[str],
     inputs: Inputs,
     *,
     retry: bool = False,
@@ -125,21 +145,20 @@ def measure(
 ) -> dict[str, Any]:
     """Compare engines, with ``retry`` also those in quarantine; report the result as plain data.
 
-    ``start`` is when the budget began, now if it is None.
+    ``devices`` are none for all; ``start`` is when the budget began, now if it is None.
     """
     start, load = time.monotonic() if start is None else start, Load()
     session = Session(replace(options, progress=load.watched(options.report)))
     reading, values = read_open(model, inputs)
     model.release()
-    graph, decider = session.rewrite(reading.graph), session.decider
-    finder = session.context.finder
-    missing, late = dict[str, str](), list[Tried]()
-    left_out = _left_out(names, finder)
+    graph, finder = session.rewrite(reading.graph), session.context.finder
+    decider = session.decider
+    missing, late, left_out = dict[str, str](), list[Tried](), _left_out(names, finder)
     names = [name for name in names if name not in left_out]
     question = replace(
         decider.question(graph, values, reading.file),
         fields=None,
-        targets=partial(_targets, names, options, finder, missing, late),
+        targets=partial(_targets, names, devices, options, finder, missing, late),
         is_thorough=True,
         start=start,
         backends=partial(_with_devices, names, finder),
@@ -184,6 +203,7 @@ def _records(recorded: Records, model: str, *, retry: bool) -> Records:
 
 def _targets(
     names: list[str],
+    devices: Sequence[str],
     options: Options,
     finder: TargetFinder,
     missing: dict[str, str],
@@ -196,6 +216,7 @@ def _targets(
         with ThreadPoolExecutor() as threads:
             list(threads.map(partial(REGISTRY.meet, limits=options.limits), names))
     ranked = REGISTRY.ranked(isolate=options.has_children, limits=options.limits)
+    found: list[Target] = []
     for name in sorted(names, key=lambda name: ranked.index(name) if name in ranked else -1):
         try:
             targets = finder.targets(name)
@@ -205,11 +226,37 @@ def _targets(
             else:
                 missing[name] = str(error)
             continue
+        missing |= _unavailable(name)
         for target in targets:
-            if interprets(target) and len(names) > 1 and options.device is None:
+            if interprets(target) and len(names) > 1 and not devices:
                 missing[name] = f"{target.device.name}. Use `--backends {name}` to run it anyway."
-            elif answers_to(target.device, options.device):
-                yield target
+            else:
+                found.append(target)
+    yield from _on_any(found, devices)
+
+
+def _unavailable(name: str) -> dict[str, str]:
+    """Say which devices of a backend cannot be used, beside those that can."""
+    met = REGISTRY.known(name)
+    found = (x for x in (met.found if met else ()) if isinstance(x, Unavailable))
+    return {f"{name} ({x.device or x.code})": f"{x.reason} {x.fix}" for x in found}
+
+
+def _on_any(targets: Sequence[Target], devices: Sequence[str]) -> list[Target]:
+    """Keep the targets on any of these devices; RegistryError for a device that nobody has."""
+    if not devices:
+        return list(targets)
+    meant: list[Target] = []
+    for device in devices:
+        found = list(on_device(targets, device, lambda target: target.device))
+        if not found:
+            have = ", ".join(dict.fromkeys(target.device.id for target in targets))
+            raise RegistryError(
+                f"No backend here runs on {device!r}. Devices: {have or 'none'}. "
+                "`fusewire devices` says what the others lack."
+            )
+        meant += found
+    return [target for target in targets if target in meant]
 
 
 def _with_devices(names: list[str], finder: TargetFinder) -> list[str]:

@@ -20,7 +20,14 @@ from fusewire.contract.region import first_device
 from fusewire.ops.declare import Op
 from fusewire.ops.table import all_ops
 from fusewire.registry import REGISTRY
-from fusewire.registry.capability import ConformanceRecord, Shown, path_of
+from fusewire.registry.capability import (
+    ConformanceRecord,
+    Shown,
+    path_of,
+    records_of,
+    with_record,
+    write_records,
+)
 from fusewire.tables import Column, Sheet, styled
 from fusewire.testing.conformance import cases, sliced
 from fusewire.testing.demonstration import demonstrate
@@ -41,6 +48,7 @@ _FEW = 4
 
 @click.command()
 @click.argument("backend")
+@click.option("--device", "place", help="Device to test, such as cuda:0 (default: the first).")
 @click.option("--slice", "part", default="1/1", help="Run a fixed share of the cases, such as 1/8.")
 @click.option("--op", "names", multiple=True, help="Op to test (default: all).")
 @click.option(
@@ -54,6 +62,7 @@ _FEW = 4
 )
 def command(
     backend: str,
+    place: str | None,
     part: str,
     names: tuple[str, ...],
     fallback: bool,
@@ -71,7 +80,7 @@ def command(
             "--record needs all ops and samples, without --op, --slice or --fallback."
         )
     runs = REGISTRY.get(backend)
-    device = first_device(runs)
+    device = first_device(runs, place)
     start = time.perf_counter()
     rows, problems = _run(runs, device, _chosen(names, fallback), Fraction(part), fallback)
     report = _report(runs, device, rows, problems)
@@ -121,6 +130,7 @@ def _report(
         "backend": runs.info.name,
         "version": runs.info.version,
         "device": device.name,
+        "device_id": device.id,
         "counts": {status: statuses[status] for status in COLOURS},
         "proven": {form: proven[form] for form in FORMS},
         "taken_natively": sum(row.counts["native"] > 0 for row in rows),
@@ -147,16 +157,24 @@ def _described(row: OpReport) -> dict[str, Any]:
 
 def _record(runs: Backend, device: Device, rows: list[OpReport], shown: dict[str, Shown]) -> None:
     name = runs.info.name
-    path = path_of(REGISTRY.backends.describe(name).reference)
+    reference = REGISTRY.backends.describe(name).reference
+    path = path_of(reference)
     if path is None:
         raise click.ClickException(f"{name} has no folder to write the record to.")
-    statuses = {row.op.name: row.status for row in rows if row.status != "refused"}
-    today = dt.date.today().isoformat()
     partial = [row for row in rows if row.status == "partial"]
-    dtypes = {row.op.name: tuple(_alone(row.dtypes(proven=True))) for row in partial}
-    version = runs.info.version
-    held = ConformanceRecord(name, version, device.name, today, statuses, shown, dtypes)
-    path.write_text(held.to_text(), encoding="utf-8")
+    new = ConformanceRecord(
+        name,
+        runs.info.version,
+        device.name,
+        dt.date.today().isoformat(),
+        {row.op.name: row.status for row in rows if row.status != "refused"},
+        shown,
+        {row.op.name: tuple(_alone(row.dtypes(proven=True))) for row in partial},
+        device.id,
+    )
+    is_first = device.id == first_device(runs).id
+    records = with_record(records_of(name, reference), new, is_first=is_first)
+    path.write_text(write_records(records), encoding="utf-8")
     Terminal(stderr=True).print(f"Recorded in {path}.")
 
 
@@ -178,7 +196,8 @@ def _print(report: dict[str, Any], is_all: bool) -> None:
 
 def _counts(report: dict[str, Any]) -> Sheet:
     """Count the ops by status."""
-    device = f"{report['backend']} {report['version']} on {report['device']}"
+    place = f"{report['device_id']} ({report['device']})"
+    device = f"{report['backend']} {report['version']} on {place}"
     title = f"{device}: {report['of']} ops in {report['seconds']} s"
     number = Column("ops", align="right")
     sheet = Sheet("status", number, Column("share", align="right"), "form", title=title)

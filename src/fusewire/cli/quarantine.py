@@ -83,6 +83,7 @@ def _row(entry: Confined) -> dict[str, Any]:
         "model": entry.model,
         "engine": entry.engine,
         "candidate": entry.candidate,
+        "device": entry.device,
         "when": fact.when,
         "code": fact.code,
         "reason": fact.reason,

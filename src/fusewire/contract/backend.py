@@ -264,13 +264,14 @@ class Gap:
     """A known error of a backend: an op, or one dtype of it, that it claims and gets wrong.
 
     ``todo`` is ours to fix, ``upstream`` the engine's, ``never`` stays as it is. A gap that passes
-    fails the suite.
+    fails the suite. With a ``device``, an id, other devices are right.
     """
 
     op: str
     kind: Literal["todo", "upstream", "never"]
     reason: str
     dtype: str | None = None
+    device: str | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from fusewire.contract.backend import (
     Slot,
     Unavailable,
 )
+from fusewire.contract.devices import answers_to
 from fusewire.errors import RegistryError
 from fusewire.ir.graph import Array, Constant, Graph, Node
 from fusewire.ir.text import constants_of
@@ -84,15 +85,24 @@ def edge_slots(graph: Graph) -> list[Slot]:
     return found
 
 
-def first_device(backend: Backend) -> Device:
-    """Return the first device of a backend; RegistryError says why there is none."""
-    reasons = []
-    for found in backend.probe():
-        if isinstance(found, Device):
-            return found
-        assert isinstance(found, Unavailable)
-        reasons.append(f"{found.reason} {found.fix}")
-    raise RegistryError(f"{backend.info.name} has no device here. {' '.join(reasons)}")
+def first_device(backend: Backend, name: str | None = None) -> Device:
+    """Return the first device of a backend, or the one that a name fits best.
+
+    RegistryError says why there is none.
+    """
+    found = backend.probe()
+    fitting = [x for x in found if isinstance(x, Device) and answers_to(x, name)]
+    exact = (device for device in fitting if device.id == name)
+    if (device := next(exact, fitting[0] if fitting else None)) is not None:
+        return device
+    missing = [x for x in found if isinstance(x, Unavailable)]
+    reasons = " ".join(f"{x.reason} {x.fix}" for x in missing)
+    if name is None:
+        raise RegistryError(f"{backend.info.name} has no device here. {reasons}")
+    have = ", ".join(x.id for x in found if isinstance(x, Device)) or "none"
+    raise RegistryError(
+        f"{backend.info.name} was asked for {name} and has {have}. {reasons}".rstrip()
+    )
 
 
 def build(backend: Backend, region: Graph, device: Device, config: Config = Config()) -> Executable:

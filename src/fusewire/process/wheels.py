@@ -32,6 +32,12 @@ def installed(*names: str) -> str:
     return ""
 
 
+def installed_with(prefix: str) -> dict[str, str]:
+    """Map the distributions whose names begin like this to their versions."""
+    start = _plain(prefix)
+    return {name: version for name, version in _folders().items() if name.startswith(start)}
+
+
 @cache
 def native_libraries(package: str, inside: str = "") -> str:
     """Fingerprint the native libraries in a package's folder, without importing it.

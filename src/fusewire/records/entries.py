@@ -242,4 +242,7 @@ def needs(artifact: Artifact) -> list[str]:
 
 def _weights_key(key: Key) -> Key:
     fields = dict(key.fields)
-    return Key.of("weights", region=fields["region"], backend=fields["backend"])
+    # Devices of one backend are given other weights: some of them hold their own.
+    return Key.of(
+        "weights", region=fields["region"], backend=fields["backend"], device=fields["device"]
+    )

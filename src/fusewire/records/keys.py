@@ -127,13 +127,14 @@ def decision_key(graph_hash: str, inputs: Sequence[Any], fields: Mapping[str, ob
 
 
 def _engine_version(name: str) -> str:
-    """Name a backend with the version of its engine."""
+    """Name a backend with the version of its engine, and of what else belongs to that."""
     from fusewire.registry import REGISTRY
 
     plugin = REGISTRY.backends.describe(name)
     if plugin.distribution != "fusewire":
         return f"{name} {plugin.version}"
-    return f"{name} {REGISTRY.backends.get(name).info.version}"
+    info = REGISTRY.backends.get(name).info
+    return " ".join([name, info.version, *sorted(info.metadata.values())])
 
 
 def _type_name(example: Any) -> str:

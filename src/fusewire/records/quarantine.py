@@ -140,6 +140,11 @@ class Confined:
         return self.fact.candidate or fields.get("candidate") or fields.get("backend", "unknown")
 
     @property
+    def device(self) -> str:
+        """The id of the device."""
+        return dict(self.key.fields).get("device", "unknown")
+
+    @property
     def engine(self) -> str:
         """The name of the engine."""
         return dict(self.key.fields).get("backend") or self.candidate.partition(" ")[0]

@@ -9,15 +9,19 @@ from __future__ import annotations
 import importlib.util
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fusewire.errors import FormatError
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import all_ops
 
 FILE = "proven.json"
+# The key of the records of further devices.
+OTHERS = "devices"
+_OPTIONAL = ("dtypes", "device_id")
 # The dtype that everybody asks about: a flag does not fall for want of another.
 COMMON = "float32"
 # Flags that follow from ops: one is held if all of its ops are proven.
@@ -89,9 +93,10 @@ class Shown:
 
 @dataclass(frozen=True)
 class ConformanceRecord:
-    """The result of the conformance suite: status by op, without refused ops.
+    """The result of the conformance suite on one device: status by op, without refused ops.
 
     ``dtypes`` are those in which every sample passes, of ops that are not proven in all of them.
+    ``device`` is the name of the device and ``device_id`` its id, which older records lack.
     """
 
     backend: str
@@ -101,26 +106,27 @@ class ConformanceRecord:
     ops: Mapping[str, str]
     shown: Mapping[str, Shown]
     dtypes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    device_id: str = ""
 
     def proves(self, op: str) -> bool:
         """Return whether an op is proven: in float32 at least, if it is in no more."""
         return self.ops.get(op) == "proven" or COMMON in self.dtypes.get(op, ())
 
-    def to_text(self) -> str:
-        """Write it as a file that people can review."""
+    def to_data(self) -> dict[str, Any]:
+        """Convert to plain data that people can review, with ops in groups."""
         grouped: dict[str, list[str]] = {}
         for op, status in self.ops.items():
             grouped.setdefault(status, []).append(op)
         held = {**asdict(self), "ops": grouped}
         # One line each.
-        dtypes = {op: " ".join(names) for op, names in held.pop("dtypes").items()}
-        return json.dumps({**held, "dtypes": dtypes} if dtypes else held, indent=1) + "\n"
+        held["dtypes"] = {op: " ".join(names) for op, names in self.dtypes.items()}
+        return {key: value for key, value in held.items() if value or key not in _OPTIONAL}
 
     @staticmethod
-    def of_text(text: str) -> ConformanceRecord:
-        """Read what ``to_text`` wrote; FormatError for anything else."""
+    def from_data(data: Any) -> ConformanceRecord:
+        """Read what ``to_data`` wrote; FormatError for anything else."""
         try:
-            held = json.loads(text)
+            held = dict(data)
             ops = {op: status for status, ops in held.pop("ops").items() for op in ops}
             shown = {flag: Shown(**found) for flag, found in held.pop("shown").items()}
             dtypes = {op: tuple(names.split()) for op, names in held.pop("dtypes", {}).items()}
@@ -138,22 +144,55 @@ class ConformanceRecord:
         }
 
 
+def write_records(records: Sequence[ConformanceRecord]) -> str:
+    """Write the records of a backend's devices as a file; the first is that of its first device."""
+    first, *others = (record.to_data() for record in records)
+    return json.dumps({**first, **({OTHERS: others} if others else {})}, indent=1) + "\n"
+
+
+def read_records(text: str) -> list[ConformanceRecord]:
+    """Read what ``write_records`` wrote; FormatError for anything else."""
+    try:
+        held = json.loads(text)
+        others = held.pop(OTHERS, [])
+    except (ValueError, AttributeError, TypeError) as error:
+        raise FormatError(f"This is not a record of a backend: {error}.") from error
+    return [ConformanceRecord.from_data(data) for data in (held, *others)]
+
+
+def with_record(
+    records: Sequence[ConformanceRecord], new: ConformanceRecord, *, is_first: bool
+) -> list[ConformanceRecord]:
+    """Put a record in the place of that of the same device, or beside the others."""
+    first = [new] if is_first else list(records[:1])
+    others = [x for x in records[1:] if x.device_id != new.device_id]
+    return [*first, *others, *([] if is_first else [new])]
+
+
 def path_of(reference: str) -> Path | None:
     """Return the path of the record of a backend "module:Class": beside its module."""
     spec = importlib.util.find_spec(reference.partition(":")[0])
     return None if spec is None or spec.origin is None else Path(spec.origin).parent / FILE
 
 
-def record_of(name: str, reference: str) -> ConformanceRecord | None:
-    """Read the record of a backend; None if there is none or it is malformed."""
+def records_of(name: str, reference: str) -> list[ConformanceRecord]:
+    """Read the records of a backend, that of its first device first; malformed ones are none."""
     path = path_of(reference)
     if path is None or not path.is_file():
-        return None
+        return []
     try:
-        found = ConformanceRecord.of_text(path.read_text(encoding="utf-8"))
+        found = read_records(path.read_text(encoding="utf-8"))
     except FormatError:
-        return None
-    return found if found.backend == name else None
+        return []
+    return found if all(record.backend == name for record in found) else []
+
+
+def record_of(name: str, reference: str, device: str | None = None) -> ConformanceRecord | None:
+    """Return the record of a backend on a device, on its first if none is named; or None."""
+    found = records_of(name, reference)
+    if device is None:
+        return found[0] if found else None
+    return next((record for record in found if record.device_id == device), None)
 
 
 def capabilities(

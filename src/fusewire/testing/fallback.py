@@ -42,4 +42,4 @@ def reports_with_fallback(
         return [got] if len(merged.outputs) == 1 else list(got)
 
     judge(name, ready, answers, outcomes)
-    return reported(backend, found, outcomes)
+    return reported(backend, device, found, outcomes)

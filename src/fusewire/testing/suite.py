@@ -183,25 +183,26 @@ def reports(
     backend: Backend, device: Device, found: Sequence[Case]
 ) -> tuple[list[OpReport], list[str]]:
     """Run cases, op by op; also return problems: failures that are not gaps, stale gaps."""
-    return reported(backend, found, run_cases(backend, device, found))
+    return reported(backend, device, found, run_cases(backend, device, found))
 
 
 def reported(
-    backend: Backend, found: Sequence[Case], outcomes: Mapping[Case, Outcome]
+    backend: Backend, device: Device, found: Sequence[Case], outcomes: Mapping[Case, Outcome]
 ) -> tuple[list[OpReport], list[str]]:
     """Group results by op; also return problems: failures that are not gaps."""
     name, problems = backend.info.name, []
+    gaps = [gap for gap in backend.gaps if gap.device in (None, device.id)]
     grouped: dict[str, dict[Case, Outcome]] = {}
     for case in found:
         outcome = outcomes[case]
         if outcome.status == "failed":
-            gap = gap_of(backend.gaps, case)
+            gap = gap_of(gaps, case)
             if gap is None:
                 problems.append(f"{name} on {case.id}: {outcome.reason}")
             else:
                 outcome = Outcome("gap", f"{gap.reason} ({gap.kind}) {outcome.reason}")
         grouped.setdefault(case.op.name, {})[case] = outcome
-    for gap in backend.gaps:
+    for gap in gaps:
         covered = [case for case in found if _is_about(gap, case)]
         passes = all(outcomes[case].status != "failed" for case in covered)
         # A share of the cases may not include the one that fails.

@@ -24,7 +24,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from fusewire.backends.onnxruntime.drivers import DRIVERS, bus_ids, missing_library
-from fusewire.backends.onnxruntime.info import INFO
+from fusewire.backends.onnxruntime.info import INFO, PLUGINS
 from fusewire.backends.onnxruntime.providers import (
     CPU_PROVIDER,
     PROVIDERS,
@@ -52,8 +52,8 @@ BUILT_IN = tuple(
     if name != CPU_PROVIDER and name not in REMOTE
 )
 RECORD = "session.record_ep_graph_assignment_info"
-# Packages that hold the library of a provider, beside those whose names begin like this.
-_PREFIX, _OTHERS = "onnxruntime_ep_", ("onnxruntime_qnn",)
+# Packages that hold the library of a provider, beside those whose names say so.
+_OTHERS = ("onnxruntime_qnn",)
 _HARDWARE = {"CPU": CPU, "GPU": "gpu", "NPU": "npu"}
 # Facts that tell hardware apart, by the names under which libraries give them.
 _IDENTITY = {
@@ -101,7 +101,7 @@ def plugin_packages() -> list[str]:
             names |= {
                 entry
                 for entry in os.listdir(folder or ".")  # noqa: PTH208 - a third of the time
-                if entry.isidentifier() and (entry.startswith(_PREFIX) or entry in _OTHERS)
+                if entry.isidentifier() and (entry.startswith(PLUGINS) or entry in _OTHERS)
             }
     return sorted(names)
 

@@ -12,15 +12,18 @@ from fusewire.backends.onnxruntime.gaps import GAPS
 from fusewire.backends.onnxruntime.info import INFO, WHEELS
 from fusewire.backends.onnxruntime.providers import (
     CPU_PROVIDER,
+    all_options,
     launch_options,
     provider_of,
     provider_options,
 )
+from fusewire.backends.onnxruntime.trust import graph_refusal, provider_refusal
 from fusewire.contract.artifact_writer import ArtifactWriter
 from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
+    BackendOption,
     Config,
     Device,
     Exchange,
@@ -75,6 +78,11 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
 
         return LOWERING
 
+    @property
+    def options(self) -> Sequence[BackendOption]:
+        """Those of its providers."""
+        return all_options()
+
     def probe(self) -> list[Device | Unavailable]:
         """Run a node with every provider, once."""
         if self._probed is None:
@@ -105,8 +113,13 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         from fusewire.contract.region import claim_by_table
 
         versions, provider = opsets(graph), provider_of(device)
-        shapes = "dynamic" if provider is None else provider.shapes
-        return claim_by_table(graph, lambda node: refuses(node, versions), shapes=shapes)
+        if provider is None:
+            return claim_by_table(graph, lambda node: refuses(node, versions), "dynamic")
+        return claim_by_table(
+            graph,
+            lambda node: refuses(node, versions) or provider_refusal(provider, node),
+            provider.shapes,
+        )
 
     def write_artifact(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Write the model."""
@@ -152,7 +165,9 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         """Refuse what has kernels that are not right, which we go around."""
         from fusewire.backends.onnxruntime.lowering import distrusts
 
-        return distrusts(file.graph)
+        provider = provider_of(device)
+        refused = None if provider is None else graph_refusal(provider, file.graph)
+        return refused or distrusts(file.graph)
 
     def compile_file(
         self, file: ModelFile, region: Graph, device: Device, config: Config

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewire.backends.onnxruntime.info import INFO
-from fusewire.contract.backend import Config, Device, Fact, Shapes
+from fusewire.contract.backend import BackendOption, Config, Device, Fact, Shapes
 from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import OptionsError
 
@@ -226,6 +226,18 @@ def option_defaults(provider: Provider | None) -> dict[str, Fact]:
         return {}
     own: dict[str, Fact] = dict.fromkeys((f"{OWN}{name}" for name in provider.options), "")
     return {PRECISION: next(iter(provider.precisions)), **own}
+
+
+def all_options() -> list[BackendOption]:
+    """List the options of all providers; a device takes those of its own."""
+    listed = {
+        f"{OWN}{name}": f"{meaning}; handed to {provider.name}"
+        for provider in PROVIDERS.values()
+        for name, meaning in provider.options.items()
+    }
+    precision = "what a provider other than the CPU's computes in, where it can do otherwise"
+    own = [BackendOption(name, "", meaning) for name, meaning in sorted(listed.items())]
+    return [BackendOption(PRECISION, FULL, precision), *own]
 
 
 def provider_options(provider: Provider | None, device: Device, config: Config) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
     python -m fusewire.testing.onnx_suite SIDE ... [-k REGEX] [--slice 1/8] [--results FILE]
 
-A side is a backend ("xla"), one with the reference behind it ("xla+reference"), or
-"module:function", which takes a ModelProto and returns a function. Exits with 1 if a case fails.
+A side is a backend ("xla"), one on a device ("xla@cuda:0"), one with the reference behind it
+("xla+reference"), or "module:function", which takes a ModelProto and returns a function. Exits
+with 1 if a case fails.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What runs the cases: a backend, alone or with fallback, or any runner of models.
 
-A side is a word: "xla" is the backend alone, "xla+reference" the same with fallback, and
-"module:function" names a function that takes a ModelProto and returns a function.
+A side is a word: "xla" is the backend alone, "xla+reference" the same with fallback,
+"xla@cuda:0" the backend on a device that is not its first, and "module:function" names a function
+that takes a ModelProto and returns a function.
 """
 
 from __future__ import annotations
@@ -20,14 +21,20 @@ WITH_FALLBACK = f"+{FALLBACK}"
 
 def backend_of(side: str) -> str | None:
     """Return the backend of a side, or None if it is another runner."""
-    return None if ":" in side else side.removesuffix(WITH_FALLBACK)
+    is_runner = ":" in side and "@" not in side
+    return None if is_runner else side.removesuffix(WITH_FALLBACK).partition("@")[0]
+
+
+def device_of(side: str) -> str | None:
+    """Return the device that a side names, if it names one."""
+    return side.removesuffix(WITH_FALLBACK).partition("@")[2] or None
 
 
 class Side:
     """Prepares models, and counts how many nodes of the last one ran elsewhere."""
 
     def __init__(self, name: str) -> None:
-        self._backend = backend_of(name)
+        self._backend, self._device = backend_of(name), device_of(name)
         self._fallback: Fallback = "allow" if name.endswith(WITH_FALLBACK) else "error"
         self._program: Program | None = None
         self._others: Prepare | None = None
@@ -42,6 +49,7 @@ class Side:
         program = self._program = compiler.compile(
             model,
             backend=self._backend or "auto",
+            device=self._device,
             fallback=self._fallback,
             threads=1,
             isolate=False,
