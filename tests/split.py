@@ -1,4 +1,7 @@
-"""A backend that does not take ``cos``, so that plans are split; ``wrong`` errs in its answers."""
+"""A backend that does not take ``cos``, so that plans are split; ``wrong`` errs in its answers.
+
+``absent`` lacks its package, and ``blind`` a device.
+"""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -26,8 +29,9 @@ from fusewire.testing.chaos import ChaosBackend
 class SplitBackend(Backend):
     """Runs the rest as chaos does."""
 
-    def __init__(self, fault: str) -> None:
+    def __init__(self, fault: str, lacks: Unavailable | None = None) -> None:
         self._inner = ChaosBackend(fault)
+        self._lacks = lacks
 
     @property
     def info(self) -> BackendInfo:
@@ -42,7 +46,7 @@ class SplitBackend(Backend):
         return self._inner.exchange
 
     def probe(self) -> list[Device | Unavailable]:
-        return [Device("cpu", "split")]
+        return [Device("cpu", "split") if self._lacks is None else self._lacks]
 
     def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
         return claim_by_table(
@@ -58,3 +62,9 @@ class SplitBackend(Backend):
 
 right = partial(SplitBackend, "none")
 wrong = partial(SplitBackend, "element")
+absent = partial(
+    SplitBackend,
+    "none",
+    Unavailable("not-installed", "It needs the package split.", "Run: pip install split"),
+)
+blind = partial(SplitBackend, "none", Unavailable("no-device", "No eyes.", "Get some."))

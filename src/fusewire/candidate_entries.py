@@ -1,4 +1,4 @@
-"""Make entries of plans: of a candidate that was chosen, or at level 0 of the preferred target.
+"""Make entries of plans: of a candidate that was chosen, or at level 0 of the preferred targets.
 
 The plan is saved for warm starts, and the canary watches its engine where the options ask for that.
 """
@@ -60,61 +60,93 @@ class CandidateEntries:
     choose_again: Callable[[Reading, Graph, Sequence[Any]], Entry] | None = None
 
     def planned_entry(self, reading: Reading, graph: Graph, key: Key | None) -> Entry:
-        """Plan on the preferred target, without measuring."""
-        from fusewire.planning.candidates import Candidate
-
+        """Plan on the preferred targets, without measuring."""
         notes: list[str] = []
-        target = self.preferred_target(graph, notes)
-        candidate = Candidate(target, self.plan_within_limits(graph, target, notes))
+        candidate = self.preferred_candidate(graph, notes)
         # A target that is missing now may be there next time: a plan with notes is not saved.
         return self.ready_entry(reading, candidate, None if notes else key, Compared(tuple(notes)))
 
-    def preferred_target(self, graph: Graph, notes: list[str], *, is_first: bool = False) -> Target:
-        """Find the requested target; if it has no device, the fallback where that is allowed.
+    def preferred_candidate(
+        self, graph: Graph, notes: list[str], *, is_first: bool = False
+    ) -> Candidate:
+        """Plan on the requested targets, as far as the limits allow."""
+        targets = self.preferred_targets(graph, notes, is_first=is_first)
+        return self.plan_within_limits(graph, targets, notes)
+
+    def preferred_targets(
+        self, graph: Graph, notes: list[str], *, is_first: bool = False
+    ) -> list[Target]:
+        """Find the requested targets; if none has a device, the fallback where that is allowed.
 
         One that only serves first need not be the best: it is one that can answer soon.
         """
         from fusewire.errors import UnavailableError
-        from fusewire.planning.policy import choose, soonest
+        from fusewire.planning.policy import choose, listed, soonest
 
-        options = self.context.options
+        options, finder = self.context.options, self.context.finder
+        if isinstance(options.backend, tuple):
+            absent: list[str] | None = None if options.fallback == "error" else []
+            targets = listed(options.backend, options.device, finder, absent)
+            for sentence in absent or ():
+                rest = ", ".join(target.name for target in targets)
+                self.context.warn(notes, f"{sentence} It runs on {rest}.")
+            return targets
         # The rest of a graph goes to the fallback, as far as that is allowed.
         may_split = options.fallback != "error" and options.max_crossings is None
         find = soonest if is_first and may_split else choose
         try:
-            return find(options.backend, options.device, graph, self.context.finder)
+            return [find(options.backend, options.device, graph, finder)]
         except UnavailableError as error:
             if options.fallback == "error":
                 raise
             self.context.warn(notes, f"{error} All of it runs on {FALLBACK}.")
-            return reference_target()
+            return [reference_target()]
 
-    def plan_within_limits(self, graph: Graph, target: Target, notes: list[str]) -> Planned:
-        """Plan on the target, or on the fallback where that would hand over too many tensors."""
+    def plan_within_limits(
+        self, graph: Graph, targets: Sequence[Target], notes: list[str]
+    ) -> Candidate:
+        """Plan on the targets; without the first ones where they hand over too many tensors.
+
+        If all do, the fallback runs everything.
+        """
         from fusewire.errors import RefusedError
+        from fusewire.planning.candidates import Candidate
         from fusewire.planning.planner import make_plan
 
-        options, planned = self.context.options, self.plan(graph, target)
-        crossings = planned.plan.crossings() if options.max_crossings is not None else 0
-        if crossings <= (options.max_crossings or 0):
-            return planned
-        problem = (
-            f"{target.name} would hand over {crossings} tensors, and {options.max_crossings} "
-            "are allowed."
-        )
+        options = self.context.options
+        problems: list[str] = []
+        for number in range(len(targets)):
+            target, *others = targets[number:]
+            try:
+                planned = self.plan(graph, targets[number:])
+            except RefusedError:
+                if not problems:
+                    raise
+                break
+            crossings = planned.plan.crossings() if options.max_crossings is not None else 0
+            if crossings <= (options.max_crossings or 0):
+                candidate = Candidate(target, planned, others=tuple(others))
+                if problems:
+                    problem = f"{' '.join(problems)} It runs on {candidate.engine_names}."
+                    self.context.warn(notes, problem)
+                return candidate
+            names = " and ".join(x.name for x in (target, *others))
+            would = f"{names} would hand over {crossings} tensors, and {options.max_crossings}"
+            problems.append(f"{would} are allowed.")
         if options.fallback == "error":
-            raise RefusedError(f"{problem} Raise max_crossings, or choose another backend.")
-        self.context.warn(notes, f"{problem} All of it runs on {FALLBACK}.")
-        return make_plan(graph, [reference_target()])
+            advice = "Raise max_crossings, or choose another backend."
+            raise RefusedError(f"{' '.join(problems)} {advice}")
+        self.context.warn(notes, f"{' '.join(problems)} All of it runs on {FALLBACK}.")
+        return Candidate(targets[0], make_plan(graph, [reference_target()]))
 
-    def plan(self, graph: Graph, target: Target) -> Planned:
-        """Plan a graph on a target; the fallback takes the nodes that it refuses, if allowed."""
+    def plan(self, graph: Graph, targets: Sequence[Target]) -> Planned:
+        """Plan a graph on targets; the fallback takes the nodes that all refuse, if allowed."""
         from fusewire.planning.candidates import allowed
         from fusewire.planning.planner import make_plan
 
         fallback = reference_target()
         may_fall_back = self.context.options.fallback != "error"
-        return make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
+        return make_plan(graph, allowed(targets, fallback, may_fall_back), fallback)
 
     def ready_entry(
         self,
@@ -133,14 +165,14 @@ class CandidateEntries:
         if key is not None:
             self.save(key, reading, candidate, compared, warnings)
         builder, runner = built or self.built(candidate, key)
-        if options.canary and candidate.target.name != FALLBACK:
+        if options.canary and candidate.engines[0].name != FALLBACK:
             runner = self._watched(runner, reading, candidate)
         return Entry(
             plan.graph.inputs,
             runner,
             reading.arguments,
             reading.results,
-            candidate.target.name,
+            candidate.engine_names,
             len(plan.graph.nodes),
             Explanation(
                 candidate.planned,
@@ -159,10 +191,13 @@ class CandidateEntries:
 
         One that only serves first is built in the quickest way.
         """
+        config = self.context.options.config
+        first, *others = (BuildTarget.of(x, candidate.config(config, x)) for x in candidate.targets)
         builder = self.context.builder(
-            BuildTarget.of(candidate.target, candidate.config(self.context.options.config)),
+            first,
             BuildTarget.of(reference_target(), Config()),
-            BodyPlanner(self, candidate.target, key).plan,
+            BodyPlanner(self, candidate.targets, key).plan,
+            others=others,
             is_first=is_first,
         )
         return builder, PlanRunner(candidate.planned.plan, builder)
@@ -171,7 +206,7 @@ class CandidateEntries:
         """Tell whether the plan may be saved: backends of other packages may change unnoticed."""
         from fusewire.registry import REGISTRY
 
-        names = (candidate.target.name, FALLBACK)
+        names = (*(target.name for target in candidate.targets), FALLBACK)
         is_ours = all(REGISTRY.backends.describe(x).distribution == "fusewire" for x in names)
         return is_ours and not self.context.options.canary
 
@@ -200,13 +235,10 @@ class CandidateEntries:
         warnings: Sequence[str] = (),
     ) -> SavedPlan:
         """Return the plan of a candidate with all that a warm start needs."""
-        plan, fallback = candidate.planned.plan, reference_target()
-        targets = {
-            FALLBACK: _saved_target(fallback, Config()),
-            candidate.target.name: _saved_target(
-                candidate.target, candidate.config(self.context.options.config)
-            ),
-        }
+        plan, config = candidate.planned.plan, self.context.options.config
+        targets = {FALLBACK: _saved_target(reference_target(), Config())}
+        for target in candidate.targets:
+            targets[target.name] = _saved_target(target, candidate.config(config, target))
         return SavedPlan(
             plan,
             tuple((value.name or "", value.type) for value in plan.graph.inputs),
@@ -248,7 +280,7 @@ class CandidateEntries:
             return self.choose_again(reading, graph, inputs).runner
         if options.fallback == "error":
             raise RefusedError(
-                f"{candidate.target.name} gave a wrong answer, and fallback is not allowed: "
+                f"{candidate.name} gave a wrong answer, and fallback is not allowed: "
                 f"{verdict.reason}"
             )
         fallback = reference_target()
@@ -261,12 +293,12 @@ class BodyPlanner:
     """Plans bodies of control flow once their sizes are known, and records the plans."""
 
     entries: CandidateEntries
-    target: Target
+    targets: Sequence[Target]
     key: Key | None
 
     def plan(self, body: Graph) -> Plan:
         """Plan a body, and record its plan if there is a key."""
-        plan = self.entries.plan(body, self.target).plan
+        plan = self.entries.plan(body, self.targets).plan
         if self.key is not None:
             records, fallback = self.entries.context.records, reference_target()
             keep_host_graphs(records, plan, fallback.backend, fallback.device, Config())

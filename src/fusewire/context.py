@@ -74,8 +74,9 @@ class CompileContext:
         from fusewire.registry import REGISTRY
 
         policy = REGISTRY.default if self.options.backend == "auto" else self.options.backend
-        is_named = isinstance(policy, str) and policy != "auto"
-        REGISTRY.meet_ahead(str(policy) if is_named else None, self.options.limits)
+        first = policy[0] if isinstance(policy, tuple) else policy
+        is_named = isinstance(first, str) and first != "auto"
+        REGISTRY.meet_ahead(str(first) if is_named else None, self.options.limits)
 
     @cached_property
     def services(self) -> Services | None:
@@ -105,6 +106,7 @@ class CompileContext:
         fallback: BuildTarget,
         plan_body: Callable[[Graph], Plan],
         *,
+        others: Sequence[BuildTarget] = (),
         is_first: bool = False,
     ) -> PlanBuilder:
         """Make the builder of the regions of a plan, new or recalled."""
@@ -119,6 +121,7 @@ class CompileContext:
             options.run_limits,
             services=self.services,
             is_first=is_first,
+            others=tuple(others),
         )
 
     def say_if_cut_short(self, name: str, cut_at: float | None, notes: Sequence[str]) -> None:

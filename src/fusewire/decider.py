@@ -90,7 +90,7 @@ class Decider:
         options, function = self.options, self._own_function(reading)
         if not isinstance(function, str) and self._function_may_serve and options.device is None:
             target = reference_target()
-            candidate = Candidate(target, self.entries.plan(graph, target))
+            candidate = Candidate(target, self.entries.plan(graph, [target]))
             engines = EngineRunners(self.entries)
             entry = self._function_entry(reading, graph, candidate, Compared(), function, engines)
             return FirstPlan(entry, candidate, function.title, is_function=True)
@@ -113,10 +113,8 @@ class Decider:
         may_interpret = is_free and options.fallback != "error"
         if may_interpret and work_of(graph, bindings_of(graph, inputs)) <= _LITTLE_WORK:
             target = reference_target()
-            return Candidate(target, self.entries.plan(graph, target))
-        notes: list[str] = []
-        target = self.entries.preferred_target(graph, notes, is_first=True)
-        return Candidate(target, self.entries.plan_within_limits(graph, target, notes))
+            return Candidate(target, self.entries.plan(graph, [target]))
+        return self.entries.preferred_candidate(graph, [], is_first=True)
 
     def host_inputs(
         self, reading: Reading, graph: Graph, arguments: tuple[Any, ...]
@@ -312,6 +310,15 @@ class Decider:
             return iter([choose(policy, options.device, graph, finder)])
         return fitting(policy, options.device, graph, finder)
 
+    def _further_targets(self) -> Sequence[Target]:
+        """Find the targets of the backends that are listed after the first."""
+        from fusewire.planning.policy import listed
+
+        options = self.options
+        if not isinstance(options.backend, tuple):
+            return ()
+        return listed(options.backend, options.device, self.context.finder)[1:]
+
     def _expected_backends(self) -> Sequence[str]:
         """List the backends that "auto" chooses from."""
         options, registry = self.options, self.context.finder.registry
@@ -378,6 +385,7 @@ class Decider:
             backends=self._expected_backends,
             left_out=self._left_out,
             watch=self.context.watch,
+            others=self._further_targets,
         )
 
     def _fields_of(self, reading: Reading) -> dict[str, object] | None:

@@ -76,9 +76,9 @@ def _entry_as_before(decider: Decider, opened: OpenTrace) -> Entry | None:
     decision = decider.recall(question)
     if decision is None:
         return None
-    choice, target = decision.candidate.choice(), decision.candidate.target
+    choice, targets = decision.candidate.choice(), decision.candidate.targets
     may_fall_back = decider.options.fallback != "error"
-    planned = plan_choice(choice, opened.graph, target, reference_target(), may_fall_back)
+    planned = plan_choice(choice, opened.graph, targets, reference_target(), may_fall_back)
     candidate = replace(decision.candidate, planned=planned)
     note = "It was chosen at the sizes of an earlier call."
     decision = replace(decision, candidate=candidate, notes=(*decision.notes, note))

@@ -45,9 +45,10 @@ class FirstWith:
     capabilities: tuple[str, ...] = ()
 
 
-# A name, "auto", one of the policies above, or a function from homes and a graph to a home.
+# A name, several in order, "auto", one of the policies above, or a function from targets and a
+# graph to a target.
 Chooser: TypeAlias = Callable[[Sequence[Any], Any], Any]
-Policy: TypeAlias = "str | ForDevice | FirstWith | Chooser"
+Policy: TypeAlias = "str | Sequence[str] | ForDevice | FirstWith | Chooser"
 
 # Levels that do not exist yet.
 LATER = {2: "splits a graph over engines"}
@@ -84,28 +85,30 @@ BUNDLED = (
 class Options:
     """How to compile.
 
-    ``backend`` is a name, "auto", or a policy: ``ForDevice``, ``FirstWith`` or a function that
-    picks a target. ``level`` 0 measures nothing; 1 compares the engines within ``budget_seconds``
-    and takes the fastest right one, which "auto" does and a named backend does only if asked to; 3
-    also tunes kernels, on backends that allow it; "recall" uses the plan that an earlier process
-    settled on, or raises NotRecalledError. With ``start="now"`` the first call is answered at once,
-    by what is quickest to start, and the engines are compared behind it; with "measured" it waits
-    for the comparison. ``deterministic`` waits too: its answers come from one plan. ``fallback``
-    decides what happens to nodes that a backend refuses: "error" raises, "warn" and "allow" run
-    them on the reference, unless more than ``max_crossings`` tensors would cross between backends:
-    then all of it runs there. An engine compiles and runs each region first in a child process,
-    unless ``isolate`` is "never"; a region that crashes there, takes longer than ``deadline``
-    seconds, or needs more than ``memory_limit`` bytes (None: a quarter of the machine's memory,
-    besides weights) counts as refused. With "always" it stays in a child, so that every call has
-    these limits. The same limits hold for what the host runs of each call: sizes and rounds that
-    values decide, the fallback, and the checks of answers; beyond them, a call raises BudgetError.
-    An engine in this process is not asked for sizes beyond ``memory_limit`` that an earlier step
-    found, but it is not timed. Artifacts, plans and measurements are recorded, unless ``cache`` is
-    off; what is missing there is asked of ``remote``, a store that machines share. One call in
-    ``canary`` is checked again while the program runs; 0 checks none. With ``cast="same_kind"``,
-    arrays of another dtype of the same kind are cast to that of the input. ``seed`` is the seed for
-    generated inputs. ``backend_config`` holds the backend's own options. ``progress`` is called
-    with the current step and the share of the budget that is used.
+    ``backend`` is a name, "auto", several names in order, or a policy: ``ForDevice``, ``FirstWith``
+    or a function that picks a target. Of several names, the first that takes a node runs it;
+    ``device`` and ``backend_config`` are for the first. ``level`` 0 measures nothing; 1 compares
+    the engines within ``budget_seconds`` and takes the fastest right one, which "auto" does and a
+    named backend does only if asked to; 3 also tunes kernels, on backends that allow it; "recall"
+    uses the plan that an earlier process settled on, or raises NotRecalledError. With
+    ``start="now"`` the first call is answered at once, by what is quickest to start, and the
+    engines are compared behind it; with "measured" it waits for the comparison. ``deterministic``
+    waits too: its answers come from one plan. ``fallback`` decides what happens to nodes that all
+    named backends refuse: "error" raises, "warn" and "allow" run them on the reference, unless more
+    than ``max_crossings`` tensors would cross between backends: then all of it runs there. An
+    engine compiles and runs each region first in a child process, unless ``isolate`` is "never"; a
+    region that crashes there, takes longer than ``deadline`` seconds, or needs more than
+    ``memory_limit`` bytes (None: a quarter of the machine's memory, besides weights) counts as
+    refused. With "always" it stays in a child, so that every call has these limits. The same limits
+    hold for what the host runs of each call: sizes and rounds that values decide, the fallback, and
+    the checks of answers; beyond them, a call raises BudgetError. An engine in this process is not
+    asked for sizes beyond ``memory_limit`` that an earlier step found, but it is not timed.
+    Artifacts, plans and measurements are recorded, unless ``cache`` is off; what is missing there
+    is asked of ``remote``, a store that machines share. One call in ``canary`` is checked again
+    while the program runs; 0 checks none. With ``cast="same_kind"``, arrays of another dtype of the
+    same kind are cast to that of the input. ``seed`` is the seed for generated inputs.
+    ``backend_config`` holds the backend's own options. ``progress`` is called with the current step
+    and the share of the budget that is used.
     """
 
     backend: Policy = "auto"
@@ -150,14 +153,27 @@ class Options:
             raise IsolationError(
                 f"{problem} Pass isolate='first', or run Linux in a container or virtual machine."
             )
-        if not (isinstance(self.backend, str | ForDevice | FirstWith) or callable(self.backend)):
-            raise OptionsError(f"backend={self.backend!r}: give a name, 'auto' or a policy.")
+        self._settle_backend()
         if self.cast not in (None, "same_kind"):
             raise OptionsError(f"cast={self.cast!r}: give 'same_kind', or None to refuse casts.")
         for name, least, unit in _LEAST:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and value >= least):
                 raise OptionsError(f"{name}={value!r}: give {unit}, at least {least}.")
+
+    def _settle_backend(self) -> None:
+        """Check the backend; of a list, leave a tuple of two names or more, or the only one."""
+        if isinstance(self.backend, list | tuple):
+            names = _checked_order(self.backend)
+            if len(names) > 1 and names[-1] == FALLBACK:
+                # Whoever lists it allows it.
+                names = names[:-1]
+                object.__setattr__(self, "fallback", "allow")
+            object.__setattr__(self, "backend", names if len(names) > 1 else names[0])
+        elif not (isinstance(self.backend, str | ForDevice | FirstWith) or callable(self.backend)):
+            raise OptionsError(
+                f"backend={self.backend!r}: give a name, a list of names, 'auto' or a policy."
+            )
 
     @staticmethod
     def of(options: Options | None, given: Mapping[str, Any]) -> Options:
@@ -168,6 +184,14 @@ class Options:
                 f"Unknown option: {', '.join(unknown)}. Options: {', '.join(known)}."
             )
         return replace(options or Options(), **given)
+
+    @property
+    def backend_names(self) -> tuple[str, ...]:
+        """The named backends, in order; empty where a policy chooses."""
+        if isinstance(self.backend, tuple):
+            return self.backend
+        is_name = isinstance(self.backend, str) and self.backend != "auto"
+        return (str(self.backend),) if is_name else ()
 
     @property
     def measures_first(self) -> bool:
@@ -205,15 +229,35 @@ class Options:
             self.progress(what, min(max(share, 0.0), 1.0))
 
 
+def _checked_order(names: Sequence[Any]) -> tuple[str, ...]:
+    """Return a list of backends as a tuple; OptionsError if it is not an order."""
+    asked = f"backend={list(names)!r}"
+    if not names:
+        raise OptionsError(f"{asked}: the list is empty. Name a backend, or give 'auto'.")
+    if not all(isinstance(name, str) for name in names):
+        raise OptionsError(f"{asked}: a list has names of backends.")
+    if "auto" in names:
+        raise OptionsError(f"{asked}: 'auto' stands alone, since it chooses among all backends.")
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise OptionsError(f"{asked}: {', '.join(twice)} is listed twice. Name each backend once.")
+    if FALLBACK in names[:-1]:
+        raise OptionsError(
+            f"{asked}: {FALLBACK} takes every node, so that nothing is left for the backends after "
+            "it. Put it last, or leave it out."
+        )
+    return tuple(names)
+
+
 _WIDTH = 95
 # One sentence for each option: `help(fw.compile)` and the documentation show these.
 MEANINGS = {
-    "backend": 'a name, "auto" for the fastest right engine, or a policy: `ForDevice`, `FirstWith`,'
-    " or a function that picks a target",
-    "device": "a device of the engine, such as cpu or webgpu:0; None takes the engine's first",
+    "backend": 'a name, "auto" for the fastest right engine, several names in order, or a policy:'
+    " `ForDevice`, `FirstWith`, or a function that picks a target",
+    "device": "a device of the engine, such as cpu or webgpu:0; None takes the engine's first; of"
+    " several backends, the first must have it",
     "level": '0 measures nothing; 1 compares engines, which "auto" does; 3 also tunes kernels;'
     ' "recall" uses what an earlier process settled on, or raises',
-    "fallback": "what to do with nodes that an engine refuses: run them on the reference and warn,"
+    "fallback": "what to do with nodes that the engines refuse: run them on the reference and warn,"
     ' "allow" it silently, or raise an "error"',
     "max_crossings": "the most tensors that may cross between backends; beyond it, everything runs"
     " on the reference",
@@ -237,7 +281,7 @@ MEANINGS = {
     " for the comparison",
     "cast": '"same_kind" casts arrays of another dtype of the same kind to that of the input; None'
     " refuses them",
-    "backend_config": "options of the backend's own",
+    "backend_config": "options of the backend's own; of several, those of the first",
     "progress": "a function that is called with the current step and the share of the budget used",
 }
 

@@ -71,7 +71,7 @@ class WarmStart:
             PlanRunner(saved.plan, builder),
             Structure((Structure.LEAF,) * len(names), names),
             Structure(Structure.LEAF if saved.is_alone else leaves, saved.outputs),
-            saved.choice.backend,
+            saved.engine_names,
             saved.nodes,
             RecalledDetails(recalled, builder),
             learned=learned,
@@ -112,7 +112,9 @@ class WarmStart:
 
     def _builder(self, recalled: Recalled) -> PlanBuilder:
         saved, options = recalled.saved, self.context.options
-        configs = {FALLBACK: Config(), saved.choice.backend: saved.choice.config(options.config)}
+        names = [name for name, _ in saved.choice.places]
+        configs = {FALLBACK: Config()}
+        configs |= {name: saved.choice.config(options.config, name) for name in names}
         targets = {
             name: BuildTarget(
                 name,
@@ -123,9 +125,12 @@ class WarmStart:
             )
             for name, config in configs.items()
         }
-        return self.context.builder(
-            targets[saved.choice.backend], targets[FALLBACK], recalled.plan_body
-        )
+        first, *others = (targets[name] for name in names)
+        return self.context.builder(first, targets[FALLBACK], recalled.plan_body, others=others)
+
+    def load_targets(self, saved: SavedPlan) -> list[Target]:
+        """Load the targets of a saved plan, in order."""
+        return [self.load_target(saved.targets[name]) for name, _ in saved.choice.places]
 
     def load_target(self, saved: SavedTarget) -> Target:
         """Load a target of saved plans once; the store has authenticated the name of its class."""
@@ -187,18 +192,17 @@ class _Replanner:
 
         reading = self._read()
         graph = run_pipeline(reading.graph).graph
-        target = self.warm.load_target(saved.targets[saved.choice.backend])
+        targets = self.warm.load_targets(saved)
         may_fall_back = self.warm.context.options.fallback != "error"
         fallback = reference_target()
-        return plan_choice(saved.choice, graph, target, fallback, may_fall_back, reading.file)
+        return plan_choice(saved.choice, graph, targets, fallback, may_fall_back, reading.file)
 
     def plan_body(self, saved: SavedPlan, body: Graph) -> Plan:
         """Plan a body of control flow, and record its plan."""
         from fusewire.candidate_entries import BodyPlanner, CandidateEntries
 
         entries = CandidateEntries(self.warm.context)
-        target = self.warm.load_target(saved.targets[saved.choice.backend])
-        return BodyPlanner(entries, target, self.key).plan(body)
+        return BodyPlanner(entries, self.warm.load_targets(saved), self.key).plan(body)
 
     def _read(self) -> Reading:
         model = self.model

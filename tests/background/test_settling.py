@@ -61,7 +61,7 @@ class Plans:
         reading = self.source.read()
         graph = self.session.rewrite(reading.graph)
         target = self.session.context.finder.targets(backend)[0]
-        candidate = Candidate(target, self.session.decider.entries.plan(graph, target))
+        candidate = Candidate(target, self.session.decider.entries.plan(graph, [target]))
         return candidate, self.session.decider.entries.ready_entry(
             reading, candidate, None, Compared(tried=rows)
         )

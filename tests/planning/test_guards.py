@@ -49,7 +49,7 @@ def computed(x: Value) -> Any:
 def planned(graph: Graph, backend: str) -> Plan:
     session = Session(fw.Options(backend=backend, isolate=False, cache=False))
     entries = session.decider.entries
-    return entries.plan(graph, entries.preferred_target(graph, [])).plan
+    return entries.plan(graph, entries.preferred_targets(graph, [])).plan
 
 
 @pytest.mark.parametrize("backend", ENGINES)

@@ -198,8 +198,9 @@ def test_size_that_no_operand_tells_comes_from_where_it_is_told() -> None:
 
 def test_host_drives_control_flow_and_bodies_run_by_plan() -> None:
     graph = fw.trace(_choice, fw.Spec(("n", 4), "float32"))
-    planned = _same(graph, _targets(*_pair("sin")), X + 1)
-    _same(graph, _targets(*_pair("sin")), X - 1)
+    targets = _targets(PickyBackend("picky", ["sin"]), PickyBackend("rest", ["exp"]))
+    planned = _same(graph, targets, X + 1)
+    _same(graph, targets, X - 1)
     host = [step for step in planned.plan.steps if step.region.backend == HOST]
     assert len(host) == 1
     bodies = host[0].bodies

@@ -86,7 +86,7 @@ def read_job(frame: Frame) -> ComparisonJob:
 def can_be_sent(options: Options) -> bool:
     """Tell whether another process can be given these options."""
     policy = REGISTRY.default if options.backend == "auto" else options.backend
-    if not isinstance(policy, str | ForDevice | FirstWith):
+    if not isinstance(policy, str | tuple | ForDevice | FirstWith):
         return False
     try:
         json.dumps(_option_data(options))

@@ -160,11 +160,12 @@ def _here(stanza: Stanza, folder: Path) -> Iterator[Drift]:
     """Yield what differs on this machine: the version of the engine, and the model file."""
     from fusewire.registry import REGISTRY
 
-    engine, fields = stanza.fields.get("engine", ""), stanza.fields
-    is_known = engine in REGISTRY.backends.names()
-    version = REGISTRY.backends.get(engine).info.version if is_known else "none"
+    engines, fields = stanza.fields.get("engine", "").split(" + "), stanza.fields
+    known = REGISTRY.backends.names()
+    versions = [REGISTRY.backends.get(x).info.version if x in known else "none" for x in engines]
+    version = " + ".join(versions)
     if version != fields.get("version"):
-        found = "not installed" if version == "none" else version
+        found = version.replace("none", "not installed")
         yield Drift(stanza.name, "version", fields.get("version", "absent"), f"{found} here")
     model = fields.get("model", "")
     beside = (folder / fields.get("bundle", "")).parent / Path(model).name
@@ -178,11 +179,12 @@ def _here(stanza: Stanza, folder: Path) -> Iterator[Drift]:
 def _fields(opened: OpenedBundle, plan: BundledPlan) -> dict[str, str]:
     saved, source = plan.saved, opened.about.source
     host = dict(plan.key.fields)
-    engine = dict(saved.targets[saved.choice.backend].fields)
+    places = saved.choice.places
+    engines = [dict(saved.targets[name].fields) for name, _ in places]
     fields = {
-        "engine": saved.choice.backend,
-        "version": engine.get("its_engine", "none"),
-        "device": saved.choice.device,
+        "engine": " + ".join(name for name, _ in places),
+        "version": " + ".join(engine.get("its_engine", "none") for engine in engines),
+        "device": " + ".join(device for _, device in places),
         "device-kind": f"{host.get('processor', '')} ({host.get('features', '')})",
         "form": saved.choice.form,
         "options": json.dumps(dict(saved.choice.options), sort_keys=True, default=str),

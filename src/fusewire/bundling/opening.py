@@ -141,16 +141,25 @@ class BundleAbout:
         """Read a header; KeyError, TypeError or None if it is malformed."""
         name, options, source = about["name"], about["options"], about["source"]
         programs = tuple((row["plan"], row["graph"]) for row in about["programs"])
-        texts = [name, options["backend"], *(text for pair in programs for text in pair)]
+        texts = [name, *(text for pair in programs for text in pair)]
         if source is not None:
             texts += [source[x] for x in ("name", "path", "sha256")]
         is_good = (
             all(isinstance(text, str) for text in texts)
+            and _is_policy(options["backend"])
             and set(options) == set(BUNDLED)
             and isinstance(options["backend_config"], dict)
             and 0 < len(programs) <= _MOST_PROGRAMS
         )
         return BundleAbout(name, options, programs, source) if is_good else None
+
+
+def _is_policy(backend: object) -> bool:
+    """Tell whether a program with such a backend can be saved: a name, or several in order."""
+    if not isinstance(backend, list):
+        return isinstance(backend, str)
+    is_text = all(isinstance(name, str) for name in backend)
+    return is_text and 1 < len(backend) == len({*backend} - {"auto", FALLBACK})
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +314,7 @@ class BundledPlan:
             saved = self._bundled.saved
         except StoreError:
             raise FormatError(f"The plan in {self.opened.bundle.path} is malformed.") from None
-        names = {FALLBACK, saved.choice.backend}
+        names = {FALLBACK, *(name for name, _ in saved.choice.places)}
         # The class of a backend is imported by its name.
         if set(saved.targets) != names or not all(
             target.reference.startswith(_OURS) for target in saved.targets.values()
@@ -332,7 +341,7 @@ class BundledPlan:
         if recalled is not None:
             return warm.entry_of(recalled, opened.about.name)
         warn_outside(
-            f"{opened.bundle.path} is used as data: {doubt}. {self.saved.choice.backend} compiles "
+            f"{opened.bundle.path} is used as data: {doubt}. {self.saved.engine_names} compiles "
             "it here, and its first answer is checked.",
             BundleWarning,
         )
@@ -360,7 +369,8 @@ class BundledPlan:
             installed = name in REGISTRY.backends.names() and REGISTRY.backends.get(name)
             if not installed or not installed.info.is_installed:
                 return f"{name} is not installed here"
-            config = Config() if name == FALLBACK else saved.choice.config(opened.options.config)
+            config = saved.choice.config(opened.options.config, name)
+            config = Config() if name == FALLBACK else config
             here = dict(backend_fields(installed, target.device, config))
             sentences = [
                 f"{_FIELDS.get(field, field).format(name)} is another one here"
@@ -383,19 +393,18 @@ class _Planner:
         """Plan the graph on the target, and in the form, that was chosen."""
         from fusewire.planning.candidates import plan_choice
 
-        target = self.warm.load_target(saved.targets[saved.choice.backend])
+        targets = self.warm.load_targets(saved)
         may_fall_back = self.warm.context.options.fallback != "error"
         file, choice = self.plan.opened.file, saved.choice
         if file is None and choice.form == "file":
             # Only to explain it: what a call needs is in the bundle.
             choice = replace(choice, form="native")
         graph, fallback = self.plan.graph, reference_target()
-        return plan_choice(choice, graph, target, fallback, may_fall_back, file)
+        return plan_choice(choice, graph, targets, fallback, may_fall_back, file)
 
     def plan_body(self, saved: SavedPlan, body: Graph) -> Plan:
         """Plan a body of control flow."""
         from fusewire.candidate_entries import BodyPlanner, CandidateEntries
 
         entries = CandidateEntries(self.warm.context)
-        target = self.warm.load_target(saved.targets[saved.choice.backend])
-        return BodyPlanner(entries, target, None).plan(body)
+        return BodyPlanner(entries, self.warm.load_targets(saved), None).plan(body)

@@ -8,7 +8,7 @@ from typing import Any
 
 from fusewire.background.first import FirstCall
 from fusewire.candidate_entries import Compared
-from fusewire.choosing.decide import read_tried, target_of
+from fusewire.choosing.decide import read_tried, targets_of
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
 from fusewire.context import CompileContext, reference_target
@@ -48,7 +48,7 @@ def undecided_entry(
         Undecided(),
         reading.arguments,
         reading.results,
-        saved.choice.backend,
+        saved.engine_names,
         len(graph.nodes),
         rebuilding,
         rebuilding.decide,
@@ -99,16 +99,18 @@ class _Rebuilding:
     def _candidate(self) -> Candidate:
         """Plan as the bundle says; RefusedError if that is not possible here."""
         choice, context = self.saved.choice, self.decider.context
-        target = target_of(choice, context.finder)
-        if target is None:
-            raise RefusedError(f"{choice.backend} has no device {choice.device} here.")
+        targets = targets_of(choice, context.finder)
+        if targets is None:
+            places = " or ".join(f"{name} has no device {device}" for name, device in choice.places)
+            raise RefusedError(f"{places} here.")
+        target, *others = targets
         # The file that an engine could read is not part of a bundle.
         form = "native" if choice.form == "file" else choice.form
         choice = replace(choice, form=form, options=self._allowed_options(target))
         may_fall_back = context.options.fallback != "error"
         graph, fallback = self.reading.graph, reference_target()
-        planned = plan_choice(choice, graph, target, fallback, may_fall_back)
-        return Candidate(target, planned, form, choice.options)
+        planned = plan_choice(choice, graph, targets, fallback, may_fall_back)
+        return Candidate(target, planned, form, choice.options, tuple(others))
 
     def _allowed_options(self, target: Target) -> dict[str, Any]:
         """Keep only options that the backend itself offers: others might name files."""

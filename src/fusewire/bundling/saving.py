@@ -83,7 +83,7 @@ def save_program(
     saving: SavingOptions,
 ) -> tuple[str, ...]:
     """Write a program to a bundle; returns what whoever opens it should know."""
-    if not isinstance(options.backend, str):
+    if not isinstance(options.backend, str | tuple):
         raise FormatError("A program with a policy of its own cannot be saved: name a backend.")
     signer = None if saving.key is None else Signer.read(Path(saving.key))
     program.wait()

@@ -77,7 +77,7 @@ class Decision:
         """Whether the reference was chosen because no engine gives an answer that is right."""
         others = {row.status for row in self.tried if row.backend not in (FALLBACK, FUNCTION)}
         is_bad = not others & ORDER.keys() and bool(others & {"doubtful", "wrong"})
-        return self.candidate.target.name == FALLBACK and is_bad
+        return self.candidate.engines[0].name == FALLBACK and is_bad
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,8 @@ class Question:
     the graph was traced from one, and ``file`` the model file that it was read from, for engines
     that read it by themselves. ``start`` is when the budget began, now if it is None. ``backends``
     lists the backends that ``targets`` may come from, if that is known, and ``left_out`` those that
-    it leaves out, with the reason. ``watch`` tells when calls of the program disturb the timing.
+    it leaves out, with the reason. ``others`` lists the targets for what those refuse. ``watch``
+    tells when calls of the program disturb the timing.
     """
 
     graph: Graph
@@ -113,6 +114,7 @@ class Question:
     backends: Callable[[], Sequence[str]] = tuple
     left_out: Callable[[], Mapping[str, str]] = dict
     watch: CallWatch | None = None
+    others: Callable[[], Sequence[Target]] = tuple
 
     def candidates(self) -> Iterator[Candidate | Unfit]:
         """Yield the candidates of the graph, and targets that cannot run it."""
@@ -123,16 +125,17 @@ class Question:
             self.config,
             may_fall_back=self.may_fall_back,
             file=self.file,
+            others=self.others(),
         )
         few = _few_crossings(fitting, self.max_crossings)
         # A backend that is named takes part as it can.
         return _slow_if_whole(few) if self.backends() else few
 
-    def planned(self, choice: Choice, target: Target) -> Planned | None:
+    def planned(self, choice: Choice, targets: Sequence[Target]) -> Planned | None:
         """Plan the graph according to an earlier choice; None if that no longer fits."""
         graph, fallback, may_fall_back = self.graph, self.fallback, self.may_fall_back
         try:
-            return plan_choice(choice, graph, target, fallback, may_fall_back, self.file)
+            return plan_choice(choice, graph, targets, fallback, may_fall_back, self.file)
         except RefusedError:
             return None
 
@@ -441,14 +444,15 @@ def _recall(
         records.drop(key)
         return None
     choice = recorded.choice
-    target = target_of(choice, finder) if recorded.serves(question) else None
-    if target is None:
+    targets = targets_of(choice, finder) if recorded.serves(question) else None
+    if targets is None:
         return None
-    planned = question.planned(choice, target)
+    planned = question.planned(choice, targets)
     if planned is None:
         records.drop(key)
         return None
-    candidate = Candidate(target, planned, choice.form, choice.options)
+    first, *others = targets
+    candidate = Candidate(first, planned, choice.form, choice.options, tuple(others))
     if findings.reconsider(candidate) or findings.fault(candidate) is not None:
         records.drop(key)
         return None
@@ -463,16 +467,19 @@ def _recall(
     )
 
 
-def target_of(choice: Choice, finder: TargetFinder) -> Target | None:
-    """Find the target of a choice; None if it is no longer there."""
-    try:
-        targets = finder.targets(choice.backend)
-    except RegistryError:
-        return None
-    return next((target for target in targets if target.device.id == choice.device), None)
+def targets_of(choice: Choice, finder: TargetFinder) -> list[Target] | None:
+    """Find the targets of a choice, in order; None if one is no longer there."""
+    found: list[Target] = []
+    for name, device in choice.places:
+        try:
+            found += [x for x in finder.targets(name) if x.device.id == device]
+        except RegistryError:
+            return None
+    return found if len(found) == len(choice.places) else None
 
 
 def read_tried(row: Any) -> Tried:
     """Read a row from a record: it is shown to people, and decides nothing."""
     tried = Tried(**row)
-    return replace(tried, judged_on=tuple(tried.judged_on), cache="hit")
+    engines = tuple(tried.engines)
+    return replace(tried, judged_on=tuple(tried.judged_on), engines=engines, cache="hit")

@@ -25,7 +25,7 @@ from fusewire.runtime.why import (
     Tried,
     Why,
 )
-from fusewire.trials.build import PlanBuilder
+from fusewire.trials.build import BuildTarget, PlanBuilder
 
 
 @dataclass(frozen=True)
@@ -50,21 +50,33 @@ class Explanation:
         """Explain every node, region and contact."""
         names = dict(_region_names(self.planned, ""))
         built = list(self.builder.contacts)
-        target = self.builder.first.target
         contacts = tuple(self._contacted(region, names) for region in built)
         return Why(
-            target.name,
-            target.device.id,
+            self._engine_names(),
+            self._device(),
             self.builder.policy,
             tuple(_nodes(self.planned, "", "", _by_target(self.tried))),
             tuple(_regions(self.planned, "")),
             tuple(dict.fromkeys(_expanded(self.planned))),
             contacts,
-            (*self.notes, *_left_to_host(target.device.id, contacts)),
+            (*self.notes, *_left_to_host(self._device(), contacts)),
             self.tried,
             tuple(self._failures(names)),
             tuple(guard.sentence() for guard in _guards(self.planned.plan)),
+            self.planned.plan.crossings(),
         )
+
+    def _engines(self) -> list[BuildTarget]:
+        """List the targets that run regions, the first target if none does."""
+        used = {region.backend for region in self.plan.regions()}
+        targets = (self.builder.first, *self.builder.others)
+        return [target for target in targets if target.name in used] or [self.builder.first]
+
+    def _engine_names(self) -> str:
+        return " + ".join(target.name for target in self._engines())
+
+    def _device(self) -> str:
+        return self._engines()[0].target.device.id
 
     def _failures(self, names: Mapping[Graph, str]) -> Iterator[FailedCalls]:
         for region, recovery in list(self.builder.recoveries):

@@ -59,14 +59,15 @@ class Findings:
     def artifact_key(self, candidate: Candidate) -> Key | None:
         """Return the key of the artifact, if the candidate is one region."""
         plan = candidate.planned.plan
-        if not plan.is_whole or candidate.target.backend.info.trusted:
+        target = candidate.target_of(plan.steps[0].region) if plan.is_whole else None
+        if target is None or target.backend.info.trusted:
             return None
-        region, config = plan.steps[0].region, candidate.config(self._config)
-        return artifact_key(region, self._shapes, candidate.target.backend, config)
+        config = candidate.config(self._config, target)
+        return artifact_key(plan.steps[0].region, self._shapes, target.backend, config)
 
     def _subject(self, candidate: Candidate) -> Key | None:
         """Return the key that faults are recorded for: an artifact, or a plan of several."""
-        if candidate.target.backend.info.trusted:
+        if all(target.backend.info.trusted for target in candidate.engines):
             return None
         return self.artifact_key(candidate) or self._verdict_key(candidate)
 
@@ -88,15 +89,17 @@ class Findings:
         """Put a candidate into quarantine, if the fault is one that would recur."""
         self.quarantine(candidate, Fact(code, reason))
 
-    def quarantine(self, candidate: Candidate, fact: Fact) -> None:
-        """Put a candidate into quarantine for a fault.
+    def quarantine(
+        self, candidate: Candidate, fact: Fact, engines: Sequence[str] | None = None
+    ) -> None:
+        """Put a candidate into quarantine for a fault; ``engines`` are to blame, if that is known.
 
-        If a plan of several regions is wrong, each of its artifacts may be to blame, and whoever
+        If a plan of several regions is wrong, each of their artifacts may be to blame, and whoever
         builds a region looks for the fault of its artifact only: all of them are put there.
         """
         if (subject := self._subject(candidate)) is None:
             return
-        others = self._region_keys(candidate) if fact.code == "wrong" else ()
+        others = self._region_keys(candidate, engines) if fact.code == "wrong" else ()
         known = replace(
             fact, seconds=self._deadline, model=self.records.model, candidate=candidate.name
         )
@@ -109,19 +112,23 @@ class Findings:
             for key in dict.fromkeys((subject, *self._region_keys(candidate))):
                 release(self.records, key)
 
-    def _region_keys(self, candidate: Candidate) -> Iterator[Key]:
+    def _region_keys(
+        self, candidate: Candidate, engines: Sequence[str] | None = None
+    ) -> Iterator[Key]:
         """Yield the keys of the artifacts, but those whose sizes only a run determines."""
         sizes: dict[Symbol, int] = {}
         for value, shape in zip(self._graph.inputs, self._shapes, strict=True):
             if isinstance(value.type, TensorType):
                 bind(value.type, shape, sizes, f"The input {value.name}")
-        backend, config = candidate.target.backend, candidate.config(self._config)
         for region in candidate.planned.plan.regions():
+            target = candidate.target_of(region)
+            if target is None or (engines is not None and target.name not in engines):
+                continue
             shapes = [_shape(value.type, sizes) for value in region.inputs]
-            is_known = region.shapes == "dynamic" or None not in shapes
-            if region.backend == candidate.target.name and is_known:
+            if region.shapes == "dynamic" or None not in shapes:
                 known = [shape for shape in shapes if shape is not None]
-                yield artifact_key(region, known, backend, config)
+                config = candidate.config(self._config, target)
+                yield artifact_key(region, known, target.backend, config)
 
     @property
     def folder(self) -> Path | None:
@@ -156,7 +163,8 @@ class Findings:
             self.records.drop(key)
 
     def _slow_key(self, candidate: Candidate) -> Key | None:
-        return self.artifact_key(candidate) if candidate.target.backend.info.is_slow else None
+        is_slow = any(target.backend.info.is_slow for target in candidate.engines)
+        return self.artifact_key(candidate) if is_slow else None
 
     def verdict(self, candidate: Candidate) -> Judgement | None:
         """Recall the verdict on a candidate."""
@@ -169,10 +177,15 @@ class Findings:
             self.records.drop(self._verdict_key(candidate))
             return None
 
-    def keep_verdict(self, candidate: Candidate, judged: Judgement) -> None:
-        """Record the verdict on a candidate if it is certain; others depend on the inputs."""
+    def keep_verdict(
+        self, candidate: Candidate, judged: Judgement, engines: Sequence[str] | None = None
+    ) -> None:
+        """Record the verdict on a candidate if it is certain; others depend on the inputs.
+
+        If it is wrong, ``engines`` are to blame, as far as that is known.
+        """
         if judged.status == "wrong":
-            self.blame(candidate, "wrong", judged.reason)
+            self.quarantine(candidate, Fact("wrong", judged.reason), engines)
         elif judged.status == "right":
             payload = json.dumps(judged.to_data()).encode()
             self.records.put(self._verdict_key(candidate), payload)

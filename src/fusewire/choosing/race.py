@@ -315,14 +315,16 @@ class Race:
             return "The budget was used up before its turn. Raise budget_seconds."
         if self._is_thorough:
             return None
-        device, info = candidate.target.device, candidate.target.backend.info
+        engines = candidate.engines
+        info = engines[0].backend.info
+        software = [x.device for x in engines if x.device.is_software]
         others = ", ".join(
             n for n, x in self._trials.items() if x.candidate.target != candidate.target
         )
         if not others:
             return None
-        if device.is_software:
-            return f"{device.name} is emulated by the processor, and {others} runs there."
+        if software:
+            return f"{software[0].name} is emulated by the processor, and {others} runs there."
         quickest = min(map(self._first_run, self._trials))
         is_short = len(candidate.planned.plan.graph.nodes) <= _FEW_NODES or self._has_reference
         if info.trusted and quickest > _TINY_SECONDS and not is_short:
@@ -488,7 +490,7 @@ def worth(row: Tried) -> tuple[bool, bool, float, str]:
 
 def described(candidate: Candidate) -> Tried:
     """Describe a candidate before it is tried."""
-    target, plan = candidate.target, candidate.planned.plan
+    target, plan = candidate.engines[0], candidate.planned.plan
     refused = candidate.planned.fallback_nodes()
     first = next((f"{node!r}: {reason}" for node, reason in refused.items()), "")
     return Tried(
@@ -500,8 +502,10 @@ def described(candidate: Candidate) -> Tried:
         regions=len(plan.regions()),
         elsewhere=len(refused),
         elsewhere_why=first,
-        is_software=target.device.is_software,
+        is_software=any(x.device.is_software for x in candidate.engines),
         options=dict(candidate.options),
+        engines=tuple(x.name for x in candidate.engines),
+        crossings=plan.crossings(),
     )
 
 

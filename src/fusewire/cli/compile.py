@@ -243,7 +243,7 @@ def compile_graph(
     """Plan a graph, compile what the target takes, write the files, and report as plain data."""
     backend, device = compiler.backend, compiler.device
     session = Session()
-    planned = session.decider.entries.plan(session.rewrite(graph), Target(backend, device))
+    planned = session.decider.entries.plan(session.rewrite(graph), [Target(backend, device)])
     regions = []
     for number, region in enumerate(planned.plan.regions()):
         progress(f"compiling {region.graph.name}", number / len(planned.plan.steps))

@@ -177,6 +177,9 @@ def _remarks(why: Why, is_all: bool) -> Iterator[str]:
         yield f"{contact.region} is not in the cache. {contact.cache}"
     yield from reasons([asdict(candidate) for candidate in why.tried])
     yield from why.notes
+    if why.crossings:
+        many = "tensor is" if why.crossings == 1 else "tensors are"
+        yield f"{why.crossings} {many} handed over between backends"
     for work, counts in why.counts().items():
         if counts:
             each = ", ".join(f"{count} on {name}" for name, count in counts.items())

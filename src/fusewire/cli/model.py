@@ -71,7 +71,10 @@ def model_or_example(command: Callable[..., None]) -> Callable[..., None]:
 
 
 _BACKEND = click.option(
-    "--backend", default="auto", help="Engine to use; `fusewire backends` lists them."
+    "--backend",
+    metavar="A,B",
+    default="auto",
+    help="Engine to use, or several in order; `fusewire backends` lists them.",
 )
 _COMPILING = (
     click.option("--device", help="Device of the engine, such as cpu."),
@@ -132,7 +135,7 @@ def compile_options(
 def _taken(given: dict[str, Any]) -> Options:
     """Move the compile options out of the arguments of a command."""
     return Options(
-        given.pop("backend", "auto"),
+        _policy(given.pop("backend", "auto")),
         given.pop("device"),
         given.pop("level"),
         fallback=given.pop("fallback"),
@@ -143,6 +146,12 @@ def _taken(given: dict[str, Any]) -> Options:
         isolate=given.pop("isolate"),
         seed=given.pop("seed"),
     )
+
+
+def _policy(text: str) -> str | list[str]:
+    """Read the name of a backend, or several with commas between them."""
+    names = [name.strip() for name in text.split(",")]
+    return names if len(names) > 1 else text
 
 
 def loudly(sentence: str) -> None:

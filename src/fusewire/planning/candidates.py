@@ -1,9 +1,9 @@
-"""Candidates of a graph: each target with its forms and options, and why others do not fit."""
+"""Candidates of a graph: targets with their forms and options, and why others do not fit."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fusewire.contract.backend import Config, Fact, Form
@@ -19,6 +19,7 @@ from fusewire.planning.target import Target
 from fusewire.records.keys import code_of, settings
 from fusewire.records.plans import Choice
 from fusewire.rewrite.expand import replace_nodes
+from fusewire.runtime.plan import Region
 
 # Plans with more regions are hopeless, and take long to try.
 _MOST_REGIONS = 32
@@ -26,43 +27,77 @@ _MOST_REGIONS = 32
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One way to run a graph, planned: a target, a form and options."""
+    """One way to run a graph, planned: a target, a form and options.
+
+    What the target refuses goes to the ``others``, in their order. The options are the target's.
+    """
 
     target: Target
     planned: Planned
     form: Form = "native"
     options: Mapping[str, Fact] = field(default_factory=dict)
+    others: tuple[Target, ...] = ()
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """All targets that the plan may use, in order; not the fallback."""
+        return (self.target, *self.others)
+
+    @property
+    def engines(self) -> tuple[Target, ...]:
+        """The targets that run regions of the plan; the first target if none does."""
+        names = {region.backend for region in self.planned.plan.regions()}
+        return tuple(x for x in self.targets if x.name in names) or (self.target,)
+
+    @property
+    def engine_names(self) -> str:
+        """The names of the engines, as they are shown."""
+        return " + ".join(engine.name for engine in self.engines)
 
     @property
     def name(self) -> str:
-        """The name to show: the target, and how the candidate differs from its default."""
+        """The name to show: the engines, and how the candidate differs from its default."""
         form = [] if self.form == "native" else [self.form]
         pairs = self.options.items()
         options = (key if key == TUNED else f"{key}={value}" for key, value in pairs)
-        return " ".join([_shown(self.target), *form, *options])
+        first, *others = self.engines
+        about = [*form, *options] if first is self.target else []
+        return " + ".join([" ".join([_shown(first), *about]), *map(_shown, others)])
 
     def choice(self) -> Choice:
         """Convert to plain data."""
-        return Choice(self.target.name, self.target.device.id, self.form, self.options)
+        others = tuple((x.name, x.device.id) for x in self.others)
+        return Choice(self.target.name, self.target.device.id, self.form, self.options, others)
 
-    def config(self, config: Config) -> Config:
-        """Add the options of this candidate to those that the user asked for."""
-        return replace(config, options={**config.options, **self.options})
+    def target_of(self, region: Region) -> Target | None:
+        """Return the target of a region; None for one that the fallback or the host runs."""
+        return next((x for x in self.targets if x.name == region.backend), None)
+
+    def config(self, config: Config, target: Target | None = None) -> Config:
+        """Add the options of this candidate to those that the user asked for.
+
+        Of other targets than the first, neither the user nor a candidate sets options.
+        """
+        return self.choice().config(config, (target or self.target).name)
 
     def fields(self, config: Config) -> dict[str, str]:
         """Name what the times and verdicts of this candidate depend on."""
-        backend, device = self.target.backend, self.target.device
-        fields = {
-            **settings(self.config(config)),
-            **backend.fingerprint(device),
-            **code_of(backend),
-        }
-        engine = json.dumps({key: str(value) for key, value in fields.items()}, sort_keys=True)
-        named = {"candidate": self.name, "device": device.id, "engine": engine}
+        named = {"candidate": self.name, "device": self.target.device.id}
+        named["engine"] = _engine_fields(self.target, self.config(config))
+        for number, other in enumerate(self.others, 1):
+            named[f"device{number}"] = other.device.id
+            named[f"engine{number}"] = _engine_fields(other, self.config(config, other))
         if self.form == "file":
             # Files that differ may have the same graph.
             named["region"] = self.planned.plan.steps[0].region.digest
         return named
+
+
+def _engine_fields(target: Target, config: Config) -> str:
+    backend = target.backend
+    fields = {**settings(config), **backend.fingerprint(target.device), **code_of(backend)}
+    named = {"name": target.name, **{key: str(value) for key, value in fields.items()}}
+    return json.dumps(named, sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -86,51 +121,67 @@ def candidates(
     *,
     may_fall_back: bool,
     file: ModelFile | None = None,
+    others: Sequence[Target] = (),
 ) -> Iterator[Candidate | Unfit]:
     """Yield candidates: the graph on each target; the file; with options; then expanded.
 
     The budget may run out: every engine comes once before any comes twice, and an engine's own
     nodes gain more from options than from expansion. Options that ``config`` sets are not varied.
-    With ``may_fall_back`` the fallback runs what a target refuses, if that is not most of the
-    graph.
+    The ``others`` run what a target refuses, and with ``may_fall_back`` the fallback runs what they
+    refuse, if that is not most of the graph.
     """
     native: list[Candidate] = []
     for target in targets:
-        try:
-            planned = make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
-        except RefusedError as error:
-            yield Unfit(target, str(error))
-            continue
-        reason = _hopeless(planned, target)
-        if reason is not None:
-            yield Unfit(target, reason, next(iter(planned.claims.values())).fault)
-            continue
-        native.append(Candidate(target, planned))
-        yield native[-1]
+        candidate = split_candidate(graph, target, others, fallback, may_fall_back=may_fall_back)
+        if isinstance(candidate, Candidate):
+            native.append(candidate)
+        yield candidate
     yield from _file_candidates(native, file, config)
     for candidate in native:
         yield from _with_options(candidate, config)
     for candidate in native:
-        target, planned = candidate.target, candidate.planned
-        if _composites(planned, target) and target.name != fallback.name:
-            in_parts = make_plan(
-                expanded(graph), allowed(target, fallback, may_fall_back), fallback
-            )
-            if _hopeless(in_parts, target) is None:
-                yield Candidate(target, in_parts, "expanded")
+        target = candidate.target
+        if _composites(candidate) and target.name != fallback.name:
+            order = allowed(candidate.targets, fallback, may_fall_back)
+            in_parts = make_plan(expanded(graph), order, fallback)
+            if _hopeless(in_parts, candidate.targets) is None:
+                yield Candidate(target, in_parts, "expanded", others=candidate.others)
+
+
+def split_candidate(
+    graph: Graph,
+    target: Target,
+    others: Sequence[Target],
+    fallback: Target,
+    *,
+    may_fall_back: bool,
+) -> Candidate | Unfit:
+    """Plan a graph on a target, with others for what it refuses, or say why that is hopeless."""
+    targets = (target, *others)
+    try:
+        planned = make_plan(graph, allowed(targets, fallback, may_fall_back), fallback)
+    except RefusedError as error:
+        return Unfit(target, str(error))
+    reason = _hopeless(planned, targets)
+    if reason is not None:
+        return Unfit(target, reason, planned.claims[target.name].fault)
+    return Candidate(target, planned, others=tuple(others))
 
 
 def _with_options(candidate: Candidate, config: Config) -> Iterator[Candidate]:
     """Yield a candidate with the options that its backend varies."""
     target, plan = candidate.target, candidate.planned.plan
+    if target not in candidate.engines:
+        return
     for options in target.backend.configs(plan.graph, target.device):
         if not options.keys() & config.options.keys():
             yield replace(candidate, options=options)
 
 
-def allowed(target: Target, fallback: Target, may_fall_back: bool) -> list[Target]:
-    """List the targets a plan may use: the fallback takes what the first refuses, if allowed."""
-    return [target, fallback] if may_fall_back and target.name != fallback.name else [target]
+def allowed(targets: Sequence[Target], fallback: Target, may_fall_back: bool) -> list[Target]:
+    """List the targets a plan may use: the fallback takes what all refuse, if allowed."""
+    is_last = any(target.name == fallback.name for target in targets)
+    return [*targets, fallback] if may_fall_back and not is_last else [*targets]
 
 
 def _file_candidates(
@@ -149,53 +200,54 @@ def _file_candidates(
 def plan_choice(
     choice: Choice,
     graph: Graph,
-    target: Target,
+    targets: Sequence[Target],
     fallback: Target,
     may_fall_back: bool,
     file: ModelFile | None = None,
 ) -> Planned:
     """Plan a graph according to an earlier choice; RefusedError if it no longer fits."""
     graph = expanded(graph) if choice.form == "expanded" else graph
-    planned = make_plan(graph, allowed(target, fallback, may_fall_back), fallback)
+    planned = make_plan(graph, allowed(targets, fallback, may_fall_back), fallback)
     if choice.form != "file":
         return planned
-    own = "There is no file." if file is None else plan_file(file, target, planned)
+    first = targets[0]
+    own = "There is no file." if file is None else plan_file(file, first, planned)
     if isinstance(own, str):
-        raise RefusedError(f"{target.name} cannot read the file as before: {own} Compile it again.")
+        raise RefusedError(f"{first.name} cannot read the file as before: {own} Compile it again.")
     return own
 
 
-def _hopeless(planned: Planned, target: Target) -> str | None:
-    plan, refused = planned.plan, planned.fallback_nodes()
-    data = sum(
-        len(region.graph.nodes) for region in plan.regions() if region.backend == target.name
-    )
-    if not data and plan.graph.nodes:
-        first = next(iter(planned.claims.values()))
+def _hopeless(planned: Planned, targets: Sequence[Target]) -> str | None:
+    plan, refused = planned.plan, planned.refused_nodes()
+    names = [target.name for target in targets]
+    regions = plan.regions()
+    is_used = any(region.graph.nodes for region in regions if region.backend in names)
+    if not is_used and plan.graph.nodes:
+        first = planned.claims[names[0]]
         if first.fault is not None:
             return str(first.fault)
-        return f"{target.name} takes none of it. {next(iter(refused.values()), '')}".rstrip()
-    regions = len(plan.regions())
-    if refused and regions > _MOST_REGIONS:
+        takes = f"{names[0]} takes" if len(names) == 1 else f"{' and '.join(names)} take"
+        return f"{takes} none of it. {next(iter(refused.values()), '')}".rstrip()
+    if refused and len(regions) > _MOST_REGIONS:
         node, reason = next(iter(refused.items()))
         return (
-            f"{len(refused)} nodes would run on the fallback, in {regions} regions. The first is "
-            f"{node!r}: "
-            f"{reason}"
+            f"{len(refused)} nodes would not run on {names[0]}, in {len(regions)} regions. "
+            f"The first is {node!r}: {reason}"
         )
     return None
 
 
-def _composites(planned: Planned, target: Target) -> list[Node]:
+def _composites(candidate: Candidate) -> list[Node]:
     """List the composites that a target runs whole and that could be expanded.
 
     A compiler that takes long takes them apart by itself.
     """
+    target, plan = candidate.target, candidate.planned.plan
     if target.backend.info.is_slow:
         return []
     nodes = [
         node
-        for region in planned.plan.regions()
+        for region in plan.regions()
         if region.backend == target.name
         for node in region.graph.nodes
     ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from fusewire.contract.backend import Offer, Refusal, Shapes
 from fusewire.errors import EngineError
@@ -23,8 +23,9 @@ class Claimed:
 
     ``refusals`` are about nodes of this graph; ``expanded`` maps ops of composites that were
     refused whole to the first reason. ``fault`` is what the backend raised instead of answering.
-    ``needs`` are what these composites required of their operands, and ``rebuilds`` lead from the
-    values of the graph that was asked about to those of this one.
+    ``needs`` are what these composites required of their operands, ``rebuilds`` lead from the
+    values of the graph that was asked about to those of this one, and ``origins`` from the nodes of
+    this one back, where they differ.
     """
 
     graph: Graph
@@ -34,6 +35,30 @@ class Claimed:
     fault: EngineError | None = None
     needs: tuple[Need, ...] = ()
     rebuilds: tuple[Rebuild, ...] = ()
+    origins: Mapping[Node, Node] = field(default_factory=dict)
+
+    def origin(self, node: Node) -> Node:
+        """Return the node that this one is, or is a part of, in the graph that was asked about."""
+        return self.origins.get(node, node)
+
+    def moved(self, later: Claimed) -> Claimed:
+        """Say the same of a graph that another backend got expanded further."""
+        if later.graph is self.graph:
+            return self
+        pairs = [(node, later.origin(node)) for node in later.graph.nodes]
+        needs = self.needs
+        for rebuild in later.rebuilds:
+            needs = tuple(need.moved(rebuild) for need in needs)
+        return Claimed(
+            later.graph,
+            {node: self.shapes[old] for node, old in pairs if old in self.shapes},
+            {node: self.refusals[old] for node, old in pairs if old in self.refusals},
+            self.expanded,
+            self.fault,
+            needs,
+            (*self.rebuilds, *later.rebuilds),
+            {node: self.origin(old) for node, old in pairs if self.origin(old) is not node},
+        )
 
     def value(self, given: Value) -> Value:
         """Return the value of this graph for one of the graph that was asked about."""
@@ -46,28 +71,51 @@ class Claimed:
         return not self.refusals
 
 
-def ask(target: Target, graph: Graph) -> Claimed:
+def ask(target: Target, graph: Graph, kept: Collection[Node] = ()) -> Claimed:
     """Ask a target for a whole graph; refused nodes are asked for again in simpler ops.
 
-    A node that is neither offered nor refused counts as refused. Raises EngineError if the backend
-    does not answer.
+    A node that is neither offered nor refused counts as refused. Those in ``kept`` are for others,
+    and stay whole. Raises EngineError if the backend does not answer.
     """
     expanded: dict[str, str] = {}
     needs: list[Need] = []
     rebuilds: list[Rebuild] = []
+    origins: dict[Node, Node] = {}
     simpler = _Simpler(target)
+    whole = set(kept)
     while True:
-        shapes, refusals = _answers(target, graph)
-        meanings = {node: parts for node in refusals if (parts := simpler(node)) is not None}
+        shapes, refusals = answers(target, graph)
+        asked = [node for node in refusals if origins.get(node, node) not in whole]
+        meanings = {node: parts for node in asked if (parts := simpler(node)) is not None}
         if not meanings:
-            found = tuple(needs), tuple(rebuilds)
+            found = tuple(needs), tuple(rebuilds), origins
             return Claimed(graph, shapes, refusals, expanded, None, *found)
         for node in meanings:
             expanded.setdefault(node.op, refusals[node].reason)
         rebuild = with_meanings(graph, meanings)
         needs = [need.moved(rebuild) for need in (*needs, *expanded_needs(list(meanings)))]
         rebuilds.append(rebuild)
+        steps = _origins(rebuild, meanings)
+        origins = {n: at for n, old in steps if (at := origins.get(old, old)) is not n}
         graph = rebuild.finish()
+
+
+def _origins(rebuild: Rebuild, expanded: Collection[Node]) -> Iterator[tuple[Node, Node]]:
+    """Yield the nodes of the new graph, each with the one that it copies or is a part of."""
+    known: set[Node] = set()
+    for node in rebuild.graph.nodes:
+        if node not in expanded and (copy := rebuild.value(node.outputs[0]).node) is not None:
+            known.add(copy)
+            yield copy, node
+    # In order: what comes before a part is known, or a part of the same node.
+    for node in rebuild.graph.nodes:
+        waiting = [rebuild.value(value).node for value in node.outputs if node in expanded]
+        while waiting:
+            part = waiting.pop()
+            if part is not None and part not in known:
+                known.add(part)
+                waiting += [value.node for value in part.operands]
+                yield part, node
 
 
 class _Simpler:
@@ -100,10 +148,10 @@ class _Simpler:
         return None
 
 
-def ask_safely(target: Target, graph: Graph) -> Claimed:
+def ask_safely(target: Target, graph: Graph, kept: Collection[Node] = ()) -> Claimed:
     """Ask a target for a whole graph; a backend that does not answer refuses all of it."""
     try:
-        return ask(target, graph)
+        return ask(target, graph, kept)
     except EngineError as error:
         whole = refusal(error, graph)
         return Claimed(graph, {}, dict.fromkeys(graph.nodes, whole), {}, error)
@@ -115,7 +163,8 @@ def _with_reason_to_keep(refusal: Refusal, node: Node) -> Refusal:
     return refusal if why is None else replace(refusal, reason=f"{refusal.reason} Expanded, {why}")
 
 
-def _answers(target: Target, graph: Graph) -> tuple[dict[Node, Shapes], dict[Node, Refusal]]:
+def answers(target: Target, graph: Graph) -> tuple[dict[Node, Shapes], dict[Node, Refusal]]:
+    """Ask a target for a graph as it is; EngineError if it does not answer."""
     shapes: dict[Node, Shapes] = {}
     refusals: dict[Node, Refusal] = {}
     for answer in target.claim(graph):

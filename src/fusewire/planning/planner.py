@@ -1,4 +1,4 @@
-"""Make a plan from claims: one backend first, the fallback for the rest, the host for control."""
+"""Make a plan from claims: backends in order, the fallback for the rest, the host for control."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TypeAlias
 from fusewire.contract.backend import Device, Shapes
 from fusewire.errors import RefusedError
 from fusewire.ir.graph import Graph, Node, Value
-from fusewire.ops.declare import Trait
-from fusewire.ops.table import get_op
 from fusewire.options import FALLBACK
-from fusewire.planning.bounds import peaks, unbounded
-from fusewire.planning.claims import Claimed, ask_safely
-from fusewire.planning.guards import Guarding, Viewed, guard_of, guarding, needy_nodes, sizes_in
+from fusewire.planning.assignment import Assignment, checks
+from fusewire.planning.bounds import peaks
+from fusewire.planning.claims import Claimed
+from fusewire.planning.guards import Guarding, Viewed, guard_of, guarding, sizes_in
 from fusewire.planning.partition import Cutter, partition
 from fusewire.planning.target import Target
 from fusewire.planning.work import works
@@ -39,19 +38,25 @@ class Planned:
     bodies: Mapping[int, Mapping[str, Planned]]
 
     def warnings(self) -> list[str]:
-        """Say which nodes do not run on the requested backend, if any."""
+        """Say which nodes run on none of the requested backends, if any."""
         refused = self.fallback_nodes()
         if not refused:
             return []
         node, reason = next(iter(refused.items()))
-        first = next(iter(self.claims))
+        names = self.engine_names()
+        not_on = f"do not run on {names[0]}" if len(names) == 1 else f"run on none of {_and(names)}"
         return [
-            f"{len(refused)} of {len(self.plan.graph.nodes)} nodes do not run on {first} and run "
-            f"on {FALLBACK}, in {len(self.plan.steps)} regions. The first is {node!r}: {reason} "
+            f"{len(refused)} of {len(self.plan.graph.nodes)} nodes {not_on} and run on {FALLBACK}, "
+            f"in {len(self.plan.steps)} regions. The first is {node!r}: {reason} "
             "Use fallback='allow' to accept this, or 'error' to refuse it."
         ]
 
-    def fallback_nodes(self) -> dict[Node, str]:
+    def engine_names(self) -> list[str]:
+        """List the backends that were asked for nodes, in order, without the fallback."""
+        first, *others = self.claims
+        return [first, *(name for name in others if name != FALLBACK)]
+
+    def refused_nodes(self) -> dict[Node, str]:
         """Map the nodes on data that the first backend refuses to its reasons."""
         first = next(iter(self.claims.values()))
         if not first.refusals:
@@ -59,39 +64,43 @@ class Planned:
         kinds = works(self.plan.graph)
         return {n: why.reason for n, why in first.refusals.items() if kinds[n] == "data"}
 
+    def fallback_nodes(self) -> dict[Node, str]:
+        """Map the nodes on data that no backend takes to the reasons of all of them."""
+        names = self.engine_names()
+        return {
+            node: " ".join(
+                dict.fromkeys(
+                    self.claims[name].refusals[node].reason
+                    for name in names
+                    if node in self.claims[name].refusals
+                )
+            )
+            for node in self.refused_nodes()
+            if self.backend_of(node) == FALLBACK
+        }
+
+    def backend_of(self, node: Node) -> str:
+        """Name the backend that runs a node of the plan's graph."""
+        return self.plan.steps[self.steps[node]].region.backend
+
 
 def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None = None) -> Planned:
-    """Assign each node to the first target that takes it; the first target decides expansions.
+    """Assign each node to the first target that takes it.
 
     Of the rest, the host drives control flow, whose bodies have plans of their own, and the
     ``fallback`` target computes sizes; both run what has no bound. RefusedError if a node is left.
     """
-    first = targets[0]
-    given, claims = graph, {first.name: ask_safely(first, graph)}
-    graph = claims[first.name].graph
-    chosen: dict[Node, str | None] = {}
-    shapes: dict[Node, Shapes] = {}
-    _keep_unbounded(graph, first, fallback, chosen, shapes)
-    for target in targets:
-        missing = [node for node in graph.nodes if node not in chosen]
-        if not missing:
-            break
-        claimed = claims[target.name] = claims.get(target.name) or ask_safely(target, graph)
-        for node in missing:
-            if node in claimed.shapes and _may_take(target, node, is_first=target is first):
-                chosen[node] = target.name
-                shapes[node] = claimed.shapes[node]
-    _leave_to_host(graph, chosen, shapes, fallback)
-    _check_complete(graph, chosen, claims)
+    assigned = Assignment(graph, targets, fallback)
+    chosen, claims = assigned.chosen, assigned.claims
+    _leave_to_host(assigned, fallback)
+    _check_complete(assigned.graph, chosen, claims)
     # A backend that did not answer is not asked again for the bodies.
     order = [x for x in targets if x.name not in claims or claims[x.name].fault is None]
     known = {target.name: target for target in (*targets, *([fallback] if fallback else ()))}
-    guards = guarding(
-        given, claims[first.name], lambda node: _checks(known.get(chosen[node] or ""), node)
-    )
+    guards = guarding(graph, assigned, lambda node: checks(known.get(chosen[node] or ""), node))
     for node in guards.declined if fallback is not None else ():
-        chosen[node], shapes[node] = FALLBACK, "dynamic"
-    assembly = _Assembly(graph, known, chosen, shapes, guards)
+        chosen[node], assigned.shapes[node] = FALLBACK, "dynamic"
+    assembly = _Assembly(assigned.graph, known, chosen, assigned.shapes, guards)
     bodies = {
         step: {key: make_plan(body, order or targets, fallback) for key, body in node.graphs()}
         for node, step in assembly.steps.items()
@@ -100,51 +109,16 @@ def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None =
     return Planned(assembly.plan(bodies), claims, assembly.steps, bodies)
 
 
-def _keep_unbounded(
-    graph: Graph,
-    first: Target,
-    fallback: Target | None,
-    chosen: dict[Node, str | None],
-    shapes: dict[Node, Shapes],
-) -> None:
-    """Keep on the host what asks for sizes or rounds without a bound, whoever offers it."""
-    if fallback is None or first.name == fallback.name:
-        return
-    for node in unbounded(graph):
-        chosen[node] = None if get_op(node.op).is_(Trait.CONTROL) else fallback.name
-        shapes[node] = "dynamic"
-
-
-def _leave_to_host(
-    graph: Graph,
-    chosen: dict[Node, str | None],
-    shapes: dict[Node, Shapes],
-    fallback: Target | None,
-) -> None:
-    left = [node for node in graph.nodes if node not in chosen]
-    kinds = works(graph) if left else {}
+def _leave_to_host(assigned: Assignment, fallback: Target | None) -> None:
+    left = assigned.missing()
+    kinds = works(assigned.graph) if left else {}
     for node in left:
-        # The first backend may take nodes of a body, so the host drives control flow it refuses.
+        # Backends may take nodes of a body, so the host drives control flow that they refuse.
         if kinds[node] == "control":
-            chosen[node] = None
+            assigned.chosen[node] = None
         elif kinds[node] == "shape" and fallback is not None:
-            chosen[node] = fallback.name
-            shapes[node] = "dynamic"
-
-
-def _may_take(target: Target, node: Node, *, is_first: bool) -> bool:
-    """Tell whether a target may run a node that it offers.
-
-    Only the first runs control flow, and in bodies nothing can be checked between two nodes.
-    """
-    if not get_op(node.op).is_(Trait.CONTROL):
-        return True
-    return is_first and all(_checks(target, inner) for inner in needy_nodes(node))
-
-
-def _checks(target: Target | None, node: Node) -> bool:
-    """Tell whether an engine finds what a node does not allow; None is the host."""
-    return target is None or target.backend.info.checks(node.op)
+            assigned.chosen[node] = fallback.name
+            assigned.shapes[node] = "dynamic"
 
 
 def _check_complete(
@@ -164,6 +138,10 @@ def _check_complete(
         f"{len(left)} of {len(graph.nodes)} nodes run on none of {', '.join(claims)}. The first is "
         f"{node!r}{where}. {' '.join(reasons)} Allow fallback='warn', or choose another backend."
     )
+
+
+def _and(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 class _Assembly:

@@ -1,7 +1,8 @@
-"""Which backend comes first: a name, a device, a capability, a function of the user, or auto.
+"""Which backend comes first: names, a device, a capability, a function of the user, or auto.
 
 Each policy yields targets in order of preference. At level 0, ``auto`` takes the backend that runs
-the graph in the fewest regions; higher levels race the targets instead.
+the graph in the fewest regions; higher levels race the targets instead. Of several names, all have
+a part in one plan.
 """
 
 from __future__ import annotations
@@ -86,6 +87,10 @@ class TargetFinder:
                     found[name] = why_left_out(info)
         return found
 
+    def is_missing(self, name: str) -> bool:
+        """Tell whether nothing but a package is missing of a backend."""
+        return self.registry.meet(name, isolate=self.isolate, limits=self.limits).is_missing
+
     def _may_be_chosen(self, name: str) -> bool:
         met = self.registry.known(name)
         if met is None:
@@ -105,6 +110,37 @@ def why_left_out(info: BackendInfo) -> str:
         f"It is left out: compiling takes about {info.compile_seconds:.0f} s. Give it a budget of "
         f'{LONG_BUDGET:.0f} s or more, or ask for backend="{info.name}".'
     )
+
+
+def listed(
+    names: Sequence[str], device: str | None, finder: TargetFinder, absent: list[str] | None = None
+) -> list[Target]:
+    """Find the targets of several backends, in order; the first has the device, if one is given.
+
+    The others take the device where they have it, and otherwise their own first. Sentences about
+    those that have no device here go to ``absent``, if there is such a list and a backend is left;
+    UnavailableError if there is none. A backend that is not installed is always an error: its name
+    says that it is wanted.
+    """
+    targets: list[Target] = []
+    for name in names:
+        try:
+            its = finder.targets(name)
+        except UnavailableError as error:
+            if absent is None or finder.is_missing(name):
+                raise UnavailableError(_in_list(error, name, names), error.is_momentary) from error
+            absent.append(str(error))
+            continue
+        has_it = device is not None and any(answers_to(x.device, device) for x in its)
+        targets.append(_named(its, name, device if has_it or name == names[0] else None))
+    if not targets:
+        raise UnavailableError(" ".join(absent or ()))
+    return targets
+
+
+def _in_list(error: UnavailableError, name: str, names: Sequence[str]) -> str:
+    rest = ", ".join(repr(other) for other in names if other != name)
+    return f"{error} Or leave {name} out: backend=[{rest}]."
 
 
 def soonest(policy: Policy, device: str | None, graph: Graph, finder: TargetFinder) -> Target:
@@ -132,7 +168,7 @@ def choose(policy: Policy, device: str | None, graph: Graph, finder: TargetFinde
     if callable(policy):
         offered = list(targets)
         chosen: Target | None = policy(offered, graph) if offered else None
-    elif isinstance(policy, str) and policy != "auto":
+    elif isinstance(policy, tuple) or (isinstance(policy, str) and policy != "auto"):
         chosen = next(targets)
     else:
         chosen = _fewest_regions(targets, graph)
@@ -144,7 +180,9 @@ def choose(policy: Policy, device: str | None, graph: Graph, finder: TargetFinde
 def fitting(
     policy: Policy, device: str | None, graph: Graph, finder: TargetFinder
 ) -> Iterator[Target]:
-    """Yield the targets that a policy allows, the most preferred first."""
+    """Yield the targets that a policy allows, the most preferred first; of several names, one."""
+    if isinstance(policy, tuple):
+        return iter(listed(policy, device, finder)[:1])
     if isinstance(policy, str) and policy != "auto":
         return iter([_named(finder.targets(policy), policy, device)])
     targets = finder.all_targets()

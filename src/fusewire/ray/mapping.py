@@ -160,7 +160,7 @@ def _description(settings: MapSettings, files: Sequence[Path], block_rows: int) 
     options = settings.options
     return {
         "model": settings.model.digest,
-        "backend": str(options.backend),
+        "backend": ",".join(options.backend_names) or str(options.backend),
         "device": options.device,
         "cast": options.cast,
         "inputs": dict(settings.inputs),

@@ -63,14 +63,14 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
     """
     registry = sys.modules.get("fusewire.registry")
     is_changed = registry is not None and registry.REGISTRY.default != "auto"
-    if not isinstance(options.backend, str) or is_changed:
+    if not isinstance(options.backend, str | tuple) or is_changed:
         return None
     return Key.of(
         "plan",
         file=digest,
         example=" ".join(map(_type_name, example)),
         open=is_open,
-        backend=options.backend,
+        backend=_policy_name(options.backend),
         device=options.device or "any",
         # A plan that is recalled is one that the default level has recorded.
         level=None if options.level == "recall" else options.level,
@@ -85,12 +85,17 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
     )
 
 
+def _policy_name(policy: str | tuple[str, ...]) -> str:
+    """Name a policy: backends in order, or the only one."""
+    return policy if isinstance(policy, str) else ",".join(policy)
+
+
 def bundle_key(digest: str, options: Options) -> Key:
     """Return the key of the plan of a saved graph: equal where it can be used as it is."""
     key = file_key(digest, (), False, options)
     if key is None:
         raise FormatError(
-            'Bundles are saved and opened with the name of a backend, or "auto", and while '
+            'Bundles are saved and opened with names of backends, or "auto", and while '
             'fw.set_default is "auto".'
         )
     return key
@@ -100,14 +105,13 @@ def decision_fields(options: Options, level: int) -> dict[str, object] | None:
     """Name what a decision depends on besides the graph; None if it cannot be recorded."""
     from fusewire.registry import REGISTRY
 
-    if not isinstance(options.backend, str):
-        return None
     policy = REGISTRY.default if options.backend == "auto" else options.backend
-    if not isinstance(policy, str):
+    if not isinstance(policy, str | tuple):
         return None
-    names = REGISTRY.backends.names() if policy == "auto" else [policy]
+    named = [policy] if isinstance(policy, str) else list(policy)
+    names = REGISTRY.backends.names() if policy == "auto" else named
     return {
-        "backend": policy,
+        "backend": _policy_name(policy),
         "device": options.device or "any",
         "level": level,
         "fallback": options.fallback,
@@ -201,10 +205,12 @@ _BACKENDS = f"{_PACKAGE}/backends"
 _APART = (_BACKENDS, *(f"{_PACKAGE}/{name}" for name in ("cli", "ray", "testing")))
 
 
-def code_fields(policy: str) -> dict[str, str]:
+def code_fields(policy: str | tuple[str, ...]) -> dict[str, str]:
     """Return the state of our code as fields: shared code, and the backends concerned."""
-    own = f"{_BACKENDS}/{policy}"
-    named = [own, f"{_BACKENDS}/{FALLBACK}"] if Path(own).is_dir() else [_BACKENDS]
+    names = [policy] if isinstance(policy, str) else policy
+    own = [f"{_BACKENDS}/{name}" for name in names]
+    is_known = all(Path(folder).is_dir() for folder in own)
+    named = [*own, f"{_BACKENDS}/{FALLBACK}"] if is_known else [_BACKENDS]
     return {"code": state_of_code(), "backends": " ".join(map(state_of, named))}
 
 

@@ -44,20 +44,28 @@ class GraphSource(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """A candidate as plain data."""
+    """A candidate as plain data; ``others`` has the names and devices of its further targets."""
 
     backend: str
     device: str
     form: Form = "native"
     options: Mapping[str, Fact] = field(default_factory=dict)
+    others: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def places(self) -> tuple[tuple[str, str], ...]:
+        """The names and devices of its targets, in order."""
+        return ((self.backend, self.device), *self.others)
 
     def to_data(self) -> dict[str, Any]:
         """Convert to plain data for JSON."""
-        return {**asdict(self), "options": dict(self.options)}
+        others = [list(pair) for pair in self.others]
+        return {**asdict(self), "options": dict(self.options), "others": others}
 
     @staticmethod
     def from_data(row: Any) -> Choice:
-        """Read plain data; StoreError if it is not a choice."""
+        """Read plain data; StoreError if it is not a choice. Bundles of 0.1 have no others."""
+        row = {"others": [], **row} if isinstance(row, Mapping) else row
         if not isinstance(row, Mapping) or set(row) != set(Choice.__dataclass_fields__):
             raise StoreError("A recorded choice has unknown or missing fields.")
         texts = [row["backend"], row["device"]]
@@ -67,11 +75,28 @@ class Choice:
         # JSON has no tuples.
         pairs = row["options"].items()
         options = {key: tuple(x) if isinstance(x, list) else x for key, x in pairs}
-        return Choice(**{**row, "options": options})
+        return Choice(**{**row, "options": options, "others": _read_others(row)})
 
-    def config(self, config: Config) -> Config:
-        """Add the options of the candidate to those that the user asked for."""
+    def config(self, config: Config, backend: str | None = None) -> Config:
+        """Add the options of the candidate to those that the user asked for.
+
+        A ``backend`` other than the first gets neither.
+        """
+        if backend not in (None, self.backend):
+            return replace(config, options={})
         return replace(config, options={**config.options, **self.options})
+
+
+def _read_others(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Read the further targets of a choice: pairs of texts, each backend once."""
+    others = row["others"]
+    is_listed = isinstance(others, list) and all(isinstance(x, list) for x in others)
+    pairs = [tuple(x) for x in others] if is_listed else [()]
+    if not all(len(x) == 2 and all(isinstance(text, str) for text in x) for x in pairs):
+        raise StoreError("A recorded choice has a field of the wrong type.")
+    if len({row["backend"], *(name for name, _ in pairs)}) <= len(pairs):
+        raise StoreError("A recorded choice names a backend twice.")
+    return tuple((name, device) for name, device in pairs)
 
 
 @dataclass(frozen=True)
@@ -124,6 +149,13 @@ class SavedPlan:
     notes: tuple[str, ...] = ()
     shapes: tuple[tuple[int, ...] | None, ...] = ()
 
+    @property
+    def engine_names(self) -> str:
+        """The names of the engines that run regions, as they are shown."""
+        used = {region.backend for region in self.plan.regions()}
+        names = [name for name, _ in self.choice.places if name in used]
+        return " + ".join(names or [self.choice.backend])
+
 
 def write_saved(saved: SavedPlan, blobs: Blobs) -> Row:
     """Convert a saved plan to JSON and blobs."""
@@ -162,7 +194,7 @@ def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPl
         tuple(row["notes"]),
         tuple(None if shape is None else tuple(map(int, shape)) for shape in row["shapes"]),
     )
-    if saved.choice.backend not in saved.targets:
+    if not {name for name, _ in saved.choice.places} <= saved.targets.keys():
         raise StoreError("A recorded plan does not describe its own target.")
     return saved
 

@@ -37,13 +37,14 @@ _KEPT = 64
 class Built:
     """A region made ready: ``load`` returns what runs it, and how values enter that.
 
-    If a child tried it, ``outputs`` are what it returned for these inputs; ``keep`` records what
-    it compiled, if that is still to do.
+    If a child tried it, ``outputs`` are what it returned for these inputs; ``keep`` records what it
+    compiled, if that is still to do. ``backend`` names the engine, if it is another than planned.
     """
 
     load: Callable[[], tuple[Executable, Exchange]]
     outputs: list[Any] | None = None
     keep: Callable[[], object] | None = None
+    backend: str = ""
 
 
 class RegionBuilder(Protocol):
@@ -204,6 +205,8 @@ class RegionRunner:
         # Made at the first failure.
         self._recovery: Recovery | None = None
         self._breakers: dict[Key, CircuitBreaker] = {}
+        # The engine of the plan, and those that took its place.
+        self._engines = {region.backend}
         self._is_closed = False
 
     def run(self, inputs: Sequence[Held], updates: Updates = ()) -> list[Held]:
@@ -249,7 +252,7 @@ class RegionRunner:
         with self._lock:
             loaded, breaker = self._made.get(key), self._breaker(key)
             # If it is not the engine's, another call that failed has replaced it.
-            if loaded is not None and loaded.parts[-1] == self._region.backend:
+            if loaded is not None and loaded.parts[-1] in self._engines:
                 self._count_failure(key, loaded, breaker)
         return outputs
 
@@ -323,6 +326,8 @@ class RegionRunner:
                 oldest: dict[Key, Any] = self._made or self._loading
                 oldest.pop(next(iter(oldest)))
             built = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
+            name = built.backend or name
+            self._engines.add(name)
             loading = _Loading(name, built)
             if built.outputs is not None and key not in self._breakers:
                 loading.start()

@@ -116,7 +116,8 @@ class Tried:
     "refused", "killed", "not started", "quarantined", "not tried", or "left out" if its engine
     compiles for longer than a quick search takes. ``seconds`` is the median, which lies between
     ``low`` and ``high`` with 95% confidence; they are None after one sample. ``error`` is the worst
-    error divided by the tolerance. ``elsewhere`` counts the nodes on data that the fallback runs;
+    error divided by the tolerance. ``backend`` is that of its first engine, and ``engines`` names
+    all. ``elsewhere`` counts the nodes on data that the fallback runs;
     ``elsewhere_why`` is the reason of the first. ``cache`` is "hit" for a recalled result.
     ``tuned`` lists the kernels of level 3, with their configurations and speedups.
     """
@@ -143,6 +144,8 @@ class Tried:
     cache: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     tuned: Sequence[Mapping[str, Any]] = ()
+    engines: tuple[str, ...] = ()
+    crossings: int = 0
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,10 @@ class Expanded:
 
 @dataclass(frozen=True, repr=False)
 class Why:
-    """The explanation of one graph; ``notes`` are about the graph as a whole."""
+    """The explanation of one graph; ``notes`` are about the graph as a whole.
+
+    ``backend`` names the engines that run it, joined by " + ", and ``device`` that of the first.
+    """
 
     backend: str
     device: str
@@ -172,6 +178,8 @@ class Why:
     failures: tuple[FailedCalls, ...] = ()
     # What is checked of indices and lengths before engines see them.
     guards: tuple[str, ...] = ()
+    # The tensors that one backend hands over to another in a run.
+    crossings: int = 0
 
     def node(self, place: int | str) -> NodeWhy:
         """Find a node by its place; raises GraphError if there is none."""

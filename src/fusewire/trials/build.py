@@ -125,12 +125,14 @@ class BuildTarget:
 class PlanBuilder:
     """Builds executables for the regions of one plan; ``fallback`` runs what an engine cannot.
 
-    ``contacts`` collects the outcome for each region. An artifact in ``records`` ran before and is
-    loaded without a trial. ``plan_body`` plans a body of control flow once its sizes are known.
-    ``limits`` are those of a call, for what the interpreter runs of it.
-    With ``services``, everything is loaded in children, and stays there. With ``is_first``, what is
-    built serves only until engines are compared: an engine whose artifacts this process can write
-    does not compile ahead.
+    Regions that ``first`` does not run are those of the ``others``, or of the fallback. If an
+    engine fails, another that comes after it and takes the region builds it, before the fallback
+    does. ``contacts`` collects the outcome for each region. An artifact in ``records`` ran before
+    and is loaded without a trial. ``plan_body`` plans a body of control flow once its sizes are
+    known. ``limits`` are those of a call, for what the interpreter runs of it. With ``services``,
+    everything is loaded in children, and stays there. With ``is_first``, what is built serves only
+    until engines are compared: an engine whose artifacts this process can write does not compile
+    ahead.
     """
 
     first: BuildTarget
@@ -142,6 +144,7 @@ class PlanBuilder:
     limits: RunLimits = field(default_factory=RunLimits)
     services: Services | None = None
     is_first: bool = False
+    others: tuple[BuildTarget, ...] = ()
     contacts: list[BuiltRegion] = field(default_factory=list)
     recoveries: list[tuple[Region, Recovery]] = field(default_factory=list)
     ahead: dict[Key, Ahead[StoredArtifact | None]] = field(default_factory=dict)
@@ -156,7 +159,7 @@ class PlanBuilder:
         if fact is not None and fact.code == "wrong":
             # Nothing checks answers here. An engine that crashed gets another trial in a child.
             error = EngineError(f"{region.backend} is {fact.sentence()}")
-            return _ready(self.rescue(region, graph(), error))
+            return self._on_next(region, graph(), inputs, error)
         if key is None or made_key is None or self.records is None or fact is not None:
             return self._compile_and_load(region, graph(), inputs, made_key)
         loaded = self._load_recorded(region, key, graph)
@@ -178,6 +181,34 @@ class PlanBuilder:
                 return built
             # Others wait until it is recorded.
             return replace(built, keep=partial(_within, turn.pop_all(), built.keep))
+
+    def _on_next(
+        self, region: Region, graph: Graph, inputs: Sequence[Held], error: EngineError
+    ) -> Built:
+        """Build a region on the next engine that takes it, or else on the fallback."""
+        return self._on_other(region, graph, inputs, error) or _ready(
+            self.rescue(region, graph, error)
+        )
+
+    def _on_other(
+        self, region: Region, graph: Graph, inputs: Sequence[Held], error: EngineError
+    ) -> Built | None:
+        """Build a region on the next engine that takes it; None if none does."""
+        engines = (self.first, *self.others)
+        names = [engine.name for engine in engines]
+        if region.backend not in names[:-1]:
+            return None
+        from fusewire.planning.assignment import taken_whole
+
+        failed = self._target(region).target
+        for other in engines[names.index(region.backend) + 1 :]:
+            shapes = taken_whole(other.target, graph, failed)
+            if shapes is not None:
+                self._tell_other(region, graph, error, other.name)
+                moved = Region.of(graph, other.name, other.target.device, shapes)
+                built = self.build(moved, lambda: graph, inputs)
+                return replace(built, backend=built.backend or other.name)
+        return None
 
     def rescue(
         self, region: Region, graph: Graph, error: EngineError
@@ -234,8 +265,11 @@ class PlanBuilder:
             raise RefusedError(f"{error} Fallback is not allowed, so the program stops.") from error
 
     def _tell_fallback(self, region: Region, graph: Graph, error: EngineError) -> None:
-        self._note(region, error.code, self.fallback.name, error)
-        message = f"{error} {len(graph.nodes)} nodes run on {self.fallback.name} instead."
+        self._tell_other(region, graph, error, self.fallback.name)
+
+    def _tell_other(self, region: Region, graph: Graph, error: EngineError, name: str) -> None:
+        self._note(region, error.code, name, error)
+        message = f"{error} {len(graph.nodes)} nodes run on {name} instead."
         if self.policy == "warn":
             warn_outside(message)
         else:
@@ -293,12 +327,17 @@ class PlanBuilder:
                 self.ahead[key] = Ahead(partial(self.records.artifact, key))
 
     def _target(self, region: Region) -> BuildTarget:
-        return self.first if region.backend == self.first.name else self.fallback
+        engines = (self.first, *self.others)
+        return next((x for x in engines if x.name == region.backend), self.fallback)
+
+    def _is_engine(self, target: BuildTarget) -> bool:
+        return any(target is engine for engine in (self.first, *self.others))
 
     def _recorded_key(self, region: Region, inputs: Sequence[Held]) -> Key | None:
         """Return the key of a region's record; None if compiling is free or nothing is recorded."""
         target = self._target(region)
-        is_worth_it = target is self.first and not target.is_saved and not _is_trusted(target)
+        is_new = self._is_engine(target) and not target.is_saved
+        is_worth_it = is_new and not _is_trusted(target)
         if self.records is None or not (target.is_saved or is_worth_it):
             return None
         return self.key(region, [shape_of(x) for x in inputs])
@@ -349,13 +388,14 @@ class PlanBuilder:
             # The inputs may be at fault, so whoever has them decides.
             raise
         except (EngineOutOfMemory, BackendHung) as error:
-            return _ready(self._confine(region, graph, inputs, error, start))
+            built = self._on_other(region, graph, inputs, error)
+            return built or _ready(self._confine(region, graph, inputs, error, start))
         except EngineError as error:
             if not is_current(graph):
                 raise GraphError(
                     f"The weights of {graph.name} were written to while it was compiled."
                 ) from error
-            return _ready(self.rescue(region, graph, error))
+            return self._on_next(region, graph, inputs, error)
         self._note(region, "ready", region.backend, metrics=metrics, key=key)
         weights = _weights(artifact, graph, region.file)
         built = Built(partial(self._load_new, region, graph, artifact, weights), outputs)
@@ -437,7 +477,7 @@ class PlanBuilder:
         target = self._target(region)
         # A region of a saved plan that is loaded needs no child, and no target to ask.
         is_loaded = target.is_saved and cache == "hit"
-        is_tried = target is self.first and not is_loaded and target.is_isolated
+        is_tried = self._is_engine(target) and not is_loaded and target.is_isolated
         is_isolated = self.is_served or is_tried
         reason = ("", "") if error is None else (error.reason, error.advice)
         cache = cache or ("off" if key is None else "miss")

@@ -6,7 +6,8 @@ the engines concerned. It exists for trials alone: the parent builds the chosen 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 from fusewire.contract.backend import (
@@ -26,6 +27,8 @@ from fusewire.contract.backend import (
 from fusewire.contract.region import claim_by_table, edge_slots, first_device, weight_slots
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
+from fusewire.options import FALLBACK
+from fusewire.planning.candidates import Candidate, allowed
 from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target
 from fusewire.process.trial import backend_of
@@ -34,16 +37,20 @@ from fusewire.runtime.plan import Plan
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 REFERENCE = "fusewire.trials.plan_backend:PlanBackend"
-# Options of this backend itself; the others are for the first backend of the plan.
-_OWN = ("configured", "fallback")
+# Options of this backend itself: the references of backends, in order, and the ids of their
+# devices. All other options are for the first backend of the plan.
+_BACKENDS, _DEVICES = "plan_backends", "plan_devices"
 
 
-def plan_config(config: Config, target: Target, reference: str, fallback: str) -> Config:
-    """Add the references of the plan's backend and of its fallback to a configuration."""
-    own = {"configured": reference, "fallback": fallback, "at": target.device.id}
-    return Config(
-        config.threads, config.memory_limit, config.deterministic, {**config.options, **own}
-    )
+def plan_config(config: Config, candidate: Candidate, reference_of: Callable[[str], str]) -> Config:
+    """Add the references of the plan's backends, the fallback last, to a configuration."""
+    targets = candidate.targets
+    names = [*(target.name for target in targets), FALLBACK]
+    own: dict[str, Fact] = {
+        _BACKENDS: tuple(map(reference_of, names)),
+        _DEVICES: tuple(target.device.id for target in targets),
+    }
+    return replace(config, options={**config.options, **own})
 
 
 @final
@@ -81,7 +88,8 @@ class PlanBackend(Backend):
 
     def prepare(self, config: Config) -> None:
         """Import the backends of the plan, and have them prepare."""
-        for reference in {str(config.options[name]) for name in _OWN if name in config.options}:
+        references: Any = config.options.get(_BACKENDS, ())
+        for reference in dict.fromkeys(references):
             self._backend(reference).prepare(config)
 
     def _backend(self, reference: str) -> Backend:
@@ -103,22 +111,23 @@ class PlanBackend(Backend):
         constants = {digest: Constant.of(array) for digest, array in weights.items()}
         graph = parse_graph(artifact.payload.decode(), constants)
         launch: dict[str, Any] = dict(artifact.launch)
-        target, fallback = (
-            _target(self._backend(launch.pop(name)), launch.get("at")) for name in _OWN
-        )
-        launch.pop("at")
+        *engines, last = map(self._backend, launch.pop(_BACKENDS))
+        fallback = _target(last, None)
+        devices = launch.pop(_DEVICES)
+        targets = [_target(*pair) for pair in zip(engines, devices, strict=True)]
         threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
-        targets = [target] if target.name == fallback.name else [target, fallback]
+        config = Config(threads, None, deterministic)
 
         def plan(part: Graph) -> Plan:
-            return make_plan(part, targets, fallback).plan
+            return make_plan(part, allowed(targets, fallback, True), fallback).plan
 
         builder = PlanBuilder(
-            BuildTarget.of(target, Config(threads, None, deterministic, launch)),
+            BuildTarget.of(targets[0], replace(config, options=launch)),
             BuildTarget.of(fallback, Config()),
             "allow",
-            target.limits.seconds,
+            targets[0].limits.seconds,
             plan_body=plan,
+            others=tuple(BuildTarget.of(target, config) for target in targets[1:]),
         )
         return PlanRunner(plan(graph), builder)
 

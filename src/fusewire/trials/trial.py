@@ -11,7 +11,6 @@ from fusewire.ir.builder import bind_symbols
 from fusewire.ir.graph import Graph
 from fusewire.numerics.scale import bindings_of
 from fusewire.ops.sample import HostValue
-from fusewire.options import FALLBACK
 from fusewire.planning.candidates import Candidate
 from fusewire.process.guard import BY_CODE, Answer
 from fusewire.process.isolate import Contact, first_contact, rerun, timed
@@ -69,18 +68,21 @@ class TrialRunner:
         With an ``artifact`` of its one region, that is loaded, and nothing is compiled. BackendHung
         if it takes longer than ``seconds``, or than the limits allow.
         """
-        target, plan = candidate.target, candidate.planned.plan
-        config = candidate.config(self.config)
+        plan = candidate.planned.plan
+        own = candidate.target_of(plan.steps[0].region) if plan.is_whole else None
+        target = own or candidate.target
+        config = candidate.config(self.config, target)
         reference, pool = self.reference_of(target.name), shared_pool()
         region = _sized(plan.steps[0].region, inputs) if plan.is_whole else plan.graph
         if not plan.is_whole:
-            config = plan_config(config, target, reference, self.reference_of(FALLBACK))
+            config = plan_config(config, candidate, self.reference_of)
             # Engines in one process would compete for its cores: each plan has its own child.
             pool = self.pools.setdefault(candidate.name, ChildPool())
             reference = REFERENCE
         else:
             self.references.add(reference)
-        limits = self.limits.with_compiling(target.backend.info.compile_seconds)
+        compiling = sum(x.backend.info.compile_seconds for x in candidate.engines)
+        limits = self.limits.with_compiling(compiling)
         answer = first_contact(
             reference,
             region,
