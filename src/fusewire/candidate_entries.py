@@ -5,6 +5,7 @@ The plan is saved for warm starts, and the canary watches its engine where the o
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -262,6 +263,17 @@ class CandidateEntries:
         limits = self.context.options.run_limits
         return Watched(runner, graph, every, candidate.name, remake, limits)
 
+    def engines_to_blame(
+        self, candidate: Candidate, inputs: Sequence[Any]
+    ) -> tuple[str, ...] | None:
+        """Find which engines of a wrong candidate are to blame; None if that is not known."""
+        from fusewire.choosing.blame import wrong_engines
+
+        options, finder = self.context.options, self.context.finder
+        end = time.monotonic() + options.deadline
+        given = options.config, options.limits, finder.reference_of, end
+        return wrong_engines(candidate, inputs, *given)
+
     def _without_wrong_engine(
         self, reading: Reading, candidate: Candidate, inputs: Sequence[Any], verdict: Verdict
     ) -> Runner:
@@ -275,7 +287,8 @@ class CandidateEntries:
 
         graph, options = run_pipeline(reading.graph).graph, self.context.options
         findings = Findings(graph, inputs, self.context.records, options.config, options.deadline)
-        findings.quarantine(candidate, Fact("wrong", verdict.reason))
+        engines = self.engines_to_blame(candidate, inputs)
+        findings.quarantine(candidate, Fact("wrong", verdict.reason), engines)
         if self.choose_again is not None and self.context.level:
             return self.choose_again(reading, graph, inputs).runner
         if options.fallback == "error":

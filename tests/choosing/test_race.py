@@ -1,6 +1,7 @@
 """Races by a staged clock: who is tried, how long they are timed, who wins, what is said."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import fusewire as fw
 from fusewire.choosing import decide as deciding
 from fusewire.choosing.measure import AGAIN, Comparison, Contender, Timing, compare
 from fusewire.choosing.race import LEAST_SECONDS, Race, RaceResult
-from fusewire.contract.backend import Config, Device
+from fusewire.contract.backend import Config, Device, Offer, Refusal
 from fusewire.errors import BackendCrashed, NoneRightError
 from fusewire.ir.graph import Graph
 from fusewire.planning.policy import TargetFinder
@@ -448,3 +449,69 @@ def test_recalled_choice_runs_on_its_device(store: Store, monkeypatch: pytest.Mo
         assert caches == ["", "hit"]
     finally:
         fw.unregister("staged")
+
+
+def _refusing(*ops: str) -> Any:
+    def answers(graph: Graph, device: Device) -> list[Offer | Refusal]:
+        del device
+        return [
+            Refusal((place,), "no", f"No {node.op}.")
+            if node.op in ops
+            else Offer((place,), "dynamic")
+            for place, node in enumerate(graph.nodes)
+        ]
+
+    return answers
+
+
+def _joined(clock: Clock, times: dict[str, float], *refused: str, **options: Any) -> RaceResult:
+    """Race two engines, of which the first refuses one op, with a question that joins them.
+
+    The second refuses the ops that are given.
+    """
+    graph = fw.trace(lambda x: np.exp(np.cos(np.exp(x))), fw.Spec((6,), "float32"))
+    first = Target(StagedBackend("first", _refusing("cos"), devices=(CPU,)), CPU)
+    second = Target(StagedBackend("second", _refusing(*refused), devices=(CPU,)), CPU)
+    fallback = Target(StagedBackend("reference", devices=(CPU,), is_trusted=True), CPU)
+    staged = Stage(graph, [X], (first, second), fallback, StagedRunner(clock, run_seconds=times))
+    targets = staged.targets
+    question = deciding.Question(graph, [X], lambda: iter(targets), fallback, Config(), None)
+    race = staged.race(100.0, join=replace(question, **options).joined)
+    return race.run(replace(question, **options).candidates())
+
+
+def test_engine_that_refuses_a_node_is_tried_with_another(clock: Clock) -> None:
+    pair = "first + second"
+    result = _joined(clock, {"first": 0.03, "second": 0.02, pair: 0.01})
+    assert result.chosen.name == pair
+    assert rows(result)[pair].engines == ("first", "second")
+    assert rows(result)["first"].elsewhere == 1
+    assert rows(result)[pair].elsewhere == 0
+    # It is timed like any other, and may lose.
+    assert _joined(clock, {"first": 0.03, "second": 0.02, pair: 0.05}).chosen.name == "second"
+
+
+def test_engine_far_from_the_quickest_is_tried_alone(clock: Clock) -> None:
+    result = _joined(clock, {"first": 0.21, "second": 0.02})
+    assert "first + second" not in rows(result)
+    near = _joined(clock, {"first": 0.19, "second": 0.02})
+    assert "first + second" in rows(near)
+
+
+def test_plan_with_too_many_crossings_is_not_joined(clock: Clock) -> None:
+    times = {"first": 0.03, "second": 0.02}
+    assert "first + second" in rows(_joined(clock, times, max_crossings=2))
+    # Alone, the engine hands over as much to the reference.
+    assert rows(_joined(clock, times, max_crossings=1)).keys() == {"first", "second"}
+    assert rows(_joined(clock, times, max_crossings=0)).keys() == {"first", "second"}
+
+
+def test_engines_are_joined_where_none_takes_all_and_none_may_fall_back(clock: Clock) -> None:
+    result = _joined(clock, {}, may_fall_back=False)
+    assert result.chosen.name == "second"
+    assert "first + second" not in rows(result)
+    result = _joined(clock, {}, "exp", may_fall_back=False)
+    assert result.chosen.name == "first + second"
+    assert rows(result)["first"].status == rows(result)["second"].status == "refused"
+    with pytest.raises(NoneRightError, match="No cos"):
+        _joined(clock, {}, "cos", may_fall_back=False)

@@ -130,7 +130,8 @@ class _Rebuilding:
         if verdict.status == "wrong":
             given = self.reading.graph, inputs, self.decider.records
             findings = Findings(*given, options.config, options.deadline)
-            findings.quarantine(candidate, Fact("wrong", verdict.reason))
+            engines = self.decider.entries.engines_to_blame(candidate, inputs)
+            findings.quarantine(candidate, Fact("wrong", verdict.reason), engines)
         return f"{candidate.name} is {verdict.status} here: {verdict.reason}"
 
     def _compared(self, arguments: tuple[Any, ...], problem: str) -> Entry:

@@ -23,7 +23,13 @@ from fusewire.ir.graph import Graph
 from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.ops.sample import HostValue
 from fusewire.options import FALLBACK
-from fusewire.planning.candidates import Candidate, Unfit, candidates, plan_choice
+from fusewire.planning.candidates import (
+    Candidate,
+    Unfit,
+    candidates,
+    plan_choice,
+    split_candidate,
+)
 from fusewire.planning.planner import Planned, make_plan
 from fusewire.planning.policy import TargetFinder
 from fusewire.planning.target import Target
@@ -130,6 +136,23 @@ class Question:
         few = _few_crossings(fitting, self.max_crossings)
         # A backend that is named takes part as it can.
         return _slow_if_whole(few) if self.backends() else few
+
+    def joined(self, target: Target, others: Sequence[Target]) -> Candidate | None:
+        """Plan the graph on a target, with others for what it refuses; None if none would help."""
+        if not others:
+            return None
+        graph, may_fall_back = self.graph, self.may_fall_back
+        candidate = split_candidate(
+            graph, target, others, self.fallback, may_fall_back=may_fall_back
+        )
+        if isinstance(candidate, Unfit) or candidate.engines[1:] == ():
+            return None
+        crossings = candidate.planned.plan.crossings()
+        is_over = self.max_crossings is not None and crossings > self.max_crossings
+        if is_over or target not in candidate.engines:
+            return None
+        # Those that got nothing are not part of it.
+        return replace(candidate, others=candidate.engines[1:])
 
     def planned(self, choice: Choice, targets: Sequence[Target]) -> Planned | None:
         """Plan the graph according to an earlier choice; None if that no longer fits."""
@@ -325,6 +348,7 @@ def _race_engines(
         has_reference=has_reference,
         expected=question.backends,
         watch=question.watch,
+        join=question.joined,
     )
     try:
         result = race.run(question.candidates())

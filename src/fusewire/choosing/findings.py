@@ -100,9 +100,8 @@ class Findings:
         if (subject := self._subject(candidate)) is None:
             return
         others = self._region_keys(candidate, engines) if fact.code == "wrong" else ()
-        known = replace(
-            fact, seconds=self._deadline, model=self.records.model, candidate=candidate.name
-        )
+        named = candidate.name if engines is None else " + ".join(engines)
+        known = replace(fact, seconds=self._deadline, model=self.records.model, candidate=named)
         for key in dict.fromkeys((subject, *others)):
             quarantine(self.records, key, known)
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from fusewire.choosing.blame import wrong_engines
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge, Judgement
@@ -35,6 +36,7 @@ from fusewire.errors import (
 )
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit
+from fusewire.planning.target import Target
 from fusewire.runtime.why import Tried
 from fusewire.trials.trial import CandidateTrial, TrialRunner
 
@@ -49,11 +51,16 @@ _FEW_NODES = 4
 _COMPARING = 0.6
 # Timing takes at least this long.
 LEAST_SECONDS = 4.0
+# Engines that refuse nodes are tried together with others if they take up to so many times as long
+# as the quickest, since the reference may be slow; the most of them, and in a thorough race.
+_NEAR, _MOST_JOINED, _MOST_JOINED_OF_ALL = 10.0, 2, 4
 # Seconds for timing a candidate that is alone.
 _ALONE = 0.5
 # Seconds for timing when the budget is used up, and how exact the clock of a deadline is.
 _SHORTEST, _CLOCK = 0.5, 0.1
 Progress = Callable[[str, float], None]
+# Plans the graph on a target, with others for what it refuses; None if they would not help.
+Join = Callable[[Target, Sequence[Target]], Candidate | None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +100,8 @@ class Race:
     was earlier. ``expected`` lists the backends that would come if there was time. Timing may take
     ``least`` seconds whatever the budget. Candidates that take up to ``close`` times as long as the
     best reach the final; the default admits few. Samples that a call overlapped are
-    discarded, if there is a ``watch``.
+    discarded, if there is a ``watch``. With ``join``, engines that refuse nodes are also tried
+    together with others.
     """
 
     def __init__(
@@ -112,6 +120,7 @@ class Race:
         has_reference: bool = False,
         expected: Callable[[], Sequence[str]] = tuple,
         watch: CallWatch | None = None,
+        join: Join | None = None,
     ) -> None:
         self._inputs = inputs
         self._runner = runner
@@ -124,12 +133,16 @@ class Race:
         self._is_thorough = is_thorough
         self._least = least
         self._watch = watch
+        self._join = join
+        self._unfit: list[Unfit] = []
         self._close = () if close is None else (close,)
         self._fit: list[Candidate] = []
         self._rows: dict[str, Tried] = {}
         self._trials: dict[str, CandidateTrial] = {}
         self._judged: set[str] = set()
         self._wrong: dict[str, Judgement] = {}
+        # Which engines are to blame for a wrong candidate of several, as sentences.
+        self._blamed: dict[str, str] = {}
         self._faults: list[str] = []
         self._timing = ""
         self._samples: dict[str, list[float]] = {}
@@ -172,6 +185,7 @@ class Race:
 
     def _run(self, candidates: Iterable[Candidate | Unfit]) -> RaceResult:
         self._try_all(candidates)
+        self._try_joined()
         self._learning.join(left_until(self._budget.judging_ends))
         if self._is_thorough:
             self._check_all()
@@ -188,6 +202,7 @@ class Race:
             while (candidate := upcoming.take(self._seconds_for_starting())) is not None:
                 if isinstance(candidate, Unfit):
                     self._rows[candidate.name] = unfit(candidate)
+                    self._unfit.append(candidate)
                 else:
                     self._fit.append(candidate)
                     self._try(candidate)
@@ -199,6 +214,49 @@ class Race:
                     reason = "It had not started when the budget was used up. Raise budget_seconds."
                     self._rows[name] = Tried(name, name, "", "native", "not tried", reason)
                     self._late.add(name)
+
+    def _try_joined(self) -> None:
+        """Try engines that refuse nodes together with others, which may do better than NumPy."""
+        if self._join is None:
+            return
+        for target in self._worth_joining():
+            candidate = self._join(target, self._partners(target))
+            if candidate is not None and candidate.name not in self._rows:
+                self._fit.append(candidate)
+                self._try(candidate)
+
+    def _natives(self) -> list[CandidateTrial]:
+        """List the plain candidates of engines that ran, the quickest first."""
+        plain = [name for name, trial in self._trials.items() if _is_plain(trial.candidate)]
+        return [self._trials[name] for name in sorted(plain, key=self._first_run)]
+
+    def _worth_joining(self) -> list[Target]:
+        """List the targets whose refusals may be all that keeps them from being the best."""
+        most = _MOST_JOINED_OF_ALL if self._is_thorough else _MOST_JOINED
+        natives = self._natives()
+        if not natives:
+            refusing = [x.target for x in self._unfit if x.fault is None]
+            return [x for x in refusing if not x.backend.info.is_slow][:most]
+        quickest = min(map(self._first_run, self._trials))
+        targets = [
+            trial.candidate.target
+            for trial in natives
+            if trial.candidate.planned.fallback_nodes()
+            and self._first_run(trial.candidate.name) <= _NEAR * quickest
+        ]
+        return targets[:most]
+
+    def _partners(self, target: Target) -> list[Target]:
+        """List the targets that may run what one refuses, the quickest first; none is emulated."""
+        ran = [trial.candidate.target for trial in self._natives()]
+        refusing = [x.target for x in self._unfit if x.fault is None and not ran]
+        partners: dict[str, Target] = {}
+        for other in (*ran, *refusing):
+            info = other.backend.info
+            if not (info.is_slow or other.device.is_software):
+                partners.setdefault(other.name, other)
+        partners.pop(target.name, None)
+        return list(partners.values())
 
     def _seconds_for_starting(self) -> float:
         if not self._trials:
@@ -353,16 +411,32 @@ class Race:
         if judged.status == "wrong":
             self._wrong[name] = judged
         if known is None:
-            self._findings.keep_verdict(trial.candidate, judged)
+            self._findings.keep_verdict(trial.candidate, judged, self._to_blame(name))
         self._rows[name] = replace(
             self._rows[name],
             status=judged.status,
-            reason=judged.reason,
+            reason=f"{judged.reason} {self._blamed.get(name, '')}".rstrip(),
             error=judged.error if math.isfinite(judged.error) else None,
             unjudged=judged.unjudged,
             judged_on=judged.sets,
             cache="" if known is None else "hit",
         )
+
+    def _to_blame(self, name: str) -> tuple[str, ...] | None:
+        """Find which engines of a wrong candidate are to blame; None if that is not known."""
+        judged, candidate = self._wrong.get(name), self._trials[name].candidate
+        if judged is None or len(candidate.engines) == 1:
+            return None
+        runner, inputs = self._runner, self._inputs_of(judged)
+        end = self._budget.oracle_ends
+        given = runner.config, runner.limits, runner.reference_of, end
+        engines = wrong_engines(candidate, inputs, *given)
+        if engines is not None:
+            self._blamed[name] = f"Alone, {' and '.join(engines)} is wrong about its part."
+        return engines
+
+    def _inputs_of(self, judged: Judgement) -> Sequence[HostValue]:
+        return next(x.values for x in self._judge.sets if x.kind == judged.kind)
 
     def _eligible(self) -> dict[str, CandidateTrial]:
         """Return the trials that may win; the fastest of them is judged, if it is not yet."""
@@ -457,22 +531,27 @@ class Race:
                 yield f"{name} is doubtful, and is not used this time: {row.reason}"
         for name, judged in self._wrong.items():
             self._progress(f"looking for what {name} gets wrong")
-            inputs = next(x.values for x in self._judge.sets if x.kind == judged.kind)
             fault = explain_fault(
                 self._trials[name],
-                inputs,
+                self._inputs_of(judged),
                 self._runner,
                 self._findings,
                 judged.reason,
                 self._budget.oracle_ends,
             )
-            sentence = f"{name} is wrong, and is not used: {judged.reason} {fault}"
+            sentence = f"{name} is wrong, and is not used: {self._rows[name].reason} {fault}"
             self._faults.append(sentence.rstrip())
         yield from self._faults
 
 
 # Judged answers come before unjudged ones; any other status means that there is no answer.
 ORDER = {"right": 0, "cannot say": 0, "not judged": 1}
+
+
+def _is_plain(candidate: Candidate) -> bool:
+    """Tell whether a candidate is an engine as it is; what runs in this process is none."""
+    is_engine = not candidate.target.backend.info.trusted
+    return is_engine and candidate.form == "native" and not candidate.options
 
 
 def failed_status(error: FusewireError) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -181,12 +181,17 @@ def lift(store: Store, entries: Sequence[Confined]) -> int:
     return count
 
 
+def _is_of(row: Mapping[str, Any], engines: Collection[str]) -> bool:
+    """Tell whether a row is of a candidate with one of these engines."""
+    return any(name in engines for name in (row["backend"], *row.get("engines", ())))
+
+
 def _has_fault(payload: bytes, engines: Collection[str]) -> bool:
     """Tell whether an engine lost a race by a fault, as far as a recorded plan says so."""
     try:
         data = json.loads(payload)
         # A saved plan has its header in a row of its own.
         rows = data.get("row", data)["tried"]
-        return any(row["backend"] in engines and row["status"] in _LOST for row in rows)
+        return any(row["status"] in _LOST and _is_of(row, engines) for row in rows)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return False
