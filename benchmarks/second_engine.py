@@ -2,14 +2,16 @@
 
     python benchmarks/second_engine.py suite [A+B ...] [--slice 1/8]
     python benchmarks/second_engine.py split [NAME ...]    lists models that engines refuse in part
+    python benchmarks/second_engine.py right [NAME ...]    judges those, before and after
     python benchmarks/second_engine.py speed [NAME ...]    times those, before and after
     python benchmarks/second_engine.py table               writes results/second_engine.md
 
 ``suite`` plans every case of ONNX's backend tests on A, and runs those of which A refuses a node on
 data with ``backend=[A, B], fallback="error"``: nothing runs on NumPy but sizes and the driving of
-loops. ``split`` plans the models of the zoo on each engine. ``speed`` times the models that it
-found: on the engine with NumPy for the rest, with ONNX Runtime for the rest, and on ONNX Runtime
-alone, interleaved, and has the oracle judge each. What was found is kept in build/second_engine.
+loops. ``split`` plans the models of the zoo on each engine. ``right`` has the oracle judge the
+models that it found, and ``speed`` times them: on the engine with NumPy for the rest, with ONNX
+Runtime for the rest, and on ONNX Runtime alone, interleaved. What was found is kept in
+build/second_engine.
 """
 
 from __future__ import annotations
@@ -163,40 +165,52 @@ def _compiled(name: str, order: list[str], **options: Any) -> Program:
     )
 
 
-def speed(names: Sequence[str], seconds: float) -> None:
-    """Time the models that are split: with NumPy, with a second engine, and on that alone."""
+def each_split(part: str, names: Sequence[str], work: Callable[[str, str], Any]) -> None:
+    """Do something for every model and every engine that refuses nodes of it; keep the result.
+
+    A name may have an engine: "slanet:openvino".
+    """
     warnings.simplefilter("ignore")
-    found = {
-        name: [engine for engine in rows if engine != SECOND]
-        for name, rows in kept("split").items()
-        if not names or name in names
-    }
-    for name, engines in found.items():
-        for engine in engines:
-            row = _timed(name, engine, seconds)
-            keep(f"speed.{name}.{engine}", row)
-            print(name, engine, json.dumps(row), flush=True)
+    for name, rows in kept("split").items():
+        for engine in rows:
+            is_wanted = not names or name in names or f"{name}:{engine}" in names
+            if is_wanted and engine != SECOND:
+                row = work(name, engine)
+                keep(f"{part}.{name}.{engine}", row)
+                print(name, engine, json.dumps(row), flush=True)
 
 
-def _timed(name: str, engine: str, seconds: float) -> dict[str, Any]:
-    from benchmarks.timing import interleaved
+def _programs(name: str, engine: str) -> dict[str, Program]:
+    """Compile a model: with NumPy for the rest, with a second engine, and on that alone."""
+    orders = {"before": [engine], "after": [engine, SECOND], "second": [SECOND]}
+    return {way: _compiled(name, order) for way, order in orders.items()}
+
+
+def right(name: str, engine: str) -> dict[str, str]:
+    """Judge a model before and after."""
     from fusewire.numerics.oracle import Oracle
 
     zoo: Any = import_module("zoo")
     given = _inputs(name)
-    orders = {"before": [engine], "after": [engine, SECOND], "second": [SECOND]}
-    programs = {way: _compiled(name, order) for way, order in orders.items()}
-    answers = {way: _outputs(program(*given)) for way, program in programs.items()}
-    ways = {way: partial(program, *given) for way, program in programs.items()}
-    times = interleaved(ways, seconds=seconds, pause=_PAUSE, warm=2, least=5)
     oracle = Oracle(fw.trace(str(zoo.path(name)), *given), given, runs=4)
+    programs = _programs(name, engine).items()
+    return {way: oracle.judge(_outputs(program(*given))).status for way, program in programs}
+
+
+def speed(name: str, engine: str, seconds: float) -> dict[str, Any]:
+    """Time a model before and after."""
+    from benchmarks.timing import interleaved
+
+    given = _inputs(name)
+    programs = _programs(name, engine)
+    ways = {way: partial(program, *given) for way, program in programs.items()}
+    times = interleaved(ways, seconds=seconds, pause=_PAUSE, warm=3, least=5)
     rows = {}
     for way, program in programs.items():
         why = program.why()
         rows[way] = {
             "ms": times[way].median * 1e3,
             "spread": times[way].spread,
-            "verdict": oracle.judge(answers[way]).status,
             "data": why.counts()["data"],
             "regions": len(why.regions),
             "crossings": why.crossings,
@@ -267,12 +281,14 @@ def page() -> Iterator[str]:
     )
     yield "|---|---|---:|---:|---:|---:|---:|---:|---|---:|"
     for name, row in kept("speed").items():
-        yield _speed_row(*name.rsplit(".", 1), row)
+        model, _, engine = name.rpartition(".")
+        yield _speed_row(model, engine, row)
 
 
 def _speed_row(name: str, engine: str, row: dict[str, Any]) -> str:
     before, after, second = row["before"], row["after"], row["second"]
     found = kept("split")[name][engine]
+    judged = kept("right").get(f"{name}.{engine}", {})
 
     def both(key: str) -> str:
         return f"{before[key]} to {after[key]}"
@@ -286,7 +302,7 @@ def _speed_row(name: str, engine: str, row: dict[str, Any]) -> str:
         f"{after['ms'] / before['ms']:.2f}",
         both("regions"),
         both("crossings"),
-        f"{before['verdict']}, {after['verdict']}",
+        f"{judged.get('before', 'not judged')}, {judged.get('after', 'not judged')}",
         f"{second['ms']:.2f}",
     ]
     return f"| {' | '.join(cells)} |"
@@ -300,7 +316,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=["suite", "split", "speed", "table"])
+    parser.add_argument("part", choices=["suite", "split", "right", "speed", "table"])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--slice", default="1/1")
     parser.add_argument("--seconds", type=float, default=10.0)
@@ -309,8 +325,10 @@ def main() -> None:
         suite(args.names or PAIRS, args.slice)
     elif args.part == "split":
         split(args.names)
+    elif args.part == "right":
+        each_split("right", args.names, right)
     elif args.part == "speed":
-        speed(args.names, args.seconds)
+        each_split("speed", args.names, partial(speed, seconds=args.seconds))
     else:
         PAGE.write_text("\n".join(page()) + "\n", encoding="utf-8")
 
