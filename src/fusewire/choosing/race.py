@@ -132,17 +132,13 @@ class Race:
         self._report = progress
         self._is_thorough = is_thorough
         self._least = least
-        self._watch = watch
-        self._join = join
-        self._unfit: list[Unfit] = []
+        self._watch, self._join = watch, join
         self._close = () if close is None else (close,)
-        self._fit: list[Candidate] = []
+        self._fit, self._unfit = list[Candidate](), list[Unfit]()
         self._rows: dict[str, Tried] = {}
         self._trials: dict[str, CandidateTrial] = {}
         self._judged: set[str] = set()
         self._wrong: dict[str, Judgement] = {}
-        # Which engines are to blame for a wrong candidate of several, as sentences.
-        self._blamed: dict[str, str] = {}
         self._faults: list[str] = []
         self._timing = ""
         self._samples: dict[str, list[float]] = {}
@@ -410,12 +406,14 @@ class Race:
             return
         if judged.status == "wrong":
             self._wrong[name] = judged
+        engines = self._to_blame(name) if known is None else None
         if known is None:
-            self._findings.keep_verdict(trial.candidate, judged, self._to_blame(name))
+            self._findings.keep_verdict(trial.candidate, judged, engines)
+        blamed = f" Alone, {' and '.join(engines)} is wrong about its part." if engines else ""
         self._rows[name] = replace(
             self._rows[name],
             status=judged.status,
-            reason=f"{judged.reason} {self._blamed.get(name, '')}".rstrip(),
+            reason=judged.reason + blamed,
             error=judged.error if math.isfinite(judged.error) else None,
             unjudged=judged.unjudged,
             judged_on=judged.sets,
@@ -430,10 +428,7 @@ class Race:
         runner, inputs = self._runner, self._inputs_of(judged)
         end = self._budget.oracle_ends
         given = runner.config, runner.limits, runner.reference_of, end
-        engines = wrong_engines(candidate, inputs, *given)
-        if engines is not None:
-            self._blamed[name] = f"Alone, {' and '.join(engines)} is wrong about its part."
-        return engines
+        return wrong_engines(candidate, inputs, *given)
 
     def _inputs_of(self, judged: Judgement) -> Sequence[HostValue]:
         return next(x.values for x in self._judge.sets if x.kind == judged.kind)
