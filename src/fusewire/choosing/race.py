@@ -130,8 +130,7 @@ class Race:
         self._budget = DecisionBudget(max(budget, 1e-3), start)
         self._has_reference, self._expected = has_reference, expected
         self._report = progress
-        self._is_thorough = is_thorough
-        self._least = least
+        self._is_thorough, self._least = is_thorough, least
         self._watch, self._join = watch, join
         self._close = () if close is None else (close,)
         self._fit, self._unfit = list[Candidate](), list[Unfit]()
