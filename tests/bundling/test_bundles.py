@@ -243,7 +243,7 @@ def test_engine_that_is_not_there_is_named_and_another_serves(
     names = [name for name in REGISTRY.backends.names() if name != "onnxruntime"]
     monkeypatch.setattr("fusewire.records.keys.host_fields", lambda: (("processor", "other"),))
     monkeypatch.setattr(REGISTRY.backends, "names", lambda: names)
-    monkeypatch.setattr("fusewire.bundling.rebuilding.target_of", lambda choice, finder: None)
+    monkeypatch.setattr("fusewire.bundling.rebuilding.targets_of", lambda choice, finder: None)
     with pytest.warns(BundleWarning, match="onnxruntime is not installed here"):
         program = fw.open(tmp_path / "model.fw", start="measured", backend="reference")
     with pytest.warns(BundleWarning, match="Engines are compared instead"):
