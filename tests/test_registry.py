@@ -37,7 +37,7 @@ def test_instances_are_shared() -> None:
 @pytest.mark.parametrize(
     ("reference", "says"),
     [
-        ("no.such.module:Backend", "pip install"),
+        ("no.such.module:Backend", "Give a module that can be imported here"),
         ("fusewire.backends.reference.engine:Missing", "cannot be created"),
         ("fusewire.ir.builder:Builder", "is a Builder, not a Backend"),
     ],

@@ -14,8 +14,7 @@ from fusewire.ir.graph import Graph
 from fusewire.ops.interpret import interpret
 from fusewire.ops.table import verify
 from fusewire.options import FALLBACK
-from fusewire.planning.assignment import taken_whole
-from fusewire.planning.planner import Planned, make_plan
+from fusewire.planning.planner import Planned, make_plan, taken_whole
 from fusewire.planning.target import Target
 from fusewire.runtime.plan import HOST, Plan
 from tests.planning.picky import PickyBackend

@@ -198,7 +198,7 @@ class PlanBuilder:
         names = [engine.name for engine in engines]
         if region.backend not in names[:-1]:
             return None
-        from fusewire.planning.assignment import taken_whole
+        from fusewire.planning.planner import taken_whole
 
         failed = self._target(region).target
         for other in engines[names.index(region.backend) + 1 :]:
