@@ -170,6 +170,29 @@ def test_plugin_that_cannot_be_loaded_is_said_with_a_fix(
     assert "pip install --upgrade onnxruntime-ep-liar" in broken["fix"]
 
 
+@pytest.mark.parametrize(
+    ("does", "code", "said"),
+    [
+        ("os.kill(os.getpid(), 11)", "crashed", "that process ended with -11"),
+        ("time.sleep(60)", "hung", "gave no answer in 8 s"),
+    ],
+)
+def test_plugin_that_dies_or_hangs_leaves_the_other_devices_alone(
+    does: str, code: str, said: str, tmp_path: Path
+) -> None:
+    for name, body in (("fatal", f"import os, time; {does}"), ("liar", "raise ImportError('no')")):
+        package = tmp_path / f"onnxruntime_ep_{name}"
+        package.mkdir()
+        (package / "__init__.py").write_text(f"def get_library_path(): {body}\n")
+    found = run_with(tmp_path, PROBE)
+    assert [x["id"] for x in found if "id" in x] == ["cpu"]
+    dead, liar = sorted((x for x in found if "code" in x), key=lambda x: x["code"] == "broken")
+    assert dead["code"] == code
+    assert said in dead["reason"]
+    assert "pip uninstall onnxruntime-ep-fatal" in dead["fix"]
+    assert "onnxruntime_ep_liar" in liar["reason"]
+
+
 PROBE = """
 import json
 from dataclasses import asdict

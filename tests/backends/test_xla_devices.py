@@ -63,6 +63,25 @@ def test_every_cpu_of_four_runs_programs_of_its_own() -> None:
     assert places == [0, 1, 2, 3]
 
 
+RACES = """
+import json
+import numpy as np
+import fusewire as fw
+x = np.ones((64, 64), np.float32)
+def raced(**options):
+    program = fw.compile(
+        lambda x: np.tanh(x @ x), x, start="measured", cache=False, budget_seconds=80, **options
+    )
+    rows = program.why().tried
+    return sorted({row.device for row in rows if row.backend == "xla"})
+print(json.dumps([raced(), raced(device="cpu:2")]))
+"""
+
+
+def test_auto_races_one_of_several_devices_that_are_alike() -> None:
+    assert _printed(RACES, FOUR) == [["cpu"], ["cpu:2"]]
+
+
 def test_id_of_a_device_says_platform_and_number() -> None:
     for id_ in ("cpu", "cpu:1", "cuda:0", "metal:1"):
         assert Place.of(Device(id_, "some")).id == id_

@@ -10,6 +10,7 @@ from fusewire.contract.devices import (
     DeviceName,
     answers_to,
     hardware,
+    is_alike,
     on_device,
     same_hardware,
 )
@@ -128,3 +129,28 @@ def test_name_means_the_hardware_whichever_library_reaches_it() -> None:
 def test_sharing_the_processor_is_no_reason_to_be_meant() -> None:
     devices = [Device("webgpu:0", "llvmpipe", is_software=True), Device("cpu", "host")]
     assert [x.id for x in on_device(devices, "cpu", lambda x: x)] == ["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        (Device("cpu", "x"), Device("cpu:3", "x"), True),
+        (Device("cpu", "x"), Device("cpu:openvino", "x"), False),
+        (Device("cpu", "x"), Device("cpu:1", "y"), False),
+        (
+            Device("cuda:0", "H", facts={"memory_bytes": 8, "uuid": "1"}),
+            Device("cuda:1", "H", facts={"memory_bytes": 8, "uuid": "2"}),
+            True,
+        ),
+        (
+            Device("cuda:0", "H", facts={"memory_bytes": 8}),
+            Device("cuda:1", "H", facts={"memory_bytes": 4}),
+            False,
+        ),
+        (Device("webgpu:0", "x"), Device("webgpu:1", "x", is_software=True), False),
+    ],
+)
+def test_devices_are_alike_if_only_numbers_and_addresses_differ(
+    one: Device, other: Device, alike: bool
+) -> None:
+    assert is_alike(one, other) is alike

@@ -124,6 +124,22 @@ def same_hardware(one: Device, other: Device) -> bool:
     return known is not None and known == hardware(other)
 
 
+def is_alike(one: Device, other: Device) -> bool:
+    """Return whether only numbers and addresses tell two devices apart: both are as fast.
+
+    Memory is compared, so that a GPU with less of it is another device.
+    """
+    names = (DeviceName.of(one.id), DeviceName.of(other.id))
+    (kind, provider), (its_kind, its_provider) = ((x.kind, x.provider) for x in names)
+    if (kind, provider, one.name) != (its_kind, its_provider, other.name):
+        return False
+    return one.is_software == other.is_software and _make(one) == _make(other)
+
+
+def _make(device: Device) -> dict[str, object]:
+    return {name: value for name, value in device.facts.items() if name not in HARDWARE_FACTS}
+
+
 def on_device(items: Iterable[T], name: str, device_of: Callable[[T], Device]) -> Iterator[T]:
     """Yield what runs on a device: what answers to its name, or is the same hardware.
 

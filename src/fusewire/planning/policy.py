@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fusewire.contract.backend import BackendInfo, Offer
-from fusewire.contract.devices import answers_to, on_device
+from fusewire.contract.devices import answers_to, is_alike, on_device
 from fusewire.errors import EngineError, RegistryError, UnavailableError
 from fusewire.ir.graph import Graph, Node
 from fusewire.ops.declare import Trait
@@ -190,7 +190,7 @@ def fitting(
         wanted = policy.device if isinstance(policy, ForDevice) else device
         targets = _on_device(targets, str(wanted))
     else:
-        targets = (target for target in targets if not interprets(target))
+        targets = _unlike(target for target in targets if not interprets(target))
     if isinstance(policy, FirstWith):
         ops, flags, holds = policy.ops, policy.capabilities, finder.registry.holds
         targets = (x for x in targets if holds(x.name, *flags) and _takes(x, graph, ops))
@@ -213,6 +213,15 @@ def _on_device(targets: Iterable[Target], wanted: str) -> Iterator[Target]:
             f"No backend here runs on {wanted!r}. Devices: {have or 'none'}. "
             "`fusewire doctor` says what the others lack."
         )
+
+
+def _unlike(targets: Iterable[Target]) -> Iterator[Target]:
+    """Yield the first of the devices of a backend that are alike: another is not faster."""
+    seen: list[Target] = []
+    for target in targets:
+        if not any(x.name == target.name and is_alike(x.device, target.device) for x in seen):
+            seen.append(target)
+            yield target
 
 
 def _noted(targets: Iterable[Target], seen: list[Target]) -> Iterator[Target]:

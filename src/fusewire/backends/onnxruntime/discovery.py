@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +39,7 @@ from fusewire.backends.onnxruntime.providers import (
 from fusewire.contract.backend import Config, Device, Fact, Unavailable
 from fusewire.contract.devices import CPU, GPUS, DeviceName
 from fusewire.errors import UnavailableError
+from fusewire.process.apart import Fallen, devices_apart, say_devices, say_ready
 from fusewire.process.wheels import installed
 
 # The model y = x + x for three floats, opset 18: a probe should not import all of ONNX.
@@ -84,10 +86,12 @@ def other_devices() -> Iterator[Device | Unavailable]:
     try:
         for name in BUILT_IN:
             yield from _of_built_in(name)
-        for package in plugin_packages():
-            yield from _of_plugin(package)
     finally:
         onnxruntime.set_default_logger_severity(_WARNING)
+    packages = plugin_packages()
+    with ThreadPoolExecutor(max(1, len(packages))) as threads:
+        for found in threads.map(_apart, packages):
+            yield from found
 
 
 # Plugins
@@ -117,6 +121,24 @@ def registered(package: str) -> ModuleType:
             f"ONNX Runtime {INFO.version} cannot load {package}: {plain(error)}"
         ) from error
     return module
+
+
+def _apart(package: str) -> list[Device | Unavailable]:
+    """Have a process of its own register a plugin: a library may crash as it is loaded."""
+    found = devices_apart(__name__, f"tell({package!r})")
+    if not isinstance(found, Fallen):
+        return found
+    wheel = package.replace("_", "-")
+    reason = f"ONNX Runtime {INFO.version} loads {wheel} {installed(wheel)}: that process"
+    fix = f"Run: pip install --upgrade {wheel} {INFO.name}; or pip uninstall {wheel}"
+    return [Unavailable(found.code, f"{reason} {found.how}.", fix)]
+
+
+def tell(package: str) -> None:
+    """Say what devices a plugin has, proven, and why it has no other."""
+    say_ready()
+    onnxruntime.set_default_logger_severity(_FATAL)
+    say_devices(_of_plugin(package))
 
 
 def _of_plugin(package: str) -> Iterator[Device | Unavailable]:

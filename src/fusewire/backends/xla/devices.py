@@ -7,16 +7,12 @@ with them.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import importlib.util
-import json
 import logging
 import os
 import re
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +21,7 @@ from typing import Any
 from fusewire.contract.backend import Device, Fact, Unavailable
 from fusewire.contract.devices import CPU, DeviceName
 from fusewire.errors import UnavailableError
+from fusewire.process.apart import SECONDS, Fallen, devices_apart, say_devices, say_ready
 
 # Platforms of jax whose plugins we know by name, what to say if they list nothing.
 _ADVICE: Mapping[str, str] = {
@@ -42,10 +39,6 @@ _DRIVERS: Mapping[str, tuple[str, ...]] = {
 }
 # jax would take three quarters of a GPU's memory at once.
 _MODEST = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-# The time that all other platforms have to start and to add two numbers on each device.
-_SECONDS = 8.0
-_IMPORT_SECONDS = 60.0
-_READY = "jax is imported"
 
 
 @dataclass(frozen=True)
@@ -113,52 +106,18 @@ def _distribution(platform: str, module: str) -> str:
 
 
 def asked_apart(
-    platforms: Mapping[str, str], seconds: float = _SECONDS
+    platforms: Mapping[str, str], seconds: float = SECONDS
 ) -> list[Device | Unavailable]:
     """Have a process of its own start the platforms: one that dies there takes no CPU with it."""
-    words = [sys.executable, "-c", f"from {__name__} import tell; tell()"]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    out, err = subprocess.PIPE, subprocess.STDOUT
-    with subprocess.Popen(words, stdout=out, stderr=err, text=True, env=env) as process:
-        lines, is_over = _lines(process, seconds)
-    if is_over:
-        return _fallen(platforms, "hung", f"gave no answer in {seconds:.0f} s")
-    if process.returncode:
-        last = (lines or ["nothing"])[-1]
-        return _fallen(platforms, "crashed", f"ended with {process.returncode}; it said: {last}")
-    rows = json.loads(lines[-1])
-    return [Unavailable(**row) if "code" in row else Device(**row) for row in rows]
+    found = devices_apart(__name__, "tell()", seconds)
+    return _fallen(platforms, found) if isinstance(found, Fallen) else found
 
 
-def _lines(process: subprocess.Popen[str], seconds: float) -> tuple[list[str], bool]:
-    """Read all lines, and kill a process that takes longer after jax is imported."""
-    over = threading.Event()
-
-    def end() -> None:
-        over.set()
-        process.kill()
-
-    lines = []
-    timer = threading.Timer(_IMPORT_SECONDS, end)
-    timer.start()
-    for line in process.stdout or ():
-        if line.strip() == _READY:
-            # Until now it was the machine that was slow, or fast.
-            timer.cancel()
-            timer = threading.Timer(seconds, end)
-            timer.start()
-        elif line.strip():
-            lines.append(line.strip())
-    process.wait()
-    timer.cancel()
-    return lines, over.is_set()
-
-
-def _fallen(platforms: Mapping[str, str], code: str, how: str) -> list[Device | Unavailable]:
+def _fallen(platforms: Mapping[str, str], end: Fallen) -> list[Device | Unavailable]:
     return [
         Unavailable(
-            code,
-            f"Starting jax's platform {name} ({plugin}) {how}.",
+            end.code,
+            f"Starting jax's platform {name} ({plugin}) {end.how}.",
             f"{_ADVICE[name]} {_REMOVE.format(plugin=plugin)}",
             name,
         )
@@ -167,14 +126,12 @@ def _fallen(platforms: Mapping[str, str], code: str, how: str) -> list[Device | 
 
 
 def tell() -> None:
-    """Print what the platforms of jax list, proven, as one line for ``asked_apart``."""
+    """Say what the platforms of jax list, proven."""
     from fusewire.backends.xla.engine import XlaBackend
 
     importlib.import_module("fusewire.backends.xla.client")
-    sys.stdout.write(f"{_READY}\n")
-    sys.stdout.flush()
-    rows = [dataclasses.asdict(x) for x in XlaBackend().tried_platforms()]
-    sys.stdout.write(f"\n{json.dumps(rows)}\n")
+    say_ready()
+    say_devices(XlaBackend().tried_platforms())
 
 
 def others(platforms: Mapping[str, str]) -> list[tuple[Place, Any] | Unavailable]:
