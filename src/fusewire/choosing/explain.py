@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusewire.contract.backend import DEVICE_NODES, HOST_NODES
-from fusewire.ir.graph import Graph, Node
+from fusewire.ir.graph import Graph, Node, Value
 from fusewire.planning.planner import Planned
 from fusewire.planning.work import works
 from fusewire.records.entries import BuiltRegion
@@ -21,6 +21,7 @@ from fusewire.runtime.why import (
     FailedCalls,
     NodeVerdict,
     NodeWhy,
+    PortWhy,
     RegionWhy,
     Tried,
     Why,
@@ -64,6 +65,7 @@ class Explanation:
             tuple(self._failures(names)),
             tuple(guard.sentence() for guard in _guards(self.planned.plan)),
             self.planned.plan.crossings(),
+            *_ports(self.planned.plan.graph),
         )
 
     def _engines(self) -> list[BuildTarget]:
@@ -192,12 +194,38 @@ def _by_target(tried: Sequence[Tried]) -> dict[tuple[str, str], Tried]:
     return best
 
 
+class _Operands:
+    """Says where the values of a graph come from."""
+
+    def __init__(self, graph: Graph, prefix: str = "") -> None:
+        self._places = {node: f"{prefix}{place}" for place, node in enumerate(graph.nodes)}
+
+    def shown(self, value: Value | None) -> str:
+        """Name the node that computes a value, or the input that it is."""
+        if value is None:
+            return ""
+        if value.constant is not None:
+            return "constant"
+        if value.node is None:
+            return f"input {value.name or ''}"
+        place = self._places[value.node]
+        return f"{place}:{value.index}" if value.index else place
+
+
+def _ports(graph: Graph) -> tuple[tuple[PortWhy, ...], tuple[PortWhy, ...]]:
+    """List the inputs and the outputs of a graph."""
+    inputs = tuple(PortWhy(value.name or "", str(value.type)) for value in graph.inputs)
+    pairs, operand = zip(graph.output_names, graph.outputs, strict=True), _Operands(graph).shown
+    return inputs, tuple(PortWhy(name, str(v.type), operand(v)) for name, v in pairs)
+
+
 def _nodes(
     planned: Planned, place_prefix: str, region_prefix: str, tried: Mapping[tuple[str, str], Tried]
 ) -> Iterator[NodeWhy]:
     plan = planned.plan
     kinds = works(plan.graph)
     used = {region.backend: region.device.id for region in plan.regions()}
+    operand = _Operands(plan.graph, place_prefix).shown
     for place, node in enumerate(plan.graph.nodes):
         region = plan.steps[planned.steps[node]].region
         yield NodeWhy(
@@ -209,6 +237,7 @@ def _nodes(
             region.backend,
             region_prefix + region.graph.name,
             tuple(_verdicts(planned, node, used, tried)),
+            tuple(map(operand, node.inputs)),
         )
     for place, step, key, body in _bodies(planned):
         places, regions = f"{place_prefix}{place}.{key}.", f"{region_prefix}region{step}.{key}."

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from fusewire.errors import FallbackWarning
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.runtime.report import candidates, regions, seconds, summary, with_ratios
+from fusewire.runtime.view.plan_view import PlanView
 from fusewire.runtime.why import NodeVerdict, NodeWhy, Tried, Why
 from fusewire.tables import Column, Sheet
 
@@ -29,6 +30,28 @@ from fusewire.tables import Column, Sheet
 _MOST, _LONGEST = 20, 160
 # What stands for a backend that takes a node.
 _TAKES = "✓"
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file that the command writes in place of printing."""
+
+    help: str
+    write: Callable[[PlanView, Path], None]
+
+
+_FILES = {
+    "dot": _File("Write the graph in Graphviz's DOT language.", PlanView.save_dot),
+}
+
+
+def _files(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that write files."""
+    for name, file in reversed(_FILES.items()):
+        option = f"--{name.replace('_', '-')}"
+        path = click.Path(dir_okay=False, path_type=Path)
+        command = click.option(option, name, type=path, metavar="FILE", help=file.help)(command)
+    return command
 
 
 @click.command()
@@ -40,6 +63,7 @@ _TAKES = "✓"
 @click.option(
     "--all", "is_all", is_flag=True, help="List every node instead of grouping them by op."
 )
+@_files
 @wide_option
 def command(
     model: Path,
@@ -50,38 +74,45 @@ def command(
     node: str | None,
     is_all: bool,
     is_wide: bool,
+    **paths: Path | None,
 ) -> None:
     """Show how a model runs and why: what each engine says about each node."""
     source = ModelSource(str(model))
-    use = partial(_why, source, options)
-    why = with_usual_sizes(source, shapes, files, options.seed, use)
+    use = partial(_view, source, options)
+    view = with_usual_sizes(source, shapes, files, options.seed, use)
+    why = view.why
     explained = None if node is None else why.node(node)
+    written = {name: path for name, path in paths.items() if path is not None}
+    for name, path in written.items():
+        _FILES[name].write(view, path)
     if as_json:
-        click.echo(json.dumps(why.to_data() if explained is None else asdict(explained), indent=1))
+        data = view.to_data() if explained is None else asdict(explained)
+        click.echo(json.dumps(data, indent=1))
     elif explained is not None:
         _print_node(explained, is_wide)
-    else:
-        _print(model, why, is_all, is_wide)
+    elif not written:
+        _print(model, view, is_all, is_wide)
 
 
-def _why(source: ModelSource, options: Options, inputs: Inputs) -> Why:
-    """Run a model once, and return why it runs as it does."""
+def _view(source: ModelSource, options: Options, inputs: Inputs) -> PlanView:
+    """Run a model some times, and return how it runs and why."""
     with warnings.catch_warnings(), progress() as show:
         # The report shows everything that is warned about.
         warnings.simplefilter("ignore", FallbackWarning)
         program = Session(replace(options, progress=show)).program(source)
-        program.run(*inputs.values.values())
-    return program.why()
+        arguments = tuple(inputs.values.values())
+        program.run(*arguments)
+        return program.explain(*arguments)
 
 
-def _print(model: Path, why: Why, is_all: bool, is_wide: bool) -> None:
-    console = Terminal()
+def _print(model: Path, view: PlanView, is_all: bool, is_wide: bool) -> None:
+    console, why = Terminal(), view.why
     console.print(f"{model.name} on {summary(why)}", style="bold", markup=False, highlight=False)
     for sheet in _sheets(why, is_all, is_wide):
         console.print()
         console.show(sheet)
     console.print()
-    for line in _remarks(why, is_all):
+    for line in (*_remarks(why, is_all), *(change.sentence() for change in view.changes)):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
 
@@ -17,6 +18,8 @@ from fusewire.runtime.regions import RegionBuilder, RegionRunner, Updates, shape
 from fusewire.runtime.transfer import fetched
 
 _KEPT_SHAPES = 256
+# Takes the number of a step, and when it began and ended, in seconds of ``time.perf_counter``.
+NoteStep = Callable[[int, float, float], object]
 
 
 class StepRunner(Protocol):
@@ -84,14 +87,26 @@ class PlanRunner(Executable):
         with limited(self._limits) as meter:
             if self._is_whole:
                 return self._runners[0].run(inputs)
-            return self._stepwise(inputs, meter)
+            return self._stepwise(inputs, meter, self._runners)
 
-    def _stepwise(self, inputs: Sequence[Held], meter: Meter) -> list[Any]:
+    def timed(self, inputs: Sequence[Held], note: NoteStep) -> list[Any]:
+        """Run like ``call``, wait for each step, and note when it began and ended."""
+        if self._entry_checks is not None:
+            self._entry_checks.check(inputs)
+        runners = [_TimedRunner(runner, i, note) for i, runner in enumerate(self._runners)]
+        with limited(self._limits) as meter:
+            if self._is_whole:
+                return runners[0].run(inputs)
+            return self._stepwise(inputs, meter, runners)
+
+    def _stepwise(
+        self, inputs: Sequence[Held], meter: Meter, runners: Sequence[StepRunner]
+    ) -> list[Any]:
         plan = self._plan
         values: list[Any] = [*inputs, *plan.constants]
         borrowed = len(values)
         values += [None] * (plan.places - borrowed)
-        for step, runner, checks in zip(plan.steps, self._runners, self._checks, strict=True):
+        for step, runner, checks in zip(plan.steps, runners, self._checks, strict=True):
             if checks is not None:
                 checks.check(values)
             meter.tick()
@@ -118,6 +133,26 @@ class PlanRunner(Executable):
         for runner in self._runners:
             runner.close()
         POOL.clear()
+
+
+@final
+class _TimedRunner:
+    """A step that notes when it began and ended; it ends when its outputs are on the host."""
+
+    def __init__(self, runner: StepRunner, number: int, note: NoteStep) -> None:
+        self._runner = runner
+        self._number = number
+        self._note = note
+
+    def run(self, inputs: Sequence[Held]) -> list[Held]:
+        """Run to the end: a device would go on beside the next step."""
+        start = time.perf_counter()
+        outputs = [fetched(value) for value in self._runner.run(inputs)]
+        self._note(self._number, start, time.perf_counter())
+        return outputs
+
+    def close(self) -> None:
+        """Leave the runner open: it is the plan's."""
 
 
 @final

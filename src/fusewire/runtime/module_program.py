@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypeAlias, final, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, final, overload
 
 from fusewire.contract.calling import Arguments, CallForm, Calling, Named, Restore, StateGuard
 from fusewire.errors import FusewireError, GraphError, TraceError
@@ -27,6 +27,9 @@ from fusewire.runtime.origin import PROGRAMS, Origin
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.program import Program, ProgramPort, Result
 from fusewire.runtime.why import NodeWhy, Why
+
+if TYPE_CHECKING:
+    from fusewire.runtime.view.plan_view import PlanView
 
 LOG = logging.getLogger("fusewire")
 # Takes the arguments of a call, by position and by name.
@@ -554,6 +557,15 @@ class ModuleProgram:
     def why(self, node: int | str | None = None) -> Why | NodeWhy:
         """Explain why the program, or one node of ``plan.graph`` by its place, runs as it does."""
         return self._latest().why() if node is None else self._latest().why(node)
+
+    def explain(self, *arguments: Any, **named: Any) -> PlanView:
+        """Return the plan in a form to look at, as ``Program.explain`` does."""
+        if not arguments and not named:
+            return self._latest().explain()
+        self.wait()
+        form = self._calling.form(arguments, named)
+        program = self._state.programs.get(form, self._latest())
+        return program.explain(*form.arrays(arguments, named))
 
     def to_torch(self) -> Any:
         """Return a torch.nn.Module that runs this program."""

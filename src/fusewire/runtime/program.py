@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 import numpy as np
 from numpy import ndarray
@@ -24,6 +24,9 @@ from fusewire.runtime.origin import PROGRAMS, Origin
 from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import NodeWhy, Why
+
+if TYPE_CHECKING:
+    from fusewire.runtime.view.plan_view import PlanView
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
 Signature = tuple[Any, ...]
@@ -358,6 +361,22 @@ class Program:
         """
         why = self._latest().details.why()
         return why if node is None else why.node(node)
+
+    def explain(self, *arguments: Any, **named: Any) -> PlanView:
+        """Return the plan in a form to look at: a page in notebooks, and files by ``save``.
+
+        With arguments, it explains their signature, and runs them some times for the timeline.
+        """
+        from fusewire.runtime.view.plan_view import PlanView
+        from fusewire.runtime.view.timeline import measure
+
+        if not arguments and not named:
+            return PlanView(self.name, self.why())
+        bound = self._parameters.bind(arguments, named)
+        entry = self.entry(bound)
+        # The runs come first: they build regions that have not been run.
+        timeline = measure(entry, bound)
+        return PlanView(self.name, entry.details.why(), timeline)
 
     def to_torch(self) -> Any:
         """Return a torch.nn.Module that runs this program: tensors in, tensors out, no copies.

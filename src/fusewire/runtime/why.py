@@ -42,7 +42,9 @@ class NodeWhy:
     """Where a node runs, and what each backend says about it.
 
     ``place`` is its number in the graph of the plan; in a body, that of the node around it comes
-    first: "4.then.0". ``backend`` is "host" for control flow whose bodies have plans.
+    first: "4.then.0". ``backend`` is "host" for control flow whose bodies have plans. ``operands``
+    says where each operand comes from: the place of the node that computes it ("3", or "3:1" for
+    its second output), "input x" for an input of the graph or body, "constant", or "" if absent.
     """
 
     place: str
@@ -53,6 +55,16 @@ class NodeWhy:
     backend: str
     region: str
     verdicts: tuple[NodeVerdict, ...]
+    operands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PortWhy:
+    """An input or output of the graph; ``operand`` says where an output comes from."""
+
+    name: str
+    type: str
+    operand: str = ""
 
 
 @dataclass(frozen=True)
@@ -180,6 +192,9 @@ class Why:
     guards: tuple[str, ...] = ()
     # The tensors that one backend hands over to another in a run.
     crossings: int = 0
+    # What the graph takes and returns, in order.
+    inputs: tuple[PortWhy, ...] = ()
+    outputs: tuple[PortWhy, ...] = ()
 
     def node(self, place: int | str) -> NodeWhy:
         """Find a node by its place; raises GraphError if there is none."""

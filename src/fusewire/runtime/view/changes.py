@@ -1,0 +1,66 @@
+"""What would change a plan: the next best candidate without an engine, from the recorded race."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fusewire.runtime.why import Tried
+
+
+@dataclass(frozen=True)
+class PlanChange:
+    """What would be chosen without an engine, and how much longer that takes.
+
+    ``change`` is 0.38 for 38% longer. It lies between ``low`` and ``high`` if the times of both lie
+    in their 95% intervals. ``candidate`` is "" if nothing that is right would be left.
+    """
+
+    without: str
+    candidate: str
+    seconds: float | None = None
+    change: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_within_noise(self) -> bool:
+        """Whether the two cannot be told apart."""
+        return self.low is not None and self.high is not None and self.low <= 0 <= self.high
+
+    def sentence(self) -> str:
+        """Say it in a line: "without openvino: +38% (onnxruntime)"."""
+        if self.change is None:
+            return f"without {self.without}: nothing that is right is left"
+        noise = ", within the noise" if self.is_within_noise else ""
+        return f"without {self.without}: {self.change:+.0%} ({self.candidate}{noise})"
+
+
+def engines_of(candidate: Tried) -> tuple[str, ...]:
+    """Name the engines of a candidate, the fallback too if it runs nodes on data."""
+    engines = candidate.engines or (candidate.backend,)
+    is_split = candidate.elsewhere > 0 and "reference" not in engines
+    return (*engines, "reference") if is_split else engines
+
+
+def changes(tried: Sequence[Tried]) -> Iterator[PlanChange]:
+    """Yield what would be chosen without each engine of the chosen candidate."""
+    chosen = next((candidate for candidate in tried if candidate.is_chosen), None)
+    if chosen is None or not chosen.seconds:
+        return
+    usable = [x for x in tried if x.seconds and x.status in ("right", chosen.status)]
+    for engine in engines_of(chosen):
+        left = [x for x in usable if engine not in engines_of(x)]
+        best = min(left, key=lambda x: x.seconds or 0.0, default=None)
+        yield PlanChange(engine, "") if best is None else _compared(engine, chosen, best)
+
+
+def _compared(engine: str, chosen: Tried, other: Tried) -> PlanChange:
+    assert chosen.seconds
+    assert other.seconds
+    low = high = None
+    if other.low and other.high and chosen.low and chosen.high:
+        low, high = other.low / chosen.high - 1, other.high / chosen.low - 1
+    return PlanChange(
+        engine, other.name, other.seconds, other.seconds / chosen.seconds - 1, low, high
+    )

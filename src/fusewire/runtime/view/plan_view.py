@@ -1,0 +1,78 @@
+"""What ``program.explain()`` returns: a plan that shows itself, and writes itself to files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from fusewire.errors import OptionsError
+from fusewire.runtime.view.changes import PlanChange, changes
+from fusewire.runtime.view.dot import to_dot
+from fusewire.runtime.view.timeline import Timeline
+from fusewire.runtime.why import Why
+
+
+@dataclass(frozen=True, repr=False)
+class PlanView:
+    """A plan with its reasons, for people to look at.
+
+    ``timeline`` is None unless ``explain`` was given arguments to run.
+    """
+
+    name: str
+    why: Why
+    timeline: Timeline | None = None
+
+    @cached_property
+    def changes(self) -> tuple[PlanChange, ...]:
+        """What would be chosen without each engine of the plan, from the recorded race."""
+        return tuple(changes(self.why.tried))
+
+    def __repr__(self) -> str:
+        return f"<PlanView of {self.name}: {self.why!r}>"
+
+    def __str__(self) -> str:
+        lines = [change.sentence() for change in self.changes]
+        return "\n\n".join([str(self.why), *lines])
+
+    def to_data(self) -> dict[str, Any]:
+        """Convert to plain data for JSON: that of ``why``, the timeline and the changes."""
+        timeline = None if self.timeline is None else asdict(self.timeline)
+        return {
+            **self.why.to_data(),
+            "timeline": timeline,
+            "changes": [asdict(change) for change in self.changes],
+        }
+
+    def to_json(self) -> str:
+        """Write the data as JSON."""
+        return json.dumps(self.to_data(), indent=1)
+
+    def to_dot(self) -> str:
+        """Write the graph in Graphviz's DOT language."""
+        return to_dot(self.name, self.why)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a file, by the end of its name: .json or .dot."""
+        writers: Mapping[str, Callable[[Path], None]] = {
+            ".json": self.save_json,
+            ".dot": self.save_dot,
+        }
+        file = Path(path)
+        if file.suffix not in writers:
+            known = ", ".join(writers)
+            raise OptionsError(f"A plan cannot be written to {file.name}: end its name in {known}.")
+        writers[file.suffix](file)
+
+    def save_json(self, path: Path) -> None:
+        """Write the data as JSON."""
+        path.write_text(self.to_json(), encoding="utf-8")
+
+    def save_dot(self, path: Path) -> None:
+        """Write the graph in Graphviz's DOT language."""
+        path.write_text(self.to_dot(), encoding="utf-8")
