@@ -17,7 +17,7 @@ from fusewire.contract.backend import Config
 from fusewire.contract.frontend import Reading, Structure
 from fusewire.errors import warn_outside
 from fusewire.ir.graph import Graph, is_current
-from fusewire.options import FALLBACK
+from fusewire.options import EXACT, FALLBACK
 from fusewire.records.keys import body_key
 from fusewire.records.plans import SavedPlan, SavedTarget
 from fusewire.records.recall import keep_host_graphs
@@ -54,11 +54,11 @@ class CandidateEntries:
     """Makes the entries of candidates.
 
     ``choose_again`` makes the entry of a graph whose engine the canary found wrong, where engines
-    are compared.
+    are compared; it is told whether to compute in the model's own dtypes.
     """
 
     context: CompileContext
-    choose_again: Callable[[Reading, Graph, Sequence[Any]], Entry] | None = None
+    choose_again: Callable[[Reading, Graph, Sequence[Any], bool], Entry] | None = None
 
     def planned_entry(self, reading: Reading, graph: Graph, key: Key | None) -> Entry:
         """Plan on the preferred targets, without measuring."""
@@ -261,7 +261,8 @@ class CandidateEntries:
         graph, every = candidate.planned.plan.graph, self.context.options.canary
         remake = partial(self._without_wrong_engine, reading, candidate)
         limits = self.context.options.run_limits
-        return Watched(runner, graph, every, candidate.name, remake, limits)
+        accuracy = self.context.options.accuracy if candidate.is_reduced else EXACT
+        return Watched(runner, graph, every, candidate.name, remake, limits, accuracy)
 
     def engines_to_blame(
         self, candidate: Candidate, inputs: Sequence[Any]
@@ -287,10 +288,11 @@ class CandidateEntries:
 
         graph, options = run_pipeline(reading.graph).graph, self.context.options
         findings = Findings(graph, inputs, self.context.records, options.config, options.deadline)
-        engines = self.engines_to_blame(candidate, inputs)
-        findings.quarantine(candidate, Fact("wrong", verdict.reason), engines)
+        if not candidate.is_reduced:
+            engines = self.engines_to_blame(candidate, inputs)
+            findings.quarantine(candidate, Fact("wrong", verdict.reason), engines)
         if self.choose_again is not None and self.context.level:
-            return self.choose_again(reading, graph, inputs).runner
+            return self.choose_again(reading, graph, inputs, candidate.is_reduced).runner
         if options.fallback == "error":
             raise RefusedError(
                 f"{candidate.name} gave a wrong answer, and fallback is not allowed: "

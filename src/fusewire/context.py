@@ -89,7 +89,10 @@ class CompileContext:
 
     @property
     def level(self) -> int:
-        """The requested level; by default "auto" measures, and a named backend does not."""
+        """The requested level; by default "auto" measures, and a named backend does not.
+
+        Less precision must be measured: whoever allows it asks for that.
+        """
         from fusewire.registry import REGISTRY
 
         options = self.options
@@ -98,7 +101,7 @@ class CompileContext:
         if options.level is not None:
             return options.level
         is_auto = options.backend == "auto" and REGISTRY.default == "auto"
-        return int(is_auto and options.budget_seconds > 0)
+        return int((is_auto or not options.is_exact) and options.budget_seconds > 0)
 
     def builder(
         self,

@@ -19,7 +19,7 @@ from fusewire.contract.frontend import Reading
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
 from fusewire.ops.sample import HostValue
-from fusewire.options import FALLBACK, LATE_BUDGET, Fallback, Options
+from fusewire.options import EXACT, FALLBACK, LATE_BUDGET, Fallback, Options
 from fusewire.records.entries import Records
 from fusewire.records.keys import decision_fields, decision_key
 from fusewire.runtime.entry import Entry, Runner, plain
@@ -63,8 +63,13 @@ class Decider:
         """Makes the entry of what is decided."""
         return CandidateEntries(self.context, self._choose_again)
 
-    def _choose_again(self, reading: Reading, graph: Graph, inputs: Sequence[Any]) -> Entry:
-        return self.chosen_entry(reading, graph, None, inputs)
+    def _choose_again(
+        self, reading: Reading, graph: Graph, inputs: Sequence[Any], is_exact: bool
+    ) -> Entry:
+        options = replace(self.options, accuracy=EXACT) if is_exact else self.options
+        again = Decider(replace(self.context, options=options))
+        again.records.model = self.records.model
+        return again.chosen_entry(reading, graph, None, inputs)
 
     def with_store(self, store: Store) -> Decider:
         """Return the same with records in another store."""
@@ -386,6 +391,7 @@ class Decider:
             left_out=self._left_out,
             watch=self.context.watch,
             others=self._further_targets,
+            accuracy=options.accuracy,
         )
 
     def _fields_of(self, reading: Reading) -> dict[str, object] | None:

@@ -50,6 +50,13 @@ class FirstWith:
 Chooser: TypeAlias = Callable[[Sequence[Any], Any], Any]
 Policy: TypeAlias = "str | Sequence[str] | ForDevice | FirstWith | Chooser"
 
+# A function of the right outputs and of those of a candidate: it returns whether they will do, or
+# a score if it comes with the least score that will do.
+Acceptance: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Any]
+# "exact" for the model's own dtypes, a bound on the relative error of each output, or a function.
+Accuracy: TypeAlias = "Literal['exact'] | float | Acceptance | tuple[Acceptance, float]"
+EXACT: Literal["exact"] = "exact"
+
 # Levels that do not exist yet.
 LATER = {2: "splits a graph over engines"}
 
@@ -73,6 +80,7 @@ BUNDLED = (
     "fallback",
     "max_crossings",
     "budget_seconds",
+    "accuracy",
     "threads",
     "memory_limit",
     "deterministic",
@@ -95,9 +103,12 @@ class Options:
     engines are compared behind it; with "measured" it waits for the comparison. ``deterministic``
     waits too: its answers come from one plan. ``fallback`` decides what happens to nodes that all
     named backends refuse: "error" raises, "warn" and "allow" run them on the reference, unless more
-    than ``max_crossings`` tensors would cross between backends: then all of it runs there. An
-    engine compiles and runs each region first in a child process, unless ``isolate`` is "never"; a
-    region that crashes there, takes longer than ``deadline`` seconds, or needs more than
+    than ``max_crossings`` tensors would cross between backends: then all of it runs there.
+    ``accuracy`` is "exact" to compute in the model's own dtypes; a bound on the error of each
+    output, or a function that accepts outputs, lets the comparison use less precision where that is
+    faster. Level 0 stays exact. An engine compiles and runs each region first in a child process,
+    unless ``isolate`` is "never"; a region that crashes there, takes longer than ``deadline``
+    seconds, or needs more than
     ``memory_limit`` bytes (None: a quarter of the machine's memory, besides weights) counts as
     refused. With "always" it stays in a child, so that every call has these limits. The same limits
     hold for what the host runs of each call: sizes and rounds that values decide, the fallback, and
@@ -117,6 +128,7 @@ class Options:
     fallback: Fallback = "warn"
     max_crossings: int | None = None
     budget_seconds: float = 20.0
+    accuracy: Accuracy = EXACT
     threads: int | None = None
     memory_limit: int | None = None
     deadline: float = 60.0
@@ -154,6 +166,7 @@ class Options:
                 f"{problem} Pass isolate='first', or run Linux in a container or virtual machine."
             )
         self._settle_backend()
+        _check_accuracy(self.accuracy)
         if self.cast not in (None, "same_kind"):
             raise OptionsError(f"cast={self.cast!r}: give 'same_kind', or None to refuse casts.")
         for name, least, unit in _LEAST:
@@ -199,6 +212,11 @@ class Options:
         return self.start == "measured" or self.deterministic
 
     @property
+    def is_exact(self) -> bool:
+        """Whether engines compute in the model's own dtypes."""
+        return isinstance(self.accuracy, str)
+
+    @property
     def has_long_budget(self) -> bool:
         """Whether a comparison has time for engines that compile for long."""
         return self.budget_seconds >= LONG_BUDGET
@@ -227,6 +245,30 @@ class Options:
         """Say what is being done."""
         if self.progress is not None:
             self.progress(what, min(max(share, 0.0), 1.0))
+
+
+def _check_accuracy(accuracy: object) -> None:
+    """Raise OptionsError for what is neither "exact" nor a bound nor a function."""
+    asked = f"accuracy={accuracy!r}"
+    if isinstance(accuracy, tuple):
+        is_good = len(accuracy) == 2 and callable(accuracy[0]) and _is_number(accuracy[1])
+        if not is_good:
+            raise OptionsError(f"{asked}: a pair is a function and the least score that will do.")
+    elif _is_number(accuracy):
+        if not 0 < accuracy < 1:  # type: ignore[operator]  # it is a number
+            raise OptionsError(
+                f"{asked}: a bound on the relative error is above 0 and below 1, such as 1e-2. "
+                "Give 'exact' for the model's own dtypes."
+            )
+    elif accuracy != EXACT and not callable(accuracy):
+        raise OptionsError(
+            f"{asked}: give 'exact', a bound such as 1e-2, or a function that takes the right "
+            "outputs and those to check, and returns whether they will do."
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _checked_order(names: Sequence[Any]) -> tuple[str, ...]:
@@ -263,6 +305,8 @@ MEANINGS = {
     " on the reference",
     "budget_seconds": "the time that a comparison of engines may take; from 90 s on, it includes"
     " engines that compile for half a minute",
+    "accuracy": '"exact" computes in the model\'s own dtypes; a bound such as 1e-2 on the relative'
+    " error of each output, or a function that accepts outputs, allows less where that is faster",
     "threads": "the number of threads that an engine may use; None leaves it to the engine",
     "memory_limit": "bytes that an engine, or the host during a call, may use besides weights; None"
     " is a quarter of the machine's memory",
@@ -295,6 +339,7 @@ class OptionFields(TypedDict, total=False):
     fallback: Fallback
     max_crossings: int | None
     budget_seconds: float
+    accuracy: Accuracy
     threads: int | None
     memory_limit: int | None
     deadline: float

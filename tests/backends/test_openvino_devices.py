@@ -12,6 +12,7 @@ from fusewire.backends.openvino.engine import OpenvinoBackend
 from fusewire.contract.backend import Config, Device, Unavailable
 from fusewire.contract.region import build, doubled
 from fusewire.dtypes import float32
+from fusewire.errors import OptionsError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.contraction import matmul
@@ -139,3 +140,36 @@ def test_gpu_that_the_engine_does_not_list_has_a_reason(
     # The real plugin, on a machine without OpenCL.
     assert "It says: " in found.reason
     assert "intel-opencl-icd" in found.fix
+
+
+def _products(size: int = 64) -> tuple[Graph, list[Any]]:
+    kind = TensorType(float32, (size, size))
+    x, y = Value(kind, "x"), Value(kind, "y")
+    graph = Graph([x, y], [matmul(x, y)])
+    rng = np.random.default_rng(0)
+    return graph, [rng.standard_normal((size, size)).astype(np.float32) for _ in "xy"]
+
+
+def test_less_precision_is_offered_where_the_device_lists_it() -> None:
+    backend, (graph, _) = OpenvinoBackend(), _products()
+    fast = Device("cpu", "fast", facts={"abilities": ("FP32", "BF16", "FP16")})
+    assert backend.reduced(graph, fast) == [{"precision": "bf16"}, {"precision": "f16"}]
+    plain = Device("cpu", "plain", facts={"abilities": ("FP32", "INT8")})
+    assert backend.reduced(graph, plain) == []
+    x = Value(TensorType(float32, (3,)), "x")
+    assert backend.reduced(Graph([x], [add(x, x)]), fast) == []
+
+
+def test_bf16_is_computed_only_if_asked_for() -> None:
+    backend, (graph, inputs) = OpenvinoBackend(), _products()
+    device = next(x for x in backend.probe() if isinstance(x, Device))
+    exact = inputs[0].astype(np.float64) @ inputs[1].astype(np.float64)
+
+    def error(config: Config) -> float:
+        (found,) = build(backend, graph, device, config).run(inputs).wait()
+        return float(np.linalg.norm(np.asarray(found) - exact) / np.linalg.norm(exact))
+
+    assert error(Config()) < 1e-6
+    assert 1e-4 < error(Config(options={"precision": "bf16"})) < 1e-2
+    with pytest.raises(OptionsError, match="no precision='f8'"):
+        error(Config(options={"precision": "f8"}))

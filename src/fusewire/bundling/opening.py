@@ -27,7 +27,7 @@ from fusewire.errors import (
     warn_outside,
 )
 from fusewire.ir.graph import Array, Constant, Graph
-from fusewire.options import BUNDLED, FALLBACK, OptionFields, Options
+from fusewire.options import BUNDLED, EXACT, FALLBACK, OptionFields, Options
 from fusewire.records.bundles import Bundle, statement_of
 from fusewire.records.keys import bundle_key
 from fusewire.records.plans import SavedPlan
@@ -139,7 +139,9 @@ class BundleAbout:
     @staticmethod
     def read(about: Mapping[str, Any]) -> BundleAbout | None:
         """Read a header; KeyError, TypeError or None if it is malformed."""
-        name, options, source = about["name"], about["options"], about["source"]
+        name, source = about["name"], about["source"]
+        # Those of 0.1 are exact, and do not say so.
+        options = {"accuracy": EXACT, **about["options"]}
         programs = tuple((row["plan"], row["graph"]) for row in about["programs"])
         texts = [name, *(text for pair in programs for text in pair)]
         if source is not None:

@@ -85,6 +85,10 @@ def save_program(
     """Write a program to a bundle; returns what whoever opens it should know."""
     if not isinstance(options.backend, str | tuple):
         raise FormatError("A program with a policy of its own cannot be saved: name a backend.")
+    if not isinstance(options.accuracy, str | int | float):
+        raise FormatError(
+            "A program whose accuracy is a function cannot be saved: give a bound, or 'exact'."
+        )
     signer = None if saving.key is None else Signer.read(Path(saving.key))
     program.wait()
     plans = [_plan_of(entry, program.name) for entry in program.all_entries()]

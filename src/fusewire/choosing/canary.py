@@ -12,13 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from fusewire.choosing.accuracy import accuracy_problem
 from fusewire.contract.backend import Held
 from fusewire.errors import FusewireError, MiscompileWarning, warn_outside
 from fusewire.ir.graph import Graph
 from fusewire.numerics.judge import Verdict
 from fusewire.numerics.oracle import Oracle
+from fusewire.ops.interpret import Interpreter
 from fusewire.ops.limits import RunLimits, limited
 from fusewire.ops.sample import HostValue
+from fusewire.options import EXACT, Accuracy
 from fusewire.runtime.entry import Runner
 from fusewire.runtime.transfer import to_host
 
@@ -35,7 +38,9 @@ class Canary:
     ``graph`` defines the right answers, and ``name`` is the candidate that gives them. A wrong
     answer calls ``replan`` with the inputs, which quarantines the engine and plans again. It tells
     whether to raise the alarm: of several calls that find out at the same time, one raises it.
-    After a doubtful answer the next call is checked as well. ``limits`` are those of a check.
+    After a doubtful answer the next call is checked as well. ``limits`` are those of a check. What
+    computes in less than the model's own dtypes is checked by the ``accuracy`` that the user asked
+    for.
     """
 
     graph: Graph
@@ -47,6 +52,7 @@ class Canary:
     calls: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     # The reasons of doubtful answers since the last one that was not, up to a few.
     doubts: list[str] = field(default_factory=list)
+    accuracy: Accuracy = EXACT
 
     def watch(self, inputs: Sequence[HostValue], outputs: Sequence[HostValue]) -> Verdict | None:
         """Watch a call with its inputs and outputs; return the verdict if it was checked."""
@@ -56,8 +62,7 @@ class Canary:
             return None
         try:
             with limited(self.limits):
-                oracle = Oracle(self.graph, inputs, runs=self.runs, seed=call)
-                verdict = oracle.verdict(outputs)
+                verdict = self._verdict(call, inputs, outputs)
         except _UNFIT as error:
             return Verdict("cannot say", 0.0, 1.0, f"The reference has no answer: {error}")
         if verdict.status == "wrong":
@@ -67,6 +72,16 @@ class Canary:
         else:
             self.doubts.clear()
         return verdict
+
+    def _verdict(
+        self, call: int, inputs: Sequence[HostValue], outputs: Sequence[HostValue]
+    ) -> Verdict:
+        if isinstance(self.accuracy, str):
+            oracle = Oracle(self.graph, inputs, runs=self.runs, seed=call)
+            return oracle.verdict(outputs)
+        exact = Interpreter(self.graph, wide=True)(inputs)
+        problem = accuracy_problem(self.graph, self.accuracy, exact, outputs)
+        return Verdict("wrong" if problem else "right", reason=problem)
 
     def _note_doubt(self, verdict: Verdict) -> None:
         self.doubts.append(verdict.reason)
@@ -80,6 +95,14 @@ class Canary:
     def _handle_wrong(self, call: int, inputs: Sequence[HostValue], verdict: Verdict) -> None:
         # Before the warning, which the user may have turned into an error.
         if not self.replan(inputs, verdict):
+            return
+        if not isinstance(self.accuracy, str):
+            warn_outside(
+                f"{self.name} gave an answer beyond the accuracy asked for in call {call:,} of "
+                f"{self.graph.name}: {verdict.reason} The program computes in the model's own "
+                "dtypes from now on.",
+                MiscompileWarning,
+            )
             return
         warn_outside(
             f"{self.name} gave a wrong answer in call {call:,} of {self.graph.name}: "
@@ -104,11 +127,14 @@ class Watched:
         name: str,
         remake: Callable[[Sequence[HostValue], Verdict], Runner],
         limits: RunLimits = RunLimits(),
+        accuracy: Accuracy = EXACT,
     ) -> None:
         self._runner = runner
         self._remake = remake
         self._lock = threading.Lock()
-        self._canary: Canary | None = Canary(graph, every, name, self._replace, limits)
+        self._canary: Canary | None = Canary(
+            graph, every, name, self._replace, limits, accuracy=accuracy
+        )
 
     def call(self, inputs: Sequence[Held]) -> list[Any]:
         """Run, and watch the call."""

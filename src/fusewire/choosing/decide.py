@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from fusewire.choosing.accuracy import AccuracyJudge
 from fusewire.choosing.baseline import Baseline, is_usable
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.findings import Findings
@@ -22,7 +23,7 @@ from fusewire.errors import NoneRightError, RefusedError, RegistryError, StoreEr
 from fusewire.ir.graph import Graph
 from fusewire.ops.limits import Meter, returned_bytes
 from fusewire.ops.sample import HostValue
-from fusewire.options import FALLBACK
+from fusewire.options import EXACT, FALLBACK, Accuracy
 from fusewire.planning.candidates import (
     Candidate,
     Unfit,
@@ -36,7 +37,7 @@ from fusewire.planning.target import Target
 from fusewire.process.codec import write_value
 from fusewire.process.frames import Blobs
 from fusewire.records.entries import Records
-from fusewire.records.keys import decision_key
+from fusewire.records.keys import accuracy_name, decision_key
 from fusewire.records.plans import Choice
 from fusewire.runtime.function import FUNCTION
 from fusewire.runtime.why import Tried
@@ -98,7 +99,8 @@ class Question:
     that read it by themselves. ``start`` is when the budget began, now if it is None. ``backends``
     lists the backends that ``targets`` may come from, if that is known, and ``left_out`` those that
     it leaves out, with the reason. ``others`` lists the targets for what those refuse. ``watch``
-    tells when calls of the program disturb the timing.
+    tells when calls of the program disturb the timing. Candidates that compute in less than the
+    model's own dtypes take part unless the ``accuracy`` is exact.
     """
 
     graph: Graph
@@ -121,6 +123,7 @@ class Question:
     left_out: Callable[[], Mapping[str, str]] = dict
     watch: CallWatch | None = None
     others: Callable[[], Sequence[Target]] = tuple
+    accuracy: Accuracy = EXACT
 
     def candidates(self) -> Iterator[Candidate | Unfit]:
         """Yield the candidates of the graph, and targets that cannot run it."""
@@ -132,6 +135,7 @@ class Question:
             may_fall_back=self.may_fall_back,
             file=self.file,
             others=self.others(),
+            may_reduce=not isinstance(self.accuracy, str),
         )
         few = _few_crossings(fitting, self.max_crossings)
         # A backend that is named takes part as it can.
@@ -173,7 +177,8 @@ def recall_decision(question: Question, records: Records, finder: TargetFinder) 
 
 def _findings(question: Question, records: Records, finder: TargetFinder) -> Findings:
     graph, inputs, config = question.graph, question.inputs, question.config
-    return Findings(graph, inputs, records, config, finder.limits.seconds)
+    accuracy = accuracy_name(question.accuracy)
+    return Findings(graph, inputs, records, config, finder.limits.seconds, accuracy)
 
 
 def _key(question: Question, findings: Findings) -> Key:
@@ -349,6 +354,7 @@ def _race_engines(
         expected=question.backends,
         watch=question.watch,
         join=question.joined,
+        accuracy=AccuracyJudge(judge, question.accuracy, question.seed),
     )
     try:
         result = race.run(question.candidates())
@@ -476,7 +482,9 @@ def _recall(
         records.drop(key)
         return None
     first, *others = targets
-    candidate = Candidate(first, planned, choice.form, choice.options, tuple(others))
+    candidate = Candidate(
+        first, planned, choice.form, choice.options, tuple(others), choice.is_reduced
+    )
     if findings.reconsider(candidate) or findings.fault(candidate) is not None:
         records.drop(key)
         return None
@@ -506,4 +514,7 @@ def read_tried(row: Any) -> Tried:
     """Read a row from a record: it is shown to people, and decides nothing."""
     tried = Tried(**row)
     engines = tuple(tried.engines)
-    return replace(tried, judged_on=tuple(tried.judged_on), engines=engines, cache="hit")
+    measured = tuple(tried.deviations)
+    return replace(
+        tried, judged_on=tuple(tried.judged_on), engines=engines, cache="hit", deviations=measured
+    )

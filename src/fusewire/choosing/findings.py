@@ -34,7 +34,11 @@ from fusewire.trials.trial import CandidateTrial
 
 
 class Findings:
-    """Reads and writes the records of one graph, for inputs of these sizes."""
+    """Reads and writes the records of one graph, for inputs of these sizes.
+
+    ``accuracy`` names what the user accepts of candidates that compute in less than the model's own
+    dtypes; what cannot be named is not recorded.
+    """
 
     def __init__(
         self,
@@ -43,11 +47,13 @@ class Findings:
         records: Records,
         config: Config,
         deadline: float,
+        accuracy: str | None = None,
     ) -> None:
         self._graph = graph
         self.records = records
         self._config = config
         self._deadline = deadline
+        self._accuracy = accuracy
         self._shapes = [shape_of(x) for x in inputs]
         self._sizes = " ".join(f"{shape}" for shape in self._shapes)
 
@@ -167,6 +173,8 @@ class Findings:
 
     def verdict(self, candidate: Candidate) -> Judgement | None:
         """Recall the verdict on a candidate."""
+        if candidate.is_reduced and self._accuracy is None:
+            return None
         payload = self.records.get(self._verdict_key(candidate))
         if payload is None:
             return None
@@ -181,8 +189,11 @@ class Findings:
     ) -> None:
         """Record the verdict on a candidate if it is certain; others depend on the inputs.
 
-        If it is wrong, ``engines`` are to blame, as far as that is known.
+        If it is wrong, ``engines`` are to blame, as far as that is known. One that is not accurate
+        enough may be for somebody else.
         """
+        if candidate.is_reduced and self._accuracy is None:
+            return
         if judged.status == "wrong":
             self.quarantine(candidate, Fact("wrong", judged.reason), engines)
         elif judged.status == "right":
@@ -192,6 +203,8 @@ class Findings:
 
     def _verdict_key(self, candidate: Candidate) -> Key:
         fields = candidate.fields(self._config)
+        if candidate.is_reduced:
+            fields["accuracy"] = self._accuracy or "unnamed"
         return Key.of("verdict", graph=self.exact, sizes=self._sizes, **fields)
 
     def times(self, candidates: Sequence[Candidate]) -> Comparison | None:

@@ -21,6 +21,7 @@ from fusewire.dtypes import DType
 from fusewire.errors import BudgetError, FusewireError, StoreError
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType, Type
+from fusewire.numerics.deviation import Deviation
 from fusewire.numerics.judge import Alone, Verdict, summary
 from fusewire.numerics.oracle import Oracle
 from fusewire.ops.interpret import Interpreter
@@ -29,7 +30,8 @@ from fusewire.ops.sample import HostValue
 from fusewire.rewrite.roles import Role, roles
 
 Run = Callable[[Sequence[HostValue]], list[HostValue]]
-Status = Literal["right", "doubtful", "wrong", "cannot say", "not judged"]
+# "inaccurate" is said only of what computes in less than the model's own dtypes.
+Status = Literal["right", "doubtful", "wrong", "cannot say", "not judged", "inaccurate"]
 # A run that takes longer is not repeated on the same inputs.
 REPEATED_SECONDS = 2.0
 # Further random inputs are judged if the oracle takes no longer than this.
@@ -47,7 +49,9 @@ class Judgement:
     ``error`` is the worst ratio of error to tolerance, ``sets`` are the input sets it was judged
     on, ``kind`` is the one it was wrong or doubtful on, and ``left_out`` says why other sets were
     not judged. ``repeats``: the same inputs gave the same bits. The status is that on the given
-    inputs, unless the candidate is wrong or doubtful on others.
+    inputs, unless the candidate is wrong or doubtful on others. A candidate that computes in less
+    than the model's own dtypes has its ``errors``, the largest on each set, and the ``limit`` that
+    those on other inputs stay within.
     """
 
     status: Status
@@ -58,6 +62,8 @@ class Judgement:
     kind: str = ""
     left_out: tuple[str, ...] = ()
     repeats: bool = True
+    errors: tuple[Deviation, ...] = ()
+    limit: float = 0.0
 
     def to_data(self) -> dict[str, Any]:
         """Convert to plain data for JSON; an infinite error becomes null."""
@@ -69,20 +75,33 @@ class Judgement:
         if not isinstance(data, Mapping) or set(data) != set(Judgement.__dataclass_fields__):
             raise StoreError("A recorded verdict has unknown or missing fields.")
         error = math.inf if data["error"] is None else data["error"]
-        lists = [data["sets"], data["left_out"]]
+        lists = [data["sets"], data["left_out"], data["errors"]]
         if not all(isinstance(part, list | tuple) for part in lists):
             raise StoreError("A recorded verdict has no lists of input sets.")
         texts = [data["reason"], data["kind"], *lists[0], *lists[1]]
         is_good = (
             data["status"] in get_args(Status)
             and all(isinstance(text, str) for text in texts)
-            and all(isinstance(x, int | float) for x in (error, data["unjudged"]))
+            and all(isinstance(x, int | float) for x in (error, data["unjudged"], data["limit"]))
             and isinstance(data["repeats"], bool)
         )
         if not is_good:
             raise StoreError("A recorded verdict has a field of the wrong type.")
-        sets, left_out = map(tuple, lists)
-        return Judgement(**{**data, "error": error, "sets": sets, "left_out": left_out})
+        errors = tuple(map(_read_deviation, data["errors"]))
+        sets, left_out = tuple(data["sets"]), tuple(data["left_out"])
+        given = {"error": error, "sets": sets, "left_out": left_out, "errors": errors}
+        return Judgement(**{**data, **given})
+
+
+def _read_deviation(row: Any) -> Deviation:
+    """Read an error from a record; StoreError if it is not one."""
+    if not isinstance(row, Mapping) or set(row) != set(Deviation.__dataclass_fields__):
+        raise StoreError("A recorded error has unknown or missing fields.")
+    texts, numbers = (row["inputs"], row["output"]), (row["relative"], row["element"])
+    is_good = all(isinstance(x, str) for x in texts)
+    if not is_good or not all(isinstance(x, int | float) for x in numbers):
+        raise StoreError("A recorded error has a field of the wrong type.")
+    return Deviation(**row)
 
 
 class Judge:
@@ -209,6 +228,14 @@ class Judge:
             self._unfits[inputs.kind] = reason
         return reason
 
+    def exact(self, inputs: InputSet) -> list[HostValue] | str:
+        """Run the graph in float64 on a set, or return the reason why the set is left out."""
+        try:
+            with limited(self.limits, self._check):
+                return Interpreter(self.graph, wide=True)(inputs.values)
+        except _UNFIT as error:
+            return _LATE if self._is_late else f"the reference does not take it: {error}"
+
     def judge(self, run: Run) -> Judgement:
         """Judge the answers of a callable until one is wrong; what engines raise passes through.
 
@@ -229,7 +256,7 @@ class Judge:
                 continue
             other = self.other() if inputs.kind == "given" else None
             first, *later = answers(run, inputs.values, other)
-            differing = [answer for answer in later if not _same(first, answer)]
+            differing = [answer for answer in later if not same_bits(first, answer)]
             repeats &= not differing
             try:
                 verdict = self._verdict(oracle, [first, *differing])
@@ -310,11 +337,11 @@ def _is_finite(value: HostValue) -> bool:
     return bool(np.isfinite(value).all()) if is_number else True
 
 
-def _same(one: HostValue, other: HostValue) -> bool:
+def same_bits(one: HostValue, other: HostValue) -> bool:
     """Tell whether two values have the same bits."""
     if isinstance(one, list):
         pairs = isinstance(other, list) and len(one) == len(other)
-        return pairs and all(_same(x, y) for x, y in zip(one, other, strict=True))
+        return pairs and all(same_bits(x, y) for x, y in zip(one, other, strict=True))
     if not (isinstance(one, np.ndarray) and isinstance(other, np.ndarray)):
         return one is other
     if one.dtype != other.dtype or one.shape != other.shape:
@@ -326,11 +353,43 @@ def _bits(array: Array) -> bytes:
     return np.ascontiguousarray(array).tobytes()
 
 
-Kind = Literal["given", "random", "edges", "zeros", "ones", "random-2", "random-3"]
+Kind = Literal[
+    "given",
+    "random",
+    "edges",
+    "zeros",
+    "ones",
+    "random-2",
+    "random-3",
+    "normal",
+    "normal-2",
+    "small",
+    "small-2",
+    "large",
+    "large-2",
+    "peaked",
+    "peaked-2",
+]
 # Values for which engines take short cuts.
 SPECIAL: tuple[Kind, ...] = ("edges", "zeros", "ones")
 # Further draws, for graphs whose oracle is cheap: one draw shows what another hides.
 FURTHER: tuple[Kind, ...] = ("random-2", "random-3")
+# Inputs on which the error of less precision may differ: other draws, distributions and scales. Two
+# draws of a kind show how it varies within the kind.
+VARIED: tuple[Kind, ...] = (
+    "normal",
+    "normal-2",
+    "random",
+    "random-2",
+    "large",
+    "small",
+    "peaked",
+    "large-2",
+    "small-2",
+    "peaked-2",
+)
+# The scale of each distribution that has the mean and the spread of what is given.
+_SCALES = {"normal": 1.0, "peaked": 1.0, "small": 0.25, "large": 4.0}
 # A tensor of so few integers may hold sizes, which must keep their values.
 _SIZES = 8
 
@@ -363,6 +422,45 @@ def input_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> list[
         if any(x is not y for x, y in zip(values, given, strict=True)):
             sets.append(InputSet(kind, tuple(values)))
     return sets
+
+
+def varied_sets(graph: Graph, given: Sequence[HostValue], seed: int = 0) -> list[InputSet]:
+    """Make sets of inputs of the same sizes on which errors may differ, the given ones first."""
+    role_of = roles(graph)
+    sets = [InputSet("given", tuple(given))]
+    for number, kind in enumerate(VARIED):
+        rng = np.random.default_rng([seed, 11, number])
+        values = [
+            _mapped(value.type, x, partial(_varied, role=role_of[value], kind=kind, rng=rng))
+            for value, x in zip(graph.inputs, given, strict=True)
+        ]
+        if any(x is not y for x, y in zip(values, given, strict=True)):
+            sets.append(InputSet(kind, tuple(values)))
+    return sets
+
+
+def _varied(dtype: DType, array: Array, role: Role, kind: Kind, rng: np.random.Generator) -> Array:
+    """Draw an array like another: normal at some scale, or in its range; indices from its own."""
+    if dtype.is_integer and role == "index" and array.size > _SIZES:
+        return np.asarray(rng.choice(array.reshape(-1), array.shape))
+    if (of := kind.partition("-")[0]) in _SCALES and dtype.is_float:
+        return _around(array, of, rng).astype(dtype.numpy)
+    return _drawn(dtype, array, role, rng)
+
+
+def _around(array: Array, kind: str, rng: np.random.Generator) -> Array:
+    """Draw with the mean and the spread of an array, at the scale of a kind."""
+    finite = array.astype(np.float64)
+    finite = finite[np.isfinite(finite)]
+    if not finite.size:
+        return array
+    mean, spread = float(finite.mean()), float(finite.std())
+    # One number, or all alike: its size is all that is known.
+    spread = spread or abs(mean) or 1.0
+    shape = array.shape
+    # Tails as heavy as those of many activations: they take digits from everything else.
+    drawn = rng.laplace(0.0, 0.5**0.5, shape) if kind == "peaked" else rng.standard_normal(shape)
+    return np.asarray(_SCALES[kind] * (mean + spread * drawn))
 
 
 def _mapped(type_: Type, value: HostValue, change: Callable[[DType, Array], Array]) -> HostValue:

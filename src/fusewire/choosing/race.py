@@ -2,7 +2,9 @@
 
 Recorded verdicts and times are not measured again. Candidates that the budget did not reach are
 reported as such. A wrong candidate is never chosen, and its fault is recorded. A doubtful one is
-not chosen either, but nothing is recorded: it is judged again on other inputs.
+not chosen either, but nothing is recorded: it is judged again on other inputs. One that computes in
+less than the model's own dtypes is chosen only if it was judged accurate enough, and is faster than
+the best exact one by more than the noise.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from typing import Any
 
+from fusewire.choosing.accuracy import AccuracyJudge, shown_error
 from fusewire.choosing.blame import wrong_engines
 from fusewire.choosing.budget import Coverage, DecisionBudget, left_until
 from fusewire.choosing.findings import Findings
@@ -34,6 +38,7 @@ from fusewire.errors import (
     NoneRightError,
     note,
 )
+from fusewire.numerics.deviation import Deviation
 from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, Unfit
 from fusewire.planning.target import Target
@@ -54,6 +59,8 @@ LEAST_SECONDS = 4.0
 # Engines that refuse nodes are tried together with others if they take up to so many times as long
 # as the quickest, since the reference may be slow; the most of them, and in a thorough race.
 _NEAR, _MOST_JOINED, _MOST_JOINED_OF_ALL = 10.0, 2, 4
+# On a machine with more noise than this, a lead of this size decides for less precision.
+_MOST_NOISE = 0.25
 # Seconds for timing a candidate that is alone.
 _ALONE = 0.5
 # Seconds for timing when the budget is used up, and how exact the clock of a deadline is.
@@ -101,7 +108,8 @@ class Race:
     ``least`` seconds whatever the budget. Candidates that take up to ``close`` times as long as the
     best reach the final; the default admits few. Samples that a call overlapped are
     discarded, if there is a ``watch``. With ``join``, engines that refuse nodes are also tried
-    together with others.
+    together with others. ``accuracy`` judges candidates that compute in less than the model's own
+    dtypes.
     """
 
     def __init__(
@@ -121,10 +129,11 @@ class Race:
         expected: Callable[[], Sequence[str]] = tuple,
         watch: CallWatch | None = None,
         join: Join | None = None,
+        accuracy: AccuracyJudge | None = None,
     ) -> None:
         self._inputs = inputs
         self._runner = runner
-        self._judge = judge
+        self._judge, self._accuracy = judge, accuracy
         self._findings = findings
         start = time.monotonic() if start is None else start
         self._budget = DecisionBudget(max(budget, 1e-3), start)
@@ -139,8 +148,7 @@ class Race:
         self._judged: set[str] = set()
         self._wrong: dict[str, Judgement] = {}
         self._faults: list[str] = []
-        self._timing = ""
-        self._samples: dict[str, list[float]] = {}
+        self._timing, self._samples = "", dict[str, list[float]]()
         # Candidates that the budget did not reach.
         self._late: set[str] = set()
         self._learning = threading.Thread(target=judge.prepare, daemon=True)
@@ -299,10 +307,36 @@ class Race:
         while comparison is not None:
             if comparison.fastest not in self._judged:
                 self._check(comparison.fastest)
-            if self._rows[comparison.fastest].status in ORDER:
+            if self._may_win(comparison.fastest) and not self._gains_nothing(comparison):
                 return comparison
             comparison = comparison.without(comparison.fastest)
         return None
+
+    def _may_win(self, name: str) -> bool:
+        """Tell whether a candidate that was judged may be used; less precision must be right."""
+        status = self._rows[name].status
+        return status == "right" if self._is_reduced(name) else status in ORDER
+
+    def _is_reduced(self, name: str) -> bool:
+        return self._trials[name].candidate.is_reduced
+
+    def _gains_nothing(self, comparison: Comparison) -> bool:
+        """Tell whether the fastest computes in less precision, and no faster than an exact one."""
+        fastest = comparison.fastest
+        exact = {
+            name: timing
+            for name, timing in comparison.timings.items()
+            if not self._is_reduced(name) and self._rows[name].status in ORDER
+        }
+        if not self._is_reduced(fastest) or not exact:
+            return False
+        best = min(exact, key=lambda name: exact[name].median)
+        lead = exact[best].median / comparison.timings[fastest].median
+        if lead > 1 + min(comparison.noise, _MOST_NOISE):
+            return False
+        reason = f"It is not faster than {best} by more than the noise, and less accurate."
+        self._rows[fastest] = replace(self._rows[fastest], reason=reason)
+        return True
 
     def _try(self, candidate: Candidate, is_last: bool = False) -> None:
         name, row = candidate.name, described(candidate)
@@ -398,7 +432,7 @@ class Race:
         trial = self._trials[name]
         known = self._findings.verdict(trial.candidate)
         try:
-            judged = known or self._judge.judge(trial.run)
+            judged = known or self._judged_by(trial)
         except EngineError as error:
             status = failed_status(error)
             self._rows[name] = replace(self._rows[name], status=status, reason=str(error))
@@ -417,7 +451,16 @@ class Race:
             unjudged=judged.unjudged,
             judged_on=judged.sets,
             cache="" if known is None else "hit",
+            deviations=tuple(map(_finite, judged.errors)),
+            expected_error=judged.limit if judged.errors and judged.limit < math.inf else None,
         )
+
+    def _judged_by(self, trial: CandidateTrial) -> Judgement:
+        """Judge a candidate: what computes in less precision, by what the user accepts."""
+        if not trial.candidate.is_reduced:
+            return self._judge.judge(trial.run)
+        assert self._accuracy is not None, "only who accepts less precision has such candidates"
+        return self._accuracy.judge(trial.run)
 
     def _to_blame(self, name: str) -> tuple[str, ...] | None:
         """Find which engines of a wrong candidate are to blame; None if that is not known."""
@@ -435,7 +478,11 @@ class Race:
     def _eligible(self) -> dict[str, CandidateTrial]:
         """Return the trials that may win; the fastest of them is judged, if it is not yet."""
         statuses = {name: self._rows[name].status for name in self._trials}
-        return {name: self._trials[name] for name, status in statuses.items() if status in ORDER}
+        return {
+            name: self._trials[name]
+            for name, status in statuses.items()
+            if status in ORDER and (name not in self._judged or self._may_win(name))
+        }
 
     def _compare(self) -> Comparison | None:
         while fit := self._eligible():
@@ -520,7 +567,12 @@ class Race:
             yield f"{', '.join(tied)} cannot be told apart: {because}."
         if (status := self._rows[fastest].status) != "right":
             yield f"Nobody knows whether {fastest} is right ({status})."
+        if self._is_reduced(fastest):
+            error = _measured(self._rows[fastest])
+            yield f"{fastest} computes in less than the model's own dtypes. {error}".rstrip()
         for name, row in self._rows.items():
+            if row.status == "inaccurate":
+                yield f"{name} is not accurate enough: {row.reason}"
             if row.status == "doubtful":
                 yield f"{name} is doubtful, and is not used this time: {row.reason}"
         for name, judged in self._wrong.items():
@@ -540,6 +592,22 @@ class Race:
 
 # Judged answers come before unjudged ones; any other status means that there is no answer.
 ORDER = {"right": 0, "cannot say": 0, "not judged": 1}
+
+
+def _finite(error: Deviation) -> dict[str, Any]:
+    """Convert an error to plain data; an infinite one becomes None."""
+    row = asdict(error)
+    return {key: None if value == math.inf else value for key, value in row.items()}
+
+
+def _measured(row: Tried) -> str:
+    """Say what error was measured, and on which inputs."""
+    if not row.deviations:
+        return ""
+    largest = max((Deviation(**one) for one in row.deviations), key=lambda one: one.relative)
+    others = f" 99.9% of other inputs stay within {row.expected_error or 0.0:.1e}."
+    judged = f"{shown_error(largest)}, the largest of {len(row.deviations)} sets of inputs."
+    return judged + (others if row.expected_error is not None else "")
 
 
 def _is_plain(candidate: Candidate) -> bool:
@@ -579,6 +647,7 @@ def described(candidate: Candidate) -> Tried:
         options=dict(candidate.options),
         engines=tuple(x.name for x in candidate.engines),
         crossings=plan.crossings(),
+        is_reduced=candidate.is_reduced,
     )
 
 

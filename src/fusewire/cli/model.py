@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -21,7 +23,7 @@ from fusewire.ir.graph import Graph
 from fusewire.ir.types import OptionalType, SequenceType, TensorType, Type
 from fusewire.model_source import ModelSource
 from fusewire.ops.sample import Draw
-from fusewire.options import Isolation, Options
+from fusewire.options import EXACT, Accuracy, Isolation, Options
 
 # Assumed sizes of open dims: a batch of one, an image, and anything else.
 _BATCH, _PIXELS, _OTHER = 1, 64, 16
@@ -91,6 +93,14 @@ _COMPILING = (
         show_default=True,
         help="Approximate time limit of a comparison, in seconds.",
     ),
+    click.option(
+        "--accuracy",
+        metavar="BOUND",
+        default="exact",
+        show_default=True,
+        help="Relative error that is allowed, such as 1e-2, or module:function that accepts "
+        "outputs; engines may then compute in less than the model's dtypes.",
+    ),
     click.option("--threads", type=int, help="Number of threads an engine may use."),
     click.option(
         "--isolate",
@@ -142,10 +152,41 @@ def _taken(given: dict[str, Any]) -> Options:
         # A command reports what it measured, and then ends.
         start="measured",
         budget_seconds=given.pop("budget"),
+        accuracy=_accuracy(given.pop("accuracy")),
         threads=given.pop("threads"),
         isolate=given.pop("isolate"),
         seed=given.pop("seed"),
     )
+
+
+def _accuracy(text: str) -> Accuracy:
+    """Read a bound, or the name of a function that is imported; UsageError for anything else."""
+    if text == EXACT:
+        return EXACT
+    if ":" in text:
+        return imported_function("--accuracy", text)
+    try:
+        return float(text)
+    except ValueError:
+        raise click.UsageError(
+            f"--accuracy {text}: give exact, a bound such as 1e-2, or module:function."
+        ) from None
+
+
+def imported_function(option: str, text: str) -> Callable[..., Any]:
+    """Import a function that the user names as module:function; UsageError if there is none."""
+    module, _, name = text.partition(":")
+    # As Python does for a script: a file of the user's own, beside where they stand.
+    sys.path.insert(0, "")
+    try:
+        function = getattr(import_module(module), name, None)
+    except ImportError as error:
+        raise click.UsageError(f"{option} {text}: {error}.") from error
+    finally:
+        sys.path.remove("")
+    if not callable(function):
+        raise click.UsageError(f"{option} {text}: {module} has no function {name!r}.")
+    return function  # type: ignore[no-any-return]  # a callable is all that is known
 
 
 def _policy(text: str) -> str | list[str]:

@@ -368,6 +368,14 @@ class Backend(abc.ABC):
         """List other options that may be faster and as right; the core times them."""
         return ()
 
+    def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
+        """List options under which it computes in less than the model's dtypes, and may be faster.
+
+        The core tries them only where the user accepts an error, times them, and measures that
+        error; without them, a backend computes in the dtypes of the region.
+        """
+        return ()
+
     def prepare(self, config: Config) -> None:  # noqa: B027 - optional
         """Start processes of its own that runs need: in a child, before that child is closed."""
 

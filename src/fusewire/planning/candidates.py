@@ -29,7 +29,8 @@ _MOST_REGIONS = 32
 class Candidate:
     """One way to run a graph, planned: a target, a form and options.
 
-    What the target refuses goes to the ``others``, in their order. The options are the target's.
+    What the target refuses goes to the ``others``, in their order. The options are the target's;
+    with ``is_reduced`` they have it compute in less than the model's own dtypes.
     """
 
     target: Target
@@ -37,6 +38,7 @@ class Candidate:
     form: Form = "native"
     options: Mapping[str, Fact] = field(default_factory=dict)
     others: tuple[Target, ...] = ()
+    is_reduced: bool = False
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -67,7 +69,10 @@ class Candidate:
     def choice(self) -> Choice:
         """Convert to plain data."""
         others = tuple((x.name, x.device.id) for x in self.others)
-        return Choice(self.target.name, self.target.device.id, self.form, self.options, others)
+        target = self.target
+        return Choice(
+            target.name, target.device.id, self.form, self.options, others, self.is_reduced
+        )
 
     def target_of(self, region: Region) -> Target | None:
         """Return the target of a region; None for one that the fallback or the host runs."""
@@ -122,13 +127,15 @@ def candidates(
     may_fall_back: bool,
     file: ModelFile | None = None,
     others: Sequence[Target] = (),
+    may_reduce: bool = False,
 ) -> Iterator[Candidate | Unfit]:
     """Yield candidates: the graph on each target; the file; with options; then expanded.
 
     The budget may run out: every engine comes once before any comes twice, and an engine's own
     nodes gain more from options than from expansion. Options that ``config`` sets are not varied.
     The ``others`` run what a target refuses, and with ``may_fall_back`` the fallback runs what they
-    refuse, if that is not most of the graph.
+    refuse, if that is not most of the graph. With ``may_reduce``, candidates that compute in less
+    than the model's own dtypes come first after the engines as they are: they gain most.
     """
     native: list[Candidate] = []
     for target in targets:
@@ -136,7 +143,10 @@ def candidates(
         if isinstance(candidate, Candidate):
             native.append(candidate)
         yield candidate
-    yield from _file_candidates(native, file, config)
+    own = list(_file_candidates(native, file, config))
+    for candidate in (*native, *own) if may_reduce else ():
+        yield from _with_options(candidate, config, is_reduced=True)
+    yield from own
     for candidate in native:
         yield from _with_options(candidate, config)
     for candidate in native:
@@ -168,14 +178,17 @@ def split_candidate(
     return Candidate(target, planned, others=tuple(others))
 
 
-def _with_options(candidate: Candidate, config: Config) -> Iterator[Candidate]:
-    """Yield a candidate with the options that its backend varies."""
+def _with_options(
+    candidate: Candidate, config: Config, *, is_reduced: bool = False
+) -> Iterator[Candidate]:
+    """Yield a candidate with the options that its backend varies, or with less precision."""
     target, plan = candidate.target, candidate.planned.plan
     if target not in candidate.engines:
         return
-    for options in target.backend.configs(plan.graph, target.device):
+    listed = target.backend.reduced if is_reduced else target.backend.configs
+    for options in listed(plan.graph, target.device):
         if not options.keys() & config.options.keys():
-            yield replace(candidate, options=options)
+            yield replace(candidate, options=options, is_reduced=is_reduced)
 
 
 def allowed(targets: Sequence[Target], fallback: Target, may_fall_back: bool) -> list[Target]:

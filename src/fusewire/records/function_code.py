@@ -42,6 +42,18 @@ def function_digest(function: Any) -> str | None:
     return digest.hexdigest()
 
 
+def importable_name(function: Any) -> str | None:
+    """Return "module:name" of a function that another process can import; None for any other.
+
+    A script is another module in another process, and so are functions inside functions.
+    """
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    found = sys.modules.get(module or "")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{module}:{name}" if found is function and module != "__main__" else None
+
+
 def _python_function(callee: Any) -> FunctionType | None:
     """Look through methods, partial applications, decorators and objects that can be called."""
     while isinstance(callee, MethodType | functools.partial):

@@ -18,7 +18,7 @@ from fusewire.contract.backend import Backend, Config, Device
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
-from fusewire.options import FALLBACK, Options
+from fusewire.options import FALLBACK, Accuracy, Options
 from fusewire.process.machine import accelerators, kernels_for, processor
 from fusewire.process.wheels import wheels_digest
 from fusewire.runtime.plan import Region
@@ -63,7 +63,8 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
     """
     registry = sys.modules.get("fusewire.registry")
     is_changed = registry is not None and registry.REGISTRY.default != "auto"
-    if not isinstance(options.backend, str | tuple) or is_changed:
+    accuracy = accuracy_name(options.accuracy)
+    if not isinstance(options.backend, str | tuple) or is_changed or accuracy is None:
         return None
     return Key.of(
         "plan",
@@ -77,12 +78,26 @@ def file_key(digest: str, example: Sequence[Any], is_open: bool, options: Option
         fallback=options.fallback,
         slow_engines=options.has_long_budget,
         max_crossings=options.max_crossings,
+        accuracy=accuracy,
         canary=options.canary,
         **settings(options.config),
         packages=_engines(),
         **code_fields(options.backend),
         **dict(host_fields()),
     )
+
+
+def accuracy_name(accuracy: Accuracy) -> str | None:
+    """Name the accuracy that is asked for; None for a function that cannot be imported."""
+    if isinstance(accuracy, str | int | float):
+        return str(accuracy)
+    # It costs a warm start more than it takes to name a number.
+    from fusewire.records.function_code import function_digest, importable_name
+
+    function, *least = accuracy if isinstance(accuracy, tuple) else (accuracy,)
+    if (name := importable_name(function)) is None:
+        return None
+    return " ".join([name, str(function_digest(function)), *map(str, least)])
 
 
 def _policy_name(policy: str | tuple[str, ...]) -> str:
@@ -106,7 +121,8 @@ def decision_fields(options: Options, level: int) -> dict[str, object] | None:
     from fusewire.registry import REGISTRY
 
     policy = REGISTRY.default if options.backend == "auto" else options.backend
-    if not isinstance(policy, str | tuple):
+    accuracy = accuracy_name(options.accuracy)
+    if not isinstance(policy, str | tuple) or accuracy is None:
         return None
     named = [policy] if isinstance(policy, str) else list(policy)
     names = REGISTRY.backends.names() if policy == "auto" else named
@@ -117,6 +133,7 @@ def decision_fields(options: Options, level: int) -> dict[str, object] | None:
         "fallback": options.fallback,
         "slow_engines": options.has_long_budget,
         "max_crossings": options.max_crossings,
+        "accuracy": accuracy,
         **settings(options.config),
         "engines": ", ".join(map(_engine_version, names)),
         **code_fields(policy),

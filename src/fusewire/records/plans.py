@@ -44,13 +44,17 @@ class GraphSource(Protocol):
 
 @dataclass(frozen=True)
 class Choice:
-    """A candidate as plain data; ``others`` has the names and devices of its further targets."""
+    """A candidate as plain data; ``others`` has the names and devices of its further targets.
+
+    With ``is_reduced`` the options have it compute in less than the model's own dtypes.
+    """
 
     backend: str
     device: str
     form: Form = "native"
     options: Mapping[str, Fact] = field(default_factory=dict)
     others: tuple[tuple[str, str], ...] = ()
+    is_reduced: bool = False
 
     @property
     def places(self) -> tuple[tuple[str, str], ...]:
@@ -64,12 +68,16 @@ class Choice:
 
     @staticmethod
     def from_data(row: Any) -> Choice:
-        """Read plain data; StoreError if it is not a choice. Bundles of 0.1 have no others."""
-        row = {"others": [], **row} if isinstance(row, Mapping) else row
+        """Read plain data; StoreError if it is not a choice.
+
+        Bundles of 0.1 have no others, and are exact.
+        """
+        row = {"others": [], "is_reduced": False, **row} if isinstance(row, Mapping) else row
         if not isinstance(row, Mapping) or set(row) != set(Choice.__dataclass_fields__):
             raise StoreError("A recorded choice has unknown or missing fields.")
         texts = [row["backend"], row["device"]]
         is_good = all(isinstance(x, str) for x in texts) and isinstance(row["options"], dict)
+        is_good &= isinstance(row["is_reduced"], bool)
         if not is_good or row["form"] not in get_args(Form):
             raise StoreError("A recorded choice has a field of the wrong type.")
         # JSON has no tuples.

@@ -20,6 +20,7 @@ COLOURS = {
     "right": "green",
     "wrong": "red",
     "doubtful": "yellow",
+    "inaccurate": "yellow",
     "cannot say": "yellow",
     "not judged": "yellow",
 }

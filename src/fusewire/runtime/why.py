@@ -124,14 +124,18 @@ class FailedCalls:
 class Tried:
     """A candidate of a race, with its result.
 
-    ``status`` is "right", "doubtful", "wrong", "cannot say" or "not judged" if it ran; otherwise
+    ``status`` is "right", "inaccurate", "doubtful", "wrong", "cannot say" or "not judged" if it
+    ran; otherwise
     "refused", "killed", "not started", "quarantined", "not tried", or "left out" if its engine
     compiles for longer than a quick search takes. ``seconds`` is the median, which lies between
     ``low`` and ``high`` with 95% confidence; they are None after one sample. ``error`` is the worst
     error divided by the tolerance. ``backend`` is that of its first engine, and ``engines`` names
     all. ``elsewhere`` counts the nodes on data that the fallback runs;
     ``elsewhere_why`` is the reason of the first. ``cache`` is "hit" for a recalled result.
-    ``tuned`` lists the kernels of level 3, with their configurations and speedups.
+    ``tuned`` lists the kernels of level 3, with their configurations and speedups. One that
+    ``is_reduced`` computes in less than the model's own dtypes, and is right if that is accurate
+    enough for the user: ``deviations`` has its largest error on each set of inputs, and 99.9% of
+    other inputs stay within ``expected_error``; see ``fusewire.numerics.deviation``.
     """
 
     name: str
@@ -158,6 +162,9 @@ class Tried:
     tuned: Sequence[Mapping[str, Any]] = ()
     engines: tuple[str, ...] = ()
     crossings: int = 0
+    is_reduced: bool = False
+    deviations: Sequence[Mapping[str, Any]] = ()
+    expected_error: float | None = None
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from fusewire.contract.backend import (
     Unavailable,
 )
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
+from fusewire.contract.region import has_contraction
 from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.process.machine import processor
@@ -49,7 +50,7 @@ def _core() -> Any:
 
 @final
 class OpenvinoBackend(Backend, Scripted, FileReader):
-    """OpenVINO's plugins, computing in float32 whatever their own defaults are."""
+    """OpenVINO's plugins, computing in float32 whatever their own defaults are, unless asked."""
 
     @property
     def info(self) -> BackendInfo:
@@ -63,7 +64,7 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
 
     @property
     def options(self) -> Sequence[BackendOption]:
-        """What to do about NaN."""
+        """What to do about NaN, and what float32 is computed in."""
         return OPTIONS
 
     @property
@@ -186,6 +187,16 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
         nodes = (node for part in region.walk() for node in part.nodes)
         rows = ((LOWERINGS.get(node.op), node) for node in nodes)
         return [{"nan": "engine"}] if any(row and row.may_lose(n) for row, n in rows) else []
+
+    def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
+        """Offer what the device computes contractions of float32 in faster, with any NaN too."""
+        if not has_contraction(region):
+            return []
+        from fusewire.backends.openvino.devices import precisions
+
+        narrow = [{"precision": name} for name in precisions(device)]
+        varied = self.configs(region, device)
+        return [*narrow, *({**options, **one} for options in varied for one in narrow)]
 
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give the model as files, and what runs it."""

@@ -12,6 +12,7 @@ INFO = BackendInfo(
     extra="openvino",
 )
 NAN = ("exact", "engine")
+PRECISIONS = ("f32", "bf16", "f16")
 OPTIONS = (
     BackendOption(
         "nan",
@@ -19,13 +20,24 @@ OPTIONS = (
         'With "exact", NaN and infinities come through as the ops define it; with "engine", as the '
         "engine's own nodes do, which is faster and may lose them.",
     ),
+    BackendOption(
+        "precision",
+        PRECISIONS[0],
+        'What float32 is computed in: "f32", or "bf16" or "f16" where the device has '
+        "instructions for it.",
+    ),
 )
 
 
 def launch_of(config: Config) -> dict[str, Fact]:
     """Give what an artifact is built and run with; as little as there is to say."""
-    nan = config.checked(INFO.name, OPTIONS)["nan"]
-    if nan not in NAN:
-        raise OptionsError(f'{INFO.name} has no nan={nan!r}. It has "exact" and "engine".')
-    threads: dict[str, Fact] = {} if config.threads is None else {"threads": config.threads}
-    return threads if nan == NAN[0] else {**threads, "nan": nan}
+    options = config.checked(INFO.name, OPTIONS)
+    launch: dict[str, Fact] = {} if config.threads is None else {"threads": config.threads}
+    for name, known in (("nan", NAN), ("precision", PRECISIONS)):
+        value = options[name]
+        if value not in known:
+            listed = " and ".join(f'"{x}"' for x in known)
+            raise OptionsError(f"{INFO.name} has no {name}={value!r}. It has {listed}.")
+        if value != known[0]:
+            launch[name] = value
+    return launch

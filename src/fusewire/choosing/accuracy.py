@@ -1,0 +1,205 @@
+"""Judge candidates that compute in less than the model's own dtypes, by what the user accepts.
+
+They are right if their error stays within the bound on the given inputs and on generated ones,
+with a margin for inputs that nobody has seen. One that does not is not accurate enough for this
+user: that is no fault of the engine, and nothing about it is quarantined.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import final
+
+import numpy as np
+
+from fusewire.choosing.judge import InputSet, Judge, Judgement, Run, answers, same_bits, varied_sets
+from fusewire.errors import OptionsError
+from fusewire.ir.graph import Graph
+from fusewire.ir.types import TensorType
+from fusewire.numerics.deviation import (
+    Deviation,
+    by_output,
+    deviations,
+    limit_for_others,
+    worst,
+)
+from fusewire.ops.sample import HostValue
+from fusewire.options import Accuracy
+
+# How much longer than the slowest one so far the next exact run may take.
+_SLACK = 1.2
+
+
+@final
+class AccuracyJudge:
+    """Judges the candidates of one graph by a bound, or by a function of the user.
+
+    The exact answers are those of the reference in float64, as for any other verdict. They are
+    computed when they are first needed, until the deadline of ``judge``.
+    """
+
+    def __init__(self, judge: Judge, accuracy: Accuracy, seed: int = 0) -> None:
+        self._judge = judge
+        self._accuracy = accuracy
+        self._sets = varied_sets(judge.graph, judge.sets[0].values, seed)
+        self._exact: dict[str, list[HostValue] | str] = {}
+        self._cost = 0.0
+
+    def judge(self, run: Run) -> Judgement:
+        """Judge the answers of a callable until one will not do; what engines raise passes through.
+
+        Too few sets of inputs say nothing about others: "not judged".
+        """
+        measured: list[Deviation] = []
+        judged: list[str] = []
+        left_out: list[str] = []
+        repeats = True
+        for inputs in self._sets:
+            exact = self._exact_outputs(inputs)
+            if isinstance(exact, str):
+                left_out.append(f"{inputs.kind}: {exact}")
+                continue
+            first, *others = self._answers(run, inputs)
+            differing = [answer for answer in others if not same_bits(first, answer)]
+            repeats &= not differing
+            judged.append(inputs.kind)
+            for answer in (first, *differing):
+                found = deviations(self._judge.graph, exact, answer, inputs.kind)
+                measured += found
+                if problem := _problem(self._judge.graph, self._accuracy, exact, answer, found):
+                    status, kind = "inaccurate", inputs.kind
+                    return self._judgement(status, problem, measured, judged, left_out, kind)
+        status, reason = self._with_margin(measured, left_out)
+        return self._judgement(status, reason, measured, judged, left_out, repeats=repeats)
+
+    def _answers(self, run: Run, inputs: InputSet) -> Iterator[list[HostValue]]:
+        """Run once; on the given inputs again, if that is quick, with others in between."""
+        if inputs.kind != "given":
+            yield run(inputs.values)
+            return
+        yield from answers(run, inputs.values, self._judge.other())
+
+    def _exact_outputs(self, inputs: InputSet) -> list[HostValue] | str:
+        """Return the exact outputs for a set, or the reason why the set is left out."""
+        if inputs.kind in self._exact:
+            return self._exact[inputs.kind]
+        start = time.monotonic()
+        if start + _SLACK * self._cost >= min(self._judge.deadline, self._judge.end):
+            # Not cached: the deadline may be moved.
+            return "no time was left"
+        exact = self._exact[inputs.kind] = self._judge.exact(inputs)
+        self._cost = max(self._cost, time.monotonic() - start)
+        return exact
+
+    def _with_margin(
+        self, measured: Sequence[Deviation], left_out: Sequence[str]
+    ) -> tuple[str, str]:
+        """Say whether other inputs stay within the bound, too; too few say nothing about others."""
+        if not measured:
+            return "not judged", " ".join(left_out)
+        if not isinstance(self._accuracy, int | float):
+            return "right", ""
+        limit, output = limit_of(measured)
+        if limit <= self._accuracy:
+            return "right", ""
+        if limit == math.inf:
+            few = "Too few inputs were judged to tell how the error varies."
+            return "not judged", " ".join([few, *left_out])
+        return "inaccurate", (
+            f"For other inputs the error of {output} may reach {limit:.1e}, as far as those "
+            f"measured tell; the bound is {self._accuracy:g}."
+        )
+
+    def _judgement(
+        self,
+        status: str,
+        reason: str,
+        measured: Sequence[Deviation],
+        judged: Sequence[str],
+        left_out: Sequence[str],
+        kind: str = "",
+        repeats: bool = True,
+    ) -> Judgement:
+        return Judgement(
+            status,  # type: ignore[arg-type]  # one of its statuses
+            reason=reason,
+            sets=tuple(judged),
+            kind=kind,
+            left_out=tuple(left_out),
+            repeats=repeats,
+            errors=tuple(_worst_of_each(measured)),
+            limit=limit_of(measured)[0],
+        )
+
+
+def accuracy_problem(
+    graph: Graph, accuracy: Accuracy, exact: Sequence[HostValue], answer: Sequence[HostValue]
+) -> str:
+    """Say why an answer to some inputs will not do; empty if it will."""
+    return _problem(graph, accuracy, exact, answer, deviations(graph, exact, answer))
+
+
+def _problem(
+    graph: Graph,
+    accuracy: Accuracy,
+    exact: Sequence[HostValue],
+    answer: Sequence[HostValue],
+    found: Sequence[Deviation],
+) -> str:
+    if isinstance(accuracy, int | float):
+        largest = worst(found)
+        if largest is None or largest.relative <= accuracy:
+            return ""
+        return f"{shown_error(largest)}; the bound is {accuracy:g}."
+    function, *least = accuracy if isinstance(accuracy, tuple) else (accuracy,)
+    assert callable(function), "options are checked"
+    return _refused(function, function(as_declared(graph, exact), list(answer)), *least)
+
+
+def _refused(function: Callable[..., object], result: object, *least: float) -> str:
+    """Say why the user's function does not accept an answer; empty if it does."""
+    name = getattr(function, "__name__", repr(function))
+    if least:
+        score = float(result)  # type: ignore[arg-type]  # what is no number raises TypeError
+        return "" if score >= least[0] else f"{name} is {score:g}, and {least[0]:g} is asked for."
+    if not isinstance(result, bool | np.bool_):
+        raise OptionsError(
+            f"accuracy={name}: it returned {result!r}. Return True or False, or give the least "
+            f"score that will do: accuracy=({name}, 0.99)."
+        )
+    return "" if result else f"{name} does not accept it."
+
+
+def _worst_of_each(measured: Sequence[Deviation]) -> Iterator[Deviation]:
+    """Yield the largest error of each set of inputs."""
+    for kind in dict.fromkeys(one.inputs for one in measured):
+        found = worst([one for one in measured if one.inputs == kind])
+        if found is not None:
+            yield found
+
+
+def limit_of(measured: Sequence[Deviation]) -> tuple[float, str]:
+    """Return the error that other inputs stay within, and of which output it is."""
+    limits = {name: limit_for_others(errors) for name, errors in by_output(measured).items()}
+    output = max(limits, key=lambda name: limits[name], default="")
+    return limits.get(output, 0.0), output
+
+
+def shown_error(error: Deviation) -> str:
+    """Say how large an error is, of which output and on which inputs."""
+    return (
+        f"The relative error of {error.output} is {error.relative:.1e} on {error.inputs} inputs, "
+        f"that of its largest element {error.element:.1e}"
+    )
+
+
+def as_declared(graph: Graph, exact: Sequence[HostValue]) -> list[HostValue]:
+    """Round exact outputs to the dtypes that the graph declares."""
+    return [
+        x.astype(value.type.dtype.numpy)
+        if isinstance(value.type, TensorType) and isinstance(x, np.ndarray)
+        else x
+        for value, x in zip(graph.outputs, exact, strict=True)
+    ]
