@@ -24,6 +24,7 @@ from fusewire.backends.onnxruntime.providers import (
     provider_options,
     read_options,
 )
+from fusewire.backends.onnxruntime.trust import provider_refusal
 from fusewire.contract.backend import Config, Device, Offer, Refusal, Unavailable
 from fusewire.contract.devices import KINDS, DeviceName
 from fusewire.dtypes import float32, float64
@@ -31,6 +32,8 @@ from fusewire.errors import OptionsError, UnavailableError
 from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import TensorType
 from fusewire.ops.elementwise import add
+from fusewire.ops.table import get_op
+from fusewire.testing.conformance import cases
 from tests.backends.plugins import FOLDER, needs_openvino, run_with
 
 OPENVINO = PROVIDERS["OpenVINOExecutionProvider"]
@@ -347,6 +350,37 @@ def test_dtype_that_a_provider_computes_in_another_is_refused() -> None:
         if isinstance(answer, Refusal):
             assert "computes float64 in float32" in answer.reason
         assert isinstance(backend.claim(Graph([x], [add(x, x)]), Device("cpu", "x"))[0], Offer)
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("compress-0-float32", "is not right for compress"),
+        ("scan-26-float32", "is not right for scan"),
+        ("boolean_mask-3-float32", "where a tensor has no elements"),
+        ("gather_elements-0-float32", "wants an index for each element"),
+        ("gather_elements-1-float32", None),
+        ("dynamic_slice-0-float32", "slices without steps"),
+        ("resize-4-float32", None),
+        ("resize-14-float32", "includes what is outside"),
+        ("resize-15-float32", "does not resize with antialiasing"),
+        ("roi_align-0-float32", None),
+        ("roi_align-1-float32", "the mode max"),
+        ("top_k-0-float32", None),
+        ("top_k-0-int64", "puts equal elements in another order"),
+        ("rnn-5-float32", "does not have these activations"),
+        ("lstm-2-float32", None),
+        ("lstm-5-float32", "does not couple input and forget gates"),
+        ("lstm-7-float32", "does not have peepholes"),
+    ],
+)
+def test_what_a_provider_gets_wrong_for_shapes_or_attributes_is_refused(
+    case: str, said: str | None
+) -> None:
+    op = get_op(case.partition("-")[0])
+    graph, _ = next(x for x in cases([op]) if x.id == case).make()
+    found = provider_refusal(OPENVINO, graph.nodes[0])
+    assert found is None if said is None else found is not None and said in found
 
 
 @needs_openvino

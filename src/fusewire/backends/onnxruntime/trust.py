@@ -7,11 +7,12 @@ integers is a gap (gaps.py). All of this is onnxruntime-ep-openvino 1.8.1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from fusewire.backends.onnxruntime.providers import Provider
 from fusewire.ir.graph import Graph, Node
-from fusewire.ir.types import TensorType
+from fusewire.ir.types import TensorType, Type
 
 OPENVINO = "OpenVINOExecutionProvider"
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -43,9 +44,77 @@ WRONG: Mapping[str, Mapping[str, Collection[str]]] = {
         **dict.fromkeys(("dft", "istft"), _FLOATS),
         **dict.fromkeys(("coo_to_dense", "csr_to_dense", "dense_to_coo", "dense_to_csr"), _ALL),
         "max_pool_with_indices": _ALL,
+        # Compress of it ends the process: it divides by zero.
+        "compress": _ALL,
+        # What runs backwards is not empty.
+        "range": _ALL,
+        # The first output of each step is that of the step before.
+        "scan": _ALL,
+        # Where elements were first is memory that nobody wrote.
+        "unique": _ALL,
+        "non_max_suppression": _FLOATS,
         # Written with bits of uint32.
         **dict.fromkeys(_RANDOM, _ALL),
     }
+}
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """An op that a provider gets wrong for some attributes or shapes, and what it does then."""
+
+    op: str
+    applies: Callable[[Node], bool]
+    does: str
+
+
+def _attribute(name: str, *values: object) -> Callable[[Node], bool]:
+    return lambda node: node.attrs[name] in values
+
+
+def _first_is(*dtypes: str) -> Callable[[Node], bool]:
+    return lambda node: node.operands[0].tensor.dtype.name in dtypes
+
+
+def _other_activations(node: Node) -> bool:
+    one = {"rnn": ("tanh",), "lstm": ("sigmoid", "tanh", "tanh"), "gru": ("sigmoid", "tanh")}[
+        node.op
+    ]
+    return node.attrs["activations"] not in (one, one + one)
+
+
+def _is_part(node: Node) -> bool:
+    """Tell whether indices leave out elements along another axis than their own."""
+    data, indices = (value.tensor.shape for value in node.operands[:2])
+    axis = int(str(node.attrs["axis"])) % max(1, len(data))
+    return any(a != b for at, (a, b) in enumerate(zip(data, indices, strict=True)) if at != axis)
+
+
+# Of the same version.
+MISTAKES: Mapping[str, Sequence[Mistake]] = {
+    OPENVINO: (
+        Mistake("pad", lambda node: len(node.operands) > 1, "pads with 0, whatever it is given"),
+        Mistake("dynamic_slice", lambda node: node.inputs[3] is not None, "slices without steps"),
+        Mistake("gather_elements", _is_part, "wants an index for each element of other axes"),
+        Mistake("resize", _attribute("exclude_outside", True), "includes what is outside"),
+        Mistake("resize", _attribute("antialias", True), "does not resize with antialiasing"),
+        Mistake("roi_align", _attribute("mode", "max"), "is not right for the mode max"),
+        Mistake(
+            "grid_sample",
+            lambda node: node.operands[0].tensor.rank != 4,
+            "samples images only",
+        ),
+        *(
+            Mistake(op, _first_is("bool", "int64"), "puts equal elements in another order")
+            for op in ("top_k", "dynamic_top_k")
+        ),
+        Mistake("lstm", lambda node: node.inputs[7] is not None, "does not have peepholes"),
+        Mistake("lstm", _attribute("input_forget", True), "does not couple input and forget gates"),
+        *(
+            Mistake(op, _other_activations, "does not have these activations")
+            for op in ("rnn", "lstm", "gru")
+        ),
+    )
 }
 
 
@@ -59,9 +128,16 @@ def provider_refusal(provider: Provider, node: Node) -> str | None:
             return f"{provider.name} {foreign[found[0]]}."
         if found := sorted(dtypes & set(wrong.get(inner.op, ()))):
             return f"{provider.name} is not right for {inner.op} of {', '.join(found)}."
-        if inner.op == "pad" and provider.name == OPENVINO and len(inner.operands) > 1:
-            return f"{provider.name} pads with 0, whatever value it is given."
+        if provider.name == OPENVINO and any(map(_is_empty, types)):
+            return f"{provider.name} does not run {inner.op} where a tensor has no elements."
+        for mistake in MISTAKES.get(provider.name, ()):
+            if mistake.op == inner.op and mistake.applies(inner):
+                return f"{provider.name} {mistake.does}."
     return None
+
+
+def _is_empty(of: Type) -> bool:
+    return isinstance(of, TensorType) and any(isinstance(dim, int) and dim == 0 for dim in of.shape)
 
 
 def graph_refusal(provider: Provider, graph: Graph) -> str | None:
