@@ -38,6 +38,7 @@ FusewireError
 ├── NotRecalledError (LookupError)     a plan that no earlier process has recorded
 ├── RequestError (ValueError)          a request that the server cannot read or answer
 │   ├── UnknownModelError (LookupError)  the server has no such model or version
+│   ├── NotJsonError                   an answer with NaN or infinity, asked for as JSON
 │   ├── RequestTooLarge                more bytes, elements or dims than the server allows
 │   ├── RequestTimeout (TimeoutError)  a request that was not answered before its deadline
 │   └── ServerBusy (RuntimeError)      more requests wait than the server allows
@@ -225,6 +226,12 @@ class UnknownModelError(RequestError, LookupError):
     """The server has no such model or version."""
 
     status = 404
+
+
+class NotJsonError(RequestError):
+    """An answer with NaN or infinity was asked for as JSON, which has no such numbers."""
+
+    status = 406
 
 
 class RequestTooLarge(RequestError):

@@ -2,12 +2,16 @@
 
 import argparse
 import asyncio
+import contextlib
+import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +103,64 @@ def test_requests_in_progress_are_answered_before_the_end(mlp: Path) -> None:
     with campaigns.serving(campaigns.ours(mlp, *options)) as served:
         assert asyncio.run(use(served)) == [200] * 20
         assert served.process.wait(20) == 0
+
+
+def descendants(pid: int) -> set[int]:
+    """List the processes that a process started, and those that they did."""
+    found: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
+                found |= {int(folder.name), *descendants(int(folder.name))}
+    return found
+
+
+def test_server_that_still_compiles_ends_when_it_is_told_to(mlp: Path) -> None:
+    port = campaigns.free_port()
+    # Engines are compared for 60 s before the first request.
+    options = ["--shape", "x=1,256", "--budget", "60", "--no-grpc", "--port", str(port)]
+    process = subprocess.Popen(campaigns.ours(mlp, *options))
+    try:
+        while not (started := descendants(process.pid)):
+            assert process.poll() is None
+            time.sleep(0.05)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/live", timeout=20) as live:
+            assert live.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/v2/health/ready", timeout=20)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(15) == 0
+        limit = time.monotonic() + 10
+        while any(Path(f"/proc/{pid}").exists() for pid in started):
+            assert time.monotonic() < limit, "its processes are still there"
+            time.sleep(0.05)
+    finally:
+        process.kill()
+
+
+def test_nan_is_binary_data_and_never_json(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    scaled(path, float("nan"))
+
+    def ask(port: int, data: str, **more: Any) -> tuple[int, bytes]:
+        tensor = f'{{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [{data}]}}'
+        body = f'{{"inputs": [{tensor}], "parameters": {json.dumps(more)}}}'
+        url = f"http://127.0.0.1:{port}/v2/models/model/infer"
+        try:
+            with urllib.request.urlopen(url, body.encode(), timeout=20) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    with campaigns.serving(campaigns.ours(path, "--backend", "onnxruntime")) as served:
+        status, body = ask(served.port, "1, 2, 3, 4")
+        assert (status, json.loads(body)["code"]) == (406, "NotJsonError")
+        assert "as binary data" in json.loads(body)["error"]
+        status, body = ask(served.port, "1, 2, 3, 4", binary_data_output=True)
+        assert status == 200
+        assert np.isnan(np.frombuffer(body[-16:], np.float32)).all()
+        status, body = ask(served.port, "NaN, 2, 3, 4", binary_data_output=True)
+        assert (status, json.loads(body)["code"]) == (400, "RequestError")
 
 
 def test_answers_of_a_batch_are_right_for_each_request() -> None:

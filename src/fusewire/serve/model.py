@@ -142,6 +142,8 @@ class ServedModel:
         self.counts = ModelCounts()
         self.version = 0
         self.error: str | None = None
+        # Whether a thread compiles, which nothing can stop.
+        self.is_loading = False
         # Of the file that could not be loaded: it is tried again once it changes.
         self._failed: Stamp | None = None
         self._limits = limits
@@ -170,9 +172,7 @@ class ServedModel:
             if self._current is not None and self._current.stamp == stamp:
                 return self._current
             try:
-                fresh = await loop.run_in_executor(
-                    None, Generation, self.config, self._limits, self.counts
-                )
+                fresh = await loop.run_in_executor(None, self._generation)
             except FusewireError as error:
                 self.error, self._failed = str(error), stamp
                 raise
@@ -183,6 +183,13 @@ class ServedModel:
             if old is not None:
                 self._retire(old)
             return fresh
+
+    def _generation(self) -> Generation:
+        self.is_loading = True
+        try:
+            return Generation(self.config, self._limits, self.counts)
+        finally:
+            self.is_loading = False
 
     def _retire(self, old: Generation) -> None:
         task = asyncio.get_running_loop().create_task(old.drain())

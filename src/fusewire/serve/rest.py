@@ -16,7 +16,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from fusewire.errors import FusewireError, RequestError, RequestTooLarge, ServerBusy
+import numpy as np
+
+from fusewire.errors import (
+    FusewireError,
+    NotJsonError,
+    RequestError,
+    RequestTooLarge,
+    ServerBusy,
+)
 from fusewire.ir.graph import Array
 from fusewire.serve.binding import BoundForm, TensorForm
 from fusewire.serve.datatypes import (
@@ -293,7 +301,7 @@ def _inflated(body: bytes, encoding: bytes, most: int) -> bytes:
 
 def _read_header(generation: Generation, header: bytes, most_inputs: int) -> _Asked:
     try:
-        said = json.loads(header)
+        said = json.loads(header, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"The header is not JSON: {str(error)[:200]}.") from None
     inputs = _field(said, "inputs", list, None)
@@ -439,10 +447,31 @@ def _described(
     if asked.id is not None:
         said["id"] = asked.id
     said["outputs"] = rows
-    header = json.dumps(said, separators=(",", ":")).encode()
+    try:
+        header = json.dumps(said, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:
+        raise _not_json(asked, generation, chosen) from None
     if not parts:
         return [_JSON], [header]
     return [_BINARY, (_LENGTH, b"%d" % len(header))], [header, *parts]
+
+
+def _not_json(asked: _Asked, generation: Generation, chosen: Sequence[Array]) -> NotJsonError:
+    """Name the first output that JSON cannot hold."""
+    pairs = zip(asked.outputs, chosen, strict=True)
+    names = [
+        generation.outputs[place].name
+        for (place, is_binary), array in pairs
+        if not is_binary and not np.isfinite(array.astype(np.float64)).all()
+    ]
+    return NotJsonError(
+        f"The output {names[0]} has NaN or infinity, which are not numbers of JSON. Ask for it as "
+        'binary data: "parameters": {"binary_data": true}.'
+    )
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number of JSON; send the tensor as binary data")
 
 
 def failure(error: FusewireError) -> tuple[int, Headers, Parts]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import sys
@@ -67,18 +68,27 @@ class InferenceServer:
         grpc_server = await self._start_grpc()
         rest = _Uvicorn(self._uvicorn_config())
         serving = loop.create_task(rest.serve([listener]))
+        ends = [loop.create_task(self._stopping.wait()), serving]
+        loading = loop.create_task(self._load_all())
         try:
-            await self._load_all()
+            await asyncio.wait([loading, *ends], return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                # Told to stop before it served anything.
+                loading.cancel()
+                return
+            loading.result()
             if started is not None:
                 started(self)
             watching = loop.create_task(self._watch())
-            await asyncio.wait(
-                [loop.create_task(self._stopping.wait()), serving],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             watching.cancel()
         finally:
             await self._drain(rest, serving, grpc_server)
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a thread still compiles a model, although nobody waits for it."""
+        return any(model.is_loading for model in self.repository.models.values())
 
     def _listener(self) -> socket.socket:
         host, port = self.config.host, self.config.port
@@ -190,11 +200,21 @@ def serve(
     # default each would wait 5 ms for it while the event loop is busy.
     sys.setswitchinterval(_SWITCH_SECONDS)
 
-    async def main() -> None:
-        await InferenceServer(models, config, limits).run(started)
+    async def main() -> bool:
+        server = InferenceServer(models, config, limits)
+        await server.run(started)
+        return server.is_loading
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(main())
+        if runner.run(main()):
+            _leave()
+
+
+def _leave() -> None:
+    """End while a model is compiled: the thread cannot be stopped, and children end with us."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
