@@ -105,7 +105,7 @@ MISTAKES: Mapping[str, Sequence[Mistake]] = {
             "samples images only",
         ),
         *(
-            Mistake(op, _first_is("bool", "int64"), "puts equal elements in another order")
+            Mistake(op, _first_is("bool", *_INTEGERS), "puts equal elements in another order")
             for op in ("top_k", "dynamic_top_k")
         ),
         Mistake("lstm", lambda node: node.inputs[7] is not None, "does not have peepholes"),
