@@ -5,6 +5,7 @@ import json
 import mmap
 import os
 import random
+import shutil
 import subprocess
 import sys
 import warnings
@@ -207,6 +208,39 @@ def test_expired_and_revoked_and_older_bundles_are_refused(tmp_path: Path, key: 
     with pytest.raises(SignatureError, match="revoked"):
         fw.open(tmp_path / "new.fw")
     assert AllowedSigners.read().signers[0].is_revoked
+
+
+def test_release_that_is_asked_for_never_becomes_older(tmp_path: Path, key: Path) -> None:
+    """Another program of the same signer is another key, and still the same release."""
+    release: Any = {"weights": True, "key": key, "release": "ranker"}
+    saved(tmp_path / "first.fw", **release, generation=1)
+    saved(tmp_path / "second.fw", "reference", **release, generation=2)
+    place = tmp_path / "model.fw"
+    for name in ("first", "second", "second"):
+        shutil.copy(tmp_path / f"{name}.fw", place)
+        fw.open(place, release="ranker")
+    shutil.copy(tmp_path / "first.fw", place)
+    with pytest.raises(SignatureError, match="generation 1, and 2 was seen here before"):
+        fw.open(place, release="ranker")
+    # Who does not ask opens any that is signed.
+    fw.open(place)
+    with pytest.raises(SignatureError, match="as a release of ranker, and a release of other"):
+        fw.open(place, release="other")
+    with pytest.raises(SignatureError, match="there is no cache"):
+        fw.open(tmp_path / "second.fw", release="ranker", cache=False)
+
+
+def test_bundle_that_nobody_signed_as_a_release_is_refused_where_one_is_asked_for(
+    tmp_path: Path, key: Path
+) -> None:
+    saved(tmp_path / "unsigned.fw", weights=True)
+    with pytest.raises(SignatureError, match="nobody who is believed says so: it is not signed"):
+        fw.open(tmp_path / "unsigned.fw", release="ranker")
+    saved(tmp_path / "signed.fw", weights=True, key=key)
+    with pytest.raises(SignatureError, match="signed without a release"):
+        fw.open(tmp_path / "signed.fw", release="ranker")
+    with pytest.raises(OptionsError, match="give the private key"):
+        saved(tmp_path / "none.fw", weights=True, release="ranker")
 
 
 def test_weights_come_from_the_model_beside_the_bundle(

@@ -19,9 +19,11 @@ import numpy as np
 import pytest
 
 import fusewire as fw
+from fusewire.errors import SignatureError
 from fusewire.options import Options
 from fusewire.serve.limits import ServeLimits
 from fusewire.serve.model import ModelConfig, ServedModel
+from fusewire.store.disk import Store
 from fusewire.store.signing import AllowedSigner, Signer, allow
 from tests.serve.conftest import campaigns
 
@@ -222,6 +224,36 @@ def test_load_compiles_nothing_for_a_file_that_did_not_change(tmp_path: Path) ->
         scaled(path, 3.0)
         assert await model.load() is not first
         assert model.version == 2
+        await model.close()
+
+    asyncio.run(use())
+
+
+def test_older_release_does_not_take_the_place_of_a_newer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    monkeypatch.setenv("FUSEWIRE_CONFIG", str(tmp_path / "config"))
+    signer = Signer.generate()
+    signer.write(tmp_path / "key.pem")
+    allow(AllowedSigner(signer.id, "me"))
+    for number in (1, 2):
+        file = tmp_path / f"{number}.onnx"
+        scaled(file, float(number))
+        with fw.compile(str(file), backend="reference") as program:
+            program(np.ones((1, 4), np.float32))
+            signed: Any = {"key": tmp_path / "key.pem", "release": "ranker", "generation": number}
+            program.save(tmp_path / f"{number}.fw", weights=True, **signed)
+    place = tmp_path / "ranker.fw"
+
+    async def use() -> None:
+        options = Options(backend="reference", isolate="never")
+        model = ServedModel(ModelConfig("ranker", place, options, release="ranker"), ServeLimits())
+        shutil.copy(tmp_path / "2.fw", place)
+        newest = await model.load()
+        shutil.copy(tmp_path / "1.fw", place)
+        with pytest.raises(SignatureError, match="2 was seen"):
+            await model.load()
+        assert model.current is newest
         await model.close()
 
     asyncio.run(use())

@@ -22,6 +22,7 @@ from fusewire.errors import (
     BundleWarning,
     FormatError,
     GraphError,
+    SignatureError,
     StoreError,
     UnknownSignerError,
     warn_outside,
@@ -59,19 +60,23 @@ _FIELDS = {
 }
 
 
-def open(path: str | os.PathLike[str], **fields_: Unpack[OptionFields]) -> Program:
+def open(
+    path: str | os.PathLike[str], *, release: str | None = None, **fields_: Unpack[OptionFields]
+) -> Program:
     """Open a bundle (.fw) that ``Program.save`` or ``fusewire compile`` wrote.
 
     Nothing is searched or measured. If the bundle is signed by somebody in ``allowed_signers``, its
     artifacts are loaded; otherwise, and on a machine that they do not fit, its engine compiles its
     graph here, and the first answer is checked. A BundleWarning says so. Options replace those that
     it was saved with. Raises FormatError if it is damaged, and SignatureError if its signature is
-    forged, expired or revoked.
+    forged, expired or revoked. With a ``release``, a bundle that is not signed as one of that name
+    is refused, too, and so is one that is older than one that was opened here before.
     """
-    return _program(opened_bundle(path, fields_))
+    return _program(opened_bundle(path, fields_, release))
 
 
 def _program(opened: OpenedBundle) -> Program:
+    opened.check_release()
     about, options = opened.about, opened.options
     entries = [opened.plan(number).entry() for number in range(len(about.programs))]
     names = InputNames(about.name, lambda: [value.name or "" for value in entries[0].inputs])
@@ -83,36 +88,42 @@ def _program(opened: OpenedBundle) -> Program:
         casts=options.cast == "same_kind",
         compares=False,
     )
-    program.origin = Origin(opened.bundle.path, (), options, open_again, save)
+    asked = () if opened.release is None else (opened.release,)
+    program.origin = Origin(opened.bundle.path, asked, options, open_again, save)
     return program
 
 
 def open_again(path: Any, example: tuple[Any, ...], options: Options) -> Program:
-    """Open the bundle of a program that was pickled or forked."""
-    return open(path, **_given(options))
+    """Open the bundle of a program that was pickled or forked; ``example`` may have a release."""
+    return open(path, release=example[0] if example else None, **_given(options))
 
 
-def open_copies(path: str | os.PathLike[str], options: Options, count: int) -> list[Program]:
+def open_copies(
+    path: str | os.PathLike[str], options: Options, count: int, release: str | None = None
+) -> list[Program]:
     """Make several programs of a bundle that is read into memory once.
 
     They outlive whatever is done to the file: a process whose mapped file becomes shorter dies.
     """
     bundle = Bundle.open(path, copies=True)
-    return [_program(_opened(bundle, _given(options))) for _ in range(count)]
+    return [_program(_opened(bundle, _given(options), release)) for _ in range(count)]
 
 
 def _given(options: Options) -> dict[str, Any]:
     return {x.name: getattr(options, x.name) for x in fields(Options)}
 
 
-def opened_bundle(path: str | os.PathLike[str], given: Mapping[str, Any] = {}) -> OpenedBundle:
+def opened_bundle(
+    path: str | os.PathLike[str], given: Mapping[str, Any] = {}, release: str | None = None
+) -> OpenedBundle:
     """Open a bundle with the options in it, or those that are given."""
-    return _opened(Bundle.open(path, shared_store() if given.get("cache", True) else None), given)
+    store = shared_store() if given.get("cache", True) else None
+    return _opened(Bundle.open(path, store), given, release)
 
 
-def _opened(bundle: Bundle, given: Mapping[str, Any]) -> OpenedBundle:
+def _opened(bundle: Bundle, given: Mapping[str, Any], release: str | None) -> OpenedBundle:
     about = BundleAbout.of(bundle)
-    return OpenedBundle(bundle, about, Options.of(Options.of(None, about.options), given))
+    return OpenedBundle(bundle, about, Options.of(Options.of(None, about.options), given), release)
 
 
 @dataclass(frozen=True)
@@ -171,6 +182,15 @@ class OpenedBundle:
     bundle: Bundle
     about: BundleAbout
     options: Options
+    release: str | None = None
+
+    def check_release(self) -> None:
+        """Raise SignatureError unless it is the release that is asked for, if one is."""
+        if self.release is not None and self.doubt:
+            raise SignatureError(
+                f"{self.bundle.path} was asked for as a release of {self.release}, and nobody who "
+                f"is believed says so: {self.doubt.rstrip('.')}."
+            )
 
     @cached_property
     def doubt(self) -> str:
@@ -182,7 +202,9 @@ class OpenedBundle:
             return "it is not signed"
         store = self.context.records.store
         try:
-            AllowedSigners.read().verify(self.bundle.head.signature, self._statement, store)
+            AllowedSigners.read().verify(
+                self.bundle.head.signature, self._statement, store, self.release
+            )
         except UnknownSignerError as error:
             return str(error)
         return ""

@@ -16,7 +16,7 @@ from fusewire.context import reference_target
 from fusewire.contract.backend import Config
 from fusewire.contract.frontend import Structure
 from fusewire.contract.model_file import known_constants
-from fusewire.errors import FormatError, GraphError
+from fusewire.errors import FormatError, GraphError, OptionsError
 from fusewire.ir.graph import Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, print_graph
 from fusewire.options import BUNDLED, Options
@@ -39,7 +39,7 @@ from fusewire.runtime.entry import Entry
 from fusewire.runtime.program import Program
 from fusewire.runtime.serving import NotedDetails
 from fusewire.store.key import Key
-from fusewire.store.signing import Signer
+from fusewire.store.signing import RELEASE, Signer
 from fusewire.store.stamps import file_digest
 from fusewire.trials.build import PlanBuilder
 from fusewire.warm_start import RecalledDetails
@@ -53,13 +53,22 @@ class SavingOptions:
     """How to save: with the weights or not, and signed with which key.
 
     ``expires`` is in seconds since 1970. Readers who saw a higher ``generation`` of the same
-    program, by the same signer, refuse this one.
+    program, by the same signer, refuse this one. With a ``release``, so do those who ask for a
+    release of that name, whatever programs it had.
     """
 
     weights: bool = False
     key: str | os.PathLike[str] | None = None
     generation: int = 0
     expires: int | None = None
+    release: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.release is not None and self.key is None:
+            raise OptionsError(
+                f"The release {self.release} was given without a key. It is part of what is "
+                "signed: give the private key."
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,9 +151,12 @@ def _signature(
     signer: Signer, header: bytes, rows: list[dict[str, Any]], saving: SavingOptions
 ) -> bytes:
     digest, plans = hashlib.sha256(header).hexdigest(), [row["plan"] for row in rows]
+    versions = {"fusewire": version("fusewire")}
+    if saving.release is not None:
+        versions[RELEASE] = saving.release
     statement = replace(
         statement_of(digest, plans),
-        versions=(("fusewire", version("fusewire")),),
+        versions=tuple(sorted(versions.items())),
         generation=saving.generation,
         expires=saving.expires,
     )

@@ -69,6 +69,7 @@ _MOST = 12
     help="A lock file to write what was chosen to, such as fusewire.lock.",
 )
 @click.option("--generation", default=0, help="Readers who saw a higher one refuse the bundle.")
+@click.option("--release", help="Name that generations count under, for readers who ask for it.")
 def command(
     model: Path,
     shapes: tuple[str, ...],
@@ -81,6 +82,7 @@ def command(
     key: Path | None,
     lock: Path | None,
     generation: int,
+    release: str | None,
 ) -> None:
     """Choose an engine for a model, and write plan and artifacts to one file; or compile kernels.
 
@@ -95,15 +97,15 @@ def command(
                 f"-o {output}: a bundle ends in {ENDING}. Give --target to write a folder of "
                 "kernels."
             )
-        how = {"weights": weights, "key": key, "generation": generation}
+        how = {"weights": weights, "key": key, "generation": generation, "release": release}
         report = _bundle(model, shapes, files, options, output, how)
         if lock is not None:
             lock_bundle(lock, output)
         _print_bundle(report, as_json)
         return
-    if weights or key is not None or lock is not None or generation:
+    if weights or key is not None or lock is not None or generation or release:
         raise click.UsageError(
-            "--weights, --key, --lock and --generation are for bundles, not --target."
+            "--weights, --key, --lock, --generation and --release are for bundles, not --target."
         )
     if options.level not in (None, 0, 3):
         raise click.UsageError("With --target, --level is 0 or 3.")

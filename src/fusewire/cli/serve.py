@@ -68,6 +68,11 @@ _MOST_ROWS = 32
     "--watch", default=1.0, show_default=True, type=click.FloatRange(0),
     help="Seconds between looks at the model files for a reload; 0 never looks.",
 )  # fmt: skip
+@click.option(
+    "--releases", is_flag=True,
+    help="Serve only bundles that are signed as releases of the model's name, none older than one "
+    "seen.",
+)  # fmt: skip
 @click.option("--seed", default=0, help="Seed for generated inputs.")
 @click.option(
     "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"])
@@ -125,9 +130,17 @@ def _configs(
             given["delay"] / _MILLISECONDS,
             given["pad"],
             tuple(_shape(text) for text in shapes),
+            name if given["releases"] else None,
         )
         for name, path in map(_named, models)
     ]
+    plain = [
+        config.source for config in configs if config.release and not _is_bundle(config.source)
+    ]
+    if plain:
+        raise click.UsageError(
+            f"--releases is for bundles, which are signed; {plain[0]} is not one."
+        )
     if len({config.name for config in configs}) < len(configs):
         raise click.UsageError("Two models have the same name. Give NAME=FILE.")
     return configs
@@ -143,6 +156,12 @@ def _named(text: str) -> tuple[str, Path]:
     if not file.exists():
         raise click.UsageError(f"{file} does not exist.")
     return name, file
+
+
+def _is_bundle(path: Path) -> bool:
+    from fusewire.records.bundles import ENDING
+
+    return path.suffix == ENDING
 
 
 def _number(option: str, text: str) -> int:

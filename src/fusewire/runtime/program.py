@@ -395,6 +395,7 @@ class Program:
         key: str | os.PathLike[str] | None = None,
         generation: int = 0,
         expires: int | None = None,
+        release: str | None = None,
     ) -> tuple[str, ...]:
         """Write it to a bundle, which ``fw.open`` makes a program of, here or elsewhere.
 
@@ -402,12 +403,19 @@ class Program:
         that artifacts do not hold are read from the model file. ``key`` is the private key to sign
         with; unsigned, the bundle is only data, and is compiled again where it is opened. Readers
         refuse it from ``expires`` on, in seconds since 1970, and if they have seen a higher
-        ``generation``. Returns what those who open it should know.
+        ``generation`` of this program, or, if they ask for a release of this name, of that
+        ``release``. Returns what those who open it should know.
         """
         origin = self.origin
         if origin is None or origin.save is None:
             raise GraphError(f"The program {self.name} was not made by fw.compile.")
-        how = {"weights": weights, "key": key, "generation": generation, "expires": expires}
+        how = {
+            "weights": weights,
+            "key": key,
+            "generation": generation,
+            "expires": expires,
+            "release": release,
+        }
         return origin.save(self, path, origin.options, origin.source, how)
 
     @property

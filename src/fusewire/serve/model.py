@@ -53,6 +53,8 @@ class ModelConfig:
     delay: float = 0.002
     pads: bool = False
     sizes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    # Of a bundle: it must be signed as a release of this name.
+    release: str | None = None
 
 
 class Generation:
@@ -213,7 +215,7 @@ class ServedModel:
 def opened(config: ModelConfig) -> list[Program]:
     """Compile a model file, or open a bundle, for each replica."""
     if config.source.suffix == ENDING:
-        return open_copies(config.source, config.options, config.replicas)
+        return open_copies(config.source, config.options, config.replicas, config.release)
     path, options = str(config.source), config.options
     return [compile_program(path, options=options) for _ in range(config.replicas)]
 

@@ -56,6 +56,8 @@ _WEAK_KEYS = frozenset(
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 _NAME = re.compile(r"[^\s#=]{1,100}")
 _REVOKED, _GENERATION = "revoked", "generation="
+# Among the versions of a statement: the name under which generations count, whatever is in them.
+RELEASE = "release"
 
 
 @dataclass(frozen=True)
@@ -247,10 +249,17 @@ class AllowedSigners:
         """SHA-256 of the list: what was believed under another list is checked again."""
         return hashlib.sha256("\n".join(one.line() for one in self.signers).encode()).hexdigest()
 
-    def verify(self, envelope: bytes, expected: Statement, store: Store | None = None) -> Statement:
+    def verify(
+        self,
+        envelope: bytes,
+        expected: Statement,
+        store: Store | None = None,
+        release: str | None = None,
+    ) -> Statement:
         """Return the statement of an envelope if it is believed for what is expected.
 
-        ``expected`` has the kind, format, key and payload; its other fields do not count.
+        ``expected`` has the kind, format, key and payload; its other fields do not count. With a
+        ``release``, it must be signed as one of that name, and none older than one seen before.
         UnknownSignerError: nobody on the list signed it, so it may be used only as data.
         SignatureError: it is forged, expired, revoked, replayed, or older than one seen before,
         as ``store`` remembers.
@@ -268,8 +277,11 @@ class AllowedSigners:
             if store is not None:
                 store.put(checked, b"{}")
         self._check(signer, statement, expected)
+        if release is not None:
+            _check_release(store, statement, release)
         if store is not None:
-            _check_generation(store, statement)
+            key = Key.of("stamp", generation_of=statement.key, by=statement.signer)
+            _check_generation(store, key, statement)
         return statement
 
     def _check(self, signer: AllowedSigner, statement: Statement, expected: Statement) -> None:
@@ -398,12 +410,26 @@ def _check_signature(public: str, signature: bytes, signed: bytes) -> None:
             ) from None
 
 
-def _check_generation(store: Store, statement: Statement) -> None:
-    """Raise SignatureError if this signer has signed a later generation of the key, as was seen.
+def _check_release(store: Store | None, statement: Statement, release: str) -> None:
+    """Raise SignatureError unless this is a release of that name, the newest that was seen."""
+    named = dict(statement.versions).get(RELEASE)
+    if named != release:
+        what = "without a release" if named is None else f"as a release of {named}"
+        raise SignatureError(f"It is signed {what}, and a release of {release} was asked for.")
+    if store is None:
+        raise SignatureError(
+            f"A release of {release} was asked for, and there is no cache that knows the newest. "
+            "Open it with a cache."
+        )
+    key = Key.of("stamp", release_of=release, by=statement.signer)
+    _check_generation(store, key, statement)
+
+
+def _check_generation(store: Store, key: Key, statement: Statement) -> None:
+    """Raise SignatureError if this signer has signed a later generation, as was seen.
 
     What was seen is in the local store, under the user's own key, for each signer and key.
     """
-    key = Key.of("stamp", generation_of=statement.key, by=statement.signer)
     seen = _seen_generation(store, key)
     if statement.generation > seen:
         with store.alone(key, seconds=1.0):
