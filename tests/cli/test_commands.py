@@ -31,6 +31,7 @@ ARGUMENTS = {
     "conform": ("reference", "--op", "gelu", "--op", "add", "--slice", "1/8"),
     "compile": ("model.onnx", "--target", "cuda:sm_80", "-o", "out"),
     "diff": ("some.lock", "some.lock"),
+    "eval": ("model.onnx", "--data", "samples.npz", "--backend", "onnxruntime"),
     "fuse": ("model.onnx",),
     "explain": ("model.onnx", "--backend", "onnxruntime"),
     "run": ("model.onnx", "--backend", "reference"),
@@ -48,6 +49,7 @@ def test_command_prints_a_table_and_json(
 ) -> None:
     fw.save_onnx(fw.trace(lambda x: x + x, fw.Spec((3,), "float32")), tmp_path / "model.onnx")
     (tmp_path / "some.lock").touch()
+    np.savez(tmp_path / "samples.npz", x=np.ones((2, 3), np.float32))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FUSEWIRE_CACHE", str(tmp_path / "cache"))
     if name == "map":
