@@ -89,6 +89,11 @@ class FileReader(abc.ABC):
     def file_formats(self) -> tuple[FileFormat, ...]:
         """The formats that it reads."""
 
+    @property
+    def reduces_files(self) -> bool:
+        """Whether the options of ``Backend.reduced`` also work for what it reads by itself."""
+        return False
+
     @abc.abstractmethod
     def refuses_file(self, file: ModelFile, region: Graph, device: Device) -> str | None:
         """Say why the engine's own reading might not compute what the region does, or None.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fusewire.contract.backend import Config, Fact, Form
-from fusewire.contract.model_file import ModelFile
+from fusewire.contract.model_file import FileReader, ModelFile
 from fusewire.contract.tuning import TUNED
 from fusewire.errors import EngineError, RefusedError
 from fusewire.ir.graph import Graph, Node
@@ -144,7 +144,7 @@ def candidates(
             native.append(candidate)
         yield candidate
     own = list(_file_candidates(native, file, config))
-    for candidate in (*native, *own) if may_reduce else ():
+    for candidate in (*native, *filter(_reduces_file, own)) if may_reduce else ():
         yield from _with_options(candidate, config, is_reduced=True)
     yield from own
     for candidate in native:
@@ -189,6 +189,11 @@ def _with_options(
     for options in listed(plan.graph, target.device):
         if not options.keys() & config.options.keys():
             yield replace(candidate, options=options, is_reduced=is_reduced)
+
+
+def _reduces_file(candidate: Candidate) -> bool:
+    backend = candidate.target.backend
+    return isinstance(backend, FileReader) and backend.reduces_files
 
 
 def allowed(targets: Sequence[Target], fallback: Target, may_fall_back: bool) -> list[Target]:

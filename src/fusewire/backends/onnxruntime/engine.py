@@ -12,6 +12,9 @@ from fusewire.backends.onnxruntime.gaps import GAPS
 from fusewire.backends.onnxruntime.info import INFO, WHEELS
 from fusewire.backends.onnxruntime.providers import (
     CPU_PROVIDER,
+    FULL,
+    INT8,
+    PRECISION,
     all_options,
     launch_options,
     provider_of,
@@ -37,6 +40,7 @@ from fusewire.contract.backend import (
 )
 from fusewire.contract.devices import CPU, KINDS, preference
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
+from fusewire.contract.region import has_contraction
 from fusewire.contract.script import Script, Scripted
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Array, Graph
@@ -125,12 +129,18 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         """Write the model."""
         from fusewire.backends.onnxruntime.lowering import in_place, lower
         from fusewire.contract.region import edge_slots, weight_slots
+        from fusewire.ir.text import constants_of
+        from fusewire.rewrite.int8 import with_int8_products
 
         launch = _launch(device, config)
+        known = constants_of(region).keys()
+        if config.options.get(PRECISION) == INT8 and provider_of(device) is None:
+            region = with_int8_products(region)
         if not region.nodes and all(v in region.inputs for v in region.outputs):
             places = tuple(region.inputs.index(v) for v in region.outputs)
             return Artifact("rebuild", b"", tuple(edge_slots(region)), launch={"copies": places})
-        weights = list(weight_slots(region, WEIGHT_BYTES))
+        # Codes that were made of weights are nobody's but this artifact's.
+        weights = [x for x in weight_slots(region, WEIGHT_BYTES) if x.digest in known]
         outside = {slot.digest for slot in weights if slot.digest is not None}
         written = lower(region)
         if places := in_place(written, len(region.inputs), len(region.outputs)):
@@ -214,6 +224,17 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
             version = str(device.facts.get("provider_version", ""))
             fields["provider"] = f"{version} {native_libraries(package)}"
         return fields
+
+    def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
+        """Offer int8 for products with weights on the CPU, and what other providers have."""
+        provider = provider_of(device)
+        if provider is None:
+            from fusewire.rewrite.int8 import has_int8_products
+
+            return [{PRECISION: INT8}] if has_int8_products(region) else []
+        # A default may be any of the others.
+        own = (name for name in provider.precisions if name not in (FULL, "default"))
+        return [{PRECISION: name} for name in own] if has_contraction(region) else []
 
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give the model as a file, and what runs it, on the CPU; None for other providers."""

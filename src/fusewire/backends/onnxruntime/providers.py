@@ -18,6 +18,8 @@ from fusewire.errors import OptionsError
 
 CPU_PROVIDER = "CPUExecutionProvider"
 FULL = "f32"
+INT8 = "int8"
+CPU_PRECISIONS = (FULL, INT8)
 PRECISION = "precision"
 # Prefix of options that are handed to the provider as they are.
 OWN = "provider."
@@ -223,7 +225,7 @@ def described(name: str, kind: str) -> Provider:
 def option_defaults(provider: Provider | None) -> dict[str, Fact]:
     """List the options of a provider and their defaults; "" leaves one to the provider."""
     if provider is None:
-        return {}
+        return {PRECISION: FULL}
     own: dict[str, Fact] = dict.fromkeys((f"{OWN}{name}" for name in provider.options), "")
     return {PRECISION: next(iter(provider.precisions)), **own}
 
@@ -235,7 +237,10 @@ def all_options() -> list[BackendOption]:
         for provider in PROVIDERS.values()
         for name, meaning in provider.options.items()
     }
-    precision = "what a provider other than the CPU's computes in, where it can do otherwise"
+    precision = (
+        "what a provider computes in, where it can do otherwise; on the CPU, int8 rounds weights "
+        "of matrix products, and what they are multiplied with"
+    )
     own = [BackendOption(name, "", meaning) for name, meaning in sorted(listed.items())]
     return [BackendOption(PRECISION, FULL, precision), *own]
 
@@ -243,14 +248,15 @@ def all_options() -> list[BackendOption]:
 def provider_options(provider: Provider | None, device: Device, config: Config) -> dict[str, str]:
     """Give what a provider is opened with; OptionsError for an option it does not have."""
     options = config.checked(INFO.name, option_defaults(provider))
+    precision = options.pop(PRECISION)
+    known = CPU_PRECISIONS if provider is None else tuple(provider.precisions)
+    if precision not in known:
+        name = CPU_PROVIDER if provider is None else provider.name
+        raise OptionsError(
+            f"{name} has no {PRECISION} {precision!r}. It computes in: {', '.join(known)}."
+        )
     if provider is None:
         return {}
-    precision = options.pop(PRECISION)
-    if precision not in provider.precisions:
-        known = ", ".join(provider.precisions)
-        raise OptionsError(
-            f"{provider.name} has no {PRECISION} {precision!r}. It computes in: {known}."
-        )
     own = {
         name.removeprefix(OWN): str(value)
         for name, value in options.items()

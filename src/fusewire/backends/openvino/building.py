@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewire.backends.openvino.api import openvino, ops
-from fusewire.backends.openvino.devices import settings
+from fusewire.backends.openvino.devices import block_of, settings
 from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.holding import Holding, index_operands
+from fusewire.backends.openvino.int8 import round_weights
 from fusewire.backends.openvino.scope import Scope
 from fusewire.contract.backend import Fact, Role
 from fusewire.ir.graph import Array, Value
@@ -20,6 +21,8 @@ def compiled_model(
 ) -> tuple[Any, Sequence[Array]]:
     """Compile a region; give that, and the arrays that the engine reads where they lie."""
     model, kept = model_of(holding, launch.get("nan") != "engine")
+    if launch.get("precision") == "int8":
+        model = round_weights(model, block_of(launch))
     return core.compile_model(model, plugin, settings(core, plugin, launch)), kept
 
 

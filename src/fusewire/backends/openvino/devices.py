@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from fusewire.backends.openvino.api import openvino, ops
+from fusewire.backends.openvino.info import BLOCKS
 from fusewire.contract.backend import Device, Fact, Unavailable
 
 CPU = "CPU"
@@ -23,9 +24,10 @@ SETTINGS = {
     "INFERENCE_PRECISION_HINT": "f32",
     "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
 }
+_BLOCK = "DYNAMIC_QUANTIZATION_GROUP_SIZE"
 _PRECISION = "INFERENCE_PRECISION_HINT"
 # Precisions by the ability that a device lists for each.
-_NARROW = {"BF16": "bf16", "FP16": "f16"}
+NARROW = {"BF16": "bf16", "FP16": "f16", "INT8": "int8"}
 # Facts by the engine's own properties, where a device has them.
 _FACTS: Mapping[str, str] = {
     "DEVICE_ARCHITECTURE": "architecture",
@@ -68,13 +70,23 @@ def plugin_of(device: Device) -> str:
 
 def settings(core: Any, plugin: str, launch: Mapping[str, Fact]) -> dict[str, Any]:
     """Give the properties under which an artifact is compiled and run."""
-    own = {**SETTINGS, _PRECISION: launch.get("precision", SETTINGS[_PRECISION])}
+    precision = launch.get("precision", SETTINGS[_PRECISION])
+    # What is not rounded to int8 is computed in float32.
+    narrow = {_BLOCK: block_of(launch)} if precision == "int8" else {_PRECISION: precision}
+    own = {**SETTINGS, **narrow}
     if plugin != CPU:
         supported = core.get_property(plugin, "SUPPORTED_PROPERTIES")
         # What it does not know is an error; without the precision it is not used at all.
         return {name: value for name, value in own.items() if name in supported}
     threads = launch.get("threads")
     return {**own, **({} if threads is None else {"INFERENCE_NUM_THREADS": threads})}
+
+
+def block_of(launch: Mapping[str, Fact]) -> int:
+    """Return how many elements of a sum share a scale, if they are rounded to int8."""
+    block = launch.get("block", BLOCKS[0])
+    assert isinstance(block, int), "options are checked"
+    return block
 
 
 def precisions(device: Device) -> list[str]:
@@ -84,7 +96,7 @@ def precisions(device: Device) -> list[str]:
     """
     abilities = device.facts.get("abilities")
     known = abilities if isinstance(abilities, tuple) else ()
-    return [ours for theirs, ours in _NARROW.items() if theirs in known]
+    return [ours for theirs, ours in NARROW.items() if theirs in known]
 
 
 def listed(core: Any) -> list[Device | Unavailable]:

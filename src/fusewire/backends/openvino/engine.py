@@ -127,6 +127,11 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
         """It has a reader of ONNX."""
         return ("onnx",)
 
+    @property
+    def reduces_files(self) -> bool:
+        """The options are those of its compiler, whoever made the model."""
+        return True
+
     def refuses_file(self, file: ModelFile, region: Graph, device: Device) -> str | None:
         """Refuse what it would compute in other dtypes than the file says."""
         if not _exports(device):
@@ -139,14 +144,14 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
         self, file: ModelFile, region: Graph, device: Device, config: Config
     ) -> Artifact:
         """Have the engine read the model, and give its blob."""
-        from fusewire.backends.openvino.devices import plugin_of, settings
+        from fusewire.backends.openvino.devices import plugin_of
         from fusewire.backends.openvino.reading import compiled_file, told_of_file
         from fusewire.backends.openvino.stored import exported
         from fusewire.contract.region import edge_slots
 
         launch, slots = launch_of(config), tuple(edge_slots(region))
         core, plugin = _core(), plugin_of(device)
-        compiled = compiled_file(core, plugin, file, region, settings(core, plugin, launch))
+        compiled = compiled_file(core, plugin, file, region, launch)
         made = Artifact("native", b"", slots, launch=launch)
         return exported(made, compiled, told_of_file(slots))
 
@@ -193,10 +198,15 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
         if not has_contraction(region):
             return []
         from fusewire.backends.openvino.devices import precisions
+        from fusewire.rewrite.int8 import has_int8_products
 
-        narrow = [{"precision": name} for name in precisions(device)]
+        names = precisions(device)
+        known: list[dict[str, Fact]] = [{"precision": x} for x in names if x != "int8"]
+        if "int8" in names and has_int8_products(region):
+            # Smaller blocks take more time, and err less.
+            known += [{"precision": "int8"}, {"precision": "int8", "block": 32}]
         varied = self.configs(region, device)
-        return [*narrow, *({**options, **one} for options in varied for one in narrow)]
+        return [*known, *({**options, **one} for options in varied for one in known)]
 
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give the model as files, and what runs it."""

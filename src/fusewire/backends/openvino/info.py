@@ -12,7 +12,8 @@ INFO = BackendInfo(
     extra="openvino",
 )
 NAN = ("exact", "engine")
-PRECISIONS = ("f32", "bf16", "f16")
+PRECISIONS = ("f32", "bf16", "f16", "int8")
+BLOCKS = (128, 32)
 OPTIONS = (
     BackendOption(
         "nan",
@@ -24,7 +25,11 @@ OPTIONS = (
         "precision",
         PRECISIONS[0],
         'What float32 is computed in: "f32", or "bf16" or "f16" where the device has '
-        "instructions for it.",
+        'instructions for it; "int8" rounds weights of matrix products, and what they are '
+        "multiplied with.",
+    ),
+    BackendOption(
+        "block", BLOCKS[0], "With int8, how many elements of a sum share a scale: 128 or 32."
     ),
 )
 
@@ -33,10 +38,10 @@ def launch_of(config: Config) -> dict[str, Fact]:
     """Give what an artifact is built and run with; as little as there is to say."""
     options = config.checked(INFO.name, OPTIONS)
     launch: dict[str, Fact] = {} if config.threads is None else {"threads": config.threads}
-    for name, known in (("nan", NAN), ("precision", PRECISIONS)):
+    for name, known in (("nan", NAN), ("precision", PRECISIONS), ("block", BLOCKS)):
         value = options[name]
         if value not in known:
-            listed = " and ".join(f'"{x}"' for x in known)
+            listed = ", ".join(f'"{x}"' for x in known)
             raise OptionsError(f"{INFO.name} has no {name}={value!r}. It has {listed}.")
         if value != known[0]:
             launch[name] = value

@@ -17,7 +17,7 @@ from fusewire import dtypes
 from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.holding import Holding
 from fusewire.backends.openvino.storage import LONG, NARROWED, STORAGE
-from fusewire.contract.backend import Role
+from fusewire.contract.backend import Fact, Role
 from fusewire.contract.model_file import ModelFile
 from fusewire.dtypes import DType
 from fusewire.ir.graph import Graph
@@ -69,10 +69,12 @@ def refuses_file(file: ModelFile, region: Graph) -> str | None:
 
 
 def compiled_file(
-    core: Any, plugin: str, file: ModelFile, region: Graph, settings: Mapping[str, Any]
+    core: Any, plugin: str, file: ModelFile, region: Graph, launch: Mapping[str, Fact]
 ) -> Any:
     """Have the engine read a model from memory, with all weights inside, and compile it."""
     from fusewire.backends.openvino.api import openvino
+    from fusewire.backends.openvino.devices import block_of, settings
+    from fusewire.backends.openvino.int8 import round_weights
     from fusewire.onnx.write.typed_file import put_weights_inside, typed_model
 
     proto = typed_model(file, region)
@@ -85,7 +87,9 @@ def compiled_file(
         for place in long:
             editor.input(place).tensor().set_element_type(openvino.Type.i32)
         model = editor.build()
-    return core.compile_model(model, plugin, settings)
+    if launch.get("precision") == "int8":
+        model = round_weights(model, block_of(launch))
+    return core.compile_model(model, plugin, settings(core, plugin, launch))
 
 
 def told_of_file(slots: Sequence[Slot]) -> dict[Role, list[Told]]:
