@@ -207,7 +207,7 @@ class CandidateEntries:
         """Tell whether the plan may be saved: backends of other packages may change unnoticed."""
         from fusewire.registry import REGISTRY
 
-        names = (*(target.name for target in candidate.targets), FALLBACK)
+        names = (*(target.backend_name for target in candidate.targets), FALLBACK)
         is_ours = all(REGISTRY.backends.describe(x).distribution == "fusewire" for x in names)
         return is_ours and not self.context.options.canary
 
@@ -324,5 +324,5 @@ class BodyPlanner:
 def _saved_target(target: Target, config: Config) -> SavedTarget:
     from fusewire.registry import REGISTRY
 
-    reference = REGISTRY.backends.describe(target.name).reference
+    reference = REGISTRY.backends.describe(target.backend_name).reference
     return SavedTarget.of(target.backend, reference, target.device, config)

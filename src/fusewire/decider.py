@@ -385,6 +385,7 @@ class Decider:
             seed=options.seed,
             progress=options.report,
             max_crossings=options.max_crossings,
+            splits=options.level == 2,
             tunes=options.level == 3,
             file=file,
             backends=self._expected_backends,

@@ -42,7 +42,7 @@ FusewireError
 │   ├── RequestTooLarge                more bytes, elements or dims than the server allows
 │   ├── RequestTimeout (TimeoutError)  a request that was not answered before its deadline
 │   └── ServerBusy (RuntimeError)      more requests wait than the server allows
-└── OptionsError (ValueError)          an option outside its range, or a level not built yet
+└── OptionsError (ValueError)          an option outside its range
 
 FallbackWarning (UserWarning)          part of a program runs on the reference
 MiscompileWarning (UserWarning)        a program gave a wrong answer and no longer runs that plan

@@ -57,9 +57,6 @@ Acceptance: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], Any]
 Accuracy: TypeAlias = "Literal['exact'] | float | Acceptance | tuple[Acceptance, float]"
 EXACT: Literal["exact"] = "exact"
 
-# Levels that do not exist yet.
-LATER = {2: "splits a graph over engines"}
-
 # The unit of each numeric option, and its smallest meaningful value.
 _LEAST = (
     ("budget_seconds", 0, "seconds"),
@@ -97,7 +94,8 @@ class Options:
     or a function that picks a target. Of several names, the first that takes a node runs it;
     ``device`` and ``backend_config`` are for the first. ``level`` 0 measures nothing; 1 compares
     the engines within ``budget_seconds`` and takes the fastest right one, which "auto" does and a
-    named backend does only if asked to; 3 also tunes kernels, on backends that allow it; "recall"
+    named backend does only if asked to; 2 also splits the graph over engines where that is faster
+    than the best of them; 3 also tunes kernels, on backends that allow it; "recall"
     uses the plan that an earlier process settled on, or raises NotRecalledError. With
     ``start="now"`` the first call is answered at once, by what is quickest to start, and the
     engines are compared behind it; with "measured" it waits for the comparison. ``deterministic``
@@ -144,14 +142,10 @@ class Options:
     progress: Callable[[str, float], None] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.level not in (None, 0, 1, *LATER, 3, "recall"):
+        if self.level not in (None, 0, 1, 2, 3, "recall"):
             raise OptionsError(f"level={self.level!r}: levels are 0, 1, 2, 3 and 'recall'.")
         if self.start not in get_args(Start):
             raise OptionsError(f"start={self.start!r}: give 'now' or 'measured'.")
-        if self.level in LATER:
-            raise OptionsError(
-                f"level={self.level} {LATER[self.level]}, which is not built yet. Use level=1."
-            )
         if self.fallback not in ("error", "warn", "allow"):
             raise OptionsError(f"fallback={self.fallback!r}: give 'error', 'warn' or 'allow'.")
         if self.isolate not in (True, False, *get_args(Isolation)):
@@ -297,7 +291,8 @@ MEANINGS = {
     " `ForDevice`, `FirstWith`, or a function that picks a target",
     "device": "a device of the engine, such as cpu or webgpu:0; None takes the engine's first; of"
     " several backends, the first must have it",
-    "level": '0 measures nothing; 1 compares engines, which "auto" does; 3 also tunes kernels;'
+    "level": '0 measures nothing; 1 compares engines, which "auto" does; 2 also splits the graph'
+    " over engines where that is faster; 3 also tunes kernels;"
     ' "recall" uses what an earlier process settled on, or raises',
     "fallback": "what to do with nodes that the engines refuse: run them on the reference and warn,"
     ' "allow" it silently, or raise an "error"',

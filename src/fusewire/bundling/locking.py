@@ -180,11 +180,11 @@ def _fields(opened: OpenedBundle, plan: BundledPlan) -> dict[str, str]:
     saved, source = plan.saved, opened.about.source
     host = dict(plan.key.fields)
     places = saved.choice.places
-    engines = [dict(saved.targets[name].fields) for name, _ in places]
+    engines = [dict(saved.targets[x.name].fields) for x in places]
     fields = {
-        "engine": " + ".join(name for name, _ in places),
+        "engine": " + ".join(x.name for x in places),
         "version": " + ".join(engine.get("its_engine", "none") for engine in engines),
-        "device": " + ".join(device for _, device in places),
+        "device": " + ".join(x.device for x in places),
         "device-kind": f"{host.get('processor', '')} ({host.get('features', '')})",
         "form": saved.choice.form,
         "options": json.dumps(dict(saved.choice.options), sort_keys=True, default=str),

@@ -338,7 +338,7 @@ class BundledPlan:
             saved = self._bundled.saved
         except StoreError:
             raise FormatError(f"The plan in {self.opened.bundle.path} is malformed.") from None
-        names = {FALLBACK, *(name for name, _ in saved.choice.places)}
+        names = {FALLBACK, *(x.name for x in saved.choice.places)}
         # The class of a backend is imported by its name.
         if set(saved.targets) != names or not all(
             target.reference.startswith(_OURS) for target in saved.targets.values()
@@ -389,10 +389,12 @@ class BundledPlan:
         from fusewire.records.keys import backend_fields
         from fusewire.registry import REGISTRY
 
+        backends = {x.name: x.backend for x in saved.choice.places}
         for name, target in saved.targets.items():
-            installed = name in REGISTRY.backends.names() and REGISTRY.backends.get(name)
+            backend = backends.get(name, FALLBACK)
+            installed = backend in REGISTRY.backends.names() and REGISTRY.backends.get(backend)
             if not installed or not installed.info.is_installed:
-                return f"{name} is not installed here"
+                return f"{backend} is not installed here"
             config = saved.choice.config(opened.options.config, name)
             config = Config() if name == FALLBACK else config
             here = dict(backend_fields(installed, target.device, config))

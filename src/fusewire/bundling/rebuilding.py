@@ -99,9 +99,12 @@ class _Rebuilding:
     def _candidate(self) -> Candidate:
         """Plan as the bundle says; RefusedError if that is not possible here."""
         choice, context = self.saved.choice, self.decider.context
+        # The options of others must be empty, or what their backends offer.
         targets = targets_of(choice, context.finder)
+        if targets is not None and not all(map(self._is_offered, targets[1:])):
+            choice, targets = replace(choice, others=(), placing=()), targets[:1]
         if targets is None:
-            places = " or ".join(f"{name} has no device {device}" for name, device in choice.places)
+            places = " or ".join(f"{x.backend} has no device {x.device}" for x in choice.places)
             raise RefusedError(f"{places} here.")
         target, *others = targets
         # The file that an engine could read is not part of a bundle.
@@ -110,13 +113,19 @@ class _Rebuilding:
         may_fall_back = context.options.fallback != "error"
         graph, fallback = self.reading.graph, reference_target()
         planned = plan_choice(choice, graph, targets, fallback, may_fall_back)
-        return Candidate(target, planned, form, choice.options, tuple(others))
+        own = form, choice.options, tuple(others)
+        return Candidate(target, planned, *own, placing=choice.placing)
 
     def _allowed_options(self, target: Target) -> dict[str, Any]:
         """Keep only options that the backend itself offers: others might name files."""
         options = dict(self.saved.choice.options)
+        return options if self._is_offered(replace(target, options=options)) else {}
+
+    def _is_offered(self, target: Target) -> bool:
+        """Tell whether a target has no options, or such as its backend itself offers."""
         offered = target.backend.configs(self.reading.graph, target.device)
-        return options if options in [dict(one) for one in offered] else {}
+        beside = target.backend.beside_others(target.device)
+        return not target.options or target.options in (*map(dict, offered), dict(beside))
 
     def _wrong(
         self, candidate: Candidate, inputs: Sequence[HostValue], answer: list[HostValue]

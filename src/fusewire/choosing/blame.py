@@ -51,7 +51,8 @@ def wrong_engines(
                 if target is None or target.name in names or time.monotonic() > deadline:
                     continue
                 own = replace(limits, seconds=min(limits.seconds, deadline - time.monotonic() + 1))
-                given = target, candidate.config(config, target), own, reference_of(target.name)
+                reference = reference_of(target.backend_name)
+                given = target, candidate.config(config, target), own, reference
                 if _is_wrong(region, values, *given):
                     names[target.name] = None
     except BudgetError:

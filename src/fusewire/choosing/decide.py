@@ -16,6 +16,7 @@ from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
 from fusewire.choosing.quiet import CallWatch
 from fusewire.choosing.race import LEAST_SECONDS, ORDER, Progress, Race, RaceResult, worth
+from fusewire.choosing.split import Splitting
 from fusewire.choosing.tune import Tuning
 from fusewire.contract.backend import Config
 from fusewire.contract.model_file import ModelFile
@@ -94,13 +95,14 @@ class Question:
     ``targets`` lists the targets to choose from, and is called only if nothing is recalled.
     ``fields`` name what the decision depends on besides the graph; None if it is not to be
     recorded. Plans that hand over more tensors than ``max_crossings`` are left out. ``is_thorough``
-    tries every candidate; ``tunes`` also tunes kernels. ``baseline`` is the user's own function, if
-    the graph was traced from one, and ``file`` the model file that it was read from, for engines
-    that read it by themselves. ``start`` is when the budget began, now if it is None. ``backends``
-    lists the backends that ``targets`` may come from, if that is known, and ``left_out`` those that
-    it leaves out, with the reason. ``others`` lists the targets for what those refuse. ``watch``
-    tells when calls of the program disturb the timing. Candidates that compute in less than the
-    model's own dtypes take part unless the ``accuracy`` is exact.
+    tries every candidate; ``splits`` also splits the graph over engines, and ``tunes`` also tunes
+    kernels. ``baseline`` is the user's own function, if the graph was traced from one, and ``file``
+    the model file that it was read from, for engines that read it by themselves. ``start`` is when
+    the budget began, now if it is None. ``backends`` lists the backends that ``targets`` may come
+    from, if that is known, and ``left_out`` those that it leaves out, with the reason. ``others``
+    lists the targets for what those refuse. ``watch`` tells when calls of the program disturb the
+    timing. Candidates that compute in less than the model's own dtypes take part unless the
+    ``accuracy`` is exact.
     """
 
     graph: Graph
@@ -115,6 +117,7 @@ class Question:
     progress: Progress = lambda what, share: None
     is_thorough: bool = False
     max_crossings: int | None = None
+    splits: bool = False
     tunes: bool = False
     baseline: Baseline | None = None
     file: ModelFile | None = None
@@ -334,12 +337,12 @@ def _race_engines(
     budget: DecisionBudget,
     has_reference: bool = False,
 ) -> RaceResult:
-    """Race the candidates in children, and tune the kernels of the best if asked to."""
+    """Race the candidates in children; split the graph or tune kernels, if asked to."""
     _announce(question)
     progress = question.progress
     inputs, is_thorough = question.inputs, question.is_thorough
     runner = TrialRunner(question.config, finder.limits, finder.reference_of, finder.isolate)
-    racing = budget.seconds * (_WHOLE if question.tunes else 1.0)
+    racing = budget.seconds * (_WHOLE if question.tunes or question.splits else 1.0)
     race = Race(
         inputs,
         runner,
@@ -358,6 +361,8 @@ def _race_engines(
     )
     try:
         result = race.run(question.candidates())
+        if question.splits:
+            result = _splitting(question, runner, findings, budget).improve(result, race)
         if question.tunes:
             tuning = _tuning(question, runner, findings, budget)
             result = tuning.improve(result, race)
@@ -374,6 +379,25 @@ def _with_left_out(question: Question, result: RaceResult) -> RaceResult:
         for name, reason in question.left_out().items()
     ]
     return replace(result, tried=(*result.tried, *rows))
+
+
+def _splitting(
+    question: Question, runner: TrialRunner, findings: Findings, budget: DecisionBudget
+) -> Splitting:
+    return Splitting(
+        question.graph,
+        question.inputs,
+        runner,
+        findings.records,
+        question.config,
+        question.fallback,
+        budget.start,
+        budget.seconds,
+        question.may_fall_back,
+        question.max_crossings,
+        question.progress,
+        question.seed,
+    )
 
 
 def _tuning(
@@ -482,9 +506,8 @@ def _recall(
         records.drop(key)
         return None
     first, *others = targets
-    candidate = Candidate(
-        first, planned, choice.form, choice.options, tuple(others), choice.is_reduced
-    )
+    own = choice.form, choice.options, tuple(others), choice.is_reduced, choice.placing
+    candidate = Candidate(first, planned, *own)
     if findings.reconsider(candidate) or findings.fault(candidate) is not None:
         records.drop(key)
         return None
@@ -502,11 +525,12 @@ def _recall(
 def targets_of(choice: Choice, finder: TargetFinder) -> list[Target] | None:
     """Find the targets of a choice, in order; None if one is no longer there."""
     found: list[Target] = []
-    for name, device in choice.places:
+    for place in choice.places:
         try:
-            found += [x for x in finder.targets(name) if x.device.id == device]
+            on_device = [x for x in finder.targets(place.backend) if x.device.id == place.device]
         except RegistryError:
             return None
+        found += [replace(x, options=place.options) for x in on_device]
     return found if len(found) == len(choice.places) else None
 
 

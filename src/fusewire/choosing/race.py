@@ -230,7 +230,7 @@ class Race:
 
     def _natives(self) -> list[CandidateTrial]:
         """List the plain candidates of engines that ran, the quickest first."""
-        plain = [name for name, trial in self._trials.items() if _is_plain(trial.candidate)]
+        plain = [name for name, trial in self._trials.items() if is_plain(trial.candidate)]
         return [self._trials[name] for name in sorted(plain, key=self._first_run)]
 
     def _worth_joining(self) -> list[Target]:
@@ -610,10 +610,21 @@ def _measured(row: Tried) -> str:
     return judged + (others if row.expected_error is not None else "")
 
 
-def _is_plain(candidate: Candidate) -> bool:
+def is_plain(candidate: Candidate) -> bool:
     """Tell whether a candidate is an engine as it is; what runs in this process is none."""
     is_engine = not candidate.target.backend.info.trusted
     return is_engine and candidate.form == "native" and not candidate.options
+
+
+def lead(result: RaceResult, before: Candidate) -> float:
+    """Return the speedup of the chosen candidate over another; 1 where it may be noise."""
+    rows = {row.name: row for row in result.tried}
+    old, new = rows[before.name], rows[result.chosen.name]
+    pairs = [(old.seconds, new.seconds)]
+    if old.low is not None and new.low is not None:
+        pairs.append((old.low, new.low))
+    found = min(a / b if a and b else 1.0 for a, b in pairs)
+    return 1.0 if before.name in result.ties or found <= 1 + (result.noise or 0.0) else found
 
 
 def failed_status(error: FusewireError) -> str:

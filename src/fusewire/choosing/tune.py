@@ -17,7 +17,7 @@ import numpy as np
 
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.judge import Judge
-from fusewire.choosing.race import ORDER, Progress, Race, RaceResult
+from fusewire.choosing.race import ORDER, Progress, Race, RaceResult, lead
 from fusewire.contract.backend import Config, Fact
 from fusewire.contract.tuning import TUNED, Piece, Tuner, written
 from fusewire.errors import FusewireError, NoneRightError
@@ -238,7 +238,7 @@ class Tuning:
                 ]
                 result = race(candidates, seconds)
                 is_late |= result.is_cut
-                if _lead(result, candidates[0]) > _LEAD:
+                if lead(result, candidates[0]) > _LEAD:
                     chosen[axis] = result.chosen.options[axis]
             if chosen != piece.untuned:
                 # The best of many is biased towards luck: it races the untuned kernel once more.
@@ -248,7 +248,7 @@ class Tuning:
                 left = max(self.deadline - time.monotonic(), _LEAST_SECONDS)
                 result = race(candidates, min(seconds, left), is_last=True)
                 is_late |= result.is_cut
-                gain = _lead(result, candidates[0])
+                gain = lead(result, candidates[0])
         except FusewireError:
             return None
         if gain <= _LEAD:
@@ -283,17 +283,6 @@ class Tuning:
             return race.run(candidates)
 
         return race
-
-
-def _lead(result: RaceResult, before: Candidate) -> float:
-    """Return the speedup of the chosen candidate over another; 1 where it may be noise."""
-    rows = {row.name: row for row in result.tried}
-    old, new = rows[before.name], rows[result.chosen.name]
-    pairs = [(old.seconds, new.seconds)]
-    if old.low is not None and new.low is not None:
-        pairs.append((old.low, new.low))
-    lead = min(a / b if a and b else 1.0 for a, b in pairs)
-    return 1.0 if before.name in result.ties or lead <= 1 + (result.noise or 0.0) else lead
 
 
 def _inputs(graph: Graph, seed: int) -> list[HostValue]:

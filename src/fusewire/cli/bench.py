@@ -122,8 +122,8 @@ def _names(text: str | None) -> list[str]:
 
 def _devices(options: Options, text: str | None) -> tuple[str, ...]:
     """Return the devices to compare on, none for all; OptionsError for what does not fit."""
-    if options.level not in (None, 1, 3):
-        sentence = "bench compares engines, which is level 1, or level 3 with tuned kernels."
+    if options.level not in (None, 1, 2, 3):
+        sentence = "bench compares engines: level 1, 2 with splits, or 3 with tuned kernels."
         raise OptionsError(f"--level {options.level}: {sentence}")
     if options.device is not None:
         if text is not None:

@@ -83,8 +83,8 @@ _COMPILING = (
     click.option(
         "--level",
         type=int,
-        help="0 measures nothing; 1 compares engines, the default with backend auto; 3 also "
-        "tunes kernels.",
+        help="0 measures nothing; 1 compares engines, the default with backend auto; 2 also "
+        "splits the graph over engines; 3 also tunes kernels.",
     ),
     click.option(
         "--budget",

@@ -283,6 +283,11 @@ class BackendOption:
     meaning: str
 
 
+def label(backend: str, options: Mapping[str, Fact]) -> str:
+    """Name a backend together with options of its own."""
+    return " ".join([backend, *(f"{key}={value}" for key, value in options.items())])
+
+
 @dataclass(frozen=True)
 class Config:
     """Settings of one compilation; ``options`` are the backend's own, validated by it."""
@@ -375,6 +380,14 @@ class Backend(abc.ABC):
         error; without them, a backend computes in the dtypes of the region.
         """
         return ()
+
+    def beside_others(self, device: Device) -> Mapping[str, Fact]:
+        """Return the options under which other engines have the cores between two calls of it.
+
+        A plan of several engines uses them: threads that wait for the next call by spinning take
+        the cores from the engine whose turn it is.
+        """
+        return {}
 
     def prepare(self, config: Config) -> None:  # noqa: B027 - optional
         """Start processes of its own that runs need: in a child, before that child is closed."""

@@ -143,13 +143,16 @@ def work_of(graph: Graph, bindings: Mapping[Symbol, int]) -> float:
     """Count the operations of a graph, at least one per element; infinite if values decide them."""
     try:
         return sum(
-            math.inf
-            if get_op(node.op).is_(Trait.CONTROL)
-            else max(_operations(node, bindings), _elements(node, bindings))
+            math.inf if get_op(node.op).is_(Trait.CONTROL) else node_work(node, bindings)
             for node in graph.nodes
         )
     except DimError:
         return math.inf
+
+
+def node_work(node: Node, bindings: Mapping[Symbol, int]) -> int:
+    """Count the operations of a node, at least one per element; DimError if values decide them."""
+    return max(_operations(node, bindings), _elements(node, bindings))
 
 
 def _operations(node: Node, bindings: Mapping[Symbol, int]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import TypeAlias
 
 from fusewire.contract.backend import Config, Fact, Form
 from fusewire.contract.model_file import FileReader, ModelFile
@@ -17,10 +19,12 @@ from fusewire.planning.file_form import plan_file
 from fusewire.planning.planner import Planned, make_plan
 from fusewire.planning.target import Target
 from fusewire.records.keys import code_of, settings
-from fusewire.records.plans import Choice
+from fusewire.records.plans import Choice, TargetPlace
 from fusewire.rewrite.expand import replace_nodes
 from fusewire.runtime.plan import Region
 
+# How many nodes, in order, are placed on which target, by number.
+Placing: TypeAlias = "tuple[tuple[int, int], ...]"
 # Plans with more regions are hopeless, and take long to try.
 _MOST_REGIONS = 32
 
@@ -30,7 +34,9 @@ class Candidate:
     """One way to run a graph, planned: a target, a form and options.
 
     What the target refuses goes to the ``others``, in their order. The options are the target's;
-    with ``is_reduced`` they have it compute in less than the model's own dtypes.
+    with ``is_reduced`` they have it compute in less than the model's own dtypes. With a
+    ``placing``, nodes were placed on targets: pairs of how many nodes of the graph, in order, and
+    of the number of their target.
     """
 
     target: Target
@@ -39,6 +45,7 @@ class Candidate:
     options: Mapping[str, Fact] = field(default_factory=dict)
     others: tuple[Target, ...] = ()
     is_reduced: bool = False
+    placing: Placing = ()
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -64,15 +71,14 @@ class Candidate:
         options = (key if key == TUNED else f"{key}={value}" for key, value in pairs)
         first, *others = self.engines
         about = [*form, *options] if first is self.target else []
-        return " + ".join([" ".join([_shown(first), *about]), *map(_shown, others)])
+        names = " + ".join([" ".join([_shown(first), *about]), *map(_shown, others)])
+        return f"{names}, in {len(self.planned.plan.regions())} regions" if self.placing else names
 
     def choice(self) -> Choice:
         """Convert to plain data."""
-        others = tuple((x.name, x.device.id) for x in self.others)
-        target = self.target
-        return Choice(
-            target.name, target.device.id, self.form, self.options, others, self.is_reduced
-        )
+        others = tuple(TargetPlace(x.backend_name, x.device.id, x.options) for x in self.others)
+        first = self.target.backend_name, self.target.device.id
+        return Choice(*first, self.form, self.options, others, self.is_reduced, self.placing)
 
     def target_of(self, region: Region) -> Target | None:
         """Return the target of a region; None for one that the fallback or the host runs."""
@@ -81,7 +87,7 @@ class Candidate:
     def config(self, config: Config, target: Target | None = None) -> Config:
         """Add the options of this candidate to those that the user asked for.
 
-        Of other targets than the first, neither the user nor a candidate sets options.
+        Other targets than the first have options of their own, and no others.
         """
         return self.choice().config(config, (target or self.target).name)
 
@@ -92,6 +98,8 @@ class Candidate:
         for number, other in enumerate(self.others, 1):
             named[f"device{number}"] = other.device.id
             named[f"engine{number}"] = _engine_fields(other, self.config(config, other))
+        if self.placing:
+            named["placing"] = json.dumps(self.placing)
         if self.form == "file":
             # Files that differ may have the same graph.
             named["region"] = self.planned.plan.steps[0].region.digest
@@ -225,7 +233,8 @@ def plan_choice(
 ) -> Planned:
     """Plan a graph according to an earlier choice; RefusedError if it no longer fits."""
     graph = expanded(graph) if choice.form == "expanded" else graph
-    planned = make_plan(graph, allowed(targets, fallback, may_fall_back), fallback)
+    placed = placed_nodes(graph, targets, choice.placing)
+    planned = make_plan(graph, allowed(targets, fallback, may_fall_back), fallback, placed)
     if choice.form != "file":
         return planned
     first = targets[0]
@@ -233,6 +242,40 @@ def plan_choice(
     if isinstance(own, str):
         raise RefusedError(f"{first.name} cannot read the file as before: {own} Compile it again.")
     return own
+
+
+def placed_nodes(graph: Graph, targets: Sequence[Target], placing: Placing) -> dict[Node, str]:
+    """Map nodes to the names of the targets that they are placed on."""
+    # A hostile record may have huge counts.
+    numbers = (at for count, at in placing for _ in range(count))
+    return {node: targets[at].name for node, at in zip(graph.nodes, numbers, strict=False)}
+
+
+def placing_of(numbers: Iterable[int]) -> Placing:
+    """Write the number of a target for each node in short."""
+    return tuple((len(list(group)), at) for at, group in groupby(numbers))
+
+
+def placed_candidate(
+    graph: Graph,
+    targets: Sequence[Target],
+    placing: Placing,
+    fallback: Target,
+    *,
+    options: Mapping[str, Fact],
+    may_fall_back: bool,
+) -> Candidate | None:
+    """Plan a graph with its nodes placed on targets; None if that is not possible.
+
+    The options are those of the first target.
+    """
+    placed, order = placed_nodes(graph, targets, placing), allowed(targets, fallback, may_fall_back)
+    try:
+        planned = make_plan(graph, order, fallback, placed)
+    except RefusedError:
+        return None
+    first, *others = targets
+    return Candidate(first, planned, options=options, others=tuple(others), placing=placing)
 
 
 def _hopeless(planned: Planned, targets: Sequence[Target]) -> str | None:

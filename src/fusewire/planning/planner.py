@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeAlias
 
 from fusewire.contract.backend import Device, Shapes
@@ -94,13 +95,18 @@ class Planned:
         return self.plan.steps[self.steps[node]].region.backend
 
 
-def make_plan(graph: Graph, targets: Sequence[Target], fallback: Target | None = None) -> Planned:
-    """Assign each node to the first target that takes it.
+def make_plan(
+    graph: Graph,
+    targets: Sequence[Target],
+    fallback: Target | None = None,
+    placed: Mapping[Node, str] = MappingProxyType({}),
+) -> Planned:
+    """Assign each node to the target that it is placed on, or the first that takes it.
 
     Of the rest, the host drives control flow, whose bodies have plans of their own, and the
     ``fallback`` target computes sizes; both run what has no bound. RefusedError if a node is left.
     """
-    assigned = Assignment(graph, targets, fallback)
+    assigned = Assignment(graph, targets, fallback, placed)
     chosen, claims = assigned.chosen, assigned.claims
     _leave_to_host(assigned, fallback)
     _check_complete(assigned.graph, chosen, claims)
@@ -160,29 +166,48 @@ class Assignment:
     Each goes to the first, in their order, that takes it. What a target refuses is asked of it
     again in simpler ops, and then of the next target. A composite of which a target would take only
     some parts goes to a later target that takes it whole: each cut hands tensors over. The fallback
-    takes what is left, in one piece or another.
+    takes what is left, in one piece or another. A node that is ``placed`` on a target, by name, is
+    asked of that one first.
 
     ``chosen`` maps nodes to names of targets, None for the host; nodes that nobody took are
     missing. ``claims`` has what each target that was asked said of this graph.
     """
 
     def __init__(
-        self, graph: Graph, targets: Sequence[Target], fallback: Target | None = None
+        self,
+        graph: Graph,
+        targets: Sequence[Target],
+        fallback: Target | None = None,
+        placed: Mapping[Node, str] = MappingProxyType({}),
     ) -> None:
         self.graph = graph
+        self._placed = dict(placed)
         self.claims: dict[str, Claimed] = {}
         self.chosen: dict[Node, str | None] = {}
         self.shapes: dict[Node, Shapes] = {}
         first, *others = targets
-        self._first_asked(first, [x for x in others if fallback is None or x.name != fallback.name])
+        engines = [x for x in others if fallback is None or x.name != fallback.name]
+        if placed:
+            for target in (first, *engines):
+                self._ask(target, self._placed_elsewhere(target))
+        else:
+            self._first_asked(first, engines)
         if fallback is not None and fallback.name != first.name:
             self._keep_unbounded(fallback)
-        self._take(first, runs_control=True)
+        for target in (first, *engines) if placed else ():
+            own = [node for node in self.missing() if self._placed.get(node) == target.name]
+            self._take(target, own, runs_control=True)
+        self._take(first, self.missing(), runs_control=True)
         for target in others:
             if not self.missing():
                 break
-            self._ask(target)
-            self._take(target, runs_control=fallback is None or target.name != fallback.name)
+            if target.name not in self.claims:
+                self._ask(target, self.chosen)
+            is_last = fallback is not None and target.name == fallback.name
+            self._take(target, self.missing(), runs_control=not is_last)
+
+    def _placed_elsewhere(self, target: Target) -> list[Node]:
+        return [node for node in self.graph.nodes if self._placed.get(node) != target.name]
 
     def missing(self) -> list[Node]:
         """List the nodes that nobody has taken."""
@@ -208,20 +233,21 @@ class Assignment:
             claimed = ask_safely(first, self.graph, whole) if whole else claimed
         self.graph, self.claims[first.name] = claimed.graph, claimed
 
-    def _ask(self, target: Target) -> None:
-        """Ask another target for what is missing; what others run stays as it is."""
-        claimed = ask_safely(target, self.graph, self.chosen)
+    def _ask(self, target: Target, kept: Collection[Node]) -> None:
+        """Ask another target; what others run stays as it is."""
+        claimed = ask_safely(target, self.graph, kept)
         if claimed.graph is not self.graph:
             pairs = [(node, claimed.origin(node)) for node in claimed.graph.nodes]
             self.chosen = {node: self.chosen[old] for node, old in pairs if old in self.chosen}
             self.shapes = {node: self.shapes[old] for node, old in pairs if old in self.shapes}
+            self._placed = {node: self._placed[old] for node, old in pairs if old in self._placed}
             self.claims = {name: known.moved(claimed) for name, known in self.claims.items()}
             self.graph = claimed.graph
         self.claims[target.name] = claimed
 
-    def _take(self, target: Target, *, runs_control: bool) -> None:
+    def _take(self, target: Target, nodes: Iterable[Node], *, runs_control: bool) -> None:
         claimed = self.claims[target.name]
-        for node in self.missing():
+        for node in nodes:
             if node in claimed.shapes and _may_take(target, node, runs_control):
                 self.chosen[node] = target.name
                 self.shapes[node] = claimed.shapes[node]

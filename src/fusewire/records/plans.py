@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, get_args
 
-from fusewire.contract.backend import Backend, Config, Device, Fact, Form, Shapes
+from fusewire.contract.backend import Backend, Config, Device, Fact, Form, Shapes, label
 from fusewire.errors import StoreError
 from fusewire.ir.dims import Dim, lone_symbol
 from fusewire.ir.graph import Array, Graph, Value
@@ -43,28 +43,47 @@ class GraphSource(Protocol):
 
 
 @dataclass(frozen=True)
+class TargetPlace:
+    """A backend, one of its devices and the options that it has there, as plain data."""
+
+    backend: str
+    device: str
+    options: Mapping[str, Fact] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name of the target, as regions have it."""
+        return label(self.backend, self.options)
+
+
+@dataclass(frozen=True)
 class Choice:
-    """A candidate as plain data; ``others`` has the names and devices of its further targets.
+    """A candidate as plain data; ``others`` are its further targets.
 
     With ``is_reduced`` the options have it compute in less than the model's own dtypes.
+    ``placing`` says how many nodes of the graph, in order, were placed on which of the targets;
+    it is empty if each node went to the first target that took it.
     """
 
     backend: str
     device: str
     form: Form = "native"
     options: Mapping[str, Fact] = field(default_factory=dict)
-    others: tuple[tuple[str, str], ...] = ()
+    others: tuple[TargetPlace, ...] = ()
     is_reduced: bool = False
+    placing: tuple[tuple[int, int], ...] = ()
 
     @property
-    def places(self) -> tuple[tuple[str, str], ...]:
-        """The names and devices of its targets, in order."""
-        return ((self.backend, self.device), *self.others)
+    def places(self) -> tuple[TargetPlace, ...]:
+        """Its targets, in order; the options of the first are those of the candidate."""
+        return (TargetPlace(self.backend, self.device), *self.others)
 
     def to_data(self) -> dict[str, Any]:
         """Convert to plain data for JSON."""
-        others = [list(pair) for pair in self.others]
-        return {**asdict(self), "options": dict(self.options), "others": others}
+        others = [[x.backend, x.device, dict(x.options)] for x in self.others]
+        placing = [list(pair) for pair in self.placing]
+        own = {"options": dict(self.options), "others": others, "placing": placing}
+        return {**asdict(self), **own}
 
     @staticmethod
     def from_data(row: Any) -> Choice:
@@ -72,7 +91,8 @@ class Choice:
 
         Bundles of 0.1 have no others, and are exact.
         """
-        row = {"others": [], "is_reduced": False, **row} if isinstance(row, Mapping) else row
+        new = {"others": [], "is_reduced": False, "placing": []}
+        row = {**new, **row} if isinstance(row, Mapping) else row
         if not isinstance(row, Mapping) or set(row) != set(Choice.__dataclass_fields__):
             raise StoreError("A recorded choice has unknown or missing fields.")
         texts = [row["backend"], row["device"]]
@@ -80,31 +100,47 @@ class Choice:
         is_good &= isinstance(row["is_reduced"], bool)
         if not is_good or row["form"] not in get_args(Form):
             raise StoreError("A recorded choice has a field of the wrong type.")
-        # JSON has no tuples.
-        pairs = row["options"].items()
-        options = {key: tuple(x) if isinstance(x, list) else x for key, x in pairs}
-        return Choice(**{**row, "options": options, "others": _read_others(row)})
+        own = {"options": _read_options(row["options"]), "others": _read_others(row)}
+        return Choice(**{**row, **own, "placing": _read_placing(row)})
 
     def config(self, config: Config, backend: str | None = None) -> Config:
         """Add the options of the candidate to those that the user asked for.
 
-        A ``backend`` other than the first gets neither.
+        A target other than the first, by name, gets its own alone.
         """
-        if backend not in (None, self.backend):
-            return replace(config, options={})
+        for other in self.others:
+            if backend == other.name:
+                return replace(config, options=other.options)
         return replace(config, options={**config.options, **self.options})
 
 
-def _read_others(row: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Read the further targets of a choice: pairs of texts, each backend once."""
+def _read_options(row: Mapping[str, Any]) -> dict[str, Fact]:
+    """Read options; JSON has no tuples."""
+    return {key: tuple(x) if isinstance(x, list) else x for key, x in row.items()}
+
+
+def _read_others(row: Mapping[str, Any]) -> tuple[TargetPlace, ...]:
+    """Read the further targets of a choice: each once. Those of 0.1 have no options."""
     others = row["others"]
     is_listed = isinstance(others, list) and all(isinstance(x, list) for x in others)
-    pairs = [tuple(x) for x in others] if is_listed else [()]
-    if not all(len(x) == 2 and all(isinstance(text, str) for text in x) for x in pairs):
+    rows = [[*x, {}] if len(x) == 2 else x for x in others] if is_listed else [[]]
+    if not all(list(map(type, x)) == [str, str, dict] for x in rows):
         raise StoreError("A recorded choice has a field of the wrong type.")
-    if len({row["backend"], *(name for name, _ in pairs)}) <= len(pairs):
-        raise StoreError("A recorded choice names a backend twice.")
-    return tuple((name, device) for name, device in pairs)
+    places = tuple(TargetPlace(name, device, _read_options(own)) for name, device, own in rows)
+    if len({row["backend"], *(place.name for place in places)}) <= len(places):
+        raise StoreError("A recorded choice names a target twice.")
+    return places
+
+
+def _read_placing(row: Mapping[str, Any]) -> tuple[tuple[int, int], ...]:
+    """Read on which targets nodes were placed: pairs of a count and the number of a target."""
+    placing, most = row["placing"], len(row["others"])
+    is_listed = isinstance(placing, list) and all(isinstance(x, list) for x in placing)
+    pairs = [tuple(x) for x in placing] if is_listed else [()]
+    is_good = all(list(map(type, x)) == [int, int] for x in pairs)
+    if not is_good or not all(count > 0 and 0 <= at <= most for count, at in pairs):
+        raise StoreError("A recorded choice has a field of the wrong type.")
+    return tuple((count, at) for count, at in pairs)
 
 
 @dataclass(frozen=True)
@@ -161,7 +197,7 @@ class SavedPlan:
     def engine_names(self) -> str:
         """The names of the engines that run regions, as they are shown."""
         used = {region.backend for region in self.plan.regions()}
-        names = [name for name, _ in self.choice.places if name in used]
+        names = [x.name for x in self.choice.places if x.name in used]
         return " + ".join(names or [self.choice.backend])
 
 
@@ -202,7 +238,7 @@ def read_saved(row: Row, blobs: Iterator[Array], source: GraphSource) -> SavedPl
         tuple(row["notes"]),
         tuple(None if shape is None else tuple(map(int, shape)) for shape in row["shapes"]),
     )
-    if not {name for name, _ in saved.choice.places} <= saved.targets.keys():
+    if not {x.name for x in saved.choice.places} <= saved.targets.keys():
         raise StoreError("A recorded plan does not describe its own target.")
     return saved
 

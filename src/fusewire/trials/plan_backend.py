@@ -6,8 +6,10 @@ the engines concerned. It exists for trials alone: the parent builds the chosen 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, final
 
 from fusewire.contract.backend import (
@@ -25,10 +27,10 @@ from fusewire.contract.backend import (
     Unavailable,
 )
 from fusewire.contract.region import claim_by_table, edge_slots, first_device, weight_slots
-from fusewire.ir.graph import Array, Constant, Graph
+from fusewire.ir.graph import Array, Constant, Graph, Node
 from fusewire.ir.text import INLINE_BYTES, parse_graph, print_graph
 from fusewire.options import FALLBACK
-from fusewire.planning.candidates import Candidate, allowed
+from fusewire.planning.candidates import Candidate, Placing, allowed, placed_nodes, placing_of
 from fusewire.planning.planner import make_plan
 from fusewire.planning.target import Target
 from fusewire.process.trial import backend_of
@@ -37,20 +39,35 @@ from fusewire.runtime.plan import Plan
 from fusewire.trials.build import BuildTarget, PlanBuilder
 
 REFERENCE = "fusewire.trials.plan_backend:PlanBackend"
-# Options of this backend itself: the references of backends, in order, and the ids of their
-# devices. All other options are for the first backend of the plan.
-_BACKENDS, _DEVICES = "plan_backends", "plan_devices"
+# Options of this backend itself: the references of backends, in order, the ids of their devices and
+# their own options, and how many nodes are placed on which. All other options are for the first
+# backend of the plan.
+_BACKENDS, _DEVICES, _OPTIONS = "plan_backends", "plan_devices", "plan_options"
+_PLACING = "plan_placing"
 
 
 def plan_config(config: Config, candidate: Candidate, reference_of: Callable[[str], str]) -> Config:
     """Add the references of the plan's backends, the fallback last, to a configuration."""
     targets = candidate.targets
-    names = [*(target.name for target in targets), FALLBACK]
+    names = [*(target.backend_name for target in targets), FALLBACK]
     own: dict[str, Fact] = {
         _BACKENDS: tuple(map(reference_of, names)),
         _DEVICES: tuple(target.device.id for target in targets),
+        _OPTIONS: tuple(json.dumps(dict(target.options)) for target in targets),
+        _PLACING: json.dumps(_planned_placing(candidate)),
     }
     return replace(config, options={**config.options, **own})
+
+
+def _planned_placing(candidate: Candidate) -> Placing:
+    """Say where the plan has each node of its own graph; empty if no node was placed."""
+    planned = candidate.planned
+    if not candidate.placing:
+        return ()
+    numbers = {target.name: number for number, target in enumerate(candidate.targets)}
+    # What the host and the fallback run is not asked of anybody else.
+    backends = [planned.backend_of(node) for node in planned.plan.graph.nodes]
+    return placing_of(numbers.get(name, len(numbers)) for name in backends)
 
 
 @final
@@ -113,13 +130,15 @@ class PlanBackend(Backend):
         launch: dict[str, Any] = dict(artifact.launch)
         *engines, last = map(self._backend, launch.pop(_BACKENDS))
         fallback = _target(last, None)
-        devices = launch.pop(_DEVICES)
-        targets = [_target(*pair) for pair in zip(engines, devices, strict=True)]
+        devices, own = launch.pop(_DEVICES), map(json.loads, launch.pop(_OPTIONS))
+        targets = [_target(*given) for given in zip(engines, devices, own, strict=True)]
+        placing = json.loads(launch.pop(_PLACING))
+        placed = placed_nodes(graph, [*targets, fallback], placing)
         threads, deterministic = launch.pop("threads", None), launch.pop("deterministic")
         config = Config(threads, None, deterministic)
 
-        def plan(part: Graph) -> Plan:
-            return make_plan(part, allowed(targets, fallback, True), fallback).plan
+        def plan(part: Graph, placed: Mapping[Node, str] = MappingProxyType({})) -> Plan:
+            return make_plan(part, allowed(targets, fallback, True), fallback, placed).plan
 
         builder = PlanBuilder(
             BuildTarget.of(targets[0], replace(config, options=launch)),
@@ -127,11 +146,16 @@ class PlanBackend(Backend):
             "allow",
             targets[0].limits.seconds,
             plan_body=plan,
-            others=tuple(BuildTarget.of(target, config) for target in targets[1:]),
+            others=tuple(
+                BuildTarget.of(target, replace(config, options=target.options))
+                for target in targets[1:]
+            ),
         )
-        return PlanRunner(plan(graph), builder)
+        return PlanRunner(plan(graph, placed), builder)
 
 
-def _target(backend: Backend, device: str | None) -> Target:
+def _target(
+    backend: Backend, device: str | None, options: Mapping[str, Fact] = MappingProxyType({})
+) -> Target:
     devices = [x for x in backend.probe() if isinstance(x, Device) and x.id == device]
-    return Target(backend, devices[0] if devices else first_device(backend))
+    return Target(backend, devices[0] if devices else first_device(backend), options=options)

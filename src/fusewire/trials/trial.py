@@ -62,40 +62,45 @@ class TrialRunner:
         inputs: Sequence[HostValue],
         seconds: float = math.inf,
         artifact: Artifact | None = None,
+        child: str = "",
     ) -> CandidateTrial:
         """Compile a candidate, load it and run it once; raises EngineError if that fails.
 
-        With an ``artifact`` of its one region, that is loaded, and nothing is compiled. BackendHung
-        if it takes longer than ``seconds``, or than the limits allow.
+        With the name of a ``child``, that one runs it, and holds all of its targets.
+        With an ``artifact`` of its one region, that is loaded. BackendHung if it takes longer than
+        ``seconds``, or than the limits allow.
         """
         plan = candidate.planned.plan
-        own = candidate.target_of(plan.steps[0].region) if plan.is_whole else None
+        is_alone = plan.is_whole and not child
+        own = candidate.target_of(plan.steps[0].region) if is_alone else None
         target = own or candidate.target
         config = candidate.config(self.config, target)
-        reference, pool = self.reference_of(target.name), shared_pool()
-        region = _sized(plan.steps[0].region, inputs) if plan.is_whole else plan.graph
-        if not plan.is_whole:
+        reference, pool = self.reference_of(target.backend_name), shared_pool()
+        region = _sized(plan.steps[0].region, inputs) if is_alone else plan.graph
+        if not is_alone:
             config = plan_config(config, candidate, self.reference_of)
             # Engines in one process would compete for its cores: each plan has its own child.
-            pool = self.pools.setdefault(candidate.name, ChildPool())
+            pool = self.pools.setdefault(child or candidate.name, ChildPool())
             reference = REFERENCE
-        else:
-            self.references.add(reference)
-        compiling = sum(x.backend.info.compile_seconds for x in candidate.engines)
-        limits = self.limits.with_compiling(compiling)
+        self.references.add(reference)
         answer = first_contact(
             reference,
             region,
             target.device,
             config,
             inputs,
-            replace(limits, seconds=min(limits.seconds, max(seconds, _LEAST_SECONDS))),
-            file=plan.steps[0].region.file if plan.is_whole else None,
+            self._limits(candidate, seconds),
+            file=plan.steps[0].region.file if is_alone else None,
             artifact=artifact,
             isolate=self.isolate,
             pool=pool,
         )
         return CandidateTrial(candidate, _answer_or_raise(answer), pool, self.limits)
+
+    def _limits(self, candidate: Candidate, seconds: float) -> ChildLimits:
+        compiling = sum(x.backend.info.compile_seconds for x in candidate.engines)
+        limits = self.limits.with_compiling(compiling)
+        return replace(limits, seconds=min(limits.seconds, max(seconds, _LEAST_SECONDS)))
 
     def close(self) -> None:
         """Close the children of plans, and release the engines of the others."""

@@ -15,6 +15,7 @@ from fusewire.backends.onnxruntime.providers import (
     FULL,
     INT8,
     PRECISION,
+    SPINNING,
     all_options,
     launch_options,
     provider_of,
@@ -236,6 +237,10 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         own = (name for name in provider.precisions if name not in (FULL, "default"))
         return [{PRECISION: name} for name in own] if has_contraction(region) else []
 
+    def beside_others(self, device: Device) -> Mapping[str, Fact]:
+        """Its threads go to sleep after a call."""
+        return {SPINNING: False}
+
     def script(self, region: Graph, device: Device, config: Config) -> Script | None:
         """Give the model as a file, and what runs it, on the CPU; None for other providers."""
         from fusewire.backends.onnxruntime.script import script
@@ -249,6 +254,8 @@ def _launch(device: Device, config: Config) -> dict[str, Fact]:
     if config.threads is not None and config.threads < 1:
         raise OptionsError(f"threads={config.threads}: at least 1 is needed, or none given.")
     launch: dict[str, Fact] = {"deterministic": config.deterministic}
+    if not config.options.get(SPINNING, True):
+        launch[SPINNING] = False
     if options:
         launch["provider_options"] = launch_options(options)
     return launch if config.threads is None else {**launch, "threads": config.threads}

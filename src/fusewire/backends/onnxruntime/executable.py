@@ -16,6 +16,7 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
+from fusewire.backends.onnxruntime.providers import SPINNING
 from fusewire.contract.backend import (
     DEVICE_NODES,
     HOST_NODES,
@@ -301,6 +302,9 @@ def settings(launch: Mapping[str, Fact]) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = _FATAL
     options.use_deterministic_compute = bool(launch.get("deterministic", False))
+    if not launch.get(SPINNING, True):
+        for pool in ("intra", "inter"):
+            options.add_session_config_entry(f"session.{pool}_op.allow_spinning", "0")
     threads = launch.get("threads")
     if isinstance(threads, int):
         options.intra_op_num_threads = options.inter_op_num_threads = threads

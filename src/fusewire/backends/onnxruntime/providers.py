@@ -21,6 +21,8 @@ FULL = "f32"
 INT8 = "int8"
 CPU_PRECISIONS = (FULL, INT8)
 PRECISION = "precision"
+# Whether threads wait for the next call by spinning, for about 50 ms.
+SPINNING = "spinning"
 # Prefix of options that are handed to the provider as they are.
 OWN = "provider."
 # Runs ops of its own on a server; no device of this machine.
@@ -225,9 +227,9 @@ def described(name: str, kind: str) -> Provider:
 def option_defaults(provider: Provider | None) -> dict[str, Fact]:
     """List the options of a provider and their defaults; "" leaves one to the provider."""
     if provider is None:
-        return {PRECISION: FULL}
+        return {SPINNING: True, PRECISION: FULL}
     own: dict[str, Fact] = dict.fromkeys((f"{OWN}{name}" for name in provider.options), "")
-    return {PRECISION: next(iter(provider.precisions)), **own}
+    return {SPINNING: True, PRECISION: next(iter(provider.precisions)), **own}
 
 
 def all_options() -> list[BackendOption]:
@@ -242,12 +244,19 @@ def all_options() -> list[BackendOption]:
         "of matrix products, and what they are multiplied with"
     )
     own = [BackendOption(name, "", meaning) for name, meaning in sorted(listed.items())]
-    return [BackendOption(PRECISION, FULL, precision), *own]
+    spinning = "whether its threads wait for the next call by spinning, for about 50 ms"
+    return [
+        BackendOption(SPINNING, True, spinning),
+        BackendOption(PRECISION, FULL, precision),
+        *own,
+    ]
 
 
 def provider_options(provider: Provider | None, device: Device, config: Config) -> dict[str, str]:
     """Give what a provider is opened with; OptionsError for an option it does not have."""
     options = config.checked(INFO.name, option_defaults(provider))
+    if not isinstance(options.pop(SPINNING), bool):
+        raise OptionsError(f"{SPINNING}={config.options[SPINNING]!r}: give True or False.")
     precision = options.pop(PRECISION)
     known = CPU_PRECISIONS if provider is None else tuple(provider.precisions)
     if precision not in known:

@@ -1,0 +1,98 @@
+"""Backends that are right, and slow at one op: ``hills`` at ``cos``, ``dales`` at ``sin``.
+
+``plains`` is as slow at both, so that nothing is gained by leaving an engine for it.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import final
+
+from fusewire.contract.backend import (
+    Artifact,
+    Backend,
+    BackendInfo,
+    BackendOption,
+    Config,
+    Device,
+    Event,
+    Exchange,
+    Executable,
+    Fact,
+    Gap,
+    Held,
+    Offer,
+    Refusal,
+    Unavailable,
+)
+from fusewire.contract.region import claim_by_table
+from fusewire.ir.graph import Array, Graph
+from fusewire.testing.chaos import ChaosBackend
+
+# Seconds that a slow op takes.
+SECONDS = 0.02
+
+
+@final
+class CliffBackend(Backend):
+    """Runs everything as the reference does, and sleeps for each op of a kind."""
+
+    def __init__(self, name: str, slow: Sequence[str]) -> None:
+        self._name, self._slow = name, slow
+        self._inner = ChaosBackend("none")
+
+    @property
+    def info(self) -> BackendInfo:
+        return BackendInfo(self._name, "1", f"Is slow at {' and '.join(self._slow)}.", "tests")
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        return ()
+
+    @property
+    def exchange(self) -> Exchange:
+        return self._inner.exchange
+
+    @property
+    def options(self) -> Sequence[BackendOption]:
+        return [BackendOption("polite", False, "whether it leaves the cores to others")]
+
+    def beside_others(self, device: Device) -> Mapping[str, Fact]:
+        return {"polite": True}
+
+    def probe(self) -> list[Device | Unavailable]:
+        return [Device("cpu", self._name)]
+
+    def claim(self, graph: Graph, device: Device) -> list[Offer | Refusal]:
+        return claim_by_table(graph, lambda node: None, "dynamic")
+
+    def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
+        given = config.checked(self._name, self.options)
+        made = self._inner.compile(region, device, Config())
+        slow = sum(node.op in self._slow for node in region.nodes)
+        launch = {**made.launch, "slow": slow, "polite": given["polite"]}
+        return Artifact(made.kind, made.payload, made.slots, launch=launch)
+
+    def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
+        slow = artifact.launch["slow"]
+        assert isinstance(slow, int)
+        return _Sleeping(self._inner.load(artifact, device, weights), slow * SECONDS)
+
+
+@final
+class _Sleeping(Executable):
+    def __init__(self, inner: Executable, seconds: float) -> None:
+        self._inner, self._seconds = inner, seconds
+
+    @property
+    def is_reentrant(self) -> bool:
+        return True
+
+    def run(self, inputs: Sequence[Held]) -> Event:
+        time.sleep(self._seconds)
+        return self._inner.run(inputs)
+
+
+hills = partial(CliffBackend, "hills", ["cos"])
+dales = partial(CliffBackend, "dales", ["sin"])
+plains = partial(CliffBackend, "plains", ["cos", "sin"])
