@@ -218,7 +218,7 @@ def test_wrong_engine_is_shown_not_chosen_and_alone_ends_with_1(model: Path, wro
     [
         (["--backends", "nobody"], "nobody"),
         (["--level", "0"], "level 1"),
-        (["--level", "2"], "not built yet"),
+        (["--level", "4"], "levels are 0, 1, 2, 3"),
         (["--budget", "-1"], "--budget"),
         (["--shape", "z=1"], "z=1"),
     ],
