@@ -16,7 +16,7 @@ import fusewire as fw
 from fusewire.backends.webgpu.space import SPACE
 from fusewire.choosing.measure import Comparison, Contender, Timing
 from fusewire.choosing.race import Race
-from fusewire.choosing.tune import Tuning, _lead
+from fusewire.choosing.tune import Tuning
 from fusewire.cli import main
 from fusewire.contract.backend import Buffer, Config, Device, Fact
 from fusewire.contract.region import build
@@ -181,7 +181,7 @@ def test_what_may_be_noise_is_no_gain(ties: tuple[str, ...], noise: float, lead:
     rows = [SimpleNamespace(name=n, seconds=x, low=x) for n, x in (("a", 1.0), ("b", 0.5))]
     found: Any = SimpleNamespace(tried=rows, chosen=rows[1], ties=ties, noise=noise)
     before: Any = rows[0]
-    assert _lead(found, before) == lead
+    assert lead(found, before) == lead
 
 
 def test_first_decision_stands_if_all_fail_when_they_meet(
