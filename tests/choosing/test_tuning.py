@@ -175,13 +175,13 @@ def test_what_was_found_in_time_is_used_and_not_kept(
 
 
 @pytest.mark.parametrize(
-    ("ties", "noise", "lead"), [((), 0.0, 2.0), ((), 0.9, 2.0), ((), 1.5, 1.0), (("a",), 0.0, 1.0)]
+    ("ties", "noise", "gain"), [((), 0.0, 2.0), ((), 0.9, 2.0), ((), 1.5, 1.0), (("a",), 0.0, 1.0)]
 )
-def test_what_may_be_noise_is_no_gain(ties: tuple[str, ...], noise: float, lead: float) -> None:
+def test_what_may_be_noise_is_no_gain(ties: tuple[str, ...], noise: float, gain: float) -> None:
     rows = [SimpleNamespace(name=n, seconds=x, low=x) for n, x in (("a", 1.0), ("b", 0.5))]
     found: Any = SimpleNamespace(tried=rows, chosen=rows[1], ties=ties, noise=noise)
     before: Any = rows[0]
-    assert lead(found, before) == lead
+    assert lead(found, before) == gain
 
 
 def test_first_decision_stands_if_all_fail_when_they_meet(
