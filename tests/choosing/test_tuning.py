@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import fusewire as fw
 from fusewire.backends.webgpu.space import SPACE
 from fusewire.choosing.measure import Comparison, Contender, Timing
-from fusewire.choosing.race import Race
+from fusewire.choosing.race import Race, lead
 from fusewire.choosing.tune import Tuning
 from fusewire.cli import main
 from fusewire.contract.backend import Buffer, Config, Device, Fact
