@@ -316,8 +316,3 @@ def test_bench_shows_what_was_tuned(store: Store, timed: list[str], tmp_path: Pa
     assert report["rows"][0]["is_software"] == target().device.is_software
     shown = CliRunner().invoke(main, [*asked, "--markdown"]).stdout
     assert "1 of 1 kernels: linear + activation float32[32, 32] 2.00 times as fast" in shown
-
-
-def test_level_2_says_what_it_will_be() -> None:
-    with pytest.raises(OptionsError, match="level=2 splits a graph over engines, which is not"):
-        fw.compile(layer, level=2)
