@@ -41,6 +41,7 @@ class _File:
 
 
 _FILES = {
+    "html": _File("Write a page that shows the plan; it works offline.", PlanView.save_html),
     "dot": _File("Write the graph in Graphviz's DOT language.", PlanView.save_dot),
 }
 

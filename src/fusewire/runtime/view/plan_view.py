@@ -13,6 +13,8 @@ from typing import Any
 from fusewire.errors import OptionsError
 from fusewire.runtime.view.changes import PlanChange, changes
 from fusewire.runtime.view.dot import to_dot
+from fusewire.runtime.view.page import in_frame, to_page
+from fusewire.runtime.view.page_data import page_data
 from fusewire.runtime.view.timeline import Timeline
 from fusewire.runtime.why import Why
 
@@ -53,13 +55,22 @@ class PlanView:
         """Write the data as JSON."""
         return json.dumps(self.to_data(), indent=1)
 
+    def to_html(self) -> str:
+        """Write the page, which is whole in one file and loads nothing."""
+        return to_page(page_data(self.name, self.why, self.timeline, self.changes))
+
+    def _repr_html_(self) -> str:
+        """Show the page in a notebook, in a frame that has no access to it."""
+        return in_frame(self.to_html())
+
     def to_dot(self) -> str:
         """Write the graph in Graphviz's DOT language."""
         return to_dot(self.name, self.why)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a file, by the end of its name: .json or .dot."""
+        """Write a file, by the end of its name: .html, .json or .dot."""
         writers: Mapping[str, Callable[[Path], None]] = {
+            ".html": self.save_html,
             ".json": self.save_json,
             ".dot": self.save_dot,
         }
@@ -68,6 +79,10 @@ class PlanView:
             known = ", ".join(writers)
             raise OptionsError(f"A plan cannot be written to {file.name}: end its name in {known}.")
         writers[file.suffix](file)
+
+    def save_html(self, path: Path) -> None:
+        """Write the page."""
+        path.write_text(self.to_html(), encoding="utf-8")
 
     def save_json(self, path: Path) -> None:
         """Write the data as JSON."""
