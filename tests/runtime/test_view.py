@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
 
@@ -22,7 +23,9 @@ from fusewire.errors import OptionsError
 from fusewire.runtime.view.blocks import RepeatedBlock, repeated_blocks
 from fusewire.runtime.view.changes import changes
 from fusewire.runtime.view.dot import to_dot
+from fusewire.runtime.view.grouping import grouping, paths
 from fusewire.runtime.view.palette import colours, luminance, text_colour
+from fusewire.runtime.view.plan_view import PlanView
 from fusewire.runtime.why import NodeWhy, PortWhy, Tried, Why
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -269,3 +272,94 @@ def test_text_on_every_colour_is_readable() -> None:
     for colour in colours(ENGINES).values():
         light, dark = sorted((luminance(colour), luminance(text_colour(colour))), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, colour
+
+
+@pytest.fixture(scope="module")
+def repeated() -> PlanView:
+    """Thirty equal blocks, and one node that the engine refuses."""
+
+    def layers(x: Any) -> Any:
+        for _ in range(30):
+            x = np.tanh(np.exp(np.sin(x)) * 0.5)
+        return np.cumsum(x)
+
+    program = fw.compile(layers, X, backend="torch-eager", level=0, fallback="allow")
+    return program.explain(X)
+
+
+def test_graph_for_model_explorer_is_whole(repeated: PlanView) -> None:
+    collection = json.loads(json.dumps(repeated.to_model_explorer()))
+    assert [*collection] == ["label", "graphs"]
+    (graph,) = collection["graphs"]
+    nodes = {node["id"]: node for node in graph["nodes"]}
+    assert len(nodes) == len(graph["nodes"]) == len(repeated.why.nodes) + 2
+    # The fields of GraphNode, IncomingEdge, KeyValue and MetadataItem, and no others.
+    known = {"id", "label", "namespace", "attrs", "incomingEdges", "outputsMetadata", "style"}
+    for node in nodes.values():
+        assert {"id", "label"} <= node.keys() <= known
+        for edge in node.get("incomingEdges", []):
+            assert edge.keys() == {"sourceNodeId", "sourceNodeOutputId", "targetNodeInputId"}
+            assert edge["sourceNodeId"] in nodes
+        for pair in node.get("attrs", []):
+            assert pair.keys() == {"key", "value"}
+            assert isinstance(pair["value"], str)
+    spaces = {node.get("namespace", "") for node in nodes.values()}
+    assert any(re.fullmatch(r"region\d+/30 × block A/block A 17", space) for space in spaces)
+    refused = [pair for pair in nodes["120"]["attrs"] if pair["key"] == "refused"]
+    assert "is not in the table" in refused[0]["value"]
+
+
+def test_node_data_for_model_explorer_has_the_engine_of_every_node(repeated: PlanView) -> None:
+    data = json.loads(json.dumps(repeated.to_node_data()))
+    (graph,) = repeated.to_model_explorer()["graphs"]
+    about = data[graph["id"]]
+    assert {"name", "results"} <= about.keys()
+    assert about["results"].keys() == {node.place for node in repeated.why.nodes}
+    assert {row["value"] for row in about["results"].values()} == {"torch-eager", "reference"}
+    assert about["results"]["0"]["bgColor"] != about["results"]["120"]["bgColor"]
+
+
+def test_bodies_of_control_flow_are_groups_of_their_own() -> None:
+    def choice(x: Any) -> Any:
+        return ops.cond(np.sum(x) > 0, x, then=lambda v: np.exp(np.tanh(v)), otherwise=np.exp)
+
+    program = fw.compile(fw.trace(choice, fw.Spec((3, 4))), backend="torch-eager", fallback="allow")
+    nodes = program.why().nodes
+    where = dict(
+        zip((node.op for node in nodes), paths(grouping(nodes, by_region=False)), strict=False)
+    )
+    (cond,) = [node.place for node in nodes if node.op == "cond"]
+    assert where["tanh"] == (f"cond {cond}", "then")
+    assert where["cond"] == (f"cond {cond}",)
+
+
+def test_onnx_copy_has_engines_and_reasons_in_its_nodes(tmp_path: Path) -> None:
+    source, target = tmp_path / "model.onnx", tmp_path / "shown.onnx"
+    fw.save_onnx(lambda x: np.cumsum(np.tanh(x), axis=1), source, X)
+    program = fw.compile(str(source), backend="torch-eager", level=0, fallback="allow")
+    program.explain(X).save_onnx(source, target)
+    onnx.checker.check_model(onnx.load(target), full_check=True)
+    notes = {
+        node.op_type: {entry.key: entry.value for entry in node.metadata_props}
+        for node in onnx.load(target).graph.node
+    }
+    assert notes["Tanh"]["fusewire.engine"] == "torch-eager"
+    assert notes["CumSum"]["fusewire.engine"] == "reference"
+    assert re.search(r"^region\d \(.*s\)$", notes["Tanh"]["fusewire.region"])
+    assert "cumsum is not in the table" in notes["CumSum"]["fusewire.not_on.torch-eager"]
+    # It is still the same model.
+    assert np.array_equal(fw.compile(str(target), backend="reference")(X), np.cumsum(np.tanh(X), 1))
+
+
+def test_command_writes_every_kind_of_file(tmp_path: Path) -> None:
+    fw.save_onnx(lambda x: np.exp(x).sum(), tmp_path / "model.onnx", X)
+    kinds = {"html": "<!doctype", "dot": "digraph", "model-explorer": "{", "node-data": "{"}
+    words = ["explain", str(tmp_path / "model.onnx"), "--backend", "reference"]
+    for kind in (*kinds, "onnx"):
+        words += [f"--{kind}", str(tmp_path / kind)]
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 0, done.output
+    assert done.stdout == ""
+    for kind, start in kinds.items():
+        assert (tmp_path / kind).read_text().startswith(start)
+    assert onnx.load(tmp_path / "onnx").graph.node[0].metadata_props

@@ -34,15 +34,33 @@ _TAKES = "✓"
 
 @dataclass(frozen=True)
 class _File:
-    """A file that the command writes in place of printing."""
+    """A file that the command writes in place of printing; it takes the model's path, too."""
 
     help: str
-    write: Callable[[PlanView, Path], None]
+    write: Callable[[PlanView, Path, Path], None]
 
 
 _FILES = {
-    "html": _File("Write a page that shows the plan; it works offline.", PlanView.save_html),
-    "dot": _File("Write the graph in Graphviz's DOT language.", PlanView.save_dot),
+    "html": _File(
+        "Write a page that shows the plan; it works offline.",
+        lambda view, model, path: view.save_html(path),
+    ),
+    "dot": _File(
+        "Write the graph in Graphviz's DOT language.",
+        lambda view, model, path: view.save_dot(path),
+    ),
+    "model_explorer": _File(
+        "Write the graph as JSON for Model Explorer.",
+        lambda view, model, path: view.save_model_explorer(path),
+    ),
+    "node_data": _File(
+        "Write node data for Model Explorer: the engine of each node.",
+        lambda view, model, path: view.save_node_data(path),
+    ),
+    "onnx": _File(
+        "Copy the model with engines and reasons in its nodes, as Netron shows them.",
+        lambda view, model, path: view.save_onnx(model, path),
+    ),
 }
 
 
@@ -85,7 +103,7 @@ def command(
     explained = None if node is None else why.node(node)
     written = {name: path for name, path in paths.items() if path is not None}
     for name, path in written.items():
-        _FILES[name].write(view, path)
+        _FILES[name].write(view, model, path)
     if as_json:
         data = view.to_data() if explained is None else asdict(explained)
         click.echo(json.dumps(data, indent=1))

@@ -278,6 +278,19 @@ class Frontend(abc.ABC):
         """Write a graph to a file that this frontend reads; None is the format's usual setting."""
         raise SourceError(f"{type(self).__name__} does not write files.")
 
+    def annotate(
+        self,
+        source: str | os.PathLike[str],
+        path: str | os.PathLike[str],
+        notes: Mapping[str, Mapping[str, str]],
+        otherwise: Mapping[str, str],
+    ) -> None:
+        """Copy a file that was read, with notes in its nodes, by what nodes name as their source.
+
+        Nodes without notes of their own get those of ``otherwise``.
+        """
+        raise SourceError(f"{type(self).__name__} does not write notes into files.")
+
     def wrapped(self, program: Callable[..., Any], name: str, takes_arrays: bool) -> Any:
         """Return an object of the frontend's library that runs a program, which takes arrays."""
         raise SourceError(f"{type(self).__name__} does not wrap programs.")

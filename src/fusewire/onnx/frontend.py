@@ -6,6 +6,7 @@ Every source is shown to every frontend, so importing this module imports nothin
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from fusewire.contract.frontend import Document, Frontend, Limits
@@ -42,3 +43,14 @@ class OnnxFrontend(Frontend):
 
         inside_bytes = INSIDE_BYTES if inside_bytes is None else inside_bytes
         save_graph(graph, path, opset or DEFAULT, inside_bytes=inside_bytes)
+
+    def annotate(
+        self,
+        source: str | os.PathLike[str],
+        path: str | os.PathLike[str],
+        notes: Mapping[str, Mapping[str, str]],
+        otherwise: Mapping[str, str],
+    ) -> None:
+        from fusewire.onnx.annotating import annotate
+
+        annotate(source, path, notes, otherwise)

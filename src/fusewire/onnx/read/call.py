@@ -12,6 +12,7 @@ from fusewire.errors import FormatError
 from fusewire.ir.builder import constant
 from fusewire.ir.dims import Dim, symbols
 from fusewire.ir.graph import Array, Value
+from fusewire.onnx.annotating import node_label
 from fusewire.onnx.elements import DTYPES
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class OnnxCall:
         self.inputs = [scope.find(name) if name else None for name in node.input]
         self.outputs: Sequence[str] = tuple(node.output)
         self.node = node
-        self.label = f"{node.op_type} {node.name or next(iter(node.output), '')}"
+        self.label = node_label(node)
 
     def __getitem__(self, position: int) -> Value:
         """Give an operand that must be there."""

@@ -42,11 +42,16 @@ def grouping(nodes: Sequence[NodeWhy], *, by_region: bool) -> Grouping:
 
 
 def paths(grouped: Grouping) -> list[tuple[str, ...]]:
-    """List the labels of the groups around each node, the outermost first."""
+    """List the labels of the groups around each node, the outermost first.
+
+    Groups in the same group with the same label are numbered, so that no two paths are the same.
+    """
     of_group: list[tuple[str, ...]] = []
+    counts: Counter[tuple[str, ...]] = Counter()
     for group in grouped.groups:
-        outer = of_group[group.parent] if group.parent >= 0 else ()
-        of_group.append((*outer, group.label))
+        path = (*(of_group[group.parent] if group.parent >= 0 else ()), group.label)
+        counts[path] += 1
+        of_group.append(path if counts[path] == 1 else (*path[:-1], f"{path[-1]} {counts[path]}"))
     return [of_group[number] if number >= 0 else () for number in grouped.of_node]
 
 

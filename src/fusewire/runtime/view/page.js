@@ -810,7 +810,8 @@ function showRace() {
     if (row.seconds) plot.append(interval(row, across, isLog, engineOf.get(row.engines[0])));
     const span = row.low && row.high ? `${seconds(row.low)} to ${seconds(row.high)}` : "";
     const ratio = row.seconds ? `${(row.seconds / timed[0].seconds).toFixed(2)}×` : "";
-    const why = row.reason || row.elsewhere_why || "";
+    const reduced = row.is_reduced ? `computes in less than the model's dtypes; expected error ${formatted(row.expected_error)}` : "";
+    const why = [row.reason || row.elsewhere_why, reduced].filter(Boolean).join("; ");
     const made = [row.is_chosen ? `${row.name} (chosen)` : row.name, plot, seconds(row.seconds), span, ratio,
       element("td", {class: row.status === "right" ? "good" : row.status === "wrong" ? "bad" : null}, row.status + (row.cache === "hit" ? ", recorded" : "")),
       formatted(row.error), why];

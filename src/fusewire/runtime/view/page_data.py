@@ -148,7 +148,7 @@ def _verdict(verdict: NodeVerdict) -> list[Any]:
 
 def _candidate(row: Tried) -> dict[str, Any]:
     kept = ("name", "status", "reason", "seconds", "low", "high", "error", "compile_seconds")
-    more = ("memory_bytes", "is_chosen", "is_software", "elsewhere", "elsewhere_why", "cache")
+    more = ("is_chosen", "is_reduced", "expected_error", "elsewhere_why", "cache")
     fields = {field: getattr(row, field) for field in (*kept, *more)}
     return {**fields, "engines": [*engines_of(row)]}
 

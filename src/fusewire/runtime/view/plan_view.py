@@ -13,6 +13,8 @@ from typing import Any
 from fusewire.errors import OptionsError
 from fusewire.runtime.view.changes import PlanChange, changes
 from fusewire.runtime.view.dot import to_dot
+from fusewire.runtime.view.model_explorer import to_graph, to_node_data
+from fusewire.runtime.view.netron import GONE, node_notes
 from fusewire.runtime.view.page import in_frame, to_page
 from fusewire.runtime.view.page_data import page_data
 from fusewire.runtime.view.timeline import Timeline
@@ -67,6 +69,14 @@ class PlanView:
         """Write the graph in Graphviz's DOT language."""
         return to_dot(self.name, self.why)
 
+    def to_model_explorer(self) -> dict[str, Any]:
+        """Make the graph that Model Explorer opens as a JSON file."""
+        return to_graph(self.name, self.why, self.timeline)
+
+    def to_node_data(self) -> dict[str, Any]:
+        """Make the node data that colours this graph by engine in Model Explorer."""
+        return to_node_data(self.why)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a file, by the end of its name: .html, .json or .dot."""
         writers: Mapping[str, Callable[[Path], None]] = {
@@ -91,3 +101,18 @@ class PlanView:
     def save_dot(self, path: Path) -> None:
         """Write the graph in Graphviz's DOT language."""
         path.write_text(self.to_dot(), encoding="utf-8")
+
+    def save_model_explorer(self, path: Path) -> None:
+        """Write the graph for Model Explorer."""
+        path.write_text(json.dumps(self.to_model_explorer()), encoding="utf-8")
+
+    def save_node_data(self, path: Path) -> None:
+        """Write the node data for Model Explorer."""
+        path.write_text(json.dumps(self.to_node_data()), encoding="utf-8")
+
+    def save_onnx(self, model: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
+        """Copy the ONNX file that was compiled, with notes in its nodes, which Netron shows."""
+        from fusewire.registry import REGISTRY
+
+        notes = node_notes(self.why, self.timeline)
+        REGISTRY.frontends.get("onnx").annotate(model, path, notes, GONE)
