@@ -18,7 +18,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,8 @@ class Task:
     budget: float = 20.0
     # Where Inductor's package of this row is, or goes.
     package: str = ""
+    # The error that Fusewire may make; 0 is none.
+    accuracy: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,31 @@ def onnxruntime(task: Task, inputs: Mapping[str, Array]) -> Entrant:
     return Entrant({**ways, "IO binding, new outputs": bound, "IO binding, copied": copied}, {})
 
 
-def openvino(task: Task, inputs: Mapping[str, Array]) -> Entrant:
+def onnxruntime_int8(task: Task, inputs: Mapping[str, Array]) -> Entrant:
+    """Have the engine's own tool round the weights, per channel; it rounds the rest as it runs."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    path = Path(task.outputs).with_suffix(".int8.onnx")
+    quantize_dynamic(task.model, path, per_channel=True, weight_type=QuantType.QInt8)
+    return onnxruntime(replace(task, model=str(path)), inputs)
+
+
+def openvino_own(task: Task, inputs: Mapping[str, Array]) -> Entrant:
+    """Leave the precision to the engine: bf16 on processors that have it."""
+    return openvino(task, inputs, {})
+
+
+_F32 = {"INFERENCE_PRECISION_HINT": "f32"}
+
+
+def openvino(
+    task: Task, inputs: Mapping[str, Array], precision: Mapping[str, str] = _F32
+) -> Entrant:
     import openvino
 
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": "f32",
+        **precision,
         "INFERENCE_NUM_THREADS": task.threads,
     }
     compiled = openvino.Core().compile_model(task.model, "CPU", settings)
@@ -257,6 +278,7 @@ def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
         start="measured",
         threads=task.threads,
         budget_seconds=task.budget,
+        accuracy=task.accuracy or "exact",
     )
     arrays = list(inputs.values())
     program(*arrays)
@@ -292,7 +314,9 @@ def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
 
 ENGINES: dict[str, Callable[[Task, Mapping[str, Array]], Entrant]] = {
     "onnxruntime": onnxruntime,
+    "onnxruntime-int8": onnxruntime_int8,
     "openvino": openvino,
+    "openvino-own": openvino_own,
     "xla": xla,
     "torch": torch,
     "inductor": inductor,

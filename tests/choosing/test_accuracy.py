@@ -11,12 +11,15 @@ import pytest
 import fusewire as fw
 from fusewire.choosing.accuracy import AccuracyJudge
 from fusewire.choosing.judge import VARIED, Judge, Judgement, varied_sets
+from fusewire.contract.backend import Config, Device
 from fusewire.errors import BundleWarning, FormatError, MiscompileWarning, OptionsError
 from fusewire.ops.interpret import Interpreter
+from fusewire.planning.candidates import Candidate, candidates
+from fusewire.planning.target import Target
 from fusewire.registry import REGISTRY
 from fusewire.runtime.why import Tried, Why
 from fusewire.store.disk import Store
-from tests.narrow import OUTLIER
+from tests.narrow import OUTLIER, NarrowBackend
 
 X = np.random.default_rng(0).standard_normal((16, 24)).astype(np.float32)
 W = np.random.default_rng(1).standard_normal((24, 8)).astype(np.float32)
@@ -269,3 +272,14 @@ def test_canary_sees_an_error_beyond_the_bound_and_stays_exact_from_then_on(
         found = made(far)
     np.testing.assert_allclose(found, program(far), rtol=1e-4)
     assert not list(store.entries("quarantine"))
+
+
+def test_less_precision_comes_before_the_next_engine() -> None:
+    graph = fw.trace(program, X)
+    device = Device("cpu", "narrow")
+    first, second = (Target(NarrowBackend(), device) for _ in range(2))
+    found = candidates(
+        graph, [first, second], second, Config(), may_fall_back=True, may_reduce=True
+    )
+    targets = [one.target for one in found if isinstance(one, Candidate)]
+    assert [target is first for target in targets[:8]] == [True] * 4 + [False] * 4

@@ -142,8 +142,8 @@ def candidates(
     The budget may run out: every engine comes once before any comes twice, and an engine's own
     nodes gain more from options than from expansion. Options that ``config`` sets are not varied.
     The ``others`` run what a target refuses, and with ``may_fall_back`` the fallback runs what they
-    refuse, if that is not most of the graph. With ``may_reduce``, candidates that compute in less
-    than the model's own dtypes come first after the engines as they are: they gain most.
+    refuse, if that is not most of the graph. With ``may_reduce``, an engine comes in less than the
+    model's own dtypes right after it came as it is: starting all engines may use up the budget.
     """
     native: list[Candidate] = []
     for target in targets:
@@ -151,8 +151,10 @@ def candidates(
         if isinstance(candidate, Candidate):
             native.append(candidate)
         yield candidate
+        if may_reduce and isinstance(candidate, Candidate):
+            yield from _with_options(candidate, config, is_reduced=True)
     own = list(_file_candidates(native, file, config))
-    for candidate in (*native, *filter(_reduces_file, own)) if may_reduce else ():
+    for candidate in filter(_reduces_file, own) if may_reduce else ():
         yield from _with_options(candidate, config, is_reduced=True)
     yield from own
     for candidate in native:
