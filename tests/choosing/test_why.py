@@ -147,3 +147,18 @@ def test_decision_about_all_of_it_is_noted() -> None:
         max_crossings=1,
     )
     assert "would hand over" in program.why().notes[0]
+
+
+def test_three_engines_refuse_a_node_for_three_reasons() -> None:
+    matrices = np.ones((3, 4, 4), np.float32)
+    engines = ["openvino", "webgpu", "onnxruntime"]
+    program = fw.compile(
+        lambda x: np.linalg.svd(x)[1], matrices, backend=engines, level=0, fallback="allow"
+    )
+    node = program.why(0)
+    refusals = {v.backend: v.reason for v in node.verdicts if not v.is_offered}
+    assert (node.op, node.backend, [*refusals]) == ("svd", "reference", engines)
+    assert len({*refusals.values()}) == 3
+    assert refusals["openvino"] == "OpenVINO has no svd."
+    assert "factorisation" in refusals["webgpu"]
+    assert refusals["onnxruntime"] == "ONNX Runtime has no op that does what svd does."
