@@ -11,6 +11,7 @@ import pytest
 import fusewire as fw
 from fusewire.choosing.accuracy import AccuracyJudge
 from fusewire.choosing.judge import VARIED, Judge, Judgement, varied_sets
+from fusewire.choosing.measure import compare
 from fusewire.contract.backend import Config, Device
 from fusewire.errors import BundleWarning, FormatError, MiscompileWarning, OptionsError
 from fusewire.ops.interpret import Interpreter
@@ -283,3 +284,18 @@ def test_less_precision_comes_before_the_next_engine() -> None:
     )
     targets = [one.target for one in found if isinstance(one, Candidate)]
     assert [target is first for target in targets[:8]] == [True] * 4 + [False] * 4
+
+
+def test_less_precision_is_judged_before_the_budget_is_spent_on_timing(
+    store: Store, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed: list[str] = []
+
+    def noting(contenders: Any, *rest: Any) -> Any:
+        timed.extend(contenders)
+        return compare(contenders, *rest)
+
+    monkeypatch.setattr("fusewire.choosing.race.compare", noting)
+    assert chosen(explained(model, accuracy=1e-2)).options == {"digits": 12}
+    assert "narrow digits=12" in timed
+    assert "narrow digits=4" not in timed

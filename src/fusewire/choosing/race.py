@@ -190,6 +190,7 @@ class Race:
         self._try_all(candidates)
         self._try_joined()
         self._learning.join(left_until(self._budget.judging_ends))
+        self._check_reduced()
         if self._is_thorough:
             self._check_all()
         best = self._fastest_right(self._compare())
@@ -270,6 +271,14 @@ class Race:
     def _trying(self) -> float:
         return _TRYING_ALL if self._is_thorough else _TRYING
 
+    def _check_reduced(self) -> None:
+        """Judge what computes in less precision before timing, which uses up the budget.
+
+        It is never chosen unjudged, and one that is not accurate enough need not be timed.
+        """
+        for name in sorted(filter(self._is_reduced, self._trials), key=self._first_run):
+            self._check(name)
+
     def _check_all(self) -> None:
         """Judge all candidates while there is time, those first that ran fastest."""
         for name in sorted(self._trials, key=lambda name: self._first_run(name)):
@@ -277,7 +286,7 @@ class Race:
                 reason = "The budget was used up before it was judged. Raise budget_seconds."
                 self._rows[name] = replace(self._rows[name], reason=reason)
                 self._late.add(name)
-            else:
+            elif name not in self._judged:
                 self._check(name)
 
     def _first_run(self, name: str) -> float:
