@@ -364,8 +364,7 @@ def _race_engines(
         if question.splits:
             result = _splitting(question, runner, findings, budget).improve(result, race)
         if question.tunes:
-            tuning = _tuning(question, runner, findings, budget)
-            result = tuning.improve(result, race)
+            result = _tuning(question, runner, findings, budget).improve(result, race)
         findings.keep_artifact(result.trials[result.chosen.name])
         return _with_left_out(question, result)
     finally:
