@@ -1,5 +1,6 @@
 """A source is read as it is when it is needed, and checked whoever read it."""
 
+import pickle
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from onnx import TensorProto, helper
 import fusewire as fw
 from fusewire.contract.frontend import Document, Example, Frontend, Limits, Reading, Structure
 from fusewire.dtypes import float32
-from fusewire.errors import VerifyError
+from fusewire.errors import GraphError, RegistryError, VerifyError
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.types import TensorType, Type
-from fusewire.registry import REGISTRY
+from fusewire.registry import REGISTRY, Registry
 from fusewire.store.disk import Store
 
 
@@ -87,6 +88,40 @@ def broken_frontend() -> Iterator[None]:
     REGISTRY.frontends.register("a_broken", "tests.test_compiler:BrokenFrontend")
     yield
     REGISTRY.frontends.unregister("a_broken")
+
+
+@pytest.fixture
+def own_registry() -> Iterator[Registry]:
+    """A registry with the reference and a backend that nobody else knows."""
+    own = Registry()
+    for name in own.backends.names():
+        if name != "reference":
+            own.backends.unregister(name)
+    own.register("fusewire.testing.chaos:none_at_run", "chaos")
+    yield own
+    own.unregister("chaos")
+
+
+def doubled_tanh(x: Any) -> Any:
+    return np.tanh(x) * 2
+
+
+@pytest.mark.parametrize("start", ["measured", "now"])
+def test_program_with_a_registry_of_its_own_knows_no_other_backend(
+    own_registry: Registry, start: Any
+) -> None:
+    x = np.ones((64, 64), np.float32)
+    before = fw.list_backends()
+    options: Any = {"registry": own_registry, "start": start, "cache": False}
+    program = fw.compile(doubled_tanh, x, **options)
+    np.testing.assert_allclose(program(x), doubled_tanh(x), rtol=1e-5)
+    assert program.wait(240)
+    assert {row.backend for row in program.why().tried} == {"chaos", "reference", "function"}
+    assert fw.list_backends() == before
+    with pytest.raises(RegistryError, match="onnxruntime"):
+        fw.compile(doubled_tanh, x, backend="onnxruntime", **options)
+    with pytest.raises(GraphError, match="a registry of its own"):
+        pickle.loads(pickle.dumps(program))
 
 
 @pytest.mark.usefixtures("broken_frontend")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fusewire.planning.candidates import Candidate
     from fusewire.planning.planner import Planned
     from fusewire.planning.target import Target
+    from fusewire.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -205,10 +206,9 @@ class CandidateEntries:
 
     def may_save(self, candidate: Candidate) -> bool:
         """Tell whether the plan may be saved: backends of other packages may change unnoticed."""
-        from fusewire.registry import REGISTRY
-
+        backends = self.context.registry.backends
         names = (*(target.backend_name for target in candidate.targets), FALLBACK)
-        is_ours = all(REGISTRY.backends.describe(x).distribution == "fusewire" for x in names)
+        is_ours = all(backends.describe(x).distribution == "fusewire" for x in names)
         return is_ours and not self.context.options.canary
 
     def save(
@@ -237,9 +237,11 @@ class CandidateEntries:
     ) -> SavedPlan:
         """Return the plan of a candidate with all that a warm start needs."""
         plan, config = candidate.planned.plan, self.context.options.config
-        targets = {FALLBACK: _saved_target(reference_target(), Config())}
+        registry = self.context.registry
+        targets = {FALLBACK: _saved_target(registry, reference_target(), Config())}
         for target in candidate.targets:
-            targets[target.name] = _saved_target(target, candidate.config(config, target))
+            own = candidate.config(config, target)
+            targets[target.name] = _saved_target(registry, target, own)
         return SavedPlan(
             plan,
             tuple((value.name or "", value.type) for value in plan.graph.inputs),
@@ -321,8 +323,6 @@ class BodyPlanner:
         return plan
 
 
-def _saved_target(target: Target, config: Config) -> SavedTarget:
-    from fusewire.registry import REGISTRY
-
-    reference = REGISTRY.backends.describe(target.backend_name).reference
+def _saved_target(registry: Registry, target: Target, config: Config) -> SavedTarget:
+    reference = registry.backends.describe(target.backend_name).reference
     return SavedTarget.of(target.backend, reference, target.device, config)

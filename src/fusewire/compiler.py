@@ -19,7 +19,7 @@ import numpy as np
 from fusewire.bundling import save
 from fusewire.context import CompileContext, reference_target
 from fusewire.contract.frontend import Limits, Reading
-from fusewire.errors import SizesNeededError
+from fusewire.errors import GraphError, SizesNeededError
 from fusewire.ir.graph import Graph
 from fusewire.model_source import ModelSource
 from fusewire.ops.sample import HostValue
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fusewire.background.job import FileSource
     from fusewire.contract.calling import Calling
     from fusewire.decider import Decider
+    from fusewire.registry import Registry
     from fusewire.runtime.module_program import ModuleProgram
     from fusewire.sizes import SeenSizes
 
@@ -46,13 +47,20 @@ _NO_SOURCE: Any = object()
 
 @overload
 def compile(
-    *, options: Options | None = None, **fields_: Unpack[OptionFields]
+    *,
+    options: Options | None = None,
+    registry: Registry | None = None,
+    **fields_: Unpack[OptionFields],
 ) -> Callable[[Any], Program]: ...
 
 
 @overload
 def compile(
-    source: Any, *example: Any, options: Options | None = None, **fields_: Unpack[OptionFields]
+    source: Any,
+    *example: Any,
+    options: Options | None = None,
+    registry: Registry | None = None,
+    **fields_: Unpack[OptionFields],
 ) -> Program: ...
 
 
@@ -61,6 +69,7 @@ def compile(
     source: Any = _NO_SOURCE,
     *example: Any,
     options: Options | None = None,
+    registry: Registry | None = None,
     **fields_: Unpack[OptionFields],
 ) -> Any:
     """Compile a function, a module, a graph or a model file into a program.
@@ -69,23 +78,27 @@ def compile(
 
     ``example`` holds arrays or Specs; without it, a function is traced at its first call, and again
     for every new signature. With Specs that name dims, one graph serves every size. The program of
-    a module of PyTorch takes and returns what the module does.
+    a module of PyTorch takes and returns what the module does. With a ``registry``, its backends
+    take the place of those of the process: tests and libraries keep theirs apart.
 
     >>> import numpy as np
     >>> double = compile(lambda x: x + x)
     >>> double(np.ones(3, np.float32))
     array([2., 2., 2.], dtype=float32)
     """
-    session = Session(Options.of(options, fields_))
+    session = Session(Options.of(options, fields_), registry)
     if source is _NO_SOURCE:
-        return lambda function: compile(function, *example, options=session.options)
+        return lambda function: compile(
+            function, *example, options=session.options, registry=registry
+        )
+    again = compile_again if registry is None else compile_nowhere
     model = ModelSource(source)
     if (calling := model.calling()) is not None:
         module_program = session.module_program(calling, example)
-        module_program.origin = Origin(source, example, session.options, compile_again, save)
+        module_program.origin = Origin(source, example, session.options, again, save)
         return module_program
     program = session.program(model, example)
-    program.origin = Origin(source, example, session.options, compile_again, save)
+    program.origin = Origin(source, example, session.options, again, save)
     if callable(source):
         update_wrapper(program, source, updated=())
     return program
@@ -94,6 +107,14 @@ def compile(
 def compile_again(source: Any, example: tuple[Any, ...], options: Options) -> Program:
     """Compile what a pickled or forked program was made from; the cache makes it quick."""
     return compile(source, *example, options=options)
+
+
+def compile_nowhere(source: Any, example: tuple[Any, ...], options: Options) -> Program:
+    """Say that a program with a registry of its own is not made again in another process."""
+    raise GraphError(
+        "This program was compiled with a registry of its own, which no pickle or forked process "
+        "has. Compile it there, with fw.compile(..., registry=...)."
+    )
 
 
 def load(path: str | os.PathLike[str], *, limits: Limits = Limits()) -> Graph:
@@ -175,11 +196,12 @@ class Session:
     """
 
     options: Options = field(default_factory=Options)
+    registry: Registry | None = None
 
     @cached_property
     def context(self) -> CompileContext:
         """What every part of this session shares."""
-        return CompileContext(self.options)
+        return CompileContext(self.options, own_registry=self.registry)
 
     @cached_property
     def warm_start(self) -> WarmStart:
@@ -221,11 +243,10 @@ class Session:
 
         Without ``may_raise``, the source answers where no engine can, even if one was named.
         """
-        from fusewire.registry import REGISTRY
         from fusewire.runtime.module_program import CallPolicy, ModuleProgram
 
         options, is_recalled = self.options, self.options.level == "recall"
-        is_named = options.backend != "auto" or REGISTRY.default != "auto"
+        is_named = options.backend != "auto" or self.context.registry.default != "auto"
         is_asked_for = is_named or options.device is not None or is_recalled
         policy = CallPolicy(
             waits=is_asked_for

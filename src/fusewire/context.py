@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fusewire.planning.target import Target
     from fusewire.process.isolated import Services
     from fusewire.records.bundles import Bundle
+    from fusewire.registry import Registry
 
 LOG = logging.getLogger("fusewire")
 
@@ -38,6 +39,15 @@ class CompileContext:
     watch: CallWatch | None = None
     # What it has is read before what is in the store.
     bundle: Bundle | None = None
+    # Used instead of the one of the process.
+    own_registry: Registry | None = None
+
+    @cached_property
+    def registry(self) -> Registry:
+        """The backends to choose from."""
+        from fusewire.registry import REGISTRY
+
+        return self.own_registry or REGISTRY
 
     @cached_property
     def records(self) -> Records:
@@ -60,23 +70,21 @@ class CompileContext:
     def finder(self) -> TargetFinder:
         """Finds the targets of this machine."""
         from fusewire.planning.policy import TargetFinder
-        from fusewire.registry import REGISTRY
 
         has_slow = self.options.has_long_budget
         return TargetFinder(
-            REGISTRY, self.options.has_children, self.options.limits, has_slow=has_slow
+            self.registry, self.options.has_children, self.options.limits, has_slow=has_slow
         )
 
     def start_engine(self) -> None:
         """Have the engine that is most likely wanted start in a child, while the caller is busy."""
         if not self.options.has_children:
             return
-        from fusewire.registry import REGISTRY
-
-        policy = REGISTRY.default if self.options.backend == "auto" else self.options.backend
+        registry = self.registry
+        policy = registry.default if self.options.backend == "auto" else self.options.backend
         first = policy[0] if isinstance(policy, tuple) else policy
         is_named = isinstance(first, str) and first != "auto"
-        REGISTRY.meet_ahead(str(first) if is_named else None, self.options.limits)
+        registry.meet_ahead(str(first) if is_named else None, self.options.limits)
 
     @cached_property
     def services(self) -> Services | None:
@@ -93,14 +101,12 @@ class CompileContext:
 
         Less precision must be measured: whoever allows it asks for that.
         """
-        from fusewire.registry import REGISTRY
-
         options = self.options
         if options.level == "recall":
             return 1
         if options.level is not None:
             return options.level
-        is_auto = options.backend == "auto" and REGISTRY.default == "auto"
+        is_auto = options.backend == "auto" and self.registry.default == "auto"
         return int((is_auto or not options.is_exact) and options.budget_seconds > 0)
 
     def builder(

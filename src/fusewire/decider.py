@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fusewire.contract.model_file import ModelFile
     from fusewire.planning.candidates import Candidate
     from fusewire.planning.target import Target
+    from fusewire.registry import Registry
     from fusewire.runtime.function import FunctionRunner
 
 # Operations that the reference does sooner than an engine starts.
@@ -52,6 +53,11 @@ class Decider:
     def options(self) -> Options:
         """The options of the session."""
         return self.context.options
+
+    @property
+    def registry(self) -> Registry:
+        """The backends of the session."""
+        return self.context.registry
 
     @property
     def records(self) -> Records:
@@ -259,9 +265,7 @@ class Decider:
 
     @property
     def _function_may_serve(self) -> bool:
-        from fusewire.registry import REGISTRY
-
-        return self.options.backend == "auto" and REGISTRY.default == "auto"
+        return self.options.backend == "auto" and self.registry.default == "auto"
 
     def _own_function(self, reading: Reading) -> FunctionRunner | str:
         """Return the function that a graph was traced from; a sentence says why it cannot run."""
@@ -378,7 +382,7 @@ class Decider:
             partial(self._fitting_targets, graph),
             reference_target(),
             options.config,
-            decision_fields(options, self.context.level),
+            decision_fields(options, self.context.level, self.registry),
             may_fall_back=options.fallback != "error",
             # What is recorded is wanted whatever budget it had.
             budget=0.0 if options.level == "recall" else options.budget_seconds,
@@ -397,7 +401,7 @@ class Decider:
 
     def _fields_of(self, reading: Reading) -> dict[str, object] | None:
         """Name what a decision depends on besides the graph: also the code of a function."""
-        fields = decision_fields(self.options, self.context.level)
+        fields = decision_fields(self.options, self.context.level, self.registry)
         if fields is not None and reading.file is not None:
             # Files that differ may have the same graph.
             fields["file"] = reading.file.digest

@@ -108,6 +108,9 @@ class WarmStart:
 
         if digest is None or self.context.records.store is None or REGISTRY.extensions.names():
             return None
+        if self.context.own_registry is not None:
+            # The key of a file does not name the backends to choose from.
+            return None
         return file_key(digest, example, is_open, self.context.options)
 
     def _builder(self, recalled: Recalled) -> PlanBuilder:

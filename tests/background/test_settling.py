@@ -32,6 +32,7 @@ from fusewire.model_source import ModelSource
 from fusewire.options import Options
 from fusewire.planning.candidates import Candidate
 from fusewire.process.frames import Frame
+from fusewire.registry import Registry
 from fusewire.runtime.entry import Entry
 from fusewire.runtime.function import FunctionRunner
 from fusewire.runtime.origin import Origin
@@ -85,6 +86,10 @@ class GivenChoices:
     errors: list[NoneRightError] = field(default_factory=list)
     options: Options = field(default_factory=Options)
     later: "GivenChoices | None" = None
+
+    @property
+    def registry(self) -> Registry:
+        raise AssertionError("nothing is compared here")
 
     @property
     def store(self) -> Store:

@@ -59,7 +59,7 @@ def test_engine_whose_compiler_is_missing_is_left_out_of_every_search(
 
 def test_decisions_of_quick_and_of_long_searches_have_different_keys() -> None:
     quick, long = Options(), Options(budget_seconds=LONG_BUDGET)
-    assert decision_fields(quick, 1) != decision_fields(long, 1)
+    assert decision_fields(quick, 1, REGISTRY) != decision_fields(long, 1, REGISTRY)
     assert file_key("digest", (), True, quick) != file_key("digest", (), True, long)
     assert file_key("digest", (), True, quick) == file_key(
         "digest", (), True, Options(budget_seconds=LONG_BUDGET - 1)

@@ -28,6 +28,7 @@ from fusewire.store.key import Key
 if TYPE_CHECKING:
     from fusewire.background.search import BackgroundSearch, Proposal
     from fusewire.choosing.decide import Decision
+    from fusewire.registry import Registry
 
 
 class Deciding(Protocol):
@@ -35,6 +36,9 @@ class Deciding(Protocol):
 
     @property
     def options(self) -> Options: ...
+
+    @property
+    def registry(self) -> Registry: ...
 
     @property
     def records(self) -> Records: ...
@@ -112,12 +116,17 @@ class FirstCall:
         decider, options = self.decider, self.decider.options
         inputs = decider.host_inputs(self.reading, self.graph, arguments)
         is_recalled = options.level == "recall"
-        if not is_recalled and (options.measures_first or not _can_compare(options)):
+        if not is_recalled and (options.measures_first or not self._can_compare):
             return decider.chosen_entry(self.reading, self.graph, self.key, inputs, start)
         entry = decider.recalled_entry(self.reading, self.graph, self.key, inputs)
         return (
             self._only_recalled(entry, arguments) if is_recalled else entry or self._served(inputs)
         )
+
+    @property
+    def _can_compare(self) -> bool:
+        """Whether another process can compare engines with these options."""
+        return CAN_COMPARE and can_be_sent(self.decider.options, self.decider.registry)
 
     def _only_recalled(self, entry: Entry | None, arguments: tuple[Any, ...]) -> Entry:
         """Keep a recalled entry to sizes near these; NotRecalledError if there is none."""
@@ -191,11 +200,6 @@ class _LateSearch:
             made.cancel()
 
 
-def _can_compare(options: Options) -> bool:
-    """Tell whether another process can compare engines with these options."""
-    return CAN_COMPARE and can_be_sent(options)
-
-
 def not_recalled(name: str) -> NotRecalledError:
     """Say that nothing is remembered."""
     return NotRecalledError(
@@ -213,6 +217,10 @@ class _RecordedChoices:
     @property
     def options(self) -> Options:
         return self.call.decider.options
+
+    @property
+    def registry(self) -> Registry:
+        return self.call.decider.registry
 
     @cached_property
     def store(self) -> Store:

@@ -19,7 +19,7 @@ from fusewire.options import FirstWith, ForDevice, Options
 from fusewire.process.codec import read_value, write_value
 from fusewire.process.frames import Blobs, Frame
 from fusewire.process.pool import Seat
-from fusewire.registry import REGISTRY
+from fusewire.registry import REGISTRY, Registry
 from fusewire.registry.plugins import Plugins
 from fusewire.store.disk import Store
 
@@ -44,6 +44,7 @@ class ComparisonJob:
     store: Store
     model: FileSource | Graph
     inputs: Sequence[HostValue]
+    registry: Registry = REGISTRY
 
     def written(self) -> Frame:
         """Write the job as a frame."""
@@ -52,7 +53,7 @@ class ComparisonJob:
         header: dict[str, Any] = {
             "options": _option_data(self.options),
             "store": [str(store.path), store.secret.hex() if store.secret else None],
-            "registry": _registry_data(),
+            "registry": _registry_data(self.registry),
             "inputs": [write_value(x, blobs) for x in self.inputs],
         }
         if isinstance(self.model, FileSource):
@@ -83,9 +84,9 @@ def read_job(frame: Frame) -> ComparisonJob:
     return ComparisonJob(_options(header["options"]), store, model, inputs)
 
 
-def can_be_sent(options: Options) -> bool:
+def can_be_sent(options: Options, registry: Registry) -> bool:
     """Tell whether another process can be given these options."""
-    policy = REGISTRY.default if options.backend == "auto" else options.backend
+    policy = registry.default if options.backend == "auto" else options.backend
     if not isinstance(policy, str | tuple | ForDevice | FirstWith):
         return False
     try:
@@ -118,21 +119,21 @@ def _tuples(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _groups() -> dict[str, Plugins[Any]]:
-    return {"backends": REGISTRY.backends, "extensions": REGISTRY.extensions}
+def _groups(registry: Registry) -> dict[str, Plugins[Any]]:
+    return {"backends": registry.backends, "extensions": registry.extensions}
 
 
-def _registry_data() -> dict[str, Any]:
+def _registry_data(registry: Registry) -> dict[str, Any]:
     rows: dict[str, Any] = {
         name: {x: plugins.describe(x).reference for x in plugins.names()}
-        for name, plugins in _groups().items()
+        for name, plugins in _groups(registry).items()
     }
-    return {**rows, "default": REGISTRY.default}
+    return {**rows, "default": registry.default}
 
 
 def apply_registry(row: Mapping[str, Any]) -> None:
     """Have the backends and extensions that the other process has, and no others."""
-    for name, plugins in _groups().items():
+    for name, plugins in _groups(REGISTRY).items():
         wanted: Mapping[str, str] = row[name]
         for known in plugins.names():
             if plugins.describe(known).reference != wanted.get(known):

@@ -46,6 +46,7 @@ from fusewire.ops.sample import HostValue
 from fusewire.options import Options
 from fusewire.process.forks import in_forked_child
 from fusewire.process.frames import Frame
+from fusewire.registry import Registry
 from fusewire.runtime.entry import Entry, Runner
 from fusewire.runtime.function import FUNCTION, FunctionRunner
 from fusewire.runtime.serving import NotedDetails, ServingRunner
@@ -76,6 +77,10 @@ class Choices(Protocol):
 
     @property
     def options(self) -> Options: ...
+
+    @property
+    def registry(self) -> Registry:
+        """The backends that the comparer chooses from."""
 
     @property
     def store(self) -> Store:
@@ -227,7 +232,9 @@ class BackgroundSearch:
 
     def _reply(self, serving: ServingRunner, inputs: Sequence[HostValue]) -> Frame:
         choices = self._choices
-        job = ComparisonJob(choices.options, choices.store, choices.model, inputs).written()
+        job = ComparisonJob(
+            choices.options, choices.store, choices.model, inputs, choices.registry
+        ).written()
         with self._lock:
             self._check_open()
             self._comparer = ComparerProcess(

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from fusewire.runtime.plan import Region
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
 from fusewire.store.stamps import files_digest
+
+if TYPE_CHECKING:
+    from fusewire.registry import Registry
 
 
 def artifact_key(
@@ -116,16 +119,14 @@ def bundle_key(digest: str, options: Options) -> Key:
     return key
 
 
-def decision_fields(options: Options, level: int) -> dict[str, object] | None:
+def decision_fields(options: Options, level: int, registry: Registry) -> dict[str, object] | None:
     """Name what a decision depends on besides the graph; None if it cannot be recorded."""
-    from fusewire.registry import REGISTRY
-
-    policy = REGISTRY.default if options.backend == "auto" else options.backend
+    policy = registry.default if options.backend == "auto" else options.backend
     accuracy = accuracy_name(options.accuracy)
     if not isinstance(policy, str | tuple) or accuracy is None:
         return None
     named = [policy] if isinstance(policy, str) else list(policy)
-    names = REGISTRY.backends.names() if policy == "auto" else named
+    names = registry.backends.names() if policy == "auto" else named
     return {
         "backend": _policy_name(policy),
         "device": options.device or "any",
@@ -135,7 +136,7 @@ def decision_fields(options: Options, level: int) -> dict[str, object] | None:
         "max_crossings": options.max_crossings,
         "accuracy": accuracy,
         **settings(options.config),
-        "engines": ", ".join(map(_engine_version, names)),
+        "engines": ", ".join(_engine_version(registry, name) for name in names),
         **code_fields(policy),
         **dict(host_fields()),
     }
@@ -147,14 +148,12 @@ def decision_key(graph_hash: str, inputs: Sequence[Any], fields: Mapping[str, ob
     return Key.of("plan", graph=graph_hash, sizes=sizes, **fields)
 
 
-def _engine_version(name: str) -> str:
+def _engine_version(registry: Registry, name: str) -> str:
     """Name a backend with the version of its engine, and of what else belongs to that."""
-    from fusewire.registry import REGISTRY
-
-    plugin = REGISTRY.backends.describe(name)
+    plugin = registry.backends.describe(name)
     if plugin.distribution != "fusewire":
         return f"{name} {plugin.version}"
-    info = REGISTRY.backends.get(name).info
+    info = registry.backends.get(name).info
     return " ".join([name, info.version, *sorted(info.metadata.values())])
 
 
