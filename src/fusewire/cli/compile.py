@@ -92,11 +92,7 @@ def command(
     where. The device need not be present. Exits with 1 if a node has no kernel.
     """
     if target is None:
-        if output.suffix != ENDING:
-            raise click.UsageError(
-                f"-o {output}: a bundle ends in {ENDING}. Give --target to write a folder of "
-                "kernels."
-            )
+        _check_ending(output)
         how = {"weights": weights, "key": key, "generation": generation, "release": release}
         report = _bundle(model, shapes, files, options, output, how)
         if lock is not None:
@@ -111,6 +107,13 @@ def command(
         raise click.UsageError("With --target, --level is 0 or 3.")
     is_whole = _kernels(model, shapes, files, options, target, output, as_json)
     sys.exit(0 if is_whole else 1)
+
+
+def _check_ending(output: Path) -> None:
+    if output.suffix != ENDING:
+        raise click.UsageError(
+            f"-o {output}: a bundle ends in {ENDING}. Give --target to write a folder of kernels."
+        )
 
 
 def _bundle(
