@@ -325,7 +325,7 @@ def test_threads_are_taken_from_the_configuration() -> None:
     assert session._held[0].get_session_options().intra_op_num_threads == 1
 
 
-@pytest.mark.parametrize("config", [Config(threads=0), Config(options={"spinning": False})])
+@pytest.mark.parametrize("config", [Config(threads=0), Config(options={"unknown": False})])
 def test_configuration_that_makes_no_sense_is_an_error(config: Config) -> None:
     with pytest.raises(OptionsError):
         BACKEND.compile(layer()[0], CPU, config)

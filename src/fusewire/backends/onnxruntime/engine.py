@@ -41,7 +41,6 @@ from fusewire.contract.backend import (
 )
 from fusewire.contract.devices import CPU, KINDS, preference
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
-from fusewire.contract.region import has_contraction
 from fusewire.contract.script import Script, Scripted
 from fusewire.errors import OptionsError
 from fusewire.ir.graph import Array, Graph
@@ -233,6 +232,8 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
             from fusewire.rewrite.int8 import has_int8_products
 
             return [{PRECISION: INT8}] if has_int8_products(region) else []
+        from fusewire.contract.region import has_contraction
+
         # A default may be any of the others.
         own = (name for name in provider.precisions if name not in (FULL, "default"))
         return [{PRECISION: name} for name in own] if has_contraction(region) else []

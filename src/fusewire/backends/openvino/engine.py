@@ -26,7 +26,6 @@ from fusewire.contract.backend import (
     Unavailable,
 )
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
-from fusewire.contract.region import has_contraction
 from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.process.machine import processor
@@ -195,6 +194,8 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
 
     def reduced(self, region: Graph, device: Device) -> Sequence[Mapping[str, Fact]]:
         """Offer what the device computes contractions of float32 in faster, with any NaN too."""
+        from fusewire.contract.region import has_contraction
+
         if not has_contraction(region):
             return []
         from fusewire.backends.openvino.devices import precisions

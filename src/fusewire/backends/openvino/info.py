@@ -41,7 +41,8 @@ def launch_of(config: Config) -> dict[str, Fact]:
     for name, known in (("nan", NAN), ("precision", PRECISIONS), ("block", BLOCKS)):
         value = options[name]
         if value not in known:
-            listed = ", ".join(f'"{x}"' for x in known)
+            *others, last = (f'"{x}"' for x in known)
+            listed = f"{', '.join(others)} and {last}"
             raise OptionsError(f"{INFO.name} has no {name}={value!r}. It has {listed}.")
         if value != known[0]:
             launch[name] = value
