@@ -30,7 +30,7 @@ def test_every_option_has_a_meaning_and_is_a_keyword() -> None:
     types = typing.get_type_hints(fw.Options)
     assert typing.get_type_hints(OptionFields) == {name: types[name] for name in names}
     parameters = inspect.signature(fw.compile).parameters
-    assert list(parameters) == ["source", "example", "options", *names]
+    assert list(parameters) == ["source", "example", "options", "registry", *names]
     assert parameters["budget_seconds"].default == fw.Options().budget_seconds
     assert "budget_seconds (20.0): the time" in (fw.compile.__doc__ or "")
 
