@@ -21,13 +21,13 @@ import numpy as np
 from fusewire.choosing.findings import Findings
 from fusewire.choosing.measure import Comparison, Timing
 from fusewire.choosing.race import ORDER, Progress, Race, RaceResult, is_plain, lead
+from fusewire.choosing.tune import drawn
 from fusewire.contract.backend import Config
 from fusewire.errors import FusewireError, NoneRightError
 from fusewire.ir.graph import Graph, Node, Value
 from fusewire.ir.hash import structural_hash
-from fusewire.ir.types import tensor_of
 from fusewire.numerics.scale import bindings_of
-from fusewire.ops.sample import Draw, HostValue
+from fusewire.ops.sample import HostValue
 from fusewire.planning.candidates import Candidate, placed_candidate, placing_of
 from fusewire.planning.claims import ask_safely
 from fusewire.planning.segments import Segment, segments
@@ -219,11 +219,7 @@ class Splitting:
         """Give what a segment takes: an input of the graph as it is, anything else drawn."""
         if taken in self.graph.inputs:
             return self.inputs[self.graph.inputs.index(taken)]
-        type_ = tensor_of(own.type)
-        shape = tuple(dim for dim in type_.shape if isinstance(dim, int))
-        low = -1.0 if type_.dtype.is_float else 0.0
-        rng = np.random.default_rng(self.seed)
-        return Draw(shape, low=low, high=1.0).make(type_.dtype, rng)
+        return drawn(own, np.random.default_rng(self.seed))
 
 
 @dataclass(frozen=True)

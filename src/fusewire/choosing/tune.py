@@ -22,7 +22,7 @@ from fusewire.contract.backend import Config, Fact
 from fusewire.contract.tuning import TUNED, Piece, Tuner, written
 from fusewire.errors import FusewireError, NoneRightError
 from fusewire.ir.builder import bind_symbols
-from fusewire.ir.graph import Graph
+from fusewire.ir.graph import Graph, Value
 from fusewire.ir.types import tensor_of
 from fusewire.numerics.scale import bindings_of
 from fusewire.ops.sample import Draw, HostValue
@@ -287,13 +287,16 @@ class Tuning:
 
 def _inputs(graph: Graph, seed: int) -> list[HostValue]:
     """Generate inputs: fractions of either sign, zeros and ones."""
-    rng, inputs = np.random.default_rng(seed), list[HostValue]()
-    for value in graph.inputs:
-        type_ = tensor_of(value.type)
-        shape = tuple(dim for dim in type_.shape if isinstance(dim, int))
-        low = -1.0 if type_.dtype.is_float else 0.0
-        inputs.append(Draw(shape, low=low, high=1.0).make(type_.dtype, rng))
-    return inputs
+    rng = np.random.default_rng(seed)
+    return [drawn(value, rng) for value in graph.inputs]
+
+
+def drawn(value: Value, rng: np.random.Generator) -> HostValue:
+    """Generate an array for a tensor of known sizes."""
+    type_ = tensor_of(value.type)
+    shape = tuple(dim for dim in type_.shape if isinstance(dim, int))
+    low = -1.0 if type_.dtype.is_float else 0.0
+    return Draw(shape, low=low, high=1.0).make(type_.dtype, rng)
 
 
 def _with_kernels(row: Tried, tuned: tuple[Candidate, list[TunedKernel]] | None) -> Tried:

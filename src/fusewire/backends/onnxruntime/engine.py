@@ -129,18 +129,22 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         """Write the model."""
         from fusewire.backends.onnxruntime.lowering import in_place, lower
         from fusewire.contract.region import edge_slots, weight_slots
-        from fusewire.ir.text import constants_of
-        from fusewire.rewrite.int8 import with_int8_products
 
-        launch = _launch(device, config)
-        known = constants_of(region).keys()
+        launch, given = _launch(device, config), region
         if config.options.get(PRECISION) == INT8 and provider_of(device) is None:
-            region = with_int8_products(region)
+            from fusewire.rewrite.int8 import with_int8_products
+
+            region = with_int8_products(given)
         if not region.nodes and all(v in region.inputs for v in region.outputs):
             places = tuple(region.inputs.index(v) for v in region.outputs)
             return Artifact("rebuild", b"", tuple(edge_slots(region)), launch={"copies": places})
-        # Codes that were made of weights are nobody's but this artifact's.
-        weights = [x for x in weight_slots(region, WEIGHT_BYTES) if x.digest in known]
+        weights = list(weight_slots(region, WEIGHT_BYTES))
+        if region is not given:
+            from fusewire.ir.text import constants_of
+
+            # Codes that were made of weights are nobody's but this artifact's.
+            known = constants_of(given)
+            weights = [slot for slot in weights if slot.digest in known]
         outside = {slot.digest for slot in weights if slot.digest is not None}
         written = lower(region)
         if places := in_place(written, len(region.inputs), len(region.outputs)):
