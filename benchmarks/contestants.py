@@ -50,6 +50,8 @@ class Task:
     package: str = ""
     # The error that Fusewire may make; 0 is none.
     accuracy: float = 0.0
+    # How hard Fusewire looks for a plan.
+    level: int = 1
 
 
 @dataclass(frozen=True)
@@ -279,6 +281,7 @@ def fusewire(task: Task, inputs: Mapping[str, Array]) -> Entrant:
         threads=task.threads,
         budget_seconds=task.budget,
         accuracy=task.accuracy or "exact",
+        level=task.level,
     )
     arrays = list(inputs.values())
     program(*arrays)

@@ -11,7 +11,9 @@ The original of a row is an ONNX file. ONNX Runtime and OpenVINO run that, bare;
 the same function written for them, and have none for the zoo; PyTorch runs the steps that we make
 of the file, and with --budget 90 or more its compiler too. That takes half a minute for a row, and
 twice, bare and for Fusewire: --compile does it beforehand, beside other work if need be, and from
-the same checkout, because Fusewire's records are those of its code. Fusewire chooses in an earlier
+the same checkout, because Fusewire's records are those of its code. What was compiled beforehand is
+timed bare whatever the budget; a small one leaves it out of what Fusewire chooses from, as it does
+for everybody. Fusewire chooses in an earlier
 process, with a cache that is empty but for Inductor's library, and a second process pays for the
 choice here.
 Each contestant is a process (benchmarks/contestants.py) and gives arrays that the caller may keep;
@@ -171,7 +173,7 @@ def measure(name: str, args: argparse.Namespace) -> Row:
     with player("fusewire", "choice") as chooser:
         choice = chooser.ready
     engines = ["onnxruntime", "openvino", "torch"]
-    engines += ["inductor"] if args.budget >= LONG_BUDGET else []
+    engines += ["inductor"] if args.budget >= LONG_BUDGET or work.package.exists() else []
     engines += ["xla", "numpy"] if name in WORKLOADS else []
     players = {who: player(who, who) for who in (*engines, "fusewire")}
     try:

@@ -160,12 +160,18 @@ class WriterKiller(threading.Thread):
 
     def run(self) -> None:
         while not self.is_over.is_set() and len(self.killed) < self.kills:
-            found = next(self.folder.glob(".writing-block-*"), None)
+            # One that was killed leaves its file behind.
+            files = (x.name for x in self.folder.glob(".writing-block-*"))
+            found = next((name for name in files if name not in self.killed), None)
             if found is None:
                 self.is_over.wait(0.002)
                 continue
-            os.kill(int(found.name.split("-")[-2]), signal.SIGKILL)
-            self.killed.append(found.name)
+            try:
+                os.kill(int(found.split("-")[-2]), signal.SIGKILL)
+            except ProcessLookupError:
+                # It ended between the look and the kill.
+                continue
+            self.killed.append(found)
             self.is_over.wait(self.pause)
 
 

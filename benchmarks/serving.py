@@ -1,19 +1,20 @@
 """The server under load, kills, a long run and hostile requests. Each is one command:
 
     python benchmarks/serving.py throughput [--seconds 3 --rounds 2 --models mlp,minilm-l3]
+    python benchmarks/serving.py peer       [--python PYTHON] the same, as JSON, beside LitServe
     python benchmarks/serving.py kills      [--seconds 60 --rate 100]
     python benchmarks/serving.py soak       [--count 1000000]
     python benchmarks/serving.py hostile    [--count 10000 --calls 10000 --seed 0]
     python benchmarks/serving.py batched    [--models ...]   batched answers against unbatched ones
 
-`--json FILE` writes the figures. Everything listens on 127.0.0.1, and only processes that were
-started here are killed.
+LitServe is not installed with Fusewire: `--python` names an interpreter that has it and ONNX
+Runtime. `--json FILE` writes the figures. Everything listens on 127.0.0.1, and only processes that
+were started here are killed.
 """
 
 import argparse
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import random
@@ -112,12 +113,14 @@ def children(pid: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def serving(command: list[str], environment: dict[str, str] | None = None) -> Iterator[Served]:
+def serving(
+    command: list[str], environment: dict[str, str] | None = None, health: str = "/v2/health/ready"
+) -> Iterator[Served]:
     port, grpc_port = free_port(), free_port()
     command = [*command, "--port", str(port), "--grpc-port", str(grpc_port)]
     process = subprocess.Popen(command, env={**os.environ, **(environment or {})})
     try:
-        wait_ready(port, process)
+        wait_ready(port, process, health)
         yield Served(process, port, grpc_port)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -128,11 +131,13 @@ def serving(command: list[str], environment: dict[str, str] | None = None) -> It
             process.wait()
 
 
-def wait_ready(port: int, process: subprocess.Popen[bytes], seconds: float = 120.0) -> None:
+def wait_ready(
+    port: int, process: subprocess.Popen[bytes], health: str, seconds: float = 120.0
+) -> None:
     limit = time.monotonic() + seconds
     while time.monotonic() < limit and process.poll() is None:
         with contextlib.suppress(OSError):
-            url = f"http://127.0.0.1:{port}/v2/health/ready"
+            url = f"http://127.0.0.1:{port}{health}"
             with urllib.request.urlopen(url, timeout=5) as answer:
                 if answer.status == 200:
                     return
@@ -180,38 +185,85 @@ def throughput(given: argparse.Namespace) -> list[dict[str, Any]]:
 def compared(
     name: str, model: str, own: Served, other: Served, given: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    rows = []
     inputs = inputs_of(name)
     requests = {
         "rest": client.rest_request(model, inputs),
         "grpc": client.grpc_request(model, inputs),
     }
-    for protocol, connections in itertools.product(
-        given.protocols.split(","), map(int, given.connections.split(","))
-    ):
-        cells: dict[str, list[Any]] = {"fusewire": [], "bare": []}
-        sides = {"fusewire": own, "bare": other}
-        for served in sides.values():
-            measured(served, protocol, requests[protocol], connections, 0.3)
+    rows = []
+    for protocol in given.protocols.split(","):
+        sides = {side: (served, requests[protocol]) for side, served in _sides(own, other, "bare")}
+        rows += in_turns(name, protocol, sides, given)
+    return rows
+
+
+def _sides(own: Served, other: Served, name: str) -> list[tuple[str, Served]]:
+    return [("fusewire", own), (name, other), ("again", other)]
+
+
+def in_turns(
+    name: str,
+    protocol: str,
+    sides: dict[str, tuple[Served, bytes]],
+    given: argparse.Namespace,
+) -> list[dict[str, Any]]:
+    """Load servers in turns, the second of them twice (A/A), at each number of connections."""
+    rows = []
+    for connections in map(int, given.connections.split(",")):
+        cells: dict[str, list[Any]] = {side: [] for side in sides}
+        for served, request in sides.values():
+            measured(served, protocol, request, connections, 0.3)
         for turn in range(given.rounds):
             for side in list(sides)[:: 1 if turn % 2 else -1]:
-                cells[side].append(
-                    measured(sides[side], protocol, requests[protocol], connections, given.seconds)
-                )
+                served, request = sides[side]
+                cells[side].append(measured(served, protocol, request, connections, given.seconds))
         row: dict[str, Any] = {"model": name, "protocol": protocol, "connections": connections}
         for side, found in cells.items():
-            best = max(found, key=lambda figures: figures.rate)
-            row[side] = best.row()
-        row["ratio"] = round(row["fusewire"]["per_second"] / row["bare"]["per_second"], 3)
+            row[side] = max(found, key=lambda figures: figures.rate).row()
+        (_, a), (beside, b), (_, again) = [(side, row[side]) for side in sides]
+        row["ratio"] = round(a["per_second"] / b["per_second"], 3)
+        row["aa"] = round(again["per_second"] / b["per_second"], 3)
         rows.append(row)
-        a, b = row["fusewire"], row["bare"]
         print(
             f"{name:10} {protocol} {connections:4}: {a['per_second']:8.1f}/s "
-            f"p50 {a['p50_ms']:7.2f} p99 {a['p99_ms']:7.2f}  bare {b['per_second']:8.1f}/s "
+            f"p50 {a['p50_ms']:7.2f} p99 {a['p99_ms']:7.2f}  {beside} {b['per_second']:8.1f}/s "
             f"p50 {b['p50_ms']:7.2f} p99 {b['p99_ms']:7.2f}  ratio {row['ratio']:.2f} "
-            f"{a['errors'] or ''}{b['errors'] or ''}",
+            f"A/A {row['aa']:.2f} {a['errors'] or ''}{b['errors'] or ''}",
             flush=True,
         )
+    return rows
+
+
+def peer(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Requests per second and latency of JSON requests, beside LitServe, in turns."""
+    rows = []
+    engine = ["--backend", "onnxruntime", "--threads", str(given.threads)]
+    batching = ["--batch", str(given.batch), "--delay", str(given.delay)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.models.split(","):
+            path, inputs = model_file(name, Path(folder)), inputs_of(name)
+            sizes = [f"--shape={k}={','.join(map(str, x.shape))}" for k, x in inputs.items()]
+            other = [given.python, str(HERE / "peer_server.py"), str(path), *batching]
+            listed = [
+                {
+                    "name": k,
+                    "datatype": client.NAMES[str(x.dtype)],
+                    "shape": x.shape,
+                    "data": x.tolist(),
+                }
+                for k, x in inputs.items()
+            ]
+            ask = client.json_request(f"/v2/models/{path.stem}/infer", listed)
+            theirs = client.json_request("/predict", {k: x.tolist() for k, x in inputs.items()})
+            with (
+                serving(ours(path, *engine, *batching, *sizes)) as own,
+                serving([*other, "--threads", str(given.threads)], health="/health") as litserve,
+            ):
+                sides = {
+                    side: (served, ask if served is own else theirs)
+                    for side, served in _sides(own, litserve, "litserve")
+                }
+                rows += in_turns(name, "rest", sides, given)
     return rows
 
 
@@ -492,6 +544,19 @@ COMMANDS: dict[str, tuple[Any, dict[str, Any]]] = {
             "models": ",".join(MODELS),
             "protocols": "rest,grpc",
             "connections": ",".join(map(str, CONNECTIONS)),
+            "batch": 32,
+            "delay": 2.0,
+            "threads": 1,
+        },
+    ),
+    "peer": (
+        peer,
+        {
+            "python": sys.executable,
+            "seconds": 3.0,
+            "rounds": 2,
+            "models": "mlp,minilm-l3",
+            "connections": "1,8,64",
             "batch": 32,
             "delay": 2.0,
             "threads": 1,

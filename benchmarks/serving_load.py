@@ -64,6 +64,17 @@ def rest_request(model: str, inputs: Mapping[str, np.ndarray], version: str = ""
     ).encode() + body
 
 
+def json_request(path: str, inputs: object) -> bytes:
+    """Write a whole HTTP request with tensors as nested lists."""
+    import json
+
+    body = json.dumps({"inputs": inputs}).encode()
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        f"Content-Type: application/json\r\n\r\n"
+    ).encode() + body
+
+
 def grpc_request(model: str, inputs: Mapping[str, np.ndarray]) -> bytes:
     from tritonclient.grpc import service_pb2 as messages
 

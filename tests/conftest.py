@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from fusewire.registry import REGISTRY
 from fusewire.store.disk import Store
 
 if TYPE_CHECKING:
@@ -32,6 +33,16 @@ os.environ["FUSEWIRE_CACHE"] = "off"
 # Nor is the user's own key; children of this process see this one.
 _CONFIG = tempfile.TemporaryDirectory(prefix="fusewire-config-")
 os.environ["FUSEWIRE_CONFIG"] = _CONFIG.name
+
+
+@pytest.fixture(autouse=True)
+def failed_engines_are_tried_again() -> Iterator[None]:
+    """Forget that an engine did not start: other tests would fail because of what one did."""
+    yield
+    for name in REGISTRY.backends.names():
+        met = REGISTRY.known(name)
+        if met is not None and met.is_broken and not met.devices:
+            REGISTRY.close(name)
 
 
 @pytest.fixture

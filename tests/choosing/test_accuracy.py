@@ -187,6 +187,45 @@ def judged(run: Any, accuracy: Any = 1e-2) -> Judgement:
     return AccuracyJudge(Judge(graph, [X]), accuracy).judge(run)
 
 
+def test_exact_engine_answers_for_the_reference_on_generated_inputs() -> None:
+    graph = fw.trace(program, X)
+    exact = Interpreter(graph)
+    asked: list[Any] = []
+
+    def yardstick(inputs: Sequence[Any]) -> list[Any]:
+        asked.append(inputs)
+        return [np.asarray(exact(inputs)[0]) * np.float32(1 + 5e-5)]
+
+    def run(inputs: Sequence[Any]) -> list[Any]:
+        return [np.asarray(exact(inputs)[0]) * np.float32(1.002)]
+
+    judge = AccuracyJudge(Judge(graph, [X]), 1e-2)
+    assert judge.measure_by(yardstick)
+    first, second = judge.judge(run), judge.judge(run)
+    assert (first.status, first.sets) == ("right", ("given", *VARIED))
+    # Two where the reference answers, too, and every other set once for all candidates.
+    assert len(asked) == 2 + len(VARIED) - 1
+    assert second == first
+    errors = {error.inputs: error.relative for error in first.errors}
+    assert errors["large"] == pytest.approx(2e-3, rel=1e-2)
+    # Its own error is added, and never hides that of a candidate.
+    assert errors["large"] >= 2e-3 * (1 - 1e-4)
+
+
+def test_yardstick_that_is_not_far_nearer_than_the_bound_is_not_used() -> None:
+    graph = fw.trace(program, X)
+    exact = Interpreter(graph)
+
+    def yardstick(inputs: Sequence[Any]) -> list[Any]:
+        return [np.asarray(exact(inputs)[0]) * np.float32(1.0005)]
+
+    judge = AccuracyJudge(Judge(graph, [X]), 1e-2)
+    assert not judge.measure_by(yardstick)
+    assert not AccuracyJudge(Judge(graph, [X]), is_near).measure_by(exact)
+    assert not AccuracyJudge(Judge(graph, [X], deadline=0.0, end=0.0), 1e-2).measure_by(exact)
+    assert judge.judge(exact).status == "right"
+
+
 def test_error_on_one_kind_of_generated_inputs_is_found() -> None:
     graph = fw.trace(program, X)
     exact = Interpreter(graph)

@@ -276,8 +276,28 @@ class Race:
 
         It is never chosen unjudged, and one that is not accurate enough need not be timed.
         """
-        for name in sorted(filter(self._is_reduced, self._trials), key=self._first_run):
+        reduced = sorted(filter(self._is_reduced, self._trials), key=self._first_run)
+        if reduced:
+            self._measure_by_the_quickest()
+        for name in reduced:
             self._check(name)
+
+    def _measure_by_the_quickest(self) -> None:
+        """Have the quickest exact candidate that is right answer for the reference."""
+        exact = [name for name in self._trials if not self._is_reduced(name)]
+        for name in sorted(exact, key=self._first_run):
+            if name not in self._judged:
+                self._check(name)
+            if self._rows[name].status != "right":
+                continue
+            assert self._accuracy is not None, "only who accepts less has such candidates"
+            try:
+                self._accuracy.measure_by(self._trials[name].run)
+            except EngineError as error:
+                status = failed_status(error)
+                self._rows[name] = replace(self._rows[name], status=status, reason=str(error))
+                continue
+            return
 
     def _check_all(self) -> None:
         """Judge all candidates while there is time, those first that ran fastest."""
