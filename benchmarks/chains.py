@@ -231,13 +231,12 @@ def _joined(first: Any, second: Any, pairs: Mapping[str, str]) -> Any:
     from onnx import compose
 
     is_begun = first.graph.name == "joined"
-    front = "" if is_begun else "first/"
     back = "cut/" if second.graph.name == "cut" else "end/"
     return compose.merge_models(
         first,
         second,
-        io_map=[(front + a, back + b) for a, b in pairs.items()],
-        prefix1=None if is_begun else front,
+        io_map=list(pairs.items()),
+        prefix1=None if is_begun else "first/",
         prefix2=back,
         name="joined",
     )
