@@ -19,7 +19,8 @@ import ml_dtypes
 import numpy as np
 
 import fusewire as fw
-from fusewire.contract.backend import Backend, Buffer, Exchange
+from fusewire.contract.backend import Backend, Exchange
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import dtype
 from fusewire.registry import REGISTRY

@@ -24,7 +24,8 @@ from typing import Any
 import numpy as np
 
 from fusewire import ops
-from fusewire.contract.backend import Artifact, Buffer, Config
+from fusewire.contract.backend import Artifact, Config
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.region import first_device, weights_of
 from fusewire.dtypes import float32
 from fusewire.ir.builder import constant

@@ -329,6 +329,16 @@ def rules() -> Iterator[str]:
 REFERENCE = {
     "Compile and call": ("compile", "open", "Program", "Result", "Options"),
     "Sources": ("trace", "load", "Spec", "Limits", "Graph", "save_onnx"),
+    "Buffers": (
+        "Buffer",
+        "asarray",
+        "empty",
+        "from_dlpack",
+        "state",
+        "memory",
+        "collect",
+        "on_memory_pressure",
+    ),
     "Single ops and fusion": ("run", "fuse", "ops"),
     "Backends and devices": (
         "list_backends",

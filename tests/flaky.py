@@ -22,7 +22,6 @@ from fusewire.contract.backend import (
     Artifact,
     Backend,
     BackendInfo,
-    Buffer,
     Config,
     Device,
     Done,
@@ -35,6 +34,7 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.region import claim_by_table
 from fusewire.dtypes import dtype
 from fusewire.errors import CheckError

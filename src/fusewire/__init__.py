@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fusewire import ops
     from fusewire.bundling.opening import open
     from fusewire.compiler import compile, load, run, save_onnx, trace
+    from fusewire.contract.buffer import Buffer
     from fusewire.contract.frontend import Limits, Spec
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.fusing import fuse
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
         set_default,
         unregister,
     )
+    from fusewire.runtime.buffers import asarray, empty, from_dlpack, state
+    from fusewire.runtime.memory import collect, memory, on_memory_pressure
     from fusewire.runtime.program import Program, Result
 
 _MODULE_OF = {
@@ -44,6 +47,14 @@ _MODULE_OF = {
     "fuse": "fusing",
     "Program": "runtime.program",
     "Result": "runtime.program",
+    "Buffer": "contract.buffer",
+    "asarray": "runtime.buffers",
+    "empty": "runtime.buffers",
+    "from_dlpack": "runtime.buffers",
+    "state": "runtime.buffers",
+    "memory": "runtime.memory",
+    "collect": "runtime.memory",
+    "on_memory_pressure": "runtime.memory",
     "save_onnx": "compiler",
     "Spec": "contract.frontend",
     "Limits": "contract.frontend",
@@ -64,6 +75,7 @@ _MODULE_OF = {
 }
 
 __all__ = [
+    "Buffer",
     "FallbackWarning",
     "FusewireError",
     "Graph",
@@ -73,20 +85,27 @@ __all__ = [
     "Registry",
     "Result",
     "Spec",
+    "asarray",
     "best_device",
+    "collect",
     "compile",
     "device",
     "devices",
+    "empty",
+    "from_dlpack",
     "fuse",
     "get",
     "list_backends",
     "load",
+    "memory",
+    "on_memory_pressure",
     "open",
     "ops",
     "register",
     "run",
     "save_onnx",
     "set_default",
+    "state",
     "supports",
     "trace",
     "unregister",

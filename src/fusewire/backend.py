@@ -17,7 +17,6 @@ if TYPE_CHECKING:
         Backend,
         BackendInfo,
         BackendOption,
-        Buffer,
         Config,
         Device,
         Done,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         Slot,
         Unavailable,
     )
+    from fusewire.contract.buffer import Buffer
     from fusewire.contract.extension import Extension, attach, detach
     from fusewire.contract.frontend import (
         Document,
@@ -59,10 +59,11 @@ if TYPE_CHECKING:
 _MODULES = {
     "contract.artifact_writer": ("ArtifactWriter",),
     "contract.backend": (
-        "API", "Artifact", "Backend", "BackendInfo", "BackendOption", "Buffer", "Config",
+        "API", "Artifact", "Backend", "BackendInfo", "BackendOption", "Config",
         "Device", "Done", "Event", "Exchange", "Executable", "Fact", "Gap", "Held", "Offer",
         "Refusal", "Slot", "Unavailable",
     ),
+    "contract.buffer": ("Buffer",),
     "contract.extension": ("Extension", "attach", "detach"),
     "contract.frontend": (
         "Document", "Example", "Frontend", "Limits", "Reading", "Spec", "Structure",

@@ -14,16 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.contract.backend import (
-    Buffer,
-    Config,
-    Device,
-    Exchange,
-    Executable,
-    Fact,
-    Held,
-    Offer,
-)
+from fusewire.contract.backend import Config, Device, Exchange, Executable, Fact, Held, Offer
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.devices import CPU, preference
 from fusewire.dtypes import FLOATS, NUMERIC, DType
 from fusewire.errors import EngineError, FusewireError, OptionsError, RefusedError

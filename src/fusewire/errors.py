@@ -42,6 +42,8 @@ FusewireError
 │   ├── RequestTooLarge                more bytes, elements or dims than the server allows
 │   ├── RequestTimeout (TimeoutError)  a request that was not answered before its deadline
 │   └── ServerBusy (RuntimeError)      more requests wait than the server allows
+├── ReleasedError (ValueError)         a buffer that was used after its memory was released
+├── ExportError (BufferError)          memory that cannot be shared with another library
 └── OptionsError (ValueError)          an option outside its range
 
 FallbackWarning (UserWarning)          part of a program runs on the reference
@@ -254,6 +256,14 @@ class ServerBusy(RequestError, RuntimeError):
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class ReleasedError(FusewireError, ValueError):
+    """A buffer was used after its memory was released."""
+
+
+class ExportError(FusewireError, BufferError):
+    """Memory cannot be shared with another library, or not taken from one."""
 
 
 class OptionsError(FusewireError, ValueError):

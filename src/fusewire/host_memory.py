@@ -12,8 +12,9 @@ import ctypes
 import math
 import time
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -30,6 +31,83 @@ _IDLE_BYTES = 1 << 30
 _IDLE_COUNT = 64
 _IDLE_SECONDS = 30.0
 _Array = np.ndarray[tuple[int, ...], np.dtype[Any]]
+Block = TypeVar("Block")
+
+
+@dataclass(frozen=True)
+class PoolUse:
+    """What a pool of memory holds, in bytes, and how it has served since the process began.
+
+    ``in_use`` is lent and ``idle`` waits to be lent again; ``peak`` is the most that was lent at
+    once. Of the requests, ``hits`` were served from what was idle, ``misses`` allocated, and
+    ``failures`` found no memory, also after idle memory was freed.
+    """
+
+    device: str
+    pool: str
+    in_use: int
+    idle: int
+    peak: int
+    hits: int
+    misses: int
+    failures: int
+
+
+class MemoryPool(Protocol):
+    """A pool that says what it holds."""
+
+    def use(self) -> PoolUse:
+        """Say what it holds."""
+
+    def clear(self) -> int:
+        """Free what is idle; returns the bytes."""
+
+    def count_failure(self) -> None:
+        """Count a request that found no memory."""
+
+
+@final
+class Pressure:
+    """Callbacks that free memory of the user's when there is little."""
+
+    def __init__(self) -> None:
+        self._callbacks: list[tuple[Callable[[PoolUse], object], int | None]] = []
+
+    def add(
+        self, callback: Callable[[PoolUse], object], above: int | None = None
+    ) -> Callable[[], None]:
+        """Add a callback; returns what removes it. ``above`` is a number of bytes in use."""
+        row = (callback, above)
+        self._callbacks.append(row)
+        return lambda: self._callbacks.remove(row) if row in self._callbacks else None
+
+    def watch(self, pool: MemoryPool, before: int, after: int) -> None:
+        """Call those whose number of bytes was just passed."""
+        for callback, above in tuple(self._callbacks):
+            if above is not None and before <= above < after:
+                callback(pool.use())
+
+    def relieve(self, pool: MemoryPool) -> None:
+        """Call all: an allocation failed, and is tried once more."""
+        for callback, _ in tuple(self._callbacks):
+            callback(pool.use())
+
+
+PRESSURE = Pressure()
+
+
+def allocated(pool: MemoryPool, make: Callable[[], Block]) -> Block:
+    """Allocate; where memory runs out, free what is idle, call callbacks, and try once more."""
+    try:
+        return make()
+    except MemoryError:
+        pool.clear()
+        PRESSURE.relieve(pool)
+    try:
+        return make()
+    except MemoryError:
+        pool.count_failure()
+        raise
 
 
 @lru_cache(maxsize=256)
@@ -78,8 +156,10 @@ class _Lease:
         self.key = key
         self.size = size
         self.thing = thing
+        pool.lend_out(id(self), size)
 
     def __del__(self) -> None:
+        self.pool.take_in(id(self))
         self.pool.give(self.key, self.size, self.thing)
 
 
@@ -102,6 +182,32 @@ class Pool:
         self._idle: list[_Idle] = []
         # Kept here, because arrays may outlive the modules of the interpreter.
         self._now = time.monotonic
+        # By lease: adding to a number is not atomic.
+        self._lent: dict[int, int] = {}
+        self._peak = self._hits = self._misses = self._failures = 0
+
+    def use(self) -> PoolUse:
+        """Say what it holds; counts may miss some where threads count at once."""
+        counts = self._peak, self._hits, self._misses, self._failures
+        return PoolUse("cpu", "host", self._in_use(), self.idle_bytes, *counts)
+
+    def _in_use(self) -> int:
+        return sum(list(self._lent.values()))
+
+    def lend_out(self, lease: int, size: int) -> None:
+        """Count a block as lent."""
+        before = self._in_use()
+        self._lent[lease] = size
+        self._peak = max(self._peak, before + size)
+        PRESSURE.watch(self, before, before + size)
+
+    def take_in(self, lease: int) -> None:
+        """Count a block as returned."""
+        self._lent.pop(lease, None)
+
+    def count_failure(self) -> None:
+        """Count a request that found no memory."""
+        self._failures += 1
 
     @property
     def idle_bytes(self) -> int:
@@ -112,7 +218,9 @@ class Pool:
         """Return the most recently used block of this key, or None; the caller owns it."""
         for idle in reversed(tuple(self._idle)):
             if idle.key == key and self._removes(idle):
+                self._hits += 1
                 return idle.thing
+        self._misses += 1
         return None
 
     def give(self, key: Hashable, size: int, thing: Any) -> None:
@@ -135,9 +243,11 @@ class Pool:
         size = math.prod(shape) * of.itemsize
         return lender(shape, of)(_Lease(self, key, size, thing), start)
 
-    def clear(self) -> None:
-        """Free everything that is idle."""
+    def clear(self) -> int:
+        """Free everything that is idle; returns the bytes."""
+        freed = self.idle_bytes
         self._idle.clear()
+        return freed
 
     def _removes(self, idle: _Idle) -> bool:
         try:
@@ -191,7 +301,7 @@ def maker(shape: tuple[int, ...], of: np.dtype[Any]) -> Callable[[], tuple[_Arra
     def again() -> tuple[_Array, int]:
         block = pool.take(rounded)
         if block is None:
-            memory = np.empty(rounded + ALIGNMENT, np.uint8)
+            memory = allocated(pool, lambda: np.empty(rounded + ALIGNMENT, np.uint8))
             start = _address(memory)
             block = memory, start + -start % ALIGNMENT
         return lend(_Lease(pool, rounded, size, block), block[1]), block[1]

@@ -26,7 +26,8 @@ from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.executable import WebGpuExecutable, spans
 from fusewire.backends.webgpu.program import Program
 from fusewire.backends.webgpu.space import SPACE
-from fusewire.contract.backend import Buffer, Config, Device, Offer, Refusal, Unavailable
+from fusewire.contract.backend import Config, Device, Offer, Refusal, Unavailable
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.devices import answers_to
 from fusewire.contract.region import build
 from fusewire.dtypes import DType, bool_, dtype, float32, float64, int32, uint8

@@ -8,7 +8,7 @@ import pytest
 
 import fusewire as fw
 from fusewire.backends.webgpu.engine import WebGpuBackend
-from fusewire.contract.backend import Buffer
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.region import build, first_device
 from fusewire.dtypes import float32
 from fusewire.ir.graph import Array, Graph, Value

@@ -18,7 +18,8 @@ from fusewire.choosing.measure import Comparison, Contender, Timing
 from fusewire.choosing.race import Race, lead
 from fusewire.choosing.tune import Tuning
 from fusewire.cli import main
-from fusewire.contract.backend import Buffer, Config, Device, Fact
+from fusewire.contract.backend import Config, Device, Fact
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.region import build
 from fusewire.contract.tuning import Piece, Tuner, parsed, written
 from fusewire.errors import OptionsError

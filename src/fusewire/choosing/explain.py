@@ -66,6 +66,7 @@ class Explanation:
             tuple(guard.sentence() for guard in _guards(self.planned.plan)),
             self.planned.plan.crossings(),
             *_ports(self.planned.plan.graph),
+            self.planned.plan.host_bytes(),
         )
 
     def _engines(self) -> list[BuildTarget]:

@@ -12,9 +12,11 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, final
 
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.devices import kind_of
 from fusewire.dtypes import DType
 from fusewire.errors import OptionsError, install_advice
+from fusewire.host_memory import MemoryPool
 from fusewire.ir.dims import Shape
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType
@@ -177,28 +179,6 @@ class Exchange:
     needs_contiguous: bool = True
 
 
-class Buffer(abc.ABC):
-    """A tensor in a device's memory, alive as long as it is referenced."""
-
-    @property
-    @abc.abstractmethod
-    def device(self) -> str:
-        """The id of the device."""
-
-    @property
-    @abc.abstractmethod
-    def type(self) -> TensorType:
-        """Dtype and shape; every dim is an int."""
-
-    @abc.abstractmethod
-    def read(self, offset: int = 0, count: int | None = None) -> Array:
-        """Copy to the host: everything, or ``count`` elements from ``offset``, flat."""
-
-    @abc.abstractmethod
-    def write(self, array: Array, offset: int = 0) -> None:
-        """Copy from the host to the elements from ``offset``."""
-
-
 Held: TypeAlias = "HostValue | Buffer"
 
 
@@ -247,6 +227,14 @@ class Executable(abc.ABC):
 
         Only the op that makes such an output reads the input, and it replaces elements of it. An
         output that was written there is the input itself; any other is new, as those of ``run``.
+        """
+        return self.run(inputs)
+
+    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
+        """Run, and write to memory of the caller's if the engine can.
+
+        None of it is an input. An output that was written there is the one that was given; any
+        other is new, as those of ``run``.
         """
         return self.run(inputs)
 
@@ -345,6 +333,14 @@ class Backend(abc.ABC):
     @abc.abstractmethod
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Load an artifact; ``weights`` has every digest that its slots name."""
+
+    def allocate(self, type_: TensorType, device: Device) -> Buffer | None:
+        """Make a buffer in the memory of a device; None where that memory is the host's."""
+        return None
+
+    def pools(self) -> Sequence[MemoryPool]:
+        """List its pools of memory in this process; asking does not import the engine."""
+        return ()
 
     @property
     def options(self) -> Sequence[BackendOption]:

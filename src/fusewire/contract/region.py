@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from fusewire.contract.backend import (
     Artifact,
     Backend,
-    Buffer,
     Config,
     Device,
     Executable,
@@ -18,6 +17,7 @@ from fusewire.contract.backend import (
     Slot,
     Unavailable,
 )
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.devices import answers_to
 from fusewire.dtypes import float32
 from fusewire.errors import RegistryError

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import itertools
+from bisect import bisect, insort
 from collections.abc import Callable, Container, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, Literal, final
 
 import numpy as np
@@ -125,9 +126,9 @@ class ProgramWriter(Generic[Code]):
         self._weights = weights
         self._codes: dict[Code, int] = {}
         self._schedule = Schedule()
-        # Where each buffer of the region lies, and slots of scratch memory that are free.
+        # Where each buffer of the region lies, and from which step to which scratch memory is used.
         self._places: dict[str, int] = {}
-        self._free: list[int] = []
+        self._spans: dict[int, tuple[int, int]] = {}
 
     def write(self) -> tuple[list[Code], Schedule]:
         """Write it all; RefusedError where the device lacks what a kernel computes."""
@@ -140,16 +141,16 @@ class ProgramWriter(Generic[Code]):
             self._add(name, self._constant(constant, region.buffers[name]))
         last = _last_uses(region)
         for position, step in enumerate(region.steps):
-            own: list[str] = []
+            # A repeat is one step: what a kernel keeps to itself would otherwise overwrite what
+            # another one hands to the next turn.
             if isinstance(step, Repeat):
                 for kernel in step.kernels:
-                    own += self._launch(kernel, position, step.step.extent)
+                    self._launch(kernel, position, position, step.step.extent)
             else:
-                own += self._launch(step, -1, 1)
-            # Not sooner: in a repeat, what a kernel keeps to itself would overwrite what another
-            # one hands to the next turn.
-            for name in (*last.get(position, ()), *own):
-                self._release(name)
+                self._launch(step, position, -1, 1)
+            for name in last.get(position, ()):
+                self._end(name, position)
+        self._share()
         return list(self._codes), self._schedule
 
     def _add(self, name: str, allocation: Allocation) -> None:
@@ -163,41 +164,57 @@ class ProgramWriter(Generic[Code]):
         raw = np.ascontiguousarray(constant.array).reshape(-1).view(np.uint8).tobytes()
         return Allocation("constant", size, data=base64.b64encode(raw).decode())
 
-    def _launch(self, kernel: Kernel, repeat: int, times: int) -> list[str]:
-        """Add the launch of a kernel; give the names of scratch memory that is its alone."""
+    def _launch(self, kernel: Kernel, position: int, repeat: int, times: int) -> None:
+        """Add the launch of a kernel; scratch memory that is its alone ends with it."""
         printed = self._print(kernel)
         # A kernel that runs over nothing, or stores nothing, is not launched.
         if 0 in printed.grid or not {*printed.buffers} & {*kernel.writes}:
-            return []
+            return
         shared = (*kernel.reads, *kernel.writes)
         for buffer in (*shared, *printed.buffers):
             if buffer.name not in self._places:
-                self._allocate(buffer)
+                self._allocate(buffer, position)
         number = self._codes.setdefault(printed.code, len(self._codes))
         places = tuple(self._places[buffer.name] for buffer in printed.buffers)
         self._schedule.launches.append(
             Launch(number, places, printed.grid, printed.params, repeat, times)
         )
-        return [buffer.name for buffer in printed.buffers if buffer not in shared]
 
-    def _allocate(self, buffer: KernelBuffer) -> None:
-        """Take the smallest free slot that is large enough, else a new one."""
-        sizes, size = self._schedule.scratch, self._size_of(buffer)
-        fitting = [slot for slot in self._free if sizes[slot] >= size]
-        if fitting:
-            slot = min(fitting, key=lambda s: sizes[s])
-            self._free.remove(slot)
-        else:
-            slot = len(sizes)
-            sizes.append(size)
-        self._add(buffer.name, Allocation("scratch", size, slot))
+    def _allocate(self, buffer: KernelBuffer, position: int) -> None:
+        """Add scratch memory that is used in this step; its slot is found at the end."""
+        self._spans[len(self._schedule.allocations)] = position, position
+        self._add(buffer.name, Allocation("scratch", self._size_of(buffer)))
 
-    def _release(self, name: str) -> None:
+    def _end(self, name: str, position: int) -> None:
         # Of a kernel that is not launched there is no memory.
         place = self._places.get(name)
-        allocation = None if place is None else self._schedule.allocations[place]
-        if allocation is not None and allocation.kind == "scratch":
-            self._free.append(allocation.place)
+        if place is not None and place in self._spans:
+            self._spans[place] = self._spans[place][0], position
+
+    def _share(self) -> None:
+        """Give a slot to all scratch memory; what is not used at the same time may share one.
+
+        The largest first, each into the smallest slot that is free all the while: slots then hardly
+        take more than is live at once, and none has to be split (devices bind whole buffers).
+        """
+        allocations, sizes = self._schedule.allocations, self._schedule.scratch
+        taken: list[list[tuple[int, int]]] = []
+        for place in sorted(self._spans, key=lambda place: -allocations[place].size):
+            span = self._spans[place]
+            free = (slot for slot in reversed(range(len(taken))) if _is_free(taken[slot], span))
+            slot = next(free, len(taken))
+            if slot == len(taken):
+                taken.append([])
+                sizes.append(allocations[place].size)
+            insort(taken[slot], span)
+            allocations[place] = replace(allocations[place], place=slot)
+
+
+def _is_free(spans: list[tuple[int, int]], span: tuple[int, int]) -> bool:
+    """Tell whether none of some spans, in order, has a step in common with another."""
+    after = bisect(spans, span)
+    is_before = after == len(spans) or span[1] < spans[after][0]
+    return is_before and (after == 0 or spans[after - 1][1] < span[0])
 
 
 def _last_uses(region: Lowered) -> dict[int, list[str]]:

@@ -30,10 +30,14 @@ _SMALL = 1 << 12
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Limits of one run: seconds, and bytes of its values; None is no limit."""
+    """Limits of one run: seconds, and bytes of its values; None is no limit.
+
+    ``asked_bytes`` is the limit that the user asked for, which engines are held to as well.
+    """
 
     seconds: float | None = None
     memory_bytes: int | None = None
+    asked_bytes: int | None = None
 
 
 class Meter:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from fusewire.errors import DimError
-from fusewire.ir.dims import Dim, Sym, Symbol, evaluate
+from fusewire.ir.dims import Dim, Sym, Symbol
 from fusewire.ir.graph import Graph, Node, Value
+from fusewire.ir.live import live_at_peak
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ops.declare import Trait
 from fusewire.ops.ranges import Range
@@ -165,43 +165,10 @@ def peaks(region: Graph) -> tuple[Dim, ...]:
     found: dict[Dim, None] = {}
     for size in _PROBES:
         sizes = dict.fromkeys(given, size)
-        live = _live_at_peak(region, sizes)
+        live = live_at_peak(region, sizes)
         total: Dim = 0
         for value in live:
             total = total + value.tensor.size * value.tensor.dtype.itemsize
         if isinstance(total, Sym):
             found[total] = None
     return tuple(found)
-
-
-def _live_at_peak(region: Graph, sizes: Mapping[Symbol, int]) -> list[Value]:
-    """List the values that are live when a region holds most, for these sizes."""
-    last = {value: place for place, node in enumerate(region.nodes) for value in node.operands}
-    kept = set(region.outputs)
-    live: dict[Value, int] = {}
-    used = most = 0
-    peak: list[Value] = []
-    for place, node in enumerate(region.nodes):
-        for value in node.outputs:
-            if (count := _bytes(value, sizes)) is not None:
-                live[value] = count
-                used += count
-        if used > most:
-            most, peak = used, list(live)
-        for value in {*node.operands, *node.outputs}:
-            if value in live and value not in kept and last.get(value, place) <= place:
-                used -= live.pop(value)
-    return peak
-
-
-def _bytes(value: Value, sizes: Mapping[Symbol, int]) -> int | None:
-    type_ = value.type
-    if not isinstance(type_, TensorType):
-        return None
-    if any(s not in sizes for s in type_symbols(type_)):
-        return None
-    try:
-        return evaluate(type_.size, sizes) * type_.dtype.itemsize
-    except DimError:
-        # No call has such sizes: they do not broadcast.
-        return None

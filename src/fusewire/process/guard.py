@@ -26,6 +26,7 @@ from fusewire.errors import (
     EngineRaised,
     FusewireError,
     OptionsError,
+    ReleasedError,
     ShapeMismatchError,
 )
 from fusewire.ir.graph import Graph
@@ -65,6 +66,7 @@ CALLERS: tuple[type[FusewireError], ...] = (
     BudgetError,
     CheckError,
     OptionsError,
+    ReleasedError,
     ShapeMismatchError,
 )
 # The guard lets these through.

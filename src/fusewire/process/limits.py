@@ -41,4 +41,4 @@ class ChildLimits:
     @property
     def run_limits(self) -> RunLimits:
         """The same limits, for what the interpreter runs in this process."""
-        return RunLimits(self.seconds, self.most_bytes)
+        return RunLimits(self.seconds, self.most_bytes, self.memory_bytes)

@@ -12,16 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.contract.backend import (
-    Artifact,
-    Backend,
-    Buffer,
-    Config,
-    Device,
-    Event,
-    Executable,
-    Slot,
-)
+from fusewire.contract.backend import Artifact, Backend, Config, Device, Event, Executable, Slot
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.extension import attach
 from fusewire.contract.model_file import FileReader, ModelFile, known_constants
 from fusewire.contract.region import edge_slots, weights_of

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, final
 import numpy as np
 
 from fusewire.contract.backend import Held
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.frontend import Structure
 from fusewire.dtypes import bool_, dtype
 from fusewire.errors import ShapeMismatchError
@@ -121,7 +122,8 @@ class Entry:
 
     ``decide`` is set until a candidate is chosen: at the first call it makes the entry that this
     call and all others use. ``serving`` is set until the engines are compared. ``updates`` are
-    pairs of an output and the input that a call replaces by it.
+    pairs of an output and the input that a call replaces by it. If ``holds``, some arguments are
+    buffers, and so are the results.
     """
 
     inputs: tuple[Value, ...]
@@ -137,6 +139,7 @@ class Entry:
     serving: Serving | None = None
     learned: LearnedSizes | None = None
     updates: tuple[tuple[int, int], ...] = ()
+    holds: bool = False
 
     @property
     def graph(self) -> Graph:
@@ -157,17 +160,30 @@ class Entry:
         found: dict[Symbol, int] = {}
         for value, leaf in zip(self.inputs, self.arguments.flatten(arguments), strict=True):
             if isinstance(value.type, TensorType):
-                bind_alone(value.type.shape, np.shape(leaf), found)
+                # NumPy would read a buffer to know its shape.
+                shape = leaf.shape if isinstance(leaf, Buffer) else np.shape(leaf)
+                bind_alone(value.type.shape, shape, found)
         return found
 
     @cached_property
     def run(self) -> Run:
         """Run on arguments of a signature that fits; returns a flat list of outputs."""
+        if self.holds:
+            from fusewire.runtime.buffer_calls import buffer_run
+
+            return buffer_run(self)
         call, flatten = self._call, self.arguments.flatten
         if not self.is_plain or any(map(_is_truth, self.inputs)):
             inputs = self.inputs
             return lambda arguments: call(list(map(plain, inputs, flatten(arguments))))
         return call if _is_flat(self.arguments) else lambda arguments: call(flatten(arguments))
+
+    @cached_property
+    def in_place(self) -> list[tuple[int, int]]:
+        """The updates that an engine may do in place."""
+        from fusewire.runtime.updates import in_place
+
+        return in_place(self.graph, self.updates)
 
     @property
     def _call(self) -> Callable[[Sequence[Held]], list[Any]]:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
 
 from fusewire.contract.backend import Done, Event, Executable, Held
+from fusewire.errors import BudgetError
 from fusewire.host_memory import POOL
 from fusewire.ir.dims import Symbol, bind_alone, evaluate, symbols
+from fusewire.ir.live import live_at_peak
 from fusewire.ir.types import TensorType
 from fusewire.ops import limits
 from fusewire.ops.limits import Meter, limited
@@ -48,10 +50,11 @@ class PlanRunner(Executable):
         self._is_whole = whole
         is_engine = whole and plan.steps[0].region.backend not in INTERPRETED
         run = self._runners[0].run if is_engine else self._within_limits
+        self._peaks: dict[tuple[tuple[int, ...], ...], int] = {}
+        self._is_bounded = is_engine and self._limits.asked_bytes is not None
+        is_checked = self._entry_checks is not None or self._is_bounded
         # Runs to the end and returns values on the host, as the caller gets them.
-        self.call: Callable[[Sequence[Held]], list[Any]] = (
-            run if self._entry_checks is None else self._checked
-        )
+        self.call: Callable[[Sequence[Held]], list[Any]] = self._checked if is_checked else run
         self._run = run
 
     @property
@@ -65,9 +68,35 @@ class PlanRunner(Executable):
 
     def _checked(self, inputs: Sequence[Held]) -> list[Any]:
         """Check the inputs, then run."""
-        assert self._entry_checks is not None, "the plan has guards"
-        self._entry_checks.check(inputs)
+        self._check(inputs)
         return self._run(inputs)
+
+    def _check(self, inputs: Sequence[Held]) -> None:
+        """Check the values of inputs, and the bytes that their sizes lead to."""
+        if self._entry_checks is not None:
+            self._entry_checks.check(inputs)
+        if self._is_bounded:
+            limit, count = self._limits.asked_bytes or 0, self.peak_bytes(inputs)
+            if count > limit:
+                raise BudgetError(
+                    f"The run needs {count:,} bytes at once on "
+                    f"{self._plan.steps[0].region.backend}; the limit is {limit:,}. Raise "
+                    "memory_limit, or give smaller inputs."
+                )
+
+    def peak_bytes(self, inputs: Sequence[Held]) -> int:
+        """Return the most bytes that the values of a run take at once, without its inputs."""
+        shapes = tuple(map(shape_of, inputs))
+        count = self._peaks.get(shapes)
+        if count is None:
+            graph, sizes = self._plan.graph, dict[Symbol, int]()
+            for value, shape in zip(graph.inputs, shapes, strict=True):
+                if isinstance(value.type, TensorType):
+                    bind_alone(value.type.shape, shape, sizes)
+            if len(self._peaks) >= _KEPT_SHAPES:
+                self._peaks.clear()
+            count = self._peaks[shapes] = sum(live_at_peak(graph, sizes).values())
+        return count
 
     def updating(self, updates: Updates) -> Callable[[Sequence[Held]], list[Any]]:
         """Return what runs like ``call`` and may write outputs over inputs."""
@@ -76,11 +105,27 @@ class PlanRunner(Executable):
             return self.call
 
         def run(inputs: Sequence[Held]) -> list[Any]:
-            if self._entry_checks is not None:
-                self._entry_checks.check(inputs)
+            self._check(inputs)
             return runner.run(inputs, updates)
 
         return run
+
+    def held(
+        self, inputs: Sequence[Held], into: Sequence[Held] = (), updates: Updates = ()
+    ) -> list[Held]:
+        """Run like ``call``, and leave the outputs where they are.
+
+        An engine that answers all of it may write them to ``into``, and those of ``updates`` over
+        inputs.
+        """
+        self._check(inputs)
+        runner = self._runners[0] if self._runners else None
+        if isinstance(runner, RegionRunner) and self._run == runner.run:
+            return runner.run(inputs, updates, True, into)
+        with limited(self._limits) as meter:
+            if self._is_whole:
+                return self._runners[0].run(inputs)
+            return self._stepwise(inputs, meter, self._runners, keeps=True)
 
     def _within_limits(self, inputs: Sequence[Held]) -> list[Any]:
         """Run what is interpreted under limits, those of the call that this is part of."""
@@ -91,8 +136,7 @@ class PlanRunner(Executable):
 
     def timed(self, inputs: Sequence[Held], note: NoteStep) -> list[Any]:
         """Run like ``call``, wait for each step, and note when it began and ended."""
-        if self._entry_checks is not None:
-            self._entry_checks.check(inputs)
+        self._check(inputs)
         runners = [_TimedRunner(runner, i, note) for i, runner in enumerate(self._runners)]
         with limited(self._limits) as meter:
             if self._is_whole:
@@ -100,7 +144,11 @@ class PlanRunner(Executable):
             return self._stepwise(inputs, meter, runners)
 
     def _stepwise(
-        self, inputs: Sequence[Held], meter: Meter, runners: Sequence[StepRunner]
+        self,
+        inputs: Sequence[Held],
+        meter: Meter,
+        runners: Sequence[StepRunner],
+        keeps: bool = False,
     ) -> list[Any]:
         plan = self._plan
         values: list[Any] = [*inputs, *plan.constants]
@@ -123,7 +171,7 @@ class PlanRunner(Executable):
         results = []
         shared = set(range(borrowed))
         for place in plan.outputs:
-            value = fetched(values[place])
+            value = values[place] if keeps and place not in shared else fetched(values[place])
             results.append(value.copy() if place in shared else value)
             shared.add(place)
         return results

@@ -19,6 +19,9 @@ class Parameters(Protocol):
     def bind(self, arguments: Arguments, named: Mapping[str, Any]) -> Arguments:
         """Return the arguments by position; ShapeMismatchError if they do not fit the names."""
 
+    def has(self, name: str) -> bool:
+        """Tell whether an argument may be given under this name."""
+
 
 @final
 @dataclass(frozen=True)
@@ -40,6 +43,10 @@ class InputNames:
         given = {**dict(zip(names, arguments, strict=False)), **named}
         self._check(names, len(arguments), named, given)
         return tuple([given[name] for name in names])
+
+    def has(self, name: str) -> bool:
+        """Tell whether it is the name of an input."""
+        return name in self.list_names()
 
     def _check(
         self, names: Sequence[str], count: int, named: Mapping[str, Any], given: Mapping[str, Any]
@@ -89,3 +96,12 @@ class FunctionParameters:
         while names and names[-1] not in named_or_placed:
             names.pop()
         return tuple([bound.arguments[name] for name in names])
+
+    def has(self, name: str) -> bool:
+        """Tell whether the function has a parameter of this name, or takes any."""
+        try:
+            parameters = inspect.signature(self.function).parameters
+        except (TypeError, ValueError):
+            return False
+        takes_any = (p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+        return name in parameters or any(takes_any)

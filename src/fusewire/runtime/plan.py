@@ -12,9 +12,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fusewire.contract.backend import Device, Shapes
+from fusewire.contract.devices import CPU
 from fusewire.ir.dims import Dim
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.hash import exact_hash
+from fusewire.ir.types import TensorType, Type
 from fusewire.runtime.guards import Guard
 
 if TYPE_CHECKING:
@@ -130,6 +132,28 @@ class Plan:
                 regions += body.regions()
         return regions
 
+    def host_bytes(self) -> int | None:
+        """Count what a run with arrays copies between the host and devices, without bodies.
+
+        None if a size is open.
+        """
+        # The memory that each value is in; what is given is on the host.
+        memories: dict[int, str] = {}
+        count: Dim = 0
+        types: dict[int, Type] = {}
+        for step in self.steps:
+            kind, own = step.region.device.kind, step.region.device.id
+            here = CPU if kind == CPU or step.region.backend == HOST else own
+            for place, value in zip(step.inputs, step.region.inputs, strict=True):
+                sides = {here, memories.get(place, CPU)}
+                count = count + _bytes(value.type) * len(sides - {CPU}) * (len(sides) > 1)
+            types |= zip(step.outputs, (v.type for v in step.region.graph.outputs), strict=True)
+            memories |= dict.fromkeys(step.outputs, here)
+        for place in self.outputs:
+            if memories.get(place, CPU) != CPU:
+                count = count + _bytes(types[place])
+        return count if isinstance(count, int) else None
+
     def crossings(self) -> int:
         """Count the tensors that one backend hands over to another."""
         makers: dict[int, str] = {}
@@ -140,3 +164,7 @@ class Plan:
             makers |= dict.fromkeys(step.outputs, name)
             count += sum(body.crossings() for body in step.bodies.values())
         return count
+
+
+def _bytes(type_: Type) -> Dim:
+    return type_.size * type_.dtype.itemsize if isinstance(type_, TensorType) else 0

@@ -15,11 +15,25 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 from numpy import ndarray
 
+from fusewire.contract.buffer import Buffer, StateBuffer, counted_traffic
 from fusewire.contract.frontend import Structure, plain_key
 from fusewire.errors import GraphError, ShapeMismatchError
+from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Graph
+from fusewire.ir.live import live_at_peak
 from fusewire.ir.types import TensorType, Type
-from fusewire.runtime.entry import Entry, Restore, Run, Serving, State, as_array, misfit, plain
+from fusewire.runtime.buffer_calls import WORDS, directed, state_updates
+from fusewire.runtime.entry import (
+    Details,
+    Entry,
+    Restore,
+    Run,
+    Serving,
+    State,
+    as_array,
+    misfit,
+    plain,
+)
 from fusewire.runtime.origin import PROGRAMS, Origin
 from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.plan import Plan
@@ -36,13 +50,28 @@ _KEPT = 4096
 
 @dataclass(frozen=True)
 class Result:
-    """The outputs of one run, as a call returns them and by name, and its cost."""
+    """The outputs of one run, as a call returns them and by name, and its cost.
+
+    ``bytes`` are those of the outputs; ``host_bytes`` were copied between the host and devices.
+    ``peak`` counts what ``peak_bytes`` says when somebody asks.
+    """
 
     outputs: Any
     by_name: Mapping[str, Any]
     seconds: float
     bytes: int
     metadata: dict[str, Any] = field(default_factory=dict)
+    host_bytes: int = 0
+    peak: Callable[[], int] = field(default=int, repr=False, compare=False)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes that values of the graph take at once, without inputs and weights.
+
+        It is what running it op by op needs. Engines that fuse need less, and their arenas may
+        keep more.
+        """
+        return self.peak()
 
 
 @dataclass(frozen=True)
@@ -65,7 +94,7 @@ def _port(name: str | None, type_: Type) -> ProgramPort:
 
 
 class Program:
-    """A compiled source; called with arrays, it returns arrays.
+    """A compiled source; called with arrays, it returns arrays, and with buffers, buffers.
 
     An entry is made for each input signature when it is first seen. Safe to call from several
     threads. ``make_apart`` makes one for arguments in which one name of a size stands for several;
@@ -117,10 +146,15 @@ class Program:
     def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Run on arrays, by position or by name; results are fresh arrays of the caller's.
 
-        The inputs of a model can also be given as one mapping from their names.
+        The inputs of a model can also be given as one mapping from their names. If an argument is a
+        Buffer, the results are buffers, where the engine left them. Unless the program has inputs
+        of these names, ``outputs="device"`` asks for that, ``out`` is what the results are written
+        to, and ``donate`` names inputs whose buffers the call may have.
         """
         given = arguments
         if named:
+            if not WORDS.isdisjoint(named):
+                return self.run(*arguments, **named).outputs
             arguments = self._parameters.bind(arguments, named)
         found = self._calls.get(
             tuple([(x.shape, x.dtype) if type(x) is ndarray else _key(x) for x in arguments])
@@ -146,15 +180,23 @@ class Program:
 
     def run(self, *arguments: Any, **named: Any) -> Result:
         """Run, and report the outputs by name too, the time, the bytes, and what ran."""
+        directions, named = directed(named, self._parameters)
         arguments = self._parameters.bind(arguments, named)
         entry = self.entry(arguments)
-        start = time.perf_counter()
-        outputs = entry.run(arguments)
-        seconds = time.perf_counter() - start
-        size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray))
+        with counted_traffic() as traffic:
+            start = time.perf_counter()
+            if directions is None:
+                outputs = entry.run(arguments)
+            else:
+                outputs = directions.run(entry, arguments)
+            seconds = time.perf_counter() - start
+        size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray | Buffer))
         about = {"backend": entry.backend, "nodes": entry.nodes}
         by_name = dict(zip(entry.results.names, outputs, strict=True))
-        return Result(entry.restore(outputs), by_name, seconds, size, about)
+        result = entry.restore(outputs)
+        sizes = entry.sizes(arguments) if entry.is_open else {}
+        peak = partial(_peak_bytes, entry.details, sizes)
+        return Result(result, by_name, seconds, size, about, traffic.total, peak)
 
     def entry(self, arguments: tuple[Any, ...]) -> Entry:
         """Find or make the entry for such arguments."""
@@ -168,18 +210,19 @@ class Program:
                 # Somebody may have closed it while this call waited.
                 self._check_open()
                 arrays = _with_arrays(arguments)
-                entry = self._entries.get(key) or self._fitting(arrays) or self._make(arrays)
+                entry = self._known(key, arrays) or self._fitting(arrays) or self._make(arrays)
                 if entry.decide is not None:
                     entry = self._decided(entry, entry.decide(arrays))
                 self._follow(entry)
-                leaves = entry.arguments.flatten(arguments)
-                taken = map(plain, entry.inputs, leaves)
-                if any(x is not y for x, y in zip(taken, leaves, strict=True)):
-                    entry = replace(entry, is_plain=False)
+                entry = _fitted(entry, entry.arguments.flatten(arguments))
                 while len(self._entries) >= _KEPT:
                     self._evict()
                 self._put(key, entry)
         return entry
+
+    def _known(self, key: Signature, arrays: tuple[Any, ...]) -> Entry | None:
+        """Find the entry of a signature, or of arrays with the elements of its buffers."""
+        return self._entries.get(key) or self._entries.get(signature(arrays))
 
     @property
     def is_busy(self) -> bool:
@@ -251,8 +294,7 @@ class Program:
             self._initial[:] = [settled if x.serving is serving else x for x in self._initial]
             for key, entry in self._entries.items():
                 if entry.serving is serving:
-                    is_plain, learned = entry.is_plain, entry.learned
-                    self._put(key, replace(settled, is_plain=is_plain, learned=learned))
+                    self._put(key, _as_before(settled, entry))
 
     @property
     def state(self) -> State:
@@ -516,6 +558,32 @@ def _ready(program: weakref.ref[Program], key: Signature, entry: Entry, run: Run
                 found.changed()
 
 
+def _as_before(settled: Entry, entry: Entry) -> Entry:
+    """Have an entry take the arguments of the one that it replaces."""
+    return replace(
+        settled,
+        is_plain=entry.is_plain,
+        learned=entry.learned,
+        holds=entry.holds,
+        updates=entry.updates,
+    )
+
+
+def _peak_bytes(details: Details, sizes: Mapping[Symbol, int]) -> int:
+    """Return the most bytes that the values of a call take at once, without its inputs."""
+    return sum(live_at_peak(details.plan.graph, sizes).values())
+
+
+def _fitted(entry: Entry, leaves: list[Any]) -> Entry:
+    """Have an entry take such arguments: arrays as they are or converted, or buffers."""
+    if any(isinstance(leaf, Buffer) for leaf in leaves):
+        states = state_updates(entry, leaves)
+        return replace(entry, holds=True, updates=tuple(dict.fromkeys((*entry.updates, *states))))
+    taken = map(plain, entry.inputs, leaves)
+    is_plain = all(x is y for x, y in zip(taken, leaves, strict=True))
+    return replace(entry, is_plain=is_plain and entry.is_plain, holds=False)
+
+
 def signature(arguments: tuple[Any, ...]) -> Signature:
     """Return the key of arguments: arrays by shape and dtype, containers by their parts."""
     return tuple([_key(x) for x in arguments])
@@ -550,6 +618,9 @@ def _key(argument: Any) -> Signature:
                 "x.filled(value)."
             )
         return (argument.shape, argument.dtype)
+    if isinstance(argument, Buffer):
+        said = argument.output if isinstance(argument, StateBuffer) else None
+        return (type(argument), said, argument.shape, argument.dtype)
     if _is_array_like(argument):
         return (type(argument), tuple(argument.shape), str(argument.dtype))
     if isinstance(argument, dict):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import numpy as np
 from numpy import ndarray
 
-from fusewire.contract.backend import Buffer, Done, Event, Exchange, Executable, Held
+from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
+from fusewire.contract.buffer import Buffer
 from fusewire.errors import EngineError, EngineRaised, FusewireError
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
@@ -117,6 +118,13 @@ class Loaded:
         run = self._executable.run_updating
         return lambda inputs: run(inputs, updates)
 
+    def writing(self, outputs: Sequence[Held]) -> Callable[[Sequence[Held]], Event]:
+        """Return what runs it and may write to memory of the caller's; not while it is counted."""
+        if self.parts is not self.plain_parts:
+            return self.parts[0]
+        run = self._executable.run_into
+        return lambda inputs: run(inputs, outputs)
+
 
 @final
 class _Answered(Executable):
@@ -209,10 +217,17 @@ class RegionRunner:
         self._engines = {region.backend}
         self._is_closed = False
 
-    def run(self, inputs: Sequence[Held], updates: Updates = ()) -> list[Held]:
+    def run(
+        self,
+        inputs: Sequence[Held],
+        updates: Updates = (),
+        keeps: bool = False,
+        into: Sequence[Held] = (),
+    ) -> list[Held]:
         """Run on values from anywhere. What stays on a device is not waited for.
 
-        Outputs of ``updates`` may be written over inputs.
+        Outputs of ``updates`` may be written over inputs, and all of them to ``into``. With
+        ``keeps``, also the last region of a plan leaves its outputs where they are.
         """
         # Every call of a program comes this way: loops that end early, and few calls.
         key = tuple(map(shape_of, inputs)) if self._per_size else ()
@@ -220,6 +235,8 @@ class RegionRunner:
         run, exchange, is_host, is_plain, turn, name = loaded.parts
         if updates:
             run = loaded.updating(updates)
+        elif into:
+            run = loaded.writing(into)
         taken = inputs
         try:
             for value in inputs:
@@ -232,7 +249,7 @@ class RegionRunner:
             else:
                 with turn:
                     found = guarded_run(name, run, taken, True)
-            if self._is_last:
+            if self._is_last and not keeps:
                 for value in found:
                     if type(value) is not ndarray:
                         return guarded(name, "run", "a region", _to_host, found)
@@ -374,6 +391,4 @@ def shape_of(value: Held) -> tuple[int, ...]:
     """Return the shape of an array or a buffer; () for other values."""
     if isinstance(value, np.ndarray | np.generic):
         return tuple(value.shape)
-    if not isinstance(value, Buffer):
-        return ()
-    return tuple(dim for dim in value.type.shape if isinstance(dim, int))
+    return value.shape if isinstance(value, Buffer) else ()

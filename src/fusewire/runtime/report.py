@@ -167,6 +167,14 @@ def summary(why: Why) -> str:
     return f"{why.backend} ({why.device}): {nodes} node{many[0]} in {parts} region{many[1]}"
 
 
+def remarks(why: Why) -> list[str]:
+    """List the notes, and say what goes through the host."""
+    if not why.host_bytes:
+        return list(why.notes)
+    said = f"A call with arrays copies {why.host_bytes:,} bytes between the host and devices."
+    return [*why.notes, said]
+
+
 def sheets(why: Why) -> Iterator[Sheet]:
     """Yield the candidates, if there was a comparison, and the regions."""
     if why.tried:
@@ -180,12 +188,12 @@ def text(why: Why) -> str:
     for sheet in sheets(why):
         sheet.has_option = False
         tables.append(sheet.to_text())
-    return "\n\n".join([f"Runs on {summary(why)}", *tables, *map(visible, why.notes)])
+    return "\n\n".join([f"Runs on {summary(why)}", *tables, *map(visible, remarks(why))])
 
 
 def html(why: Why) -> str:
     """Write tables and notes as HTML, with every text escaped and nothing loaded from elsewhere."""
-    notes = "".join(f"<p>{escape(visible(note))}</p>" for note in why.notes)
+    notes = "".join(f"<p>{escape(visible(note))}</p>" for note in remarks(why))
     tables = "".join(sheet.to_html() for sheet in sheets(why))
     return f"<div><p>Runs on <b>{escape(visible(summary(why)))}</b></p>{tables}{notes}</div>"
 

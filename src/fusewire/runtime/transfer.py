@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from fusewire.contract.backend import Buffer, Exchange, Held
+from fusewire.contract.backend import Exchange, Held
+from fusewire.contract.buffer import Buffer, HostBuffer, PartBuffer
 from fusewire.host_memory import aligned_copy
 from fusewire.ir.graph import Array
 from fusewire.process.guard import guarded
@@ -26,9 +27,10 @@ def hand_over(value: Held, exchange: Exchange) -> Held:
     if type(value) is np.ndarray and fits(value, exchange):
         return value
     if isinstance(value, Buffer):
+        value.require_open()
         if value.device == exchange.memory:
-            return value
-        value = value.read().reshape([int(d) for d in value.type.shape if isinstance(d, int)])
+            return value.alone() if isinstance(value, PartBuffer) else value
+        value = value.array if isinstance(value, HostBuffer) else value.read().reshape(value.shape)
     if isinstance(value, np.generic):
         value = np.asarray(value)
     if not isinstance(value, np.ndarray) or fits(value, exchange):

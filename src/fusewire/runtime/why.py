@@ -202,6 +202,8 @@ class Why:
     # What the graph takes and returns, in order.
     inputs: tuple[PortWhy, ...] = ()
     outputs: tuple[PortWhy, ...] = ()
+    # The bytes that a run with arrays copies between the host and devices; None if sizes are open.
+    host_bytes: int | None = 0
 
     def node(self, place: int | str) -> NodeWhy:
         """Find a node by its place; raises GraphError if there is none."""

@@ -82,7 +82,10 @@ class PlainSession(Executable):
         self._inputs = [name for name, _ in edges.inputs]
         self._outputs = [name for name, _ in edges.outputs]
         self._in_place = in_place
-        self._bindings: list[_UpdatingBinding] = []
+        self._made = [slot for _, slot in edges.outputs]
+        # With another provider, what is bound is copied when it is bound.
+        self._may_bind = session.get_providers() == PROVIDERS
+        self._bindings: list[_MemoryBinding] = []
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -100,14 +103,22 @@ class PlainSession(Executable):
 
     def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
         """Run with inputs and the outputs that replace them in the same memory."""
-        pairs = {out: place for out, place in updates if self._may_update(out, place, inputs)}
-        if not pairs:
+        pairs = [pair for pair in updates if self._may_update(*pair, inputs)]
+        return self._run_bound(inputs, {output: inputs[place] for output, place in pairs})
+
+    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
+        """Run with outputs in memory of the caller's, where its shape is that of the output."""
+        pairs = enumerate(outputs) if self._may_bind else ()
+        return self._run_bound(inputs, {i: x for i, x in pairs if _can_hold(x, self._made[i])})
+
+    def _run_bound(self, inputs: Sequence[Held], targets: Mapping[int, Any]) -> Event:
+        if not targets:
             return self.run(inputs)
         try:
             binding = self._bindings.pop()
         except IndexError:
-            binding = _UpdatingBinding(self._held[0], self._inputs, self._outputs)
-        outputs = binding.run(inputs, pairs)
+            binding = _MemoryBinding(self._held[0], self._inputs, self._outputs)
+        outputs = binding.run(inputs, targets)
         self._bindings.append(binding)
         return Done(outputs)
 
@@ -117,7 +128,7 @@ class PlainSession(Executable):
 
 
 @final
-class _UpdatingBinding:
+class _MemoryBinding:
     """What one call at a time is bound to; memory that stays where it is stays bound."""
 
     def __init__(self, session: Any, inputs: Sequence[str], outputs: Sequence[str]) -> None:
@@ -127,31 +138,38 @@ class _UpdatingBinding:
         # By name: the pointer and the shape that it is bound to.
         self._bound: dict[str, Any] = {}
 
-    def run(self, inputs: Sequence[Any], pairs: Mapping[int, int]) -> list[Any]:
-        """Run to the end; outputs of pairs are the inputs themselves."""
+    def run(self, inputs: Sequence[Any], targets: Mapping[int, Any]) -> list[Any]:
+        """Run to the end; some outputs are written to memory that is given."""
         binding, names = self._binding, self._names
-        spots = [(array.ctypes.data, array.shape) for array in inputs]
-        for name, array, spot in zip(names[0], inputs, spots, strict=True):
-            self._bind(binding.bind_input, name, array, spot)
+        for name, array in zip(names[0], inputs, strict=True):
+            self._bind(binding.bind_input, name, array)
         for place, name in enumerate(names[1]):
-            if place in pairs:
-                taken = pairs[place]
-                self._bind(binding.bind_output, name, inputs[taken], spots[taken])
+            if place in targets:
+                self._bind(binding.bind_output, name, targets[place])
             else:
                 # Bound anew at every call, so that the engine makes new memory.
                 binding.bind_output(name, "cpu")
+                self._bound.pop(name, None)
         self._session._sess.run_with_iobinding(binding._iobinding, None)
-        # Not the binding's own get_outputs: that wraps each output, also those of pairs.
+        # Not the binding's own get_outputs: that wraps each output, also those that were given.
         made = binding._iobinding.get_outputs()
         return [
-            inputs[pairs[place]] if place in pairs else made[place].numpy()
+            targets[place] if place in targets else made[place].numpy()
             for place in range(len(names[1]))
         ]
 
-    def _bind(self, bind: Callable[..., None], name: str, array: Any, spot: Any) -> None:
+    def _bind(self, bind: Callable[..., None], name: str, array: Any) -> None:
+        spot = array.ctypes.data, array.shape
         if self._bound.get(name) != spot:
             bind(name, "cpu", 0, array.dtype, array.shape, spot[0])
             self._bound[name] = spot
+
+
+def _can_hold(array: Any, slot: Slot) -> bool:
+    """Tell whether the engine may write an output of known shape to an array."""
+    if not isinstance(array, np.ndarray) or array.shape != slot.dims or not array.size:
+        return False
+    return array.dtype == slot.dtype.numpy and array.flags.c_contiguous and array.flags.writeable
 
 
 @final

@@ -24,10 +24,11 @@ import numpy as np
 import wgpu
 
 from fusewire.backends.webgpu.storage import STORAGES
-from fusewire.contract.backend import Buffer, Device, Fact
+from fusewire.contract.backend import Device, Fact
+from fusewire.contract.buffer import Buffer, note_download, note_upload
 from fusewire.dtypes import dtype
 from fusewire.errors import ShapeMismatchError
-from fusewire.host_memory import LARGE, aligned_empty
+from fusewire.host_memory import LARGE, PRESSURE, PoolUse, aligned_empty, allocated
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 
@@ -177,7 +178,7 @@ class Context:
         self.id = id_
         self.queue = self.gpu.queue
         self.alignment = int(adapter.limits["min-uniform-buffer-offset-alignment"])
-        self.pool = Pool(self.gpu, _IDLE_BYTES)
+        self.pool = Pool(id_, self.gpu, _IDLE_BYTES)
         self._pipelines: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -198,11 +199,19 @@ class Context:
         """Copy a host array into a new buffer."""
         buffer = WebGpuBuffer(self, type_)
         if buffer.gpu is not None:
+            note_upload(buffer.nbytes)
             self.queue.write_buffer(buffer.gpu, 0, whole_words(array))
         return buffer
 
+    def copy(self, source: Any, start: int, target: Any, at: int, size: int) -> None:
+        """Copy bytes on the device, from one buffer of wgpu's to another; all in whole words."""
+        encoder = self.gpu.create_command_encoder()
+        encoder.copy_buffer_to_buffer(source, start, target, at, size)
+        self.queue.submit([encoder.finish()])
+
     def download(self, source: Any, start: int, size: int) -> Array:
         """Copy bytes to the host; start and size are whole words."""
+        note_download(size)
         if size < LARGE:
             return np.frombuffer(self.queue.read_buffer(source, start, size), np.uint8)
         # As read_buffer does, but for what it copies to, which is mapped for the purpose.
@@ -232,55 +241,85 @@ class Context:
 class Pool:
     """Buffers for tensors. One that is given back waits to be taken again, up to a limit."""
 
-    def __init__(self, device: Any, limit: int) -> None:
+    def __init__(self, name: str, device: Any, limit: int) -> None:
+        self._name = name
         self._device = device
         self._limit = limit
         self._free: dict[int, list[Any]] = {}
         # The garbage collector may give back in the midst of a take.
         self._lock = threading.RLock()
         self.idle = 0
+        self._in_use = self._peak = self._hits = self._misses = self._failures = 0
+
+    def use(self) -> PoolUse:
+        """Say what it holds."""
+        with self._lock:
+            counts = self._peak, self._hits, self._misses, self._failures
+            return PoolUse(self._name, "buffers", self._in_use, self.idle, *counts)
+
+    def count_failure(self) -> None:
+        """Count a request that found no memory."""
+        with self._lock:
+            self._failures += 1
 
     def take(self, size: int) -> Any:
         """Give a buffer of at least so many bytes; what is in it is anybody's."""
         rounded = -(-size // _ROUNDED) * _ROUNDED
         with self._lock:
-            if free := self._free.get(rounded):
+            found = free.pop() if (free := self._free.get(rounded)) else None
+            if found is not None:
                 self.idle -= rounded
-                return free.pop()
-        return self._device.create_buffer(size=rounded, usage=_USAGE)
+                self._hits += 1
+        if found is None:
+            found = allocated(self, lambda: self._made(rounded))
+        with self._lock:
+            before = self._in_use
+            self._in_use += rounded
+            self._peak = max(self._peak, self._in_use)
+        PRESSURE.watch(self, before, before + rounded)
+        return found
+
+    def _made(self, size: int) -> Any:
+        with self._lock:
+            self._misses += 1
+        try:
+            return self._device.create_buffer(size=size, usage=_USAGE)
+        except wgpu.GPUOutOfMemoryError as error:
+            raise MemoryError(f"{self._name} has no {size:,} bytes more: {error}") from None
 
     def give(self, buffer: Any) -> None:
         """Take a buffer back."""
         with self._lock:
+            self._in_use -= buffer.size
             if self.idle + buffer.size <= self._limit:
                 self.idle += buffer.size
                 self._free.setdefault(buffer.size, []).append(buffer)
 
-    def clear(self) -> None:
-        """Let go of all that is idle."""
+    def clear(self) -> int:
+        """Let go of all that is idle; returns the bytes."""
         with self._lock:
+            freed, self.idle = self.idle, 0
             self._free.clear()
-            self.idle = 0
+            return freed
 
 
 @final
 class WebGpuBuffer(Buffer):
     """A tensor in a device's memory; ``gpu`` is wgpu's buffer, None when it has no elements."""
 
-    __slots__ = ("_type", "context", "gpu", "shape", "size")
-
     def __init__(self, context: Context, type_: TensorType) -> None:
-        """``size`` is in bytes, of the elements."""
         self.context = context
         self._type = type_
-        self.shape: tuple[int, ...] = type_.shape  # type: ignore[assignment] # ints, all of them
-        self.size = math.prod(self.shape) * type_.dtype.itemsize
+        shape: Any = type_.shape
+        self._bytes = math.prod(shape) * type_.dtype.itemsize
         self.gpu: Any = None
-        if self.size:
-            self.gpu = context.pool.take(self.size)
+        self._give: Any = None
+        if self._bytes:
+            self.gpu = context.pool.take(self._bytes)
             # Held from outside: of what lies in a cycle the garbage collector may end wgpu's buffer
             # first, and a dead one would be given back. Errors of wgpu make such cycles.
-            finalize(self, context.pool.give, self.gpu).atexit = False
+            self._give = finalize(self, context.pool.give, self.gpu)
+            self._give.atexit = False
 
     @property
     def device(self) -> str:
@@ -294,22 +333,60 @@ class WebGpuBuffer(Buffer):
 
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Copy to the host, all in its shape or a part of it flat; waits for earlier work."""
+        self.require_open()
         of = self._type.dtype
         if offset == 0 and count is None:
-            return self._bytes(0, self.size).view(of.numpy).reshape(self.shape)
+            return self._read_bytes(0, self._bytes).view(of.numpy).reshape(self.shape)
         start, end = self._range(offset, count)
-        return self._bytes(start * of.itemsize, end * of.itemsize).view(of.numpy)
+        return self._read_bytes(start * of.itemsize, end * of.itemsize).view(of.numpy)
 
     def write(self, array: Array, offset: int = 0) -> None:
         """Copy elements from the host; what was started before does not see them."""
+        self.require_open()
         if dtype(array.dtype) is not self._type.dtype:
             raise ShapeMismatchError(f"A buffer of {self._type} cannot hold {array.dtype}. Cast.")
         start, _ = self._range(offset, array.size)
         if array.size:
+            note_upload(array.nbytes)
             self._put(as_bytes(array), start * self._type.dtype.itemsize)
 
+    def copy_within(self, source: Buffer, start: int, count: int, offset: int) -> bool:
+        """Copy elements on the device, which copies whole words."""
+        if not isinstance(source, WebGpuBuffer) or source.context is not self.context:
+            return False
+        size = self._type.dtype.itemsize
+        first, place, length = start * size, offset * size, count * size
+        # Behind the last element there is room up to the next word.
+        is_rest = place + length == self._bytes and first + length == source._bytes
+        whole = -(-length // 4) * 4 if is_rest else length
+        if first % 4 or place % 4 or whole % 4:
+            return False
+        origin: WebGpuBuffer = source
+        if source.gpu is self.gpu:
+            # WebGPU copies between two buffers only.
+            origin, first = source._excerpt(start, TensorType(self._type.dtype, (count,))), 0
+        self.context.copy(origin.gpu, first, self.gpu, place, whole)
+        return True
+
+    def _excerpt(self, offset: int, type_: TensorType) -> WebGpuBuffer:
+        found = WebGpuBuffer(self.context, type_)
+        is_copied = found.size == 0 or found.copy_within(self, offset, found.size, 0)
+        if not is_copied:
+            found.write(self.read(offset, found.size))
+        return found
+
+    def extracted(self, offset: int, type_: TensorType) -> Buffer | None:
+        """Copy elements into a buffer of this device."""
+        return self._excerpt(offset, type_)
+
+    def release(self) -> None:
+        """Give the memory back: what still runs on it runs before what comes next."""
+        if self._give is not None:
+            self._give()
+        self.gpu = None
+
     def _range(self, offset: int, count: int | None) -> tuple[int, int]:
-        whole = math.prod(self.shape)
+        whole = self.size
         end = whole if count is None else offset + count
         if not 0 <= offset <= end <= whole:
             raise ShapeMismatchError(
@@ -317,7 +394,7 @@ class WebGpuBuffer(Buffer):
             )
         return offset, end
 
-    def _bytes(self, start: int, end: int) -> Array:
+    def _read_bytes(self, start: int, end: int) -> Array:
         """Copy bytes to the host; devices copy whole words."""
         if start == end:
             return np.empty(0, np.uint8)
@@ -330,8 +407,8 @@ class WebGpuBuffer(Buffer):
         if (first, last) != (start, end):
             # Words at the edges keep what else is in them.
             whole = np.zeros(last - first, np.uint8)
-            inside = min(last, self.size)
-            whole[: inside - first] = self._bytes(first, inside)
+            inside = min(last, self._bytes)
+            whole[: inside - first] = self._read_bytes(first, inside)
             whole[start - first : end - first] = data
             data = whole
         self.context.queue.write_buffer(self.gpu, first, data)

@@ -16,7 +16,6 @@ from fusewire.contract.backend import (
     Backend,
     BackendInfo,
     BackendOption,
-    Buffer,
     Config,
     Device,
     Exchange,
@@ -27,10 +26,12 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.region import build, claim_by_table
 from fusewire.contract.tuning import Piece, Tuner
 from fusewire.dtypes import float32
 from fusewire.errors import RegistryError
+from fusewire.host_memory import MemoryPool
 from fusewire.ir.graph import Array, Graph, Value
 from fusewire.ir.types import TensorType
 
@@ -142,6 +143,17 @@ class WebGpuBackend(Backend, Tuner):
         program = Program.from_bytes(artifact.payload)
         context = self.context(device)
         return WebGpuExecutable(context, program, artifact.slots, weights, self._renew)
+
+    def allocate(self, type_: TensorType, device: Device) -> Buffer | None:
+        """Take memory of the device."""
+        from fusewire.backends.webgpu.context import WebGpuBuffer
+
+        return WebGpuBuffer(self.context(device), type_)
+
+    def pools(self) -> Sequence[MemoryPool]:
+        """List the pools of devices that are open."""
+        with self._lock:
+            return [context.pool for context in self._contexts.values()]
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Name wgpu, the adapter and its driver."""

@@ -6,6 +6,7 @@ goes on with another device.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import OrderedDict
@@ -96,23 +97,34 @@ class Binding:
         self._allocations = program.schedule.allocations
         self._pipelines = [context.pipeline(source) for source in program.kernels]
         self._layouts = [made.get_bind_group_layout(0) for made in self._pipelines]
-        self._scratch = [
-            context.pool.take(size) if size else None for size in program.schedule.scratch
-        ]
-        # What lies where, but for inputs and outputs.
-        self._fixed = [self._place(memory, weights) for memory in self._allocations]
         self._turns = program.schedule.turns()
+        self._pool = context.pool
+        self._taken: list[Any] = []
+        self._kept: OrderedDict[tuple[int, ...], tuple[list[Any], list[Any]]] = OrderedDict()
+        with contextlib.ExitStack() as stack:
+            # Where there is not enough memory for all of it, none is kept.
+            stack.callback(self.close)
+            self._scratch = [
+                self._take(size) if size else None for size in program.schedule.scratch
+            ]
+            # What lies where, but for inputs and outputs.
+            self._fixed = [self._place(memory, weights) for memory in self._allocations]
+            stack.pop_all()
         self._params, self._offsets = self._write_params()
         self._groups = self._fixed_groups()
-        self._kept: OrderedDict[tuple[int, ...], tuple[list[Any], list[Any]]] = OrderedDict()
         self._lock = threading.Lock()
         self._alone = threading.Lock()
         timed = program.mode in ("timed", "clocked") and bool(self._turns)
         self.clock = Clock(context, len(self._turns)) if timed else None
 
-    def submit(self, inputs: Sequence[WebGpuBuffer], outputs: Sequence[WebGpuBuffer]) -> None:
-        """Hand a run to the queue."""
-        groups = self._bound(self._places(inputs, outputs))
+    def submit(
+        self,
+        inputs: Sequence[WebGpuBuffer],
+        outputs: Sequence[WebGpuBuffer],
+        skipped: Sequence[int] = (),
+    ) -> None:
+        """Hand a run to the queue, without the dispatches of these numbers."""
+        groups = self._bound(self._places(inputs, outputs), skipped)
         if self._program.mode == "debug":
             # Scratch memory is shared, and between kernels another run would come in.
             with self._alone:
@@ -124,19 +136,23 @@ class Binding:
 
     def close(self) -> None:
         """Give memory back."""
-        # A scratch buffer is in several places, and each buffer is given back once.
-        for buffer in {id(held): held for held in self._fixed if held is not None}.values():
-            self.context.pool.give(buffer)
+        while self._taken:
+            self._pool.give(self._taken.pop())
         self._fixed = []
         self._scratch = []
         self._kept.clear()
+
+    def _take(self, size: int) -> Any:
+        buffer = self._pool.take(size)
+        self._taken.append(buffer)
+        return buffer
 
     def _place(self, memory: Allocation, weights: Mapping[str, Array]) -> Any:
         if memory.size == 0 or memory.kind in ("input", "output"):
             return None
         if memory.kind == "scratch":
             return self._scratch[memory.place]
-        buffer = self.context.pool.take(memory.size)
+        buffer = self._take(memory.size)
         self.context.queue.write_buffer(buffer, 0, whole_words(memory.constant(weights)))
         return buffer
 
@@ -196,15 +212,29 @@ class Binding:
                 places[at] = made[memory.place].gpu
         return places
 
-    def _bound(self, places: list[Any]) -> list[Any]:
-        """Bind the dispatches to these buffers, or find them bound."""
-        key = tuple(map(id, places))
+    def copying(self, output: int, place: int) -> int | None:
+        """Find the one dispatch that copies an input to an output, before others write to that.
+
+        None if the input is read otherwise: then the output cannot be in its memory.
+        """
+        edges = {(memory.kind, memory.place): at for at, memory in enumerate(self._allocations)}
+        taken, made = edges["input", place], edges["output", output]
+        touched = [n for n, (launch, _) in enumerate(self._turns) if made in launch.allocations]
+        readers = [n for n, (launch, _) in enumerate(self._turns) if taken in launch.allocations]
+        if not readers or readers != touched[:1]:
+            return None
+        (launch, _) = self._turns[readers[0]]
+        return readers[0] if {*launch.allocations} == {taken, made} else None
+
+    def _bound(self, places: list[Any], skipped: Sequence[int] = ()) -> list[Any]:
+        """Bind the dispatches to these buffers, or find them bound; None for what is skipped."""
+        key = (*map(id, places), *skipped)
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key][1]
         groups = [
-            fixed or self._bind(number, launch, places)
+            None if number in skipped else fixed or self._bind(number, launch, places)
             for number, (fixed, (launch, _)) in enumerate(
                 zip(self._groups, self._turns, strict=True)
             )
@@ -230,7 +260,9 @@ class Binding:
     def _steps(self, groups: Sequence[Any]) -> list[_Step]:
         turns = zip(self._turns, groups, strict=True)
         return [
-            (self._pipelines[launch.kernel], group, launch.grid) for (launch, _), group in turns
+            (self._pipelines[launch.kernel], group, launch.grid)
+            for (launch, _), group in turns
+            if group is not None
         ]
 
     def _one_by_one(self, groups: Sequence[Any]) -> None:
@@ -297,9 +329,13 @@ class WebGpuExecutable(Executable, Clocked):
 
     def run(self, inputs: Sequence[Held]) -> Event:
         """Submit the kernels; ``inputs`` are host arrays, or buffers of this device."""
+        return self.run_into(inputs, ())
+
+    def run_into(self, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
+        """Submit the kernels; they write to ``outputs`` where those are buffers of this device."""
         binding = self._binding
         try:
-            return self._submit(binding, inputs)
+            return self._submit(binding, inputs, outputs)
         except wgpu.GPUError as error:
             if not is_loss(error):
                 raise
@@ -307,12 +343,36 @@ class WebGpuExecutable(Executable, Clocked):
         with self._lock:
             if self._binding is binding:
                 self._binding = Binding(self._renew(binding.context), self._program, self._weights)
-        return self._submit(self._binding, inputs)
+        return self._submit(self._binding, inputs, outputs)
 
-    def _submit(self, binding: Binding, inputs: Sequence[Held]) -> Event:
+    def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
+        """Submit the kernels without those that copy a state; others write to the state itself."""
+        binding = self._binding
+        context, skipped = binding.context, []
+        given = [self._accept(context, x, t) for x, t in zip(inputs, self._inputs, strict=True)]
+        made: list[WebGpuBuffer | None] = [None] * len(self._outputs)
+        for output, place in updates:
+            number = binding.copying(output, place)
+            is_once = sum(x.gpu is given[place].gpu for x in given) == 1
+            if number is None or not is_once or given[place] is not inputs[place]:
+                continue
+            made[output] = given[place]
+            skipped.append(number)
+        if not skipped or self._program.mode != "plain":
+            return self.run(given)
+        pairs = zip(made, self._outputs, strict=True)
+        new = [WebGpuBuffer(context, t) if x is None else x for x, t in pairs]
+        binding.submit(given, new, skipped)
+        return WebGpuEvent(context, new)
+
+    def _submit(self, binding: Binding, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
         context = binding.context
         given = [self._accept(context, x, t) for x, t in zip(inputs, self._inputs, strict=True)]
-        made = [WebGpuBuffer(context, type_) for type_ in self._outputs]
+        if outputs:
+            pairs = zip(outputs, self._outputs, strict=True)
+            made = [_target(context, x, type_) for x, type_ in pairs]
+        else:
+            made = [WebGpuBuffer(context, type_) for type_ in self._outputs]
         binding.submit(given, made)
         return WebGpuEvent(context, made)
 
@@ -334,6 +394,7 @@ class WebGpuExecutable(Executable, Clocked):
 
     def _accept(self, context: Context, value: Held, type_: TensorType) -> WebGpuBuffer:
         if isinstance(value, WebGpuBuffer):
+            value.require_open()
             if value.device != context.id or value.type != type_:
                 raise ShapeMismatchError(
                     f"A buffer is {type_} on {context.id}, found {value.type} on {value.device}."
@@ -350,3 +411,11 @@ class WebGpuExecutable(Executable, Clocked):
                 f"An input is {type_}, found {array.dtype}{list(array.shape)}."
             )
         return context.upload(array, type_)
+
+
+def _target(context: Context, value: Held, type_: TensorType) -> WebGpuBuffer:
+    """Return the memory of an output: the caller's, if a kernel can write to it."""
+    if isinstance(value, WebGpuBuffer) and value.context is context and value.type == type_:
+        value.require_open()
+        return value
+    return WebGpuBuffer(context, type_)

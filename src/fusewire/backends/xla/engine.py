@@ -14,7 +14,7 @@ from typing import Any, final
 from fusewire.backends.xla.executable import XlaExecutable, bytes_of, is_large
 from fusewire.backends.xla.gaps import GAPS
 from fusewire.backends.xla.info import INFO
-from fusewire.backends.xla.resident import ResidentExecutable
+from fusewire.backends.xla.resident import ResidentExecutable, XlaBuffer
 from fusewire.contract.backend import (
     Artifact,
     Backend,
@@ -30,9 +30,11 @@ from fusewire.contract.backend import (
     Slot,
     Unavailable,
 )
+from fusewire.contract.buffer import Buffer
 from fusewire.contract.script import Script, Scripted
 from fusewire.errors import FormatError, OptionsError
 from fusewire.ir.graph import Array, Graph
+from fusewire.ir.types import TensorType
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
 
@@ -207,6 +209,16 @@ class XlaBackend(Backend, Scripted):
         waits = any(map(is_large, roles["input"]))
         call = client.bind(owner, loaded, ready, roles["input"], roles["output"], spares, waits)
         return XlaExecutable(call, roles["input"])
+
+    def allocate(self, type_: TensorType, device: Device) -> Buffer | None:
+        """Make an array on a device that is no CPU: those share the memory of the host."""
+        from fusewire.backends.xla import client
+        from fusewire.backends.xla.devices import Place
+
+        place = Place.of(device)
+        if place.is_host or not client.is_known():
+            return None
+        return XlaBuffer.zeros(device.id, type_, client.client(place).put)
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Machine code depends on the processor and on flags, beside the versions."""

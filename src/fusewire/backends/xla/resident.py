@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
 
-from fusewire.contract.backend import Buffer, Event, Executable, Held, Slot
+from fusewire.contract.backend import Event, Executable, Held, Slot
+from fusewire.contract.buffer import Buffer, note_download, note_upload
 from fusewire.ir.graph import Array
 from fusewire.ir.types import TensorType
 
@@ -22,6 +24,13 @@ class XlaBuffer(Buffer):
         self._put = put
         self.array = array
 
+    @staticmethod
+    def zeros(device: str, type_: TensorType, put: Callable[[Array], Any]) -> XlaBuffer:
+        """Make a buffer of zeros: XLA has no array that is not written to."""
+        shape: Any = type_.shape
+        zeros = np.zeros(shape, type_.dtype.numpy)
+        return XlaBuffer(device, type_, put(bytes_of_narrow(zeros, type_.dtype.is_narrow)), put)
+
     @property
     def device(self) -> str:
         """The id of the device."""
@@ -34,6 +43,8 @@ class XlaBuffer(Buffer):
 
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Copy to the host."""
+        self.require_open()
+        note_download(self.nbytes)
         # A copy of our own: jax keeps what it fetched, read-only.
         host = np.array(self.array).view(self._type.dtype.numpy)
         if offset == 0 and count is None:
@@ -45,7 +56,31 @@ class XlaBuffer(Buffer):
         """Put another array in its place, with some elements replaced: jax's never change."""
         host = self.read()
         host.reshape(-1)[offset : offset + array.size] = array.reshape(-1)
+        note_upload(self.nbytes)
         self.array = self._put(bytes_of_narrow(host, self._type.dtype.is_narrow))
+
+    def copy_within(self, source: Buffer, start: int, count: int, offset: int) -> bool:
+        """Put another array in its place, made on the device."""
+        if not isinstance(source, XlaBuffer):
+            return False
+        part = source.array.reshape(-1)[start : start + count]
+        flat = self.array.reshape(-1).at[offset : offset + count].set(part)
+        self.array = flat.reshape(self.array.shape)
+        return True
+
+    def extracted(self, offset: int, type_: TensorType) -> Buffer | None:
+        """Slice it on the device."""
+        shape: Any = type_.shape
+        part = self.array.reshape(-1)[offset : offset + math.prod(shape)].reshape(shape)
+        return XlaBuffer(self._device, type_, part, self._put)
+
+    def exporter(self) -> Any:
+        """Return the array of jax; one of narrow elements holds their bytes."""
+        return None if self._type.dtype.is_narrow else self.array
+
+    def release(self) -> None:
+        """Let go of the array: jax frees it after what still runs on it."""
+        self.array = None
 
 
 def bytes_of_narrow(array: Array, is_narrow: bool) -> Array:
@@ -84,7 +119,11 @@ class ResidentExecutable(Executable):
         return Started([XlaBuffer(self._device, type_, x, self._put) for type_, x in made])
 
     def _shown(self, value: Any, is_narrow: bool) -> Any:
-        return value.array if isinstance(value, XlaBuffer) else bytes_of_narrow(value, is_narrow)
+        if isinstance(value, XlaBuffer):
+            value.require_open()
+            return value.array
+        note_upload(value.nbytes)
+        return bytes_of_narrow(value, is_narrow)
 
 
 @final

@@ -1,0 +1,152 @@
+"""States: buffers that calls replace, in place where the engine can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fusewire as fw
+from fusewire.backends.webgpu.context import WebGpuBuffer
+from fusewire.contract.buffer import Buffer
+from fusewire.errors import OptionsError, ReleasedError, ShapeMismatchError
+from fusewire.ir.graph import Graph
+from fusewire.registry import REGISTRY
+from tests.runtime.test_updates import COLUMNS, ROWS, arrays_of, cache_graph
+
+HAS_GPU = bool(REGISTRY.meet("webgpu").devices)
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="WebGPU has no adapter here")
+EVERY = ["reference", "onnxruntime", "openvino", "xla", pytest.param("webgpu", marks=needs_gpu)]
+
+
+def program_of(graph: Graph, backend: str) -> fw.Program:
+    program = fw.compile(graph, backend=backend, level=0, fallback="error")
+    # The first call is answered by a child, the second by the engine in this process.
+    for _ in range(2):
+        program(np.zeros((ROWS, COLUMNS), np.float32), *arrays_of(0))
+    return program
+
+
+def place_of(backend: str) -> str:
+    return "webgpu:0" if backend == "webgpu" else "cpu"
+
+
+@pytest.mark.parametrize("backend", EVERY)
+@pytest.mark.parametrize("kind", ["set", "read", "computed", "add"])
+def test_every_engine_replaces_a_state(backend: str, kind: str) -> None:
+    program = program_of(cache_graph(kind), backend)
+    cache = fw.state(np.zeros((ROWS, COLUMNS), np.float32), device=place_of(backend))
+    expected = np.zeros((ROWS, COLUMNS), np.float32)
+    for step in range(5):
+        before = expected.sum(axis=0)
+        expected[step] += step + 1
+        total, new = program(cache, *arrays_of(step))
+        assert new is cache
+        wanted = expected.sum(axis=0) + (before if kind == "read" else 0)
+        np.testing.assert_allclose(total.numpy(), wanted)
+    np.testing.assert_array_equal(cache.numpy(), expected)
+
+
+@needs_gpu
+def test_webgpu_replaces_in_place() -> None:
+    program = program_of(cache_graph(), "webgpu")
+    cache = fw.state(np.zeros((ROWS, COLUMNS), np.float32), device="webgpu:0")
+    held = cache.held
+    assert isinstance(held, WebGpuBuffer)
+    for step in range(3):
+        place, row = arrays_of(step)
+        found = program.run(cache, place, row)
+        assert cache.held is held
+        # Only the row and its place go to the device.
+        assert found.host_bytes == place.nbytes + row.nbytes
+    np.testing.assert_array_equal(cache.numpy()[:4, 0], [1, 2, 3, 0])
+    # The same memory given twice is not written to while it is read.
+    other = fw.asarray(cache)
+    assert other is cache
+
+
+@needs_gpu
+@pytest.mark.parametrize("kind", ["read", "add"])
+def test_webgpu_does_not_write_to_a_state_that_is_read_otherwise(kind: str) -> None:
+    program = program_of(cache_graph(kind), "webgpu")
+    cache = fw.state(np.zeros((ROWS, COLUMNS), np.float32), device="webgpu:0")
+    held = cache.held
+    program(cache, *arrays_of(0))
+    assert cache.held is not held
+    assert held.is_released
+
+
+def test_onnx_runtime_replaces_in_place() -> None:
+    program = program_of(cache_graph(), "onnxruntime")
+    cache = fw.state(np.zeros((ROWS, COLUMNS), np.float32))
+    pointer = cache.numpy().ctypes.data
+    for step in range(3):
+        program(cache, *arrays_of(step))
+    assert cache.numpy().ctypes.data == pointer
+    np.testing.assert_array_equal(cache.numpy()[:4, 0], [1, 2, 3, 0])
+
+
+def step(cache: Any, row: Any, position: Any) -> Any:
+    cache[position] = row
+    return {"mean": cache.mean(axis=0), "cache": cache}
+
+
+@pytest.mark.parametrize("backend", ["onnxruntime", pytest.param("webgpu", marks=needs_gpu)])
+def test_a_traced_function_writes_to_its_state(backend: str) -> None:
+    start = np.zeros((16, 8), np.float32)
+    program = fw.compile(step, start, start[0], np.array([0]), backend=backend, level=0)
+    cache = fw.state(start, device=place_of(backend))
+    found: dict[str, Any] = {}
+    for position in range(4):
+        row = np.full(8, position + 1, np.float32)
+        found = program(cache, row, np.array([position]))
+    assert isinstance(found["mean"], Buffer)
+    np.testing.assert_allclose(found["mean"].numpy(), np.full(8, 10 / 16), rtol=1e-6)
+    np.testing.assert_array_equal(cache.numpy()[:5, 0], [1, 2, 3, 4, 0])
+    assert not start.any()
+
+
+def test_a_state_is_used_while_engines_are_compared() -> None:
+    program = fw.compile(lambda total, x: {"total": total + x})
+    total = fw.state(np.zeros(64, np.float32))
+    for _ in range(10):
+        program(total, np.ones(64, np.float32))
+    program.wait(120)
+    for _ in range(10):
+        program(total, np.ones(64, np.float32))
+    np.testing.assert_array_equal(total.numpy(), np.full(64, 20, np.float32))
+
+
+def test_the_result_that_replaces_a_state_is_named() -> None:
+    x = np.ones(4, np.float32)
+    program = fw.compile(lambda a, b: (a + b, a * b), x, x, backend="onnxruntime", level=0)
+    a = fw.state(x, output=1)
+    program(a, x * 3)
+    assert a.numpy().tolist() == [3.0] * 4
+    named = fw.state(x, output="output0")
+    program(named, x)
+    assert named.numpy().tolist() == [2.0] * 4
+    with pytest.raises(
+        OptionsError, match=r"no result is called 'a': output0, output1\. Say which"
+    ):
+        program(fw.state(x), x)
+    shorter = fw.compile(lambda a: a[:2], x, backend="onnxruntime", level=0)
+    with pytest.raises(ShapeMismatchError, match="replaces it is"):
+        shorter(fw.state(x, output=0))
+
+
+@needs_gpu
+def test_parts_follow_a_state_to_other_memory() -> None:
+    x = np.arange(8, dtype=np.float32)
+    program = fw.compile(lambda a: {"a": a + 1}, x, backend="webgpu", level=0)
+    state = fw.state(x, device="webgpu:0")
+    part = state[2:4]
+    program(state)
+    program(state)
+    assert part.numpy().tolist() == [4.0, 5.0]
+    state.close()
+    with pytest.raises(ReleasedError):
+        part.numpy()
+    with pytest.raises(ReleasedError):
+        program(state)
