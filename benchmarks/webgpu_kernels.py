@@ -45,7 +45,7 @@ def chain(x: Any) -> Any:
 
 def unfused(graph: Graph) -> Executable:
     """Build a region with a kernel for every node."""
-    configured = WebGpuSpace(DEVICE).configured(Config())
+    configured = WebGpuSpace(DEVICE, BACKEND.lowerings).configured(Config())
     region = lower(expand_with_origins(graph, refusal).graph)
     program = Program(*ProgramWriter(region, configured.print, size_of).write())
     context = BACKEND.context(DEVICE)

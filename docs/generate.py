@@ -350,6 +350,7 @@ REFERENCE = {
         "set_default",
         "register",
         "unregister",
+        "register_op",
         "Registry",
     ),
     "Errors and warnings": ("FusewireError", "FallbackWarning"),

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fusewire.errors import FallbackWarning, FusewireError
     from fusewire.fusing import fuse
     from fusewire.ir.graph import Graph
+    from fusewire.ops.outside import register_op
     from fusewire.options import Options
     from fusewire.planning.support import supports
     from fusewire.registry import (
@@ -61,6 +62,7 @@ _MODULE_OF = {
     "Graph": "ir.graph",
     "Registry": "registry",
     "register": "registry",
+    "register_op": "ops.outside",
     "unregister": "registry",
     "get": "registry",
     "list_backends": "registry",
@@ -102,6 +104,7 @@ __all__ = [
     "open",
     "ops",
     "register",
+    "register_op",
     "run",
     "save_onnx",
     "set_default",

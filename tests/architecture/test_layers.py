@@ -71,7 +71,7 @@ LEAVES = {
 SHARED = {"backends.inductor": "backends.torch"}
 # The public faces are above all layers: they may name any of them, but only when a name is asked
 # for.
-FACES = (f"{PACKAGE}/__init__.py", f"{PACKAGE}/backend.py")
+FACES = (f"{PACKAGE}/__init__.py", f"{PACKAGE}/backend.py", f"{PACKAGE}/declare.py")
 
 
 def layer_problems(root: Path) -> list[str]:

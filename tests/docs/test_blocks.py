@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs import blocks
+from tests.own_ops import install
 
 PROJECT = Path(__file__).parents[2]
 PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
@@ -17,6 +18,10 @@ PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a page in a fresh process, an empty folder and an empty cache, with our commands."""
     cache = folder.with_name(f"{folder.name}-cache")
+    more = {}
+    if page.name == "own-ops.md":
+        # Its package is seen by this page alone: its kernels would take part everywhere else.
+        more["PYTHONPATH"] = str(install(folder.with_name(f"{folder.name}-packages")))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return subprocess.run(
         [sys.executable, blocks.__file__, str(page)],
@@ -30,6 +35,7 @@ def run_page(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
             # Ray 2.60 would replace the loopback by another address of the machine.
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
             "RAY_USAGE_STATS_ENABLED": "0",
+            **more,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -21,7 +21,7 @@ def fused(graph: Graph) -> Fusion:
 
 
 def parts(graph: Graph) -> list[DistinctKernel]:
-    return list(distinct_kernels(fused(graph), fused))
+    return list(distinct_kernels(fused(graph), fused, {}))
 
 
 def test_all_kernels_of_a_graph_have_a_part() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fusewire.ir.graph import Constant, Graph
 from fusewire.ir.parse import parse_graph
+from fusewire.ops.outside import OUTSIDE
 from fusewire.ops.sample import HostValue
 from fusewire.options import FirstWith, ForDevice, Options
 from fusewire.process.codec import read_value, write_value
@@ -55,6 +56,7 @@ class ComparisonJob:
             "store": [str(store.path), store.secret.hex() if store.secret else None],
             "registry": _registry_data(self.registry),
             "inputs": [write_value(x, blobs) for x in self.inputs],
+            "ops": OUTSIDE.references(),
         }
         if isinstance(self.model, FileSource):
             header["file"] = asdict(self.model)
@@ -66,6 +68,7 @@ class ComparisonJob:
 def read_job(frame: Frame) -> ComparisonJob:
     """Read a job that this user's own process wrote."""
     header, given = frame.header, iter(frame.blobs)
+    OUTSIDE.know(header["ops"])
     path, secret = header["store"]
     store = Store(Path(path), secret=bytes.fromhex(secret) if secret else None)
     inputs = [read_value(x, given) for x in header["inputs"]]

@@ -18,7 +18,7 @@ from fusewire.cli.terminal import Terminal
 from fusewire.contract.backend import Backend, Device
 from fusewire.contract.region import first_device
 from fusewire.ops.declare import Op
-from fusewire.ops.table import all_ops
+from fusewire.ops.table import known_ops
 from fusewire.registry import REGISTRY
 from fusewire.registry.capability import (
     ConformanceRecord,
@@ -101,7 +101,7 @@ def command(
 
 def _chosen(names: tuple[str, ...], fallback: bool) -> list[Op[Any]]:
     """Choose ops on tensors; with fallback the others too, because the reference runs them."""
-    ops = all_ops()
+    ops = known_ops()
     if unknown := [name for name in names if name not in ops]:
         raise click.UsageError(f"Unknown op: {', '.join(unknown)}. `fusewire ops` lists all ops.")
     found = [op for op in ops.values() if fallback or is_tensor_op(op)]

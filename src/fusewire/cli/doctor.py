@@ -19,6 +19,7 @@ from fusewire.cli.backends import COLOURS, describe_all, table
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.contract.frontend import Frontend
 from fusewire.errors import IsolationError, RegistryError, install_advice
+from fusewire.ops.outside import OUTSIDE
 from fusewire.process.child import Child
 from fusewire.process.closed import weaknesses
 from fusewire.process.guarantees import isolation_problem, shortfalls
@@ -172,6 +173,16 @@ def _orphans() -> dict[str, Any]:
     return _row(found)
 
 
+def _outside() -> dict[str, Any]:
+    """List installed packages that declare ops; one that cannot be imported has none."""
+    try:
+        problems = {name: OUTSIDE.problem(name) for name in OUTSIDE.packages()}
+    except RegistryError as error:
+        return _row({}, str(error))
+    found = {name: "installed" for name, problem in problems.items() if problem is None}
+    return _row(found, " ".join(filter(None, problems.values())))
+
+
 CHECKS: dict[str, Callable[[], dict[str, Any]]] = {
     "packages": _packages,
     "platform": _platform,
@@ -182,4 +193,5 @@ CHECKS: dict[str, Callable[[], dict[str, Any]]] = {
     "temporary files": _folder,
     "frontends": _frontends,
     "extensions": _orphans,
+    "ops of packages": _outside,
 }

@@ -11,7 +11,7 @@ from fusewire import dtypes
 from fusewire.cli.terminal import Terminal, wide_option
 from fusewire.dtypes import DType
 from fusewire.ops.declare import ONE_OPERAND, Op
-from fusewire.ops.table import all_ops, families
+from fusewire.ops.table import known_ops
 from fusewire.tables import Column, Sheet
 
 # Sets of dtypes that have a name of their own, the widest first.
@@ -29,9 +29,11 @@ _SETS = {
 @wide_option
 def command(as_json: bool, family: str | None, lacks: bool, is_wide: bool) -> None:
     """List every op by family, with its dtypes and cases."""
-    if family is not None and family not in families():
-        raise click.UsageError(f"Unknown family {family!r}. Families: {', '.join(families())}.")
-    rows = [op for op in all_ops().values() if family in (None, op.family)]
+    ops = known_ops()
+    known = list(dict.fromkeys(op.family for op in ops.values()))
+    if family is not None and family not in known:
+        raise click.UsageError(f"Unknown family {family!r}. Families: {', '.join(known)}.")
+    rows = [op for op in ops.values() if family in (None, op.family)]
     if as_json:
         click.echo(json.dumps([describe(op) for op in rows], indent=1))
         return

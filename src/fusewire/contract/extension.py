@@ -1,5 +1,7 @@
 """Extensions: packages that add ops to somebody else's backend, found by entry point.
 
+The ops are ours, or declared by a package (``ops.outside``).
+
 The entry point ``BACKEND.NAME`` of the group ``fusewire.extensions`` names a class. Its lowerings
 go into the table that the backend opens (``Backend.lowerings``); children find them through the
 reference of the backend: "module:Class+module:Extension".
@@ -13,13 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusewire.contract.backend import Backend
-from fusewire.errors import RegistryError
+from fusewire.errors import RegistryError, UnknownOpError
+from fusewire.ops.table import get_op
 
 GROUP = "fusewire.extensions"
 
 
 class Extension(abc.ABC):
-    """Adds ops to one backend."""
+    """Adds ops to one backend: functions for its table, or kernels of ``kernel.outside``."""
 
     @property
     @abc.abstractmethod
@@ -52,9 +55,19 @@ def attach(backend: Backend, extension: object) -> Extension:
         raise RegistryError(f"{name} accepts no extensions: it has no open table of lowerings.")
     if taken := sorted(table.keys() & extension.lowerings.keys()):
         raise RegistryError(f"{name} already has {', '.join(taken)}. Leave them out.")
+    for op in extension.lowerings:
+        _check_known(op)
     extension.start(backend)
     table.update(extension.lowerings)
     return extension
+
+
+def _check_known(op: str) -> None:
+    """Refuse an op that is neither ours nor of an installed package: it would never be reached."""
+    try:
+        get_op(op)
+    except UnknownOpError as error:
+        raise RegistryError(f"It lowers {op!r}, and no graph can hold that. {error}") from error
 
 
 def detach(backend: Backend, extension: Extension) -> None:

@@ -28,6 +28,7 @@ from fusewire.kernel.form import (
     KernelBuffer,
     Literal,
     Loop,
+    OutsideCall,
     Place,
 )
 from fusewire.kernel.index import Axis, Held, Index, Quotient, Remainder
@@ -35,6 +36,8 @@ from fusewire.kernel.index import Axis, Held, Index, Quotient, Remainder
 Json: TypeAlias = Any
 Reader: TypeAlias = Callable[[Json], Any]
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
+_OP = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*)(?:@[1-9]\d{0,3})?")
+_DIGEST = re.compile(r"[0-9a-f]{16}")
 _PLAIN = (bool, int, float, str, type(None))
 _DTYPE, _TUPLE = "dtype", "tuple"
 
@@ -52,6 +55,10 @@ def kernel_from_data(data: Json) -> Kernel:
 
 def _written(value: Any) -> Json:
     kind = type(value)
+    if kind is OutsideCall:
+        named = [[name, _written_attr(attr)] for name, attr in value.attrs]
+        tensors = [_written(value.operands), _written(value.results)]
+        return ["OutsideCall", value.op, value.digest, *tensors, named]
     if kind is Compute:
         attrs = [[name, _written_attr(attr)] for name, attr in value.attrs]
         return ["Compute", value.name, value.dtype.name, value.op, list(value.operands), attrs]
@@ -80,6 +87,13 @@ def _word(data: Json) -> str:
     if isinstance(data, str) and _WORD.fullmatch(data):
         return data
     _refuse("a name", data)
+
+
+def _matching(pattern: re.Pattern[str], what: str) -> Reader:
+    def matching(data: Json) -> str:
+        return data if type(data) is str and pattern.fullmatch(data) else _refuse(what, data)
+
+    return matching
 
 
 def _whole(data: Json) -> int:
@@ -159,6 +173,10 @@ def _one(*kinds: type) -> Reader:
     return one
 
 
+def _optional(read: Reader) -> Reader:
+    return lambda data: None if data is None else read(data)
+
+
 _INDEX = _one(Index)
 _INDICES = _many(_INDEX)
 _AXES = _many(_one(Axis))
@@ -185,5 +203,15 @@ _FIELDS: dict[type, tuple[Reader, ...]] = {
     Carry: (_word, _dtype, _word, _word),
     Loop: (_AXES, _BODY, _flag, _many(_one(Carry))),
     BufferStore: (_word, _INDICES, _word, _GUARD, _combine_or_none),
-    Kernel: (_word, _AXES, _BODY, _BUFFERS, _BUFFERS, _BUFFERS, _AXES),
+    OutsideCall: (
+        _matching(_OP, "the name of an op"),
+        _matching(_DIGEST, "a digest"),
+        _BUFFERS,
+        _BUFFERS,
+        _many(_pair(_word, _attr)),
+    ),
+    Kernel: (
+        *(_word, _AXES, _BODY, _BUFFERS, _BUFFERS, _BUFFERS, _AXES),
+        _optional(_one(OutsideCall)),
+    ),
 }

@@ -155,11 +155,26 @@ Statement: TypeAlias = Scalar | Fold | Loop | BufferStore
 
 
 @dataclass(frozen=True)
+class OutsideCall:
+    """A kernel that a package brought for its op, on whole tensors: all it does is in its source.
+
+    ``digest`` tells that source from others. Operands and results have the shapes of the node.
+    """
+
+    op: str
+    digest: str
+    operands: tuple[KernelBuffer, ...]
+    results: tuple[KernelBuffer, ...]
+    attrs: tuple[tuple[str, Attr], ...] = ()
+
+
+@dataclass(frozen=True)
 class Kernel:
     """The body runs once for every point of the axes; points know nothing of one another.
 
     Statements of the body itself are stages: each sees all that those before it stored in locals.
-    ``steps`` are axes of repeats around the kernel: numbers that are given with a launch.
+    ``steps`` are axes of repeats around the kernel: numbers that are given with a launch. A kernel
+    with a ``call`` has neither axes nor body.
     """
 
     name: str
@@ -169,6 +184,7 @@ class Kernel:
     writes: tuple[KernelBuffer, ...]
     locals: tuple[KernelBuffer, ...] = ()
     steps: tuple[Axis, ...] = ()
+    call: OutsideCall | None = None
 
     def buffer(self, name: str) -> KernelBuffer:
         """Find a buffer by name."""

@@ -29,12 +29,13 @@ from fusewire.kernel.form import (
     Literal,
     Loop,
     Lowered,
+    OutsideCall,
     Place,
     Statement,
     identity,
 )
 from fusewire.kernel.index import Atom, Axis, Held, Index, Quotient
-from fusewire.ops.interpret import Interpreter
+from fusewire.ops.interpret import Interpreter, run_op
 from fusewire.ops.table import get_op
 
 # Elements that one scalar of a body may hold at once.
@@ -72,10 +73,22 @@ def run_kernel(
     kernel: Kernel, buffers: Mapping[str, Array], steps: Mapping[Axis, int] | None = None
 ) -> None:
     """Run one kernel; it writes into the arrays of its buffers."""
+    if kernel.call is not None:
+        _run_call(kernel.call, buffers)
+        return
     given = {axis: np.array([number]) for axis, number in (steps or {}).items()}
     for part in _parts(kernel):
         run = _Run(kernel, buffers, {**given, **part})
         run.body(kernel.body)
+
+
+def _run_call(call: OutsideCall, buffers: Mapping[str, Array]) -> None:
+    """Run a kernel of a package by the meaning of its op."""
+    given = [buffers[b.name].reshape(b.shape) for b in call.operands]
+    found = run_op(get_op(call.op), given, dict(call.attrs))
+    outputs = found if isinstance(found, tuple) else (found,)
+    for buffer, output in zip(call.results, outputs, strict=True):
+        buffers[buffer.name].reshape(-1)[:] = output.reshape(-1)
 
 
 def _parts(kernel: Kernel) -> Iterator[dict[Axis, Array]]:

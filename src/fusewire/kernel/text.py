@@ -19,6 +19,7 @@ from fusewire.kernel.form import (
     Literal,
     Loop,
     Lowered,
+    OutsideCall,
     Place,
     Repeat,
     Scalar,
@@ -48,9 +49,20 @@ def print_lowered(region: Lowered) -> str:
 def print_kernel(kernel: Kernel) -> str:
     """Print one kernel."""
     head = f"kernel {kernel.name} for {_axes(kernel.axes) or 'one point'}"
+    if kernel.call is not None:
+        return "\n".join([head, *_indented([_called(kernel.call)])])
     lines = [head]
     lines += [f"  local {_buffer(buffer)}" for buffer in kernel.locals]
     return "\n".join([*lines, *_indented(_body(kernel, kernel.body))])
+
+
+def _called(call: OutsideCall) -> str:
+    made, given = (
+        [f"{b.name}[{', '.join(map(str, b.shape))}]" for b in buffers]
+        for buffers in (call.results, call.operands)
+    )
+    named = [f"{key}={value}" for key, value in call.attrs]
+    return f"{', '.join(made)} = {call.op} {call.digest}({', '.join([*given, *named])})"
 
 
 def _body(kernel: Kernel, body: Sequence[Statement]) -> Iterator[str]:

@@ -21,7 +21,7 @@ from fusewire.fusion.grouping import Fusion, body_of
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import structural_hash
 from fusewire.kernel.form import Kernel, Repeat
-from fusewire.kernel.lower.region import lower_fusion
+from fusewire.kernel.lower.region import OutsideKernels, lower_fusion
 from fusewire.kernel.printed import Code, PrintedKernel
 from fusewire.kernel.text import print_kernel
 
@@ -53,13 +53,15 @@ def key_of(kernel: Kernel) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def distinct_kernels(fusion: Fusion, fused: Callable[[Graph], Fusion]) -> Iterator[DistinctKernel]:
+def distinct_kernels(
+    fusion: Fusion, fused: Callable[[Graph], Fusion], outside: OutsideKernels
+) -> Iterator[DistinctKernel]:
     """Yield each distinct kernel that a group becomes, alone as in the whole.
 
-    ``fused`` fuses a graph as the whole was. Groups of several kernels, and those in loops of the
-    host, have none.
+    ``fused`` fuses a graph as the whole was; ``outside`` are kernels that packages bring. Groups of
+    several kernels, and those in loops of the host, have none.
     """
-    whole = lower_fusion(fusion)
+    whole = lower_fusion(fusion, outside)
     counts = Counter(key_of(step) for step in whole.steps if not isinstance(step, Repeat))
     seen: set[str] = set()
     for group in fusion.groups:
@@ -68,7 +70,7 @@ def distinct_kernels(fusion: Fusion, fused: Callable[[Graph], Fusion]) -> Iterat
             continue
         seen.add(hashed)
         try:
-            alone = lower_fusion(fused(body)).steps
+            alone = lower_fusion(fused(body), outside).steps
         except RefusedError:
             continue
         if len(alone) != 1 or isinstance(alone[0], Repeat):
@@ -86,6 +88,11 @@ class TuningSpace(abc.ABC, Generic[Configuration, Code]):
     @abc.abstractmethod
     def choices(self) -> Choices:
         """What is tried for each kind of kernel; each name is a field of a configuration."""
+
+    @property
+    @abc.abstractmethod
+    def outside(self) -> OutsideKernels:
+        """Digests of the kernels that packages bring for their ops."""
 
     @abc.abstractmethod
     def options(self, config: Config) -> Mapping[str, Fact]:
@@ -119,7 +126,7 @@ class TuningSpace(abc.ABC, Generic[Configuration, Code]):
     ) -> Iterator[Piece]:
         """Yield the kernels for which there is something to choose; options are not tried again."""
         untuned = self.configuration(config)
-        for part in distinct_kernels(fusion, fused):
+        for part in distinct_kernels(fusion, fused, self.outside):
             axes = {
                 name: values
                 for name, values in self._axes(part.kernel, untuned).items()

@@ -6,6 +6,7 @@ extents of axes, or by a bound of its guard.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from fusewire.dtypes import DType
@@ -22,6 +23,7 @@ from fusewire.kernel.form import (
     KernelBuffer,
     Loop,
     Lowered,
+    OutsideCall,
     Place,
     Repeat,
     Statement,
@@ -61,8 +63,23 @@ def verify_kernel(kernel: Kernel) -> None:
     both = {b.name for b in kernel.reads} & {b.name for b in kernel.writes}
     unique = len(names) - len(both) == len(set(names))
     _require("buffers", unique, f"{kernel.name} names a buffer twice")
+    if kernel.call is not None:
+        _verify_call(kernel, kernel.call)
+        return
     check = _Check(kernel)
     check.body(kernel.body, [*kernel.steps, *kernel.axes], {})
+
+
+def _verify_call(kernel: Kernel, call: OutsideCall) -> None:
+    """Check that a call names its buffers, each with as many elements as its tensor has."""
+    for tensors, buffers in ((call.operands, kernel.reads), (call.results, kernel.writes)):
+        held = {b.name: b for b in buffers}
+        for tensor in tensors:
+            found = held.get(tensor.name)
+            fits = found is not None and found.dtype is tensor.dtype
+            fits = fits and math.prod(found.shape) == math.prod(tensor.shape)  # type: ignore[union-attr] # not None if it fits
+            _require("buffers", fits, f"{kernel.name} calls {call.op} on {tensor}, has {found}")
+    _require("body", not kernel.body, f"{kernel.name} has a call and a body")
 
 
 class _Check:

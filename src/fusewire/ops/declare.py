@@ -155,6 +155,7 @@ class Op(Generic[R]):
     composite are not given its expansion.
     ``output_shapes`` gives the shapes of the outputs from operands and attributes, where values of
     operands decide them and may ask for any size.
+    ``version`` and ``onnx``, DOMAIN:OpName, are of ops outside the tree: see ``outside``.
     """
 
     name: str
@@ -181,6 +182,8 @@ class Op(Generic[R]):
     refuses: Refuses | None = None
     kept_whole: str | None = None
     output_shapes: Callable[..., Sequence[Sequence[int]]] | None = None
+    version: int = 1
+    onnx: str | None = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature}>"

@@ -48,6 +48,11 @@ def as_values(operands: Sequence[Operand]) -> list[Value | None]:
     return values
 
 
+def annotation_text(annotation: object) -> str:
+    """Spell an annotation: a module without postponed annotations has the types themselves."""
+    return annotation.__name__ if type(annotation) is type else str(annotation)
+
+
 def canonical(attr: Any, annotation: object) -> Attr:
     """Bring an attribute to the one form that graphs hold."""
     if isinstance(attr, list | tuple):
@@ -56,6 +61,6 @@ def canonical(attr: Any, annotation: object) -> Attr:
         return dtype(attr)
     if isinstance(attr, np.generic):
         attr = attr.item()
-    if str(annotation) == "float" and isinstance(attr, int):
+    if annotation_text(annotation) == "float" and isinstance(attr, int):
         return float(attr)
     return cast(Attr, attr)

@@ -14,6 +14,7 @@ from fusewire.ir.graph import Graph, Node
 from fusewire.ir.types import Type, type_symbols
 from fusewire.ir.verify import mentioned, verify_graph
 from fusewire.ops.declare import Family, Op, Trait
+from fusewire.ops.outside import OUTSIDE
 
 FAMILIES = (
     "elementwise", "logic", "conversion", "reduction", "cumulative", "linalg", "random", "draws",
@@ -34,7 +35,7 @@ def families() -> dict[str, Family]:
 
 @cache
 def all_ops() -> dict[str, Op[Any]]:
-    """Map names to ops, in the order of families."""
+    """Map names to ops of the tree, in the order of families."""
     table: dict[str, Op[Any]] = {}
     for family in families().values():
         repeated = table.keys() & family.ops.keys()
@@ -43,9 +44,19 @@ def all_ops() -> dict[str, Op[Any]]:
     return table
 
 
-@cache
+def known_ops() -> dict[str, Op[Any]]:
+    """Map names to all ops, those of installed packages and of this program after ours."""
+    return {**all_ops(), **OUTSIDE.all()}
+
+
 def get_op(name: str) -> Op[Any]:
     """Find an op; UnknownOpError names those that are spelled like it."""
+    # Only names of ops outside the tree have a namespace.
+    return OUTSIDE.get(name) if "." in name else _own_op(name)
+
+
+@cache
+def _own_op(name: str) -> Op[Any]:
     # From behind, importing no more than it takes: what a plan that is recalled leaves to the host
     # is mostly control flow and checks.
     for family in reversed(FAMILIES):

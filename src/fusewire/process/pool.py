@@ -20,6 +20,7 @@ from fusewire.dtypes import string
 from fusewire.errors import EngineGarbage, IsolationError
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.text import INLINE_BYTES, print_graph
+from fusewire.ops.outside import OUTSIDE
 from fusewire.process.child import Child
 from fusewire.process.codec import TEXT, write_value
 from fusewire.process.confinement import Closing, Confinement, MissingVariables
@@ -119,7 +120,7 @@ class Seat:
         for digest in forget:
             del self.constants[digest]
         self.constants |= sent
-        return new, {"forget": forget}
+        return new, {"forget": forget, "ops": OUTSIDE.references()}
 
     def ask(
         self,

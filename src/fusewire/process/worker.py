@@ -24,6 +24,7 @@ from fusewire.errors import EngineError, EngineGarbage
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.ir.parse import parse_graph
 from fusewire.ops.limits import RunLimits, limited
+from fusewire.ops.outside import OUTSIDE
 from fusewire.ops.sample import HostValue
 from fusewire.process.closed import finish, missing_programs
 from fusewire.process.codec import read_record, read_value, write_record, write_value
@@ -148,6 +149,7 @@ class Worker:
             array.flags.writeable = False
             self._constants[digest] = Constant.of(array)
             self._constants[digest].is_held = digest in header.get("kept", ())
+        guarded(self._reference, "import", "", OUTSIDE.know, header.get("ops", ()))
         if not has_region:
             return None, None
         region = parse_graph(text, self._constants)

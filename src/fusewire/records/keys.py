@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from fusewire.contract.backend import Backend, Config, Device
 from fusewire.errors import FormatError
 from fusewire.ir.graph import Graph
 from fusewire.ir.hash import exact_hash
+from fusewire.ops.outside import OUTSIDE
 from fusewire.options import FALLBACK, Accuracy, Options
 from fusewire.process.machine import accelerators, kernels_for, processor
 from fusewire.process.wheels import wheels_digest
@@ -137,6 +139,7 @@ def decision_fields(options: Options, level: int, registry: Registry) -> dict[st
         "accuracy": accuracy,
         **settings(options.config),
         "engines": ", ".join(_engine_version(registry, name) for name in names),
+        **_outside_fields(),
         **code_fields(policy),
         **dict(host_fields()),
     }
@@ -151,10 +154,29 @@ def decision_key(graph_hash: str, inputs: Sequence[Any], fields: Mapping[str, ob
 def _engine_version(registry: Registry, name: str) -> str:
     """Name a backend with the version of its engine, and of what else belongs to that."""
     plugin = registry.backends.describe(name)
+    labels = [x for x in registry.extensions.names() if x.partition(".")[0] == name]
+    more = [_module_state(registry.extensions.describe(x).reference) for x in labels]
     if plugin.distribution != "fusewire":
-        return f"{name} {plugin.version}"
+        return " ".join([name, plugin.version, *more])
     info = registry.backends.get(name).info
-    return " ".join([name, info.version, *sorted(info.metadata.values())])
+    return " ".join([name, info.version, *sorted(info.metadata.values()), *more])
+
+
+def _outside_fields() -> dict[str, object]:
+    """Fingerprint the packages whose ops this process uses: an op's meaning is in their code."""
+    states = {name: _module_state(name) for name in OUTSIDE.modules()}
+    return {"ops": json.dumps(states)} if states else {}
+
+
+@cache
+def _module_state(reference: str) -> str:
+    """Fingerprint the code of a package, or of a module that is in none; imports nothing new."""
+    spec = find_spec(reference.partition(":")[0].partition(".")[0])
+    if spec is None or spec.origin is None:
+        return "unknown"
+    if spec.submodule_search_locations:
+        return state_of(str(Path(spec.origin).parent))
+    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]
 
 
 def _type_name(example: Any) -> str:

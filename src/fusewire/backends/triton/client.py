@@ -8,13 +8,14 @@ import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, final
 
 import numpy as np
 
 from fusewire.backends.triton.info import INFO
 from fusewire.backends.triton.printer import Function
-from fusewire.backends.triton.program import Program
+from fusewire.backends.triton.program import Program, brought_data
 from fusewire.errors import EngineRaised
 from fusewire.kernel.program import Schedule
 from fusewire.process.child import Child
@@ -117,17 +118,22 @@ class Compiler:
         self._kept: dict[str, dict[str, Any]] = {}
 
     def compile(
-        self, program: Program, target: tuple[str, int | str, int], measured: bool = False
+        self,
+        program: Program,
+        target: tuple[str, int | str, int],
+        measured: bool = False,
+        given: Mapping[int, dict[str, Any]] = MappingProxyType({}),
     ) -> list[dict[str, Any]]:
-        """Give for each function of a program its binary, in base64, and what it takes."""
+        """Give for each function of a program its binary, in base64, and what it takes.
+
+        ``given`` are binaries that packages bring, by the places of their functions.
+        """
         keys = [_key(function, target, measured) for function in program.functions]
         binaries = {key: kept for key in keys if (kept := self._kept.get(key)) is not None}
+        binaries |= {keys[place]: about for place, about in given.items()}
         missing = [place for place, key in enumerate(keys) if key not in binaries]
         if missing:
-            part = Program([program.sources[place] for place in missing], Schedule())
-            blob = np.frombuffer(part.to_bytes(), np.uint8)
-            header = {"kind": "compile", "target": target, "measured": measured}
-            frame = self._client.ask(header, [blob], f"{len(missing)} kernels for {target[1]}")
+            frame = self._asked(program, missing, target, measured)
             for place, about, blob in zip(
                 missing, frame.header["result"], frame.blobs, strict=True
             ):
@@ -136,6 +142,25 @@ class Compiler:
             for key in list(self._kept)[:-_MOST_KEPT]:
                 self._kept.pop(key, None)
         return [binaries[key] for key in keys]
+
+    def _asked(
+        self,
+        program: Program,
+        missing: Sequence[int],
+        target: tuple[str, int | str, int],
+        measured: bool,
+    ) -> Frame:
+        """Have the child compile some functions of a program."""
+        brought = {
+            at: program.brought[place]
+            for at, place in enumerate(missing)
+            if place in program.brought
+        }
+        part = Program([program.sources[place] for place in missing], Schedule(), brought=brought)
+        blob = np.frombuffer(part.to_bytes(), np.uint8)
+        header: dict[str, Any] = {"kind": "compile", "target": target, "measured": measured}
+        header["brought"] = brought_data(brought)
+        return self._client.ask(header, [blob], f"{len(missing)} kernels for {target[1]}")
 
 
 def _key(function: Function, target: Sequence[int | str], measured: bool) -> str:

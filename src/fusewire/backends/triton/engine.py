@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from fusewire.ir.types import TensorType
 if TYPE_CHECKING:
     from fusewire.backends.triton.client import Client, Compiler
     from fusewire.backends.triton.program import Program
+    from fusewire.kernel.outside import KernelTable, TritonKernel
 
 INTERPRETER = "interpreter"
 _NAME = "Triton's interpreter: kernels are run step by step in NumPy, on no GPU"
@@ -88,6 +89,13 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
         """Dense arrays of the host come in and go out."""
         return Exchange()
 
+    @cached_property
+    def lowerings(self) -> KernelTable[TritonKernel]:
+        """The kernels in Triton that extensions bring for ops of packages."""
+        from fusewire.kernel.outside import KernelTable, TritonKernel
+
+        return KernelTable(TritonKernel)
+
     def probe(self) -> list[Device | Unavailable]:
         """Find GPUs, each of which adds two tensors; the interpreter comes last.
 
@@ -132,13 +140,13 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
         """Offer what has kernels, and composites all parts of which have."""
         from fusewire.backends.triton.refusal import refusal
 
-        return claim_by_table(graph, refusal)
+        return claim_by_table(graph, lambda node: refusal(node, self.lowerings))
 
     def lower(self, region: Graph, config: Config) -> Program:
         """Fuse a region and print its kernels."""
         from fusewire.backends.triton.lowering import lower
 
-        return lower(region, config)
+        return lower(region, config, self.lowerings)
 
     def pieces(self, region: Graph, device: Device, config: Config) -> Sequence[Piece]:
         """List kernels that may have other tiles; the interpreter's time says nothing of any."""
@@ -146,7 +154,7 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
             return []
         from fusewire.backends.triton.lowering import pieces
 
-        return pieces(region, config)
+        return pieces(region, config, self.lowerings)
 
     def clock(self, device: Device) -> Mapping[str, Fact]:
         """None: a run is timed as a whole."""
@@ -166,16 +174,20 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the kernels; for a GPU, have Triton make its code of them."""
         from fusewire.backends.triton.lowering import compiled
+        from fusewire.backends.triton.outside import given_binaries
         from fusewire.backends.triton.targets import Target
 
         if device.id == INTERPRETER:
-            return compiled(region, config, None)
+            return compiled(region, config, self.lowerings, None)
         target = Target.of(str(device.facts["target"]))
         # What a kernel takes of a device that nobody can run it on is all there is to see.
         measured = bool(device.facts.get("is_elsewhere"))
-        return compiled(
-            region, config, lambda made: self.compiler.compile(made, target.triton, measured)
-        )
+
+        def compile_program(program: Program) -> list[dict[str, Any]]:
+            given = given_binaries(program, self.lowerings, str(target))
+            return self.compiler.compile(program, target.triton, measured, given)
+
+        return compiled(region, config, self.lowerings, compile_program)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Hand the kernels to the interpreter, or to the driver of a GPU."""
@@ -183,12 +195,28 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
         from fusewire.backends.triton.executable import Interpreted
 
         if device.id == INTERPRETER:
-            return Interpreted(self._interpreter, artifact.payload, artifact.slots, weights)
-        return launch.Launched(device.id, artifact.payload, artifact.slots, weights)
+            # The child reads it in any case; kernels of packages are printed where those are.
+            brought = self._program(artifact).brought if self.lowerings else {}
+            held = artifact.payload, brought
+            return Interpreted(self._interpreter, *held, artifact.slots, weights)
+        return launch.Launched(device.id, self._program(artifact), artifact.slots, weights)
+
+    def _program(self, artifact: Artifact) -> Program:
+        """Read an artifact; kernels of packages are printed anew."""
+        from fusewire.backends.triton.outside import printed_calls
+        from fusewire.backends.triton.program import Program
+
+        return Program.from_bytes(
+            artifact.payload, lambda sources: printed_calls(sources, self.lowerings)
+        )
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
-        """Name Triton, and the kind of GPU that its code is for."""
-        return {"engine": INFO.version, "target": str(device.facts.get("target", INTERPRETER))}
+        """Name Triton, the kind of GPU that its code is for, and kernels that packages bring."""
+        target = str(device.facts.get("target", INTERPRETER))
+        # Without extensions, whoever asks does not import kernels.
+        brought = self.lowerings.digests if "lowerings" in vars(self) else {}
+        kernels = {f"kernel_{op}": digest for op, digest in brought.items()}
+        return {"engine": INFO.version, "target": target, **kernels}
 
     def device_for(self, target: str) -> Device | None:
         """Describe a GPU by its architecture: cuda:sm_90, hip:gfx942."""
@@ -202,9 +230,7 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
     def files(self, artifact: Artifact) -> Mapping[str, bytes]:
         """Give the module, the code of each kernel, how it is launched and what it takes."""
-        from fusewire.backends.triton.program import Program
-
-        return Program.from_bytes(artifact.payload).files()
+        return self._program(artifact).files()
 
     def close(self) -> None:
         """End the children."""

@@ -8,6 +8,8 @@ from typing import final
 import numpy as np
 
 from fusewire.backends.triton.client import Client
+from fusewire.backends.triton.printer import Function
+from fusewire.backends.triton.program import brought_data
 from fusewire.contract.backend import Done, Event, Executable, Held, Slot
 from fusewire.errors import ShapeMismatchError
 from fusewire.ir.graph import Array
@@ -18,10 +20,17 @@ class Interpreted(Executable):
     """A program in the child that interprets."""
 
     def __init__(
-        self, client: Client, payload: bytes, slots: Sequence[Slot], weights: Mapping[str, Array]
+        self,
+        client: Client,
+        payload: bytes,
+        brought: Mapping[int, Function],
+        slots: Sequence[Slot],
+        weights: Mapping[str, Array],
     ) -> None:
+        """``brought`` are the functions of kernels that packages bring: the child has none."""
         self._client = client
         self._payload = payload
+        self._brought = brought
         self._inputs = [s for s in slots if s.role == "input"]
         self._outputs = [s for s in slots if s.role == "output"]
         self._weights = dict(weights)
@@ -31,7 +40,12 @@ class Interpreted(Executable):
     def _load(self) -> int:
         generation = self._client.generation
         blobs = [np.frombuffer(self._payload, np.uint8), *map(_bytes, self._weights.values())]
-        header = {"kind": "load", "held": self._held, "digests": list(self._weights)}
+        header = {
+            "kind": "load",
+            "held": self._held,
+            "digests": list(self._weights),
+            "brought": brought_data(self._brought),
+        }
         self._client.ask(header, blobs, "a module")
         return generation
 

@@ -28,5 +28,10 @@ OPTIONS = (
     BackendOption(
         "stages", 0, "Pipelined steps of a product, 1 to 5, or 0 for Triton's own choice."
     ),
+    BackendOption(
+        "variant",
+        0,
+        "Configuration of kernels that packages bring, by its number in their list, from 0 on.",
+    ),
     BackendOption(TUNED, (), "Configurations of single kernels by key; level 3 writes it."),
 )

@@ -181,12 +181,12 @@ class Launched(Executable):
     """A program on a GPU."""
 
     def __init__(
-        self, device: str, payload: bytes, slots: Sequence[Slot], weights: Mapping[str, Array]
+        self, device: str, program: Program, slots: Sequence[Slot], weights: Mapping[str, Array]
     ) -> None:
         kind, _, number = device.partition(":")
         self._driver = next(d for d in drivers() if d.interface.name == kind)
         self._number = int(number)
-        self._program = Program.from_bytes(payload)
+        self._program = program
         self._inputs = [s for s in slots if s.role == "input"]
         self._outputs = [s for s in slots if s.role == "output"]
         self._driver.use(self._number)

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from fusewire.backends.triton.printer import Function, print_kernel
+from fusewire.backends.triton.outside import Kernels, printed_calls
+from fusewire.backends.triton.printer import Function
 from fusewire.backends.triton.program import Program, Source, size_of
 from fusewire.backends.triton.refusal import primitive_refusal
 from fusewire.backends.triton.space import TritonSpace
@@ -21,36 +22,43 @@ from fusewire.kernel.printed import PrintedKernel
 from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
 
 
-def lower(region: Graph, config: Config) -> Program:
-    """Fuse a region and print its kernels."""
-    configured = TritonSpace().configured(config)
+def lower(region: Graph, config: Config, kernels: Kernels) -> Program:
+    """Fuse a region and print its kernels; ``kernels`` are those that packages bring."""
+    space = TritonSpace(kernels)
+    configured = space.configured(config)
     weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
-    lowered = lower_fusion(_fused(region))
+    lowered = lower_fusion(_fused(region, kernels), kernels.digests)
     sources: dict[Function, Source] = {}
 
     def printed(kernel: Kernel) -> PrintedKernel[Function]:
         source = Source(kernel, configured.configuration(kernel))
-        printed = print_kernel(source.kernel, source.configuration)
+        printed = space.print(source.kernel, source.configuration)
         sources.setdefault(printed.code, source)
         return printed
 
     functions, schedule = ProgramWriter(lowered, printed, size_of, weights).write()
-    return Program([sources[function] for function in functions], schedule)
+    listed = [sources[function] for function in functions]
+    return Program(listed, schedule, brought=printed_calls(listed, kernels))
 
 
-def pieces(region: Graph, config: Config) -> Sequence[Piece]:
-    """List kernels that may have other tiles."""
-    return list(TritonSpace().pieces(_fused(region), _fused, config))
+def pieces(region: Graph, config: Config, kernels: Kernels) -> Sequence[Piece]:
+    """List kernels that may have other tiles, or configurations of their own."""
+
+    def fused(graph: Graph) -> Fusion:
+        return _fused(graph, kernels)
+
+    return list(TritonSpace(kernels).pieces(fused(region), fused, config))
 
 
 def compiled(
     region: Graph,
     config: Config,
+    kernels: Kernels,
     compile_program: Callable[[Program], list[dict[str, Any]]] | None,
 ) -> Artifact:
     """Print the kernels; with a compiler, have it make the code of a GPU of them."""
     start = time.perf_counter()
-    program = lower(region, config)
+    program = lower(region, config, kernels)
     if compile_program is not None:
         program.binaries = compile_program(program)
     payload = program.to_bytes()
@@ -64,5 +72,5 @@ def compiled(
     return Artifact(kind, payload, slots, sum(program.schedule.scratch), counts, metrics)
 
 
-def _fused(region: Graph) -> Fusion:
-    return fuse(region, primitive_refusal)
+def _fused(region: Graph, kernels: Kernels) -> Fusion:
+    return fuse(region, lambda node: primitive_refusal(node, kernels))

@@ -1,7 +1,8 @@
 """Execute the text of a program: the one place in Fusewire that executes text as Python.
 
 Triton takes kernels as Python functions with their source. What is executed is what this process
-has just printed of kernels in their loop-level form, never text that was read.
+has just printed of kernels in their loop-level form, and functions that installed packages bring,
+as the process that imported those packages sent them; never text that was read from a file.
 """
 
 from __future__ import annotations

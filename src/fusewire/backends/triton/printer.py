@@ -39,6 +39,7 @@ class Configuration:
     """Settings of kernels: points of a map, elements of a tile of rows, tiles of a product.
 
     ``warps`` work on a program, whose loops are in so many ``stages`` at once, 0 for Triton's own.
+    ``variant`` numbers the configurations of a kernel that a package brings.
     """
 
     block: int = 512
@@ -48,6 +49,7 @@ class Configuration:
     depth: int = 32
     warps: int = 4
     stages: int = 0
+    variant: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 The bytes hold no code that is executed as it is read: they hold the kernels in their loop-level
 form, and the digest of the text that was printed of them. Whoever reads them prints the text again.
+Of a kernel that a package brings they hold its name and digest; whoever has the package prints it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import base64
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from functools import cached_property
 from typing import Any, final
@@ -44,6 +45,9 @@ class Source:
         return Source(kernel_from_data(data[0]), Configuration(*data[1]))
 
 
+Bring = Callable[[Sequence[Source]], Mapping[int, Function]]
+
+
 @final
 @dataclass
 class Program:
@@ -52,11 +56,18 @@ class Program:
     sources: list[Source]
     schedule: Schedule
     binaries: list[dict[str, Any]] = field(default_factory=list)
+    # Functions that were printed of kernels of packages, by their places among the sources.
+    brought: Mapping[int, Function] = field(default_factory=dict)
 
     @cached_property
     def functions(self) -> list[Function]:
-        """The functions, printed by this process."""
-        return [print_kernel(x.kernel, x.configuration).code for x in self.sources]
+        """The functions, printed by this process, or sent by the one that has their packages."""
+        return [
+            self.brought[place]
+            if source.kernel.call is not None
+            else print_kernel(source.kernel, source.configuration).code
+            for place, source in enumerate(self.sources)
+        ]
 
     @cached_property
     def text(self) -> str:
@@ -74,11 +85,21 @@ class Program:
         return json.dumps(data).encode()
 
     @staticmethod
-    def from_bytes(payload: bytes) -> Program:
-        """Read what ``to_bytes`` wrote, and print its text; EngineGarbage if that is another."""
+    def from_bytes(payload: bytes, bring: Bring | None = None) -> Program:
+        """Read what ``to_bytes`` wrote, and print its text; EngineGarbage if that is another.
+
+        ``bring`` gives the functions of kernels of packages, by their places.
+        """
         data: dict[str, Any] = json.loads(payload)
         sources = [Source.from_data(source) for source in data["sources"]]
-        program = Program(sources, Schedule.from_data(data["schedule"]), data["binaries"])
+        brought = {} if bring is None else bring(sources)
+        missing = [x.kernel.call for at, x in enumerate(sources) if at not in brought]
+        if lost := next((call for call in missing if call is not None), None):
+            raise EngineGarbage(
+                f"the kernel of {lost.op} is not here: its package is not installed"
+            )
+        schedule = Schedule.from_data(data["schedule"])
+        program = Program(sources, schedule, data["binaries"], brought)
         if _digest(program.text) != data["text"]:
             raise EngineGarbage("The kernels of an artifact print another text than it was made of")
         return program
@@ -126,6 +147,19 @@ class Program:
             for launch, steps in self.turns()
         ]
         return {"memories": memories, "scratch": self.schedule.scratch, "launches": launches}
+
+
+def brought_data(brought: Mapping[int, Function]) -> list[Any]:
+    """Give functions as lists, strings and numbers, for a child of this process."""
+    return [[place, *astuple(function)] for place, function in brought.items()]
+
+
+def brought_functions(data: Any) -> dict[int, Function]:
+    """Read what the parent of this process wrote."""
+    return {
+        place: Function(name, text, tuple(pointers), *numbers)
+        for place, name, text, pointers, *numbers in data
+    }
 
 
 def size_of(buffer: KernelBuffer) -> int:

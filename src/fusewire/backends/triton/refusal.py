@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from fusewire.backends.triton.expressions import lacks
+from fusewire.backends.triton.outside import call_refusal
 from fusewire.backends.triton.storage import STORAGES
 from fusewire.dtypes import DType
 from fusewire.ir.graph import Node, Value
@@ -16,6 +17,7 @@ from fusewire.kernel.analysis import walk
 from fusewire.kernel.form import BufferStore, Compute, Fold, Kernel, Loop
 from fusewire.kernel.lower.table import expansion_refusal
 from fusewire.kernel.lower.table import refusal as no_kernel
+from fusewire.kernel.outside import TritonKernel
 from fusewire.kernel.refusal import PrintCheck, print_refusal
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
@@ -25,14 +27,22 @@ _MOST = 1 << 31
 _FREE = frozenset(("reshape", "transpose", "broadcast_to", "slice", "concat", "pad"))
 
 
-def refusal(node: Node) -> str | None:
+# Kernels that packages bring for their ops.
+OutsideKernels = Mapping[str, TritonKernel]
+
+
+def refusal(node: Node, outside: OutsideKernels) -> str | None:
     """Answer None for a node, or a composite all parts of which are taken; else why it is not."""
     found = (_type_refusal(node, value) for value in (*node.operands, *node.outputs))
-    return next(filter(None, found), None) or expansion_refusal(node, primitive_refusal)
+    return next(filter(None, found), None) or expansion_refusal(
+        node, lambda part: primitive_refusal(part, outside)
+    )
 
 
-def primitive_refusal(node: Node) -> str | None:
+def primitive_refusal(node: Node, outside: OutsideKernels) -> str | None:
     """Answer None for a node that has a kernel here, else why it has none."""
+    if node.op in outside:
+        return call_refusal(node, outside[node.op])
     reason = no_kernel(node)
     if reason is not None:
         return reason

@@ -20,7 +20,7 @@ import numpy as np
 
 from fusewire.backends.triton.module import execute, forget
 from fusewire.backends.triton.printer import Function
-from fusewire.backends.triton.program import Program
+from fusewire.backends.triton.program import Program, brought_functions
 from fusewire.backends.triton.resources import of_amdgcn, of_cubin
 from fusewire.errors import EngineError
 from fusewire.ir.graph import Array
@@ -177,7 +177,7 @@ class Worker:
         return execute(program, f"module{self._count}")
 
     def _load(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> None:
-        program = Program.from_bytes(given[0].tobytes())
+        program = _program(header, given[0])
         weights = dict(zip(header["digests"], given[1:], strict=True))
         self._loaded[header["held"]] = Loaded(self._module(program), program, weights)
 
@@ -188,7 +188,7 @@ class Worker:
         forget(self._loaded.pop(header["held"]).module)
 
     def _compile(self, header: dict[str, Any], given: Blobs, blobs: Blobs) -> list[dict[str, Any]]:
-        program = Program.from_bytes(given[0].tobytes())
+        program = _program(header, given[0])
         module = self._module(program)
         try:
             return [
@@ -197,6 +197,12 @@ class Worker:
             ]
         finally:
             forget(module)
+
+
+def _program(header: dict[str, Any], payload: Array) -> Program:
+    """Read a program; functions of packages are sent by the parent, which has imported them."""
+    brought = brought_functions(header["brought"])
+    return Program.from_bytes(payload.tobytes(), lambda sources: brought)
 
 
 def _compiled(

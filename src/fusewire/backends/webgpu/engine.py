@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, final
 
@@ -39,6 +40,7 @@ from fusewire.ir.types import TensorType
 if TYPE_CHECKING:
     from fusewire.backends.webgpu.context import Context
     from fusewire.backends.webgpu.program import Program
+    from fusewire.kernel.outside import KernelTable, WgslKernel
 
 _DRIVER = "Install a Vulkan driver; without a GPU: apt install mesa-vulkan-drivers libvulkan1."
 
@@ -71,6 +73,13 @@ class WebGpuBackend(Backend, Tuner):
     def options(self) -> Sequence[BackendOption]:
         """How kernels are configured, and how a run is watched."""
         return OPTIONS
+
+    @cached_property
+    def lowerings(self) -> KernelTable[WgslKernel]:
+        """The kernels in WGSL that extensions bring for ops of packages."""
+        from fusewire.kernel.outside import KernelTable, WgslKernel
+
+        return KernelTable(WgslKernel)
 
     def exchange_on(self, device: Device) -> Exchange:
         """Every adapter has a memory of its own."""
@@ -121,19 +130,22 @@ class WebGpuBackend(Backend, Tuner):
         """Offer what has an expression in the table."""
         from fusewire.backends.webgpu.refusal import refusal
 
-        return claim_by_table(graph, lambda node: refusal(node, device))
+        return claim_by_table(graph, lambda node: refusal(node, device, self.lowerings))
 
     def lower(self, region: Graph, device: Device, config: Config) -> Program:
         """Fuse a region and print its kernels."""
         from fusewire.backends.webgpu.lowering import lower
 
-        return lower(region, device, config)
+        return lower(region, device, config, self.lowerings)
 
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the kernels, and have the device check them."""
         from fusewire.backends.webgpu.lowering import compiled
 
-        return compiled(region, device, config, lambda: self.context(device).pipeline)
+        def open_device() -> Callable[[str], object]:
+            return self.context(device).pipeline
+
+        return compiled(region, device, config, self.lowerings, open_device)
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Make pipelines, and put weights and parameters on the device."""
@@ -156,9 +168,14 @@ class WebGpuBackend(Backend, Tuner):
             return [context.pool for context in self._contexts.values()]
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
-        """Name wgpu, the adapter and its driver."""
+        """Name wgpu, the adapter and its driver, and the kernels that packages bring."""
         named = {key: str(device.facts[key]) for key in ("adapter", "driver", "api")}
-        return {"engine": INFO.version, **named}
+        brought = {f"kernel_{op}": digest for op, digest in self._brought().items()}
+        return {"engine": INFO.version, **named, **brought}
+
+    def _brought(self) -> Mapping[str, str]:
+        # Without extensions, whoever asks for a fingerprint does not import kernels.
+        return self.lowerings.digests if "lowerings" in vars(self) else {}
 
     def close(self) -> None:
         """Let go of devices."""
@@ -172,7 +189,7 @@ class WebGpuBackend(Backend, Tuner):
         """List kernels that may have other tiles, rows or workgroups."""
         from fusewire.backends.webgpu.lowering import pieces
 
-        return pieces(region, device, config)
+        return pieces(region, device, config, self.lowerings)
 
     def clock(self, device: Device) -> Mapping[str, Fact]:
         """Timestamps, where the adapter has them."""

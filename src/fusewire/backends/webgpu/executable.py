@@ -163,6 +163,9 @@ class Binding:
         offsets = []
         for launch, turn in self._turns:
             offsets.append(len(words) * 4)
+            if not launch.params:
+                # A kernel of a package has its numbers in its text.
+                continue
             words += launch.params[:2]
             words += [turn, *launch.params[3:]]
             words += [0] * (-len(words) % step)
@@ -194,12 +197,13 @@ class Binding:
             }
             for at, place in enumerate(launch.allocations)
         ]
-        params = {
-            "buffer": self._params,
-            "offset": self._offsets[number],
-            "size": len(launch.params) * 4,
-        }
-        entries.append({"binding": len(entries), "resource": params})
+        if launch.params:
+            params = {
+                "buffer": self._params,
+                "offset": self._offsets[number],
+                "size": len(launch.params) * 4,
+            }
+            entries.append({"binding": len(entries), "resource": params})
         layout = self._layouts[launch.kernel]
         return self.context.gpu.create_bind_group(layout=layout, entries=entries)
 

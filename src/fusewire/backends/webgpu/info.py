@@ -41,6 +41,11 @@ OPTIONS = (
     BackendOption(
         "points", 1, "Elements that one invocation computes in turn; one of 1, 2, 4, 8, 16."
     ),
+    BackendOption(
+        "variant",
+        0,
+        "Configuration of kernels that packages bring, by its number in their list, from 0 on.",
+    ),
     BackendOption("memory", 0, "Bytes that a region may use on the device; 0 for all that it has."),
     BackendOption(
         "timestamps",

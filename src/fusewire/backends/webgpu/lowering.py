@@ -16,16 +16,19 @@ from fusewire.errors import EngineOutOfMemory, OptionsError
 from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Graph
 from fusewire.kernel.lower.region import lower_fusion
+from fusewire.kernel.outside import KernelTable, WgslKernel
 from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
 from fusewire.rewrite.specialize import infer_again
 
+Kernels = KernelTable[WgslKernel]
 
-def lower(region: Graph, device: Device, config: Config) -> Program:
-    """Fuse a region and print its kernels."""
-    configured = WebGpuSpace(device).configured(config)
+
+def lower(region: Graph, device: Device, config: Config, kernels: Kernels) -> Program:
+    """Fuse a region and print its kernels; ``kernels`` are those that packages bring."""
+    configured = WebGpuSpace(device, kernels).configured(config)
     # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
     weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
-    lowered = lower_fusion(_fused(region, device))
+    lowered = lower_fusion(_fused(region, device, kernels), kernels.digests)
     writer = ProgramWriter(lowered, configured.print, size_of, weights)
     return Program(*writer.write(), _mode(config, device))
 
@@ -34,18 +37,19 @@ def compiled(
     region: Graph,
     device: Device,
     config: Config,
+    kernels: Kernels,
     open_device: Callable[[], Callable[[str], object]],
 ) -> Artifact:
     """Print the kernels, and have the device make a pipeline of each."""
     start = time.perf_counter()
-    program = lower(region, device, config)
+    program = lower(region, device, config, kernels)
     schedule = program.schedule
     _check_memory(config, device, schedule.bytes)
     pipeline = open_device()
     for source in program.kernels:
         pipeline(source)
     payload = program.to_bytes()
-    configured = WebGpuSpace(device).configured(config)
+    configured = WebGpuSpace(device, kernels).configured(config)
     launch: dict[str, Fact] = {
         "workgroup": configured.untuned.workgroup,
         "tuned": len(configured.tuned),
@@ -58,18 +62,18 @@ def compiled(
     return Artifact("rebuild", payload, slots, sum(schedule.scratch), launch, metrics)
 
 
-def pieces(region: Graph, device: Device, config: Config) -> Sequence[Piece]:
-    """List kernels that may have other tiles, rows or workgroups."""
+def pieces(region: Graph, device: Device, config: Config, kernels: Kernels) -> Sequence[Piece]:
+    """List kernels that may have other tiles, rows, workgroups or configurations of their own."""
 
     def fused(graph: Graph) -> Fusion:
-        return _fused(graph, device)
+        return _fused(graph, device, kernels)
 
-    return list(WebGpuSpace(device).pieces(fused(region), fused, config))
+    return list(WebGpuSpace(device, kernels).pieces(fused(region), fused, config))
 
 
-def _fused(region: Graph, device: Device) -> Fusion:
+def _fused(region: Graph, device: Device, kernels: Kernels) -> Fusion:
     # Bodies of scans name sizes of their own: they are told those of the region.
-    return fuse(infer_again(region), lambda node: primitive_refusal(node, device))
+    return fuse(infer_again(region), lambda node: primitive_refusal(node, device, kernels))
 
 
 def _mode(config: Config, device: Device) -> Mode:

@@ -33,6 +33,7 @@ class Configuration:
     ``rows`` is how many invocations share a row, ``tile`` the sums of products that one invocation
     makes, ``points`` how many points it computes one after another, and ``depth`` how much of the
     factors a workgroup brings into its memory at a time, 0 where each invocation loads its own.
+    ``variant`` numbers the configurations of a kernel that a package brings.
     """
 
     features: frozenset[str]
@@ -42,6 +43,7 @@ class Configuration:
     tile: tuple[int, int]
     points: int = 1
     depth: int = 0
+    variant: int = 0
 
 
 def print_kernel(kernel: Kernel, configuration: Configuration) -> PrintedKernel[str]:

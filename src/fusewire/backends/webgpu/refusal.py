@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from fusewire.backends.webgpu.expressions import compute
+from fusewire.backends.webgpu.outside import call_refusal
 from fusewire.backends.webgpu.printer import Configuration, print_kernel
 from fusewire.backends.webgpu.storage import byte_size, computes, lacking
 from fusewire.contract.backend import Device
@@ -18,6 +19,7 @@ from fusewire.ir.types import TensorType
 from fusewire.kernel.form import Compute, Kernel
 from fusewire.kernel.lower.table import expansion_refusal, refused_op
 from fusewire.kernel.lower.table import refusal as no_kernel
+from fusewire.kernel.outside import WgslKernel
 from fusewire.kernel.refusal import PrintCheck, print_refusal
 from fusewire.ops.declare import Kind, Trait
 from fusewire.ops.table import get_op
@@ -34,15 +36,22 @@ def features_of(device: Device) -> frozenset[str]:
     return frozenset(map(str, features))
 
 
-def refusal(node: Node, device: Device) -> str | None:
+# Kernels that packages bring for their ops.
+OutsideKernels = Mapping[str, WgslKernel]
+
+
+def refusal(node: Node, device: Device, outside: OutsideKernels) -> str | None:
     """Answer None for a node that has kernels here, or whose expansion has; else why not."""
     if not all(_is_sized(v) for v in (*node.operands, *node.outputs)):
-        return _unsized(node, device)
-    return expansion_refusal(node, lambda part: primitive_refusal(part, device))
+        taken = node.op in outside and call_refusal(node, outside[node.op], device) is None
+        return None if taken else _unsized(node, device)
+    return expansion_refusal(node, lambda part: primitive_refusal(part, device, outside))
 
 
-def primitive_refusal(node: Node, device: Device) -> str | None:
+def primitive_refusal(node: Node, device: Device, outside: OutsideKernels) -> str | None:
     """Answer None for a node that has kernels here, else why not."""
+    if node.op in outside:
+        return call_refusal(node, outside[node.op], device) or _size_refusal(node, device)
     reason = no_kernel(node) or _size_refusal(node, device)
     if reason is not None:
         return reason

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import final
 
 from fusewire.backends.webgpu.info import INFO, OPTIONS
+from fusewire.backends.webgpu.outside import print_call
 from fusewire.backends.webgpu.printer import Configuration, is_shared, print_kernel
 from fusewire.backends.webgpu.refusal import features_of
 from fusewire.contract.backend import Config, Device, Fact
 from fusewire.errors import OptionsError
 from fusewire.kernel.analysis import contraction_of, shape_of
 from fusewire.kernel.form import Kernel
+from fusewire.kernel.outside import MOST_CONFIGURATIONS, KernelTable, WgslKernel
 from fusewire.kernel.printed import PrintedKernel
 from fusewire.kernel.tuning import Choices, TuningSpace
 
@@ -34,6 +36,8 @@ SPACE: Choices = {
     },
     "rows": {"rows": (1, 4, 16, 32, 64, 128)},
     "points": {"points": (4, 16), "workgroup": _WORKGROUPS},
+    # Of those that a kernel of a package has not, the last stands for all.
+    "outside": {"variant": tuple(range(1, MOST_CONFIGURATIONS))},
 }
 
 
@@ -41,8 +45,14 @@ SPACE: Choices = {
 class WebGpuSpace(TuningSpace[Configuration, str]):
     """The tuning space of a device."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, kernels: KernelTable[WgslKernel]) -> None:
         self._device = device
+        self._kernels = kernels
+
+    @property
+    def outside(self) -> Mapping[str, str]:
+        """Digests of the kernels that packages bring for their ops."""
+        return self._kernels.digests
 
     @property
     def choices(self) -> Choices:
@@ -69,16 +79,24 @@ class WebGpuSpace(TuningSpace[Configuration, str]):
             _tile(chosen["tile"]),
             _one_of(POINTS, "points", chosen["points"]),
             _one_of(DEPTHS, "depth", chosen["depth"]),
+            _one_of(tuple(range(MOST_CONFIGURATIONS)), "variant", chosen["variant"]),
         )
 
     def kind(self, kernel: Kernel, configuration: Configuration) -> str:
         """Tell how the points of a kernel are spread over invocations."""
+        if kernel.call is not None:
+            return "outside"
         if shape_of(kernel) not in ("map", "serial") and is_shared(kernel, configuration.rows):
             return "rows"
         return "points" if contraction_of(kernel) is None else "tiles"
 
     def print(self, kernel: Kernel, configuration: Configuration) -> PrintedKernel[str]:
         """Print a kernel as WGSL."""
+        if kernel.call is not None:
+            source, buffers = self._kernels.of(kernel.call), (*kernel.reads, *kernel.writes)
+            held = {buffer.name: buffer for buffer in buffers}
+            number, features = configuration.variant, configuration.features
+            return print_call(kernel.call, source, number, features, held)
         return print_kernel(kernel, configuration)
 
 

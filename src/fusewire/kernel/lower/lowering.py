@@ -20,6 +20,7 @@ from fusewire.kernel.form import (
     KernelBuffer,
     Loop,
     Lowered,
+    OutsideCall,
     Repeat,
     Statement,
 )
@@ -159,6 +160,31 @@ class Lowering:
         kernel = Kernel(label, tuple(axes), statements, reads, stored, kept, self.around)
         self.steps.append(collapsed(kernel))
 
+    def call(self, node: Node, digest: str) -> None:
+        """Add the kernel that a package brings for a node; its operands are stored before."""
+        if self.find(node.outputs[0]) is not None:
+            return
+        sources = [self.stored(v) for v in node.operands]
+        targets = [self.target(v) for v in node.outputs]
+        assert not any(where.part or where.rows for where in (*sources, *targets)), "a whole tensor"
+        operands, results = (
+            tuple(
+                KernelBuffer(where.buffer.name, v.tensor.dtype, shape_of(v))
+                for v, where in zip(values, places, strict=True)
+            )
+            for values, places in ((node.operands, sources), (node.outputs, targets))
+        )
+        attrs = tuple(sorted(node.attrs.items()))
+        reads, writes = (
+            tuple(dict.fromkeys(where.buffer for where in places)) for places in (sources, targets)
+        )
+        called = OutsideCall(node.op, digest, operands, results, attrs)
+        self._count += 1
+        label = f"{_word(node.op)}_{self._count}"
+        self.steps.append(Kernel(label, (), (), reads, writes, call=called))
+        for value, where in zip(node.outputs, targets, strict=True):
+            self.keep(value, where)
+
     def store(self, values: Sequence[Value], kept: Sequence[Value] = ()) -> None:
         """Store values of one shape by one kernel; rows of those in ``kept`` are held in it."""
         targets = [self.target(value) for value in values]
@@ -254,7 +280,12 @@ def _shared(values: Sequence[Value], kept: Sequence[Value]) -> int:
 
 def _label(values: Sequence[Value]) -> str:
     node = values[0].node
-    return "copy" if node is None else node.op
+    return "copy" if node is None else _word(node.op)
+
+
+def _word(op: str) -> str:
+    """Name an op of a package as printers may: without its namespace."""
+    return op.rpartition(".")[2].partition("@")[0]
 
 
 def needed(statements: Sequence[Statement]) -> tuple[Statement, ...]:

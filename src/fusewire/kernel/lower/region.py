@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from fusewire.errors import RefusedError
 from fusewire.fusion.grouping import Fusion, fuse
@@ -44,20 +45,30 @@ def stored_of(fusion: Fusion) -> list[Stored]:
     return [Stored(group.outputs, group.kept) for group in fusion.groups]
 
 
-def lower_fusion(fusion: Fusion) -> Lowered:
+# Digests of the kernels that packages bring for their ops.
+OutsideKernels = Mapping[str, str]
+
+
+def lower_fusion(fusion: Fusion, outside: OutsideKernels = MappingProxyType({})) -> Lowered:
     """Make the kernels of a fused graph; bodies of scans are fused by themselves."""
     return lower(
-        fusion.graph, lambda part: stored_of(fusion) if part is fusion.graph else grouped(part)
+        fusion.graph,
+        lambda part: stored_of(fusion) if part is fusion.graph else grouped(part),
+        outside,
     )
 
 
-def lower(graph: Graph, plan: Plan = every_node) -> Lowered:
+def lower(
+    graph: Graph, plan: Plan = every_node, outside: OutsideKernels = MappingProxyType({})
+) -> Lowered:
     """Make the kernels of a region; RefusedError where a node has none."""
     for node in graph.nodes:
-        reason = refusal(node)
+        reason = None if node.op in outside else refusal(node)
         if reason is not None:
             raise RefusedError(f"{reason} Run it elsewhere, or expand it.")
-    lowering = Lowering(graph, element_of, lambda lowering, part: _store(lowering, plan(part)))
+    lowering = Lowering(
+        graph, element_of, lambda lowering, part: _store(lowering, plan(part), outside)
+    )
     lowering.run(graph)
     made = lowering.finish()
     # On a device, nothing else stops a kernel that reads or writes beside its memory.
@@ -65,9 +76,12 @@ def lower(graph: Graph, plan: Plan = every_node) -> Lowered:
     return made
 
 
-def _store(lowering: Lowering, plan: Sequence[Stored]) -> None:
+def _store(lowering: Lowering, plan: Sequence[Stored], outside: OutsideKernels) -> None:
     for stored in plan:
         node = stored.values[0].node
+        if node is not None and node.op in outside:
+            lowering.call(node, outside[node.op])
+            continue
         whole = None if node is None else wholes().get(node.op)
         if node is None or whole is None:
             lowering.store(stored.values, stored.kept)

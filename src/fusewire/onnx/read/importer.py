@@ -26,10 +26,12 @@ from fusewire.ir.types import TensorType, Type, tensor_of
 from fusewire.onnx.ops.read_table import READERS
 from fusewire.onnx.read.call import Converted, OnnxCall, read_attributes
 from fusewire.onnx.read.model_file import Opened
+from fusewire.onnx.read.outside_ops import read_outside
 from fusewire.onnx.read.own_files import Own
 from fusewire.onnx.read.scope import ImportedBody, ImportScope
 from fusewire.onnx.read.standard_functions import standard_function
 from fusewire.onnx.types import input_type
+from fusewire.ops.outside import OUTSIDE
 from fusewire.rewrite.facts import Facts
 from fusewire.rewrite.fold import Budget, ConstantFolder
 
@@ -179,6 +181,8 @@ class Importer:
             found = self._own.outputs(call, function)
         elif convert is not None:
             found = convert(call)
+        elif domain and (declared := OUTSIDE.by_onnx(domain, node.op_type)) is not None:
+            found = read_outside(call, declared)
         if found is not None:
             self._bind(call, found, scope)
             return

@@ -18,7 +18,7 @@ from fusewire.ir.parse import parse_attr, parse_dim
 from fusewire.ir.types import Type, substitute_type, type_symbols
 from fusewire.onnx.notes import DOMAIN, OPERAND, PRODUCER, VERSION, attr_symbols, body_digest
 from fusewire.onnx.read.call import OnnxCall
-from fusewire.ops.table import all_ops
+from fusewire.ops.table import all_ops, get_op
 
 
 class Own:
@@ -48,7 +48,7 @@ class Own:
         texts = {key[5:]: text for key, text in notes.items() if key.startswith("attr.")}
         try:
             attrs = {key: self._bound(parse_attr(text), sizes) for key, text in texts.items()}
-            return all_ops()[notes["op"]].make(operands, attrs).outputs
+            return get_op(notes["op"]).make(operands, attrs).outputs
         except FusewireError:
             # Types that do not fit, a size that is not known, or a note that is no attribute.
             return None
@@ -58,7 +58,7 @@ class Own:
             return None
         if function.name not in self._notes:
             notes = {entry.key: entry.value for entry in function.metadata_props}
-            same = notes.get("op") in all_ops() and notes.get("body") == body_digest(function)
+            same = _is_known(notes.get("op")) and notes.get("body") == body_digest(function)
             self._notes[function.name] = notes if same else None
         return self._notes[function.name]
 
@@ -70,6 +70,17 @@ class Own:
             elif symbol not in sizes:
                 raise DimError(f"{symbol.name} is not known.")
         return bind_attr(attr, {**sizes, **self._told})
+
+
+def _is_known(name: str | None) -> bool:
+    """Tell whether an op is there: ours, or one of a package that is installed."""
+    if name is None or "." not in name:
+        return name in all_ops()
+    try:
+        get_op(name)
+    except FusewireError:
+        return False
+    return True
 
 
 def _arguments(call: OnnxCall, function: Any) -> tuple[list[Value | None], dict[Symbol, Dim]]:

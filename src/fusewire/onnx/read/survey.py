@@ -25,6 +25,7 @@ from fusewire.onnx.read.tensors import (
     sparse_type,
     type_of,
 )
+from fusewire.ops.outside import OUTSIDE
 
 STANDARD = ("", "ai.onnx")
 DOMAINS = ("ai.onnx.ml", "ai.onnx.training", "com.microsoft")
@@ -86,10 +87,13 @@ class Survey:
             return
         if op in NATIVE:
             why = f"is refused: {NATIVE[op]}. Use the model as it was before it was prepared so"
-        elif domain not in DOMAINS and not domain.startswith(PREVIEW):
+        elif domain in DOMAINS or domain.startswith(PREVIEW):
+            return
+        elif OUTSIDE.by_onnx(domain, op) is None:
             why = (
                 "nothing here knows, and the model has no function of that name. Export it with "
-                "standard operators, or with this one as a function of the model"
+                "standard operators, or with this one as a function of the model; or install a "
+                "package that declares it (docs/own-ops.md)"
             )
         else:
             return
