@@ -327,7 +327,8 @@ def rules() -> Iterator[str]:
 
 # The public names in the order of the page; tests/docs/test_reference.py wants each of them once.
 REFERENCE = {
-    "Compile and call": ("compile", "open", "Program", "Result", "Options"),
+    "Compile and call": ("compile", "capture", "open", "Program", "Result", "Options"),
+    "Profile": ("profile",),
     "Sources": ("trace", "load", "Spec", "Limits", "Graph", "save_onnx"),
     "Buffers": (
         "Buffer",

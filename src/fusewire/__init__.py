@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fusewire import ops
     from fusewire.bundling.opening import open
+    from fusewire.capturing import capture
     from fusewire.compiler import compile, load, run, save_onnx, trace
     from fusewire.contract.buffer import Buffer
     from fusewire.contract.frontend import Limits, Spec
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
     )
     from fusewire.runtime.buffers import asarray, empty, from_dlpack, state
     from fusewire.runtime.memory import collect, memory, on_memory_pressure
+    from fusewire.runtime.profiling import profile
     from fusewire.runtime.program import Program, Result
 
 _MODULE_OF = {
     "compile": "compiler",
+    "capture": "capturing",
     "load": "compiler",
     "open": "bundling.opening",
     "trace": "compiler",
@@ -56,6 +59,7 @@ _MODULE_OF = {
     "memory": "runtime.memory",
     "collect": "runtime.memory",
     "on_memory_pressure": "runtime.memory",
+    "profile": "runtime.profiling",
     "save_onnx": "compiler",
     "Spec": "contract.frontend",
     "Limits": "contract.frontend",
@@ -90,6 +94,7 @@ __all__ = [
     "asarray",
     "best_device",
     "collect",
+    "capture",
     "compile",
     "device",
     "devices",
@@ -103,6 +108,7 @@ __all__ = [
     "on_memory_pressure",
     "open",
     "ops",
+    "profile",
     "register",
     "register_op",
     "run",

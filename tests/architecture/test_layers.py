@@ -22,6 +22,7 @@ LAYERS = (
     "comparer",
     # What torch.compile calls: it compiles, as a user does.
     "dynamo",
+    "capturing",
     "compiler",
     "bundling",
     "learned_entries",
@@ -57,6 +58,8 @@ LAYERS = (
     # What differs between operating systems.
     "system",
     "errors",
+    # What profiles collect: every layer may note events.
+    "events",
 )
 # A leaf imports from here down, and the leaves named beside it. Nobody else imports a leaf: it is
 # found by its entry point. Two backends, or two frontends, never import each other.

@@ -46,6 +46,8 @@ FOLDERS = {
     "uvloop": ("serve",),
     "grpc": ("serve",),
     "prometheus_client": ("serve.metrics",),
+    # If it is installed, profiles are sent to it.
+    "opentelemetry": ("runtime.telemetry",),
     "click": ("cli",),
     "rich": ("cli", "tables"),
     # The conformance kit is run by pytest.

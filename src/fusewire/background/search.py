@@ -41,6 +41,7 @@ from fusewire.errors import (
     NoneRightError,
     warn_outside,
 )
+from fusewire.events import EVENTS
 from fusewire.ir.graph import Graph
 from fusewire.ops.sample import HostValue
 from fusewire.options import Options
@@ -153,7 +154,8 @@ class BackgroundSearch:
         entry = self._stay("The search for a better plan failed: see the log.")
         token = IS_IN_BACKGROUND.set(True)
         try:
-            entry = self._settled(serving, inputs)
+            with EVENTS.span("search", self._title):
+                entry = self._settled(serving, inputs)
         except NoneRightError as error:
             entry = replace(self._first.entry, runner=_Refused(error))
         except (FusewireError, OSError, MemoryError, Warning) as error:

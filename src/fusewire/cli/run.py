@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,10 +28,15 @@ from fusewire.compiler import Session
 from fusewire.errors import FallbackWarning
 from fusewire.model_source import ModelSource
 from fusewire.options import Options
+from fusewire.runtime.profiling import Profile
 from fusewire.runtime.report import seconds
 from fusewire.tables import Column, Sheet
 
 _FIGURES = ("min", "mean", "max")
+_OPENED_BY = {
+    ".json": "Open it at https://ui.perfetto.dev, or in chrome://tracing.",
+    ".html": "Open it in a browser.",
+}
 
 
 @click.command()
@@ -42,6 +48,12 @@ _FIGURES = ("min", "mean", "max")
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the outputs to this .npz file.",
 )
+@click.option(
+    "--profile",
+    "profile_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write where the time went: a Chrome trace to a .json file, a page to an .html file.",
+)
 def command(
     model: Path,
     shapes: tuple[str, ...],
@@ -49,17 +61,32 @@ def command(
     as_json: bool,
     options: Options,
     output: Path | None,
+    profile_path: Path | None,
 ) -> None:
     """Run a model on given or generated inputs."""
     source = ModelSource(str(model))
     use = partial(_run, model, source, options)
-    report, outputs = with_usual_sizes(source, shapes, files, options.seed, use)
+    profile = None if profile_path is None else _profile_to(profile_path)
+    with profile or nullcontext():
+        report, outputs = with_usual_sizes(source, shapes, files, options.seed, use)
+    if profile is not None and profile_path is not None:
+        profile.save(profile_path)
     if output is not None:
         _save(output, outputs)
     if as_json:
         click.echo(json.dumps(report, indent=1))
-    else:
-        _print(report)
+        return
+    _print(report)
+    if profile is not None and profile_path is not None:
+        click.echo(f"\n{profile.table(Terminal().width)}")
+        click.echo(f"Written to {profile_path}. {_OPENED_BY[profile_path.suffix]}")
+
+
+def _profile_to(path: Path) -> Profile:
+    """Begin a profile; an ending that it cannot be written to is said before anything runs."""
+    if path.suffix not in _OPENED_BY:
+        raise click.BadParameter(f"{path.name} must end in {' or '.join(_OPENED_BY)}.")
+    return Profile(kernels=True)
 
 
 def _run(

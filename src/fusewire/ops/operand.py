@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -25,6 +26,17 @@ class Traced(abc.ABC):
     @abc.abstractmethod
     def wrap(self, value: Value) -> Traced:
         """Stand for another value of the same trace."""
+
+
+# The programs that a trace has met so far, where somebody wants to know.
+PROGRAMS_MET: ContextVar[list[Any] | None] = ContextVar("PROGRAMS_MET", default=None)
+
+
+def note_program(program: Any) -> None:
+    """Note that a trace has met a program, which becomes a part of it."""
+    met = PROGRAMS_MET.get()
+    if met is not None:
+        met.append(program)
 
 
 Operand: TypeAlias = Any  # Value, Traced, array, scalar, or None where optional

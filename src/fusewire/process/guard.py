@@ -1,4 +1,4 @@
-"""The guard: the one place that catches whatever an engine throws.
+"""The guard: the one place that catches whatever an engine throws, or a call made for others.
 
 Engine calls go through ``guarded``, in the child and in the parent. The result is the answer, a
 typed error, or the caller's own mistake, which is one of ``CALLERS``.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Literal, TypeVar
 
 from fusewire.contract.backend import Event, Held, Refusal
@@ -108,6 +109,16 @@ def guarded_run(
         raise
     except BaseException as error:
         raise _translated(name, "run", "a region", error) from error
+
+
+def settle(future: Future[Answer], call: Callable[..., Answer], *arguments: object) -> None:
+    """Make a call for somebody in another thread: the future gets its answer, or what it raised."""
+    try:
+        answer = call(*arguments)
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(answer)
 
 
 def _translated(name: str, phase: Phase, what: str, error: BaseException) -> EngineError:

@@ -17,6 +17,7 @@ import numpy as np
 
 from fusewire.contract.backend import Artifact
 from fusewire.errors import FusewireError
+from fusewire.events import EVENTS
 from fusewire.ir.graph import Array
 from fusewire.process.codec import read_record, read_value, write_record, write_value
 from fusewire.records.framing import framed, unframed
@@ -107,7 +108,8 @@ class Records:
     def put(self, key: Key, payload: bytes) -> None:
         """Write a payload under a key."""
         if self.store is not None:
-            self.store.put(key, payload)
+            with EVENTS.span("cache", f"write {key.kind}", bytes=len(payload)):
+                self.store.put(key, payload)
             return
         while self._most is not None and len(self._payloads) >= self._most:
             self._payloads.pop(next(iter(self._payloads)), None)
@@ -187,7 +189,10 @@ class Records:
     def _read(
         self, key: Key, read: Callable[[Any, Iterator[Array]], Read], is_data: bool = True
     ) -> Read | None:
-        payload = self.get(key) if is_data else self._block(key)
+        with EVENTS.span("cache", f"read {key.kind}") as details:
+            payload = self.get(key) if is_data else self._block(key)
+            is_hit = payload is not None
+            details |= {"outcome": "hit" if is_hit else "miss", "bytes": len(payload or b"")}
         if payload is None:
             return None
         try:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import final
 
 from fusewire.contract.backend import Held
+from fusewire.events import EVENTS
 from fusewire.ir.builder import bind_symbols
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
@@ -25,6 +26,7 @@ class HostRunner:
 
     def __init__(self, step: Step, builder: RegionBuilder) -> None:
         self._builder = builder
+        self._region = step.region
         self._interpreter = Interpreter(step.region.graph, run_body=self._body)
         (node,) = step.region.graph.nodes
         self._plans = {body: step.bodies[key] for key, body in node.graphs()}
@@ -33,7 +35,10 @@ class HostRunner:
 
     def run(self, inputs: Sequence[Held]) -> list[Held]:
         """Run the node with the interpreter."""
-        return self._interpreter([fetched(value) for value in inputs])
+        region = self._region
+        arrays = [fetched(value) for value in inputs]
+        with EVENTS.span("region", region.title, backend=region.backend, device="cpu"):
+            return self._interpreter(arrays)
 
     def _body(
         self, graph: Graph, inputs: Sequence[HostValue], outer: dict[Symbol, int]

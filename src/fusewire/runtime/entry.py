@@ -12,6 +12,7 @@ import numpy as np
 
 from fusewire.contract.backend import Held
 from fusewire.contract.buffer import Buffer
+from fusewire.contract.devices import kind_of
 from fusewire.contract.frontend import Structure
 from fusewire.dtypes import bool_, dtype
 from fusewire.errors import ShapeMismatchError
@@ -154,6 +155,12 @@ class Entry:
     def needs_sizes(self) -> bool:
         """Whether an engine compiles for the sizes of each signature."""
         return self.is_open and any(x.shapes != "dynamic" for x in self.details.plan.regions())
+
+    @cached_property
+    def device(self) -> str:
+        """The device that its submitted calls wait for: the first that is not the processor."""
+        devices = [region.device.id for region in self.details.plan.regions()]
+        return next((device for device in devices if kind_of(device) != "cpu"), "cpu")
 
     def sizes(self, arguments: tuple[Any, ...]) -> dict[Symbol, int]:
         """Return the sizes of the symbols in arguments that fit."""

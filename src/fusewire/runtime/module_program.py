@@ -29,6 +29,8 @@ from fusewire.runtime.program import Program, ProgramPort, Result
 from fusewire.runtime.why import NodeWhy, Why
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from fusewire.runtime.view.plan_view import PlanView
 
 LOG = logging.getLogger("fusewire")
@@ -204,6 +206,8 @@ class ModuleProgram:
 
     # What it was compiled from.
     origin: Origin | None = None
+    # Cancels submitted calls that have not begun, once there were some.
+    _cancel_submitted: Callable[[object], None] | None = None
 
     def __init__(self, calling: Calling, make: Make, policy: CallPolicy = CallPolicy()) -> None:
         self.name = calling.name
@@ -441,6 +445,37 @@ class ModuleProgram:
 
     # What a user may ask.
 
+    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+        """Have a thread make a call; returns a future at once, as ``Program.submit`` does.
+
+        What the first call takes to compile is done there, too.
+        """
+        from fusewire.runtime.submitting import QUEUES
+
+        self._check_open()
+        self._cancel_submitted = QUEUES.cancel
+        return QUEUES.of(self._device).submit(self, self, arguments, named)
+
+    async def acall(self, *arguments: Any, **named: Any) -> Any:
+        """Call it from a coroutine: as ``submit``, and the event loop goes on meanwhile."""
+        from fusewire.runtime.submitting import awaited
+
+        return await awaited(self, arguments, named)
+
+    def submits_at_once(self, arguments: Arguments, named: Named) -> bool:
+        """Tell whether to submit a call takes no time: there is room."""
+        from fusewire.runtime.submitting import QUEUES
+
+        return not QUEUES.of(self._device).is_full
+
+    @property
+    def _device(self) -> str:
+        """The device that submitted calls wait for: the first that is not the processor."""
+        programs = list(self._state.programs.values())
+        entries = [entry for program in programs for entry in program.all_entries()]
+        devices = [entry.device for entry in entries if entry.decide is None]
+        return next((device for device in devices if device != "cpu"), "cpu")
+
     def run(self, *arguments: Any, **named: Any) -> Result:
         """Run, and report the outputs by name too, the time, the bytes, and what ran."""
         start = time.perf_counter()
@@ -618,11 +653,16 @@ class ModuleProgram:
         return engines
 
     def close(self) -> None:
-        """Close all engines; calling the program afterwards is an error."""
+        """Close all engines, and cancel submitted calls that have not begun.
+
+        Calling the program afterwards is an error.
+        """
         with self._lock:
             self._is_closed = True
             self._answers.clear()
             self._state.close()
+        if self._cancel_submitted is not None:
+            self._cancel_submitted(self)
 
     def __enter__(self) -> Self:
         return self

@@ -60,6 +60,10 @@ class Region:
     def graph(self) -> Graph:
         return self.load(self)
 
+    def title(self) -> str:
+        """Name it for people; the graph may have to be loaded for that."""
+        return self.graph.name
+
     @cached_property
     def file(self) -> ModelFile | None:
         """The model file that the engine reads by itself; None if it gets the graph."""

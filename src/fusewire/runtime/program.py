@@ -18,6 +18,7 @@ from numpy import ndarray
 from fusewire.contract.buffer import Buffer, StateBuffer, counted_traffic
 from fusewire.contract.frontend import Structure, plain_key
 from fusewire.errors import GraphError, ShapeMismatchError
+from fusewire.events import EVENTS
 from fusewire.ir.dims import Symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.live import live_at_peak
@@ -34,12 +35,15 @@ from fusewire.runtime.entry import (
     misfit,
     plain,
 )
+from fusewire.runtime.observed import ObservedCall
 from fusewire.runtime.origin import PROGRAMS, Origin
 from fusewire.runtime.parameters import Parameters
 from fusewire.runtime.plan import Plan
 from fusewire.runtime.why import NodeWhy, Why
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from fusewire.runtime.view.plan_view import PlanView
 
 # Shape and dtype of every array argument, and the rest of the arguments as they are.
@@ -106,6 +110,8 @@ class Program:
     origin: Origin | None = None
     _is_forked = False
     _remade: Program | None = None
+    # Cancels submitted calls that have not begun, once there were some.
+    _cancel_submitted: Callable[[object], None] | None = None
     # Called when calls of some signature run another plan than before.
     changed: Callable[[], None] | None = None
 
@@ -160,10 +166,11 @@ class Program:
             tuple([(x.shape, x.dtype) if type(x) is ndarray else _key(x) for x in arguments])
         )
         if found is None:
-            source = self.origin and self.origin.source
-            if callable(source) and any(map(_is_traced, arguments)):
+            if any(map(_is_traced, arguments)):
                 # The caller is being traced, and this is a part of it.
-                return source(*given, **named)
+                from fusewire.runtime.inlining import inlined
+
+                return inlined(self, given, named)
             arguments = self._parameters.bind(arguments, {})
             entry = self.entry(arguments)
             found = self._calls.get(signature(arguments)) or (entry.run, entry.restore)
@@ -183,12 +190,11 @@ class Program:
         directions, named = directed(named, self._parameters)
         arguments = self._parameters.bind(arguments, named)
         entry = self.entry(arguments)
+        run = entry.run if directions is None else partial(directions.run, entry)
+        run = _observed(run, self.name, entry)
         with counted_traffic() as traffic:
             start = time.perf_counter()
-            if directions is None:
-                outputs = entry.run(arguments)
-            else:
-                outputs = directions.run(entry, arguments)
+            outputs = run(arguments)
             seconds = time.perf_counter() - start
         size = sum(x.nbytes for x in outputs if isinstance(x, np.ndarray | Buffer))
         about = {"backend": entry.backend, "nodes": entry.nodes}
@@ -197,6 +203,34 @@ class Program:
         sizes = entry.sizes(arguments) if entry.is_open else {}
         peak = partial(_peak_bytes, entry.details, sizes)
         return Result(result, by_name, seconds, size, about, traffic.total, peak)
+
+    def submit(self, *arguments: Any, **named: Any) -> Future[Any]:
+        """Have a thread make a call; returns a future at once, which gets the answer or the error.
+
+        The calls of a device run in the order in which they were submitted, also those of other
+        programs. One that has not begun can be cancelled. If 1,024 calls wait, this waits too. The
+        first call of a signature is compiled here. Leave the arrays alone until the future is done.
+        """
+        from fusewire.runtime.submitting import QUEUES
+
+        _, inputs = directed(named, self._parameters)
+        entry = self.entry(self._parameters.bind(arguments, inputs))
+        self._cancel_submitted = QUEUES.cancel
+        return QUEUES.of(entry.device).submit(self, self, arguments, named)
+
+    async def acall(self, *arguments: Any, **named: Any) -> Any:
+        """Call it from a coroutine: as ``submit``, and the event loop goes on meanwhile."""
+        from fusewire.runtime.submitting import awaited
+
+        return await awaited(self, arguments, named)
+
+    def submits_at_once(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> bool:
+        """Tell whether to submit such a call takes no time: nothing is made, and there is room."""
+        from fusewire.runtime.submitting import QUEUES
+
+        _, inputs = directed(named, self._parameters)
+        entry = self._entries.get(signature(self._parameters.bind(arguments, inputs)))
+        return entry is not None and not QUEUES.of(entry.device).is_full
 
     def entry(self, arguments: tuple[Any, ...]) -> Entry:
         """Find or make the entry for such arguments."""
@@ -210,9 +244,10 @@ class Program:
                 # Somebody may have closed it while this call waited.
                 self._check_open()
                 arrays = _with_arrays(arguments)
-                entry = self._known(key, arrays) or self._fitting(arrays) or self._make(arrays)
-                if entry.decide is not None:
-                    entry = self._decided(entry, entry.decide(arrays))
+                with EVENTS.span("prepare", self.name):
+                    entry = self._known(key, arrays) or self._fitting(arrays) or self._make(arrays)
+                    if entry.decide is not None:
+                        entry = self._decided(entry, entry.decide(arrays))
                 self._follow(entry)
                 entry = _fitted(entry, entry.arguments.flatten(arguments))
                 while len(self._entries) >= _KEPT:
@@ -262,9 +297,28 @@ class Program:
             from fusewire.runtime.warming import WarmingRun
 
             run = WarmingRun(entry, learned.interim, partial(_ready, weakref.ref(self), key, entry))
-        self._calls[key] = run, entry.restore
+        self._calls[key] = _observed(run, self.name, entry), entry.restore
         if self.changed is not None:
             self.changed()
+
+    def observe(self, timeout: float = -1) -> bool:
+        """Have calls be noted if a profile is on, and no longer if none is.
+
+        Returns False if it was making an entry for ``timeout`` seconds; -1 waits for as long as
+        that takes.
+        """
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        try:
+            for key, (run, restore) in list(self._calls.items()):
+                entry = self._entries.get(key)
+                if entry is not None:
+                    self._calls[key] = _observed(run, self.name, entry), restore
+            if self.changed is not None:
+                self.changed()
+        finally:
+            self._lock.release()
+        return True
 
     def _decided(self, entry: Entry, decided: Entry) -> Entry:
         """Replace an entry that was undecided."""
@@ -357,6 +411,10 @@ class Program:
         """List the entries, each once."""
         entries = [*self._initial, *self._entries.values()]
         return list({entry.runner: entry for entry in entries}.values())
+
+    def bound(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Put arguments in the order of the inputs; ShapeMismatchError if they do not fit."""
+        return self._parameters.bind(arguments, named)
 
     @property
     def inputs(self) -> tuple[ProgramPort, ...]:
@@ -521,7 +579,10 @@ class Program:
             self._is_forked = False
 
     def close(self) -> None:
-        """Close all entries; calling the program afterwards is an error."""
+        """Close all entries, and cancel submitted calls that have not begun.
+
+        Calling the program afterwards is an error.
+        """
         with self._lock:
             self._closed = True
             if self._remade is not None:
@@ -533,6 +594,8 @@ class Program:
             self._initial.clear()
             for entry in entries:
                 entry.runner.close()
+        if self._cancel_submitted is not None:
+            self._cancel_submitted(self)
 
     def __enter__(self) -> Self:
         return self
@@ -546,6 +609,13 @@ class Program:
         self.close()
 
 
+def _observed(run: Run, name: str, entry: Entry) -> Run:
+    """Return a run as calls should use it now: noted if a profile is on, or else itself."""
+    if isinstance(run, ObservedCall):
+        run = run.unobserved
+    return ObservedCall(run, name, entry.backend) if EVENTS.is_on else run
+
+
 def _ready(program: weakref.ref[Program], key: Signature, entry: Entry, run: Run) -> None:
     """Have the next calls of a signature run an entry directly, if they still run that entry."""
     found = program()
@@ -553,7 +623,7 @@ def _ready(program: weakref.ref[Program], key: Signature, entry: Entry, run: Run
         return
     with found._lock:
         if found._entries.get(key) is entry:
-            found._calls[key] = run, entry.restore
+            found._calls[key] = _observed(run, found.name, entry), entry.restore
             if found.changed is not None:
                 found.changed()
 

@@ -16,12 +16,15 @@ from numpy import ndarray
 from fusewire.contract.backend import Done, Event, Exchange, Executable, Held
 from fusewire.contract.buffer import Buffer
 from fusewire.errors import EngineError, EngineRaised, FusewireError
+from fusewire.events import EVENTS
 from fusewire.ir.dims import Dim, Symbol
 from fusewire.ir.graph import Graph
 from fusewire.ir.types import TensorType, type_symbols
 from fusewire.ops import limits
 from fusewire.ops.limits import RunLimits
+from fusewire.process.forks import in_forked_child
 from fusewire.process.guard import guarded, guarded_run
+from fusewire.runtime.observed import ObservedRun, observed_move
 from fusewire.runtime.plan import Plan, Region
 from fusewire.runtime.transfer import hand_over, to_host
 
@@ -84,19 +87,25 @@ class Loaded:
     """An executable; ``parts`` has what a call needs, in one place.
 
     A large model evicts everything else from the caches, so a call should touch few objects.
-    ``plain_parts`` are those of an executable whose calls are not counted.
+    Calls may be counted, after a failure, and observed, while a profile is on: ``parts`` then has
+    another ``run``, and calls that are neither cost nothing more. ``region`` is for profiles.
     """
 
-    __slots__ = ("__weakref__", "_executable", "parts", "plain_parts")
+    __slots__ = ("__weakref__", "_counted", "_executable", "_plain_parts", "_region", "parts")
 
-    def __init__(self, name: str, executable: Executable, exchange: Exchange) -> None:
+    def __init__(
+        self, name: str, executable: Executable, exchange: Exchange, region: Region | None = None
+    ) -> None:
         run: Callable[[Sequence[Held]], Event] = executable.run
         is_host = exchange.memory == "host"
         # Such an engine takes any contiguous array.
         is_plain = exchange.alignment <= 1 and not exchange.needs_writable
         turn = None if executable.is_reentrant else threading.Lock()
-        self.parts = self.plain_parts = (run, exchange, is_host, is_plain, turn, name)
+        self.parts = self._plain_parts = (run, exchange, is_host, is_plain, turn, name)
         self._executable = executable
+        self._counted: Callable[[Sequence[Held]], Event] | None = None
+        self._region = region
+        LOADED.add(self)
         # Runs after the last run has ended, which holds this object, and not at exit.
         weakref.finalize(self, _close, executable).atexit = False
 
@@ -104,26 +113,90 @@ class Loaded:
         """Count the calls from now on, until so many go well that it may stop."""
         # Weak: an executable is closed when nothing refers to it, not when cycles are collected.
         stop = weakref.WeakMethod(self.stop_counting)
-        run = breaker.counted(self.plain_parts[0], stop)
-        self.parts = (run, *self.plain_parts[1:])
+        self._counted = breaker.counted(self._plain_parts[0], stop)
+        self.choose_run()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its calls are counted."""
+        return self._counted is not None
 
     def stop_counting(self) -> None:
         """Run directly."""
-        self.parts = self.plain_parts
+        self._counted = None
+        self.choose_run()
+
+    def choose_run(self) -> None:
+        """Have the next calls be counted and observed as they should be now."""
+        run = self._counted or self._plain_parts[0]
+        if EVENTS.is_on and self._region is not None:
+            may_ask = EVENTS.wants_kernels and not self.is_counted
+            executable = self._executable if may_ask else None
+            run = ObservedRun(run, self._plain_parts[-1], self._region, executable)
+        is_plain = run is self._plain_parts[0]
+        self.parts = self._plain_parts if is_plain else (run, *self._plain_parts[1:])
+
+    def end_profile(self) -> None:
+        """Have an engine that was asked for its kernels tell what it knows at the end."""
+        if isinstance(self.parts[0], ObservedRun):
+            self.parts[0].end()
 
     def updating(self, updates: Updates) -> Callable[[Sequence[Held]], Event]:
         """Return what runs it and may write outputs over inputs; not while calls are counted."""
-        if self.parts is not self.plain_parts:
-            return self.parts[0]
         run = self._executable.run_updating
-        return lambda inputs: run(inputs, updates)
+        return self._in_place(lambda inputs: run(inputs, updates))
 
     def writing(self, outputs: Sequence[Held]) -> Callable[[Sequence[Held]], Event]:
         """Return what runs it and may write to memory of the caller's; not while it is counted."""
-        if self.parts is not self.plain_parts:
-            return self.parts[0]
         run = self._executable.run_into
-        return lambda inputs: run(inputs, outputs)
+        return self._in_place(lambda inputs: run(inputs, outputs))
+
+    def _in_place(
+        self, run: Callable[[Sequence[Held]], Event]
+    ) -> Callable[[Sequence[Held]], Event]:
+        if self.is_counted:
+            return self.parts[0]
+        region, name = self._region, self._plain_parts[-1]
+        is_observed = self.parts is not self._plain_parts and region is not None
+        return ObservedRun(run, name, region) if is_observed and region is not None else run
+
+
+@final
+class LoadedSet:
+    """The executables of this process, for profiles to find; they may go at any time."""
+
+    def __init__(self) -> None:
+        self._items: weakref.WeakSet[Loaded] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def add(self, loaded: Loaded) -> None:
+        """Add one, and have its calls be observed if a profile is on."""
+        with self._lock:
+            self._items.add(loaded)
+        if EVENTS.is_on:
+            loaded.choose_run()
+
+    def choose_runs(self) -> None:
+        """Have all be observed, or no longer, after a profile has begun or ended."""
+        with self._lock:
+            items = list(self._items)
+        for loaded in items:
+            loaded.choose_run()
+
+    def end_profiles(self) -> None:
+        """Have engines that were asked for their kernels tell what they know at the end."""
+        with self._lock:
+            items = list(self._items)
+        for loaded in items:
+            loaded.end_profile()
+
+    def forget_lock(self) -> None:
+        """Start with a new lock in a forked process: a thread may have held the old one."""
+        self._lock = threading.Lock()
+
+
+LOADED = LoadedSet()
+in_forked_child(LOADED.forget_lock)
 
 
 @final
@@ -154,9 +227,10 @@ class _Loading:
     and not for an executable that nobody will use.
     """
 
-    def __init__(self, name: str, built: Built) -> None:
+    def __init__(self, name: str, built: Built, region: Region) -> None:
         self._name = name
         self._built = built
+        self._region = region
         self._is_kept = False
         self._loaded: Loaded | None = None
         self._thread: threading.Thread | None = None
@@ -174,7 +248,7 @@ class _Loading:
         with contextlib.suppress(OSError, MemoryError, ValueError, FusewireError):
             self._keep()
             if threading.main_thread().is_alive():
-                self._loaded = Loaded(self._name, *self._built.load())
+                self._loaded = self._load()
 
     def _keep(self) -> None:
         if self._built.keep is not None and not self._is_kept:
@@ -186,7 +260,10 @@ class _Loading:
         if self._thread is not None:
             self._thread.join()
         self._keep()
-        return self._loaded or Loaded(self._name, *self._built.load())
+        return self._loaded or self._load()
+
+    def _load(self) -> Loaded:
+        return Loaded(self._name, *self._built.load(), self._region)
 
 
 def _close(executable: Executable) -> None:
@@ -264,8 +341,11 @@ class RegionRunner:
         if not isinstance(error, DECIDABLE):
             raise error
         key = tuple(map(shape_of, inputs)) if self._per_size else ()
-        recovery = self._recovering()
-        outputs = recovery.decide(inputs, error)
+        recovery, region = self._recovering(), self._region
+        with EVENTS.span(
+            "fallback", region.title, backend=recovery.fallback, engine=region.backend
+        ):
+            outputs = recovery.decide(inputs, error)
         with self._lock:
             loaded, breaker = self._made.get(key), self._breaker(key)
             # If it is not the engine's, another call that failed has replaced it.
@@ -275,7 +355,7 @@ class RegionRunner:
 
     def _count_failure(self, key: Key, loaded: Loaded, breaker: CircuitBreaker) -> None:
         """Count the calls of an engine from its first failure on; it rests if it keeps failing."""
-        is_first = loaded.parts is loaded.plain_parts
+        is_first = not loaded.is_counted
         if breaker.fail(is_first):
             self._rest(key, breaker, lambda: self._made.__setitem__(key, loaded))
         elif is_first:
@@ -294,7 +374,9 @@ class RegionRunner:
         recovery = self._recovering()
         breaker.rest(seconds)
         resting = RestingEngine(recovery.executable, breaker, end_rest)
-        loaded = self._made[key] = Loaded(recovery.fallback, resting, recovery.exchange)
+        loaded = self._made[key] = Loaded(
+            recovery.fallback, resting, recovery.exchange, self._region
+        )
         return loaded
 
     def _recovering(self) -> Recovery:
@@ -315,7 +397,10 @@ class RegionRunner:
             loaded = self._made.get(key)
             if loaded is None:
                 start = time.monotonic()
-                loaded = self._load_or_rest(key, inputs)
+                region = self._region
+                about = {"backend": region.backend, "device": region.device.id}
+                with EVENTS.span("prepare", region.title, **about):
+                    loaded = self._load_or_rest(key, inputs)
                 if self._is_closed:
                     # Only the call that is running needs it.
                     self.close()
@@ -345,7 +430,7 @@ class RegionRunner:
             built = self._builder.build(self._region, lambda: self._graph(inputs), inputs)
             name = built.backend or name
             self._engines.add(name)
-            loading = _Loading(name, built)
+            loading = _Loading(name, built, self._region)
             if built.outputs is not None and key not in self._breakers:
                 loading.start()
                 self._loading[key] = loading
@@ -380,10 +465,14 @@ class RegionRunner:
 
 
 def _hand_over(values: Sequence[Held], exchange: Exchange) -> list[Held]:
+    if EVENTS.is_on:
+        return observed_move(values, lambda value: hand_over(value, exchange), exchange.memory)
     return [hand_over(value, exchange) for value in values]
 
 
 def _to_host(values: Sequence[Held]) -> list[Held]:
+    if EVENTS.is_on:
+        return observed_move(values, to_host, "host")
     return [to_host(value) for value in values]
 
 

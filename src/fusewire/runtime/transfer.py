@@ -13,6 +13,7 @@ import numpy as np
 
 from fusewire.contract.backend import Exchange, Held
 from fusewire.contract.buffer import Buffer, HostBuffer, PartBuffer
+from fusewire.events import EVENTS
 from fusewire.host_memory import aligned_copy
 from fusewire.ir.graph import Array
 from fusewire.process.guard import guarded
@@ -56,4 +57,7 @@ def fetched(value: Held) -> Any:
     """Convert a value as ``to_host`` does; EngineError if its device fails to give it."""
     if not isinstance(value, Buffer):
         return to_host(value)
-    return guarded(value.device, "run", "a region", to_host, value)
+    with EVENTS.span("hand-over", f"{value.device} to host", device="host") as details:
+        array = guarded(value.device, "run", "a region", to_host, value)
+        details |= {"bytes": array.nbytes, "tensors": 1}
+    return array

@@ -35,6 +35,7 @@ from fusewire.errors import (
     note,
     warn_outside,
 )
+from fusewire.events import EVENTS
 from fusewire.ir.graph import Array, Graph, is_current
 from fusewire.ops.limits import Meter, RunLimits, returned_bytes
 from fusewire.ops.limits import meter as current_meter
@@ -284,13 +285,22 @@ class PlanBuilder:
         graph: Callable[[], Graph],
     ) -> tuple[Executable, Exchange]:
         """Load an artifact in this process, or in the child that serves the target."""
+        span = EVENTS.span(
+            "load",
+            target.name,
+            backend=target.name,
+            device=device.id,
+            bytes=len(artifact.payload),
+        )
         if self.services is None:
-            return load(target.name, device, target.backend, artifact, weights)
+            with span:
+                return load(target.name, device, target.backend, artifact, weights)
 
         def types() -> list[Type]:
             return [value.type for value in graph().outputs]
 
-        executable = self.services.load(target.reference, artifact, device, weights, types)
+        with span:
+            executable = self.services.load(target.reference, artifact, device, weights, types)
         return executable, Exchange(needs_contiguous=False)
 
     @property
@@ -382,8 +392,12 @@ class PlanBuilder:
     ) -> Built:
         start = time.monotonic()
         self._check_outputs(region, graph)
+        about = {"backend": region.backend, "device": region.device.id}
         try:
-            artifact, outputs, metrics = self._compile(region, graph, inputs)
+            with EVENTS.span("compile", graph.name, nodes=len(graph.nodes), **about) as details:
+                artifact, outputs, metrics = self._compile(region, graph, inputs)
+                # If a child did it: how long each part took there.
+                details |= metrics
         except EngineRaised:
             # The inputs may be at fault, so whoever has them decides.
             raise

@@ -207,13 +207,14 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
         if "copies" in artifact.launch:
             places: Any = artifact.launch["copies"]
             return Copies(places)
+        from fusewire.backends.onnxruntime.executable import open_session, profilable
+
         if artifact.kind == "native":
             from fusewire.backends.onnxruntime.stored import open_stored
 
-            return open_stored(artifact, weights)
-        from fusewire.backends.onnxruntime.executable import open_session
-
-        return open_session(artifact, weights, None if provider_of(device) is None else device)
+            return profilable(lambda measures: open_stored(artifact, weights, measures))
+        place = None if provider_of(device) is None else device
+        return profilable(lambda measures: open_session(artifact, weights, place, measures))
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """What is optimised depends on the processor, beside the engine and the provider."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as native
 
 from fusewire.backends.onnxruntime.copies import input_names, output_names
+from fusewire.backends.onnxruntime.profiler import ProfiledSession, SessionProfiler
 from fusewire.backends.onnxruntime.providers import SPINNING
 from fusewire.contract.backend import (
     DEVICE_NODES,
@@ -67,7 +68,7 @@ class Edges:
 
 
 @final
-class PlainSession(Executable):
+class PlainSession(ProfiledSession, Executable):
     """Takes and gives arrays of NumPy's own dtypes; outputs are memory the engine hands over."""
 
     def __init__(
@@ -173,7 +174,7 @@ def _can_hold(array: Any, slot: Slot) -> bool:
 
 
 @final
-class BoundSession(Executable):
+class BoundSession(ProfiledSession, Executable):
     """Takes and gives small arrays of known shapes; a call copies to and from what stays bound."""
 
     def __init__(self, session: Any, edges: Edges, held: Sequence[Any]) -> None:
@@ -232,7 +233,7 @@ def _zeros(slot: Slot) -> Array:
 
 
 @final
-class TypedSession(Executable):
+class TypedSession(ProfiledSession, Executable):
     """Takes and gives arrays of any dtype, by their bits."""
 
     def __init__(self, session: Any, edges: Edges, held: Sequence[Any]) -> None:
@@ -257,6 +258,9 @@ class TypedSession(Executable):
         feed = {name: lent(x, of) for (name, of), x in zip(self._inputs, inputs, strict=True)}
         values = self._run(feed, self._outputs, None)
         return Done([_taken(x, of) for x, of in zip(values, self._made, strict=True)])
+
+
+ProfilableSession: TypeAlias = PlainSession | BoundSession | TypedSession
 
 
 def figures(session: Any) -> dict[str, float]:
@@ -298,26 +302,40 @@ DISABLED = ("QDQPropagationTransformer",)
 
 
 def open_session(
-    artifact: Artifact, weights: Mapping[str, Array], device: Device | None = None
-) -> Executable:
+    artifact: Artifact,
+    weights: Mapping[str, Array],
+    device: Device | None = None,
+    measures: str = "",
+) -> tuple[ProfilableSession, Any]:
     """Make a session of a model that is not optimised yet; weights are read where they lie.
 
-    Without a ``device`` it is the engine's own on the CPU.
+    Without a ``device`` it is the engine's own on the CPU. With ``measures``, the engine writes
+    what its kernels take to a file whose name begins so.
     """
-    options = settings(artifact.launch)
+    options = settings(artifact.launch, measures)
     slots = [slot for slot in artifact.slots if slot.role == "weight"]
     held = bound(options, [(slot, weights[slot.digest or ""]) for slot in slots])
     if device is None:
-        return wrapped(session_of(artifact.payload, options), artifact, held)
-    from fusewire.backends.onnxruntime.discovery import session_on
+        session = session_of(artifact.payload, options)
+    else:
+        from fusewire.backends.onnxruntime.discovery import session_on
 
-    session = session_on(artifact.payload, options, device, artifact.launch)
-    return wrapped(session, artifact, held)
+        session = session_on(artifact.payload, options, device, artifact.launch)
+    return wrapped(session, artifact, held), session
 
 
-def settings(launch: Mapping[str, Fact]) -> Any:
+def profilable(open_it: Callable[[str], tuple[ProfilableSession, Any]]) -> Executable:
+    """Open a session that a profile can open a second time; ``open_it`` takes ``measures``."""
+    executable, _ = open_it("")
+    executable.profiler = SessionProfiler(open_it)
+    return executable
+
+
+def settings(launch: Mapping[str, Fact], measures: str = "") -> Any:
     """Give the options under which an artifact is optimised and run."""
     options = onnxruntime.SessionOptions()
+    if measures:
+        options.enable_profiling, options.profile_file_prefix = True, measures
     options.log_severity_level = _FATAL
     options.use_deterministic_compute = bool(launch.get("deterministic", False))
     if not launch.get(SPINNING, True):
@@ -336,7 +354,7 @@ def session_of(model: bytes, options: Any) -> Any:
     )
 
 
-def wrapped(session: Any, artifact: Artifact, held: Sequence[Any]) -> Executable:
+def wrapped(session: Any, artifact: Artifact, held: Sequence[Any]) -> ProfilableSession:
     """Choose the way to call a session; ``held`` is what it reads where it lies."""
     edges = Edges.of(artifact)
     slots = [slot for _, slot in (*edges.inputs, *edges.outputs)]

@@ -19,6 +19,7 @@ import numpy as np
 import onnxruntime
 
 from fusewire.backends.onnxruntime.executable import (
+    ProfilableSession,
     bound,
     initializer,
     session_of,
@@ -26,7 +27,7 @@ from fusewire.backends.onnxruntime.executable import (
     wrapped,
 )
 from fusewire.backends.onnxruntime.info import INFO
-from fusewire.contract.backend import Artifact, Executable, Slot
+from fusewire.contract.backend import Artifact, Slot
 from fusewire.errors import FormatError
 from fusewire.host_memory import ALIGNMENT, aligned_copy, aligned_empty
 from fusewire.ir.dims import lone_symbol, unbacked
@@ -155,8 +156,13 @@ def _external(graph: Any) -> list[Any]:
     return found
 
 
-def open_stored(artifact: Artifact, weights: Mapping[str, Array]) -> Executable:
-    """Make a session of an optimised model; its weights are read where they lie."""
+def open_stored(
+    artifact: Artifact, weights: Mapping[str, Array], measures: str = ""
+) -> tuple[ProfilableSession, Any]:
+    """Make a session of an optimised model; its weights are read where they lie.
+
+    ``measures`` is that of ``open_session``.
+    """
     found = artifact.key.get("onnxruntime")
     if found != INFO.version:
         raise FormatError(
@@ -164,12 +170,13 @@ def open_stored(artifact: Artifact, weights: Mapping[str, Array]) -> Executable:
             "Compile it again."
         )
     table, model = artifact.payload.split(b"\n", 1)
-    options = settings(artifact.launch)
+    options = settings(artifact.launch, measures)
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     held: list[Any] = []
     rows = json.loads(table)
     if not rows:
-        return wrapped(session_of(model, options), artifact, held)
+        session = session_of(model, options)
+        return wrapped(session, artifact, held), session
     options.add_session_config_entry(_FOLDER, _HERE)
     has_own = any(isinstance(at, int) for *_, at, _ in rows)
     block = _block(artifact.weights) if has_own else np.empty(0, np.uint8)
@@ -180,7 +187,7 @@ def open_stored(artifact: Artifact, weights: Mapping[str, Array]) -> Executable:
         held.append(initializer(array, element))
         options.add_initializer(name, held[-1])
     session = session_of(model, options)
-    return wrapped(session, artifact, (held, block, weights))
+    return wrapped(session, artifact, (held, block, weights)), session
 
 
 def _block(weights: memoryview | None) -> Array:

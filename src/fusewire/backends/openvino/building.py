@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fusewire.backends.openvino.api import openvino, ops
-from fusewire.backends.openvino.devices import block_of, settings
+from fusewire.backends.openvino.devices import block_of, counting, settings
 from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.int8 import round_weights
@@ -17,13 +17,23 @@ from fusewire.rewrite.roles import ENTERING
 
 
 def compiled_model(
-    core: Any, plugin: str, holding: Holding, launch: Mapping[str, Fact]
+    core: Any,
+    plugin: str,
+    holding: Holding,
+    launch: Mapping[str, Fact],
+    *,
+    counts: bool = False,
 ) -> tuple[Any, Sequence[Array]]:
-    """Compile a region; give that, and the arrays that the engine reads where they lie."""
+    """Compile a region; give that, and the arrays that the engine reads where they lie.
+
+    With ``counts``, its requests tell how long each node takes.
+    """
     model, kept = model_of(holding, launch.get("nan") != "engine")
     if launch.get("precision") == "int8":
         model = round_weights(model, block_of(launch))
-    return core.compile_model(model, plugin, settings(core, plugin, launch)), kept
+    return core.compile_model(
+        model, plugin, settings(core, plugin, launch) | counting(counts)
+    ), kept
 
 
 def model_of(holding: Holding, exact: bool) -> tuple[Any, Sequence[Array]]:

@@ -82,6 +82,11 @@ def settings(core: Any, plugin: str, launch: Mapping[str, Fact]) -> dict[str, An
     return {**own, **({} if threads is None else {"INFERENCE_NUM_THREADS": threads})}
 
 
+def counting(counts: bool) -> dict[str, Any]:
+    """Give the property under which requests tell how long each node takes."""
+    return {"PERF_COUNT": True} if counts else {}
+
+
 def block_of(launch: Mapping[str, Fact]) -> int:
     """Return how many elements of a sum share a scale, if they are rounded to int8."""
     block = launch.get("block", BLOCKS[0])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from fusewire.backends.openvino.gaps import GAPS
 from fusewire.backends.openvino.info import INFO, OPTIONS, launch_of
@@ -30,6 +30,9 @@ from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
 from fusewire.process.machine import processor
 from fusewire.process.wheels import native_libraries
+
+if TYPE_CHECKING:
+    from fusewire.backends.openvino.executable import OpenvinoExecutable
 
 _REINSTALL = "Reinstall openvino."
 # What a blob depends on, beside the name of the device.
@@ -156,12 +159,24 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Have the engine read its blob, or build a graph over the weights, and compile it."""
+        executable = self._load(artifact, device, weights)
+        executable.compile_counting = lambda: self._load(artifact, device, weights, counts=True)
+        return executable
+
+    def _load(
+        self,
+        artifact: Artifact,
+        device: Device,
+        weights: Mapping[str, Array],
+        *,
+        counts: bool = False,
+    ) -> OpenvinoExecutable:
         from fusewire.backends.openvino.devices import plugin_of
 
         if artifact.kind == "native":
             from fusewire.backends.openvino.stored import imported
 
-            return imported(artifact, _core(), plugin_of(device))
+            return imported(artifact, _core(), plugin_of(device), counts=counts)
         from fusewire.backends.openvino.building import compiled_model, told
         from fusewire.backends.openvino.executable import OpenvinoExecutable
         from fusewire.backends.openvino.refusal import held
@@ -169,7 +184,9 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
 
         constants = {digest: Constant.of(array) for digest, array in weights.items()}
         holding = held(parse_graph(artifact.payload.decode(), constants))
-        compiled, kept = compiled_model(_core(), plugin_of(device), holding, artifact.launch)
+        compiled, kept = compiled_model(
+            _core(), plugin_of(device), holding, artifact.launch, counts=counts
+        )
         return OpenvinoExecutable(compiled, artifact.slots, told(holding), kept)
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from fusewire.backends.openvino.api import openvino
-from fusewire.backends.openvino.devices import settings
+from fusewire.backends.openvino.devices import counting, settings
 from fusewire.backends.openvino.edges import Told
 from fusewire.backends.openvino.executable import OpenvinoExecutable
 from fusewire.backends.openvino.info import INFO
 from fusewire.backends.openvino.storage import Storage, writable
-from fusewire.contract.backend import Artifact, Executable, Role
+from fusewire.contract.backend import Artifact, Role
 from fusewire.errors import FormatError
 from fusewire.host_memory import aligned_copy
 from fusewire.ir.graph import Array
@@ -37,8 +37,10 @@ def exported(artifact: Artifact, compiled: Any, told: Mapping[Role, Sequence[Tol
     )
 
 
-def imported(artifact: Artifact, core: Any, plugin: str) -> Executable:
-    """Have the engine read its blob."""
+def imported(
+    artifact: Artifact, core: Any, plugin: str, *, counts: bool = False
+) -> OpenvinoExecutable:
+    """Have the engine read its blob; with ``counts``, requests tell how long each node takes."""
     found = artifact.key.get("openvino")
     if found != INFO.version or artifact.weights is None:
         raise FormatError(
@@ -49,7 +51,8 @@ def imported(artifact: Artifact, core: Any, plugin: str) -> Executable:
     if blob.ctypes.data % _ALIGNMENT:
         blob = aligned_copy(blob)
     tensor = openvino.Tensor(writable(blob), shared_memory=True)
-    compiled = core.import_model(tensor, plugin, settings(core, plugin, artifact.launch))
+    told_to = settings(core, plugin, artifact.launch) | counting(counts)
+    compiled = core.import_model(tensor, plugin, told_to)
     told: dict[Role, list[Told]] = {
         role: [_told(row) for row in rows] for role, rows in json.loads(artifact.payload).items()
     }

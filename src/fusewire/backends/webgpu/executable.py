@@ -11,6 +11,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, final
 
 import numpy as np
@@ -19,6 +20,7 @@ import wgpu
 from fusewire.backends.webgpu.context import Context, WebGpuBuffer, is_loss, whole_words
 from fusewire.backends.webgpu.program import Program
 from fusewire.contract.backend import Event, Executable, Held, Slot
+from fusewire.contract.profiling import KernelTime, Profiled
 from fusewire.contract.tuning import Clocked
 from fusewire.errors import EngineRaised, ShapeMismatchError
 from fusewire.ir.graph import Array
@@ -29,6 +31,8 @@ from fusewire.kernel.program import Allocation, Launch
 _KEPT = 8
 # Timestamps of a dispatch: its begin and its end.
 _WORDS = 2
+# The most timestamps of a set, as WebGPU has it.
+_MOST_TIMESTAMPS = 4096
 # A pipeline, what it is bound to, and its grid.
 _Step = tuple[Any, Any, tuple[int, ...]]
 
@@ -72,10 +76,14 @@ class Clock:
 
     def seconds(self) -> list[float]:
         """Read what the last run of this thread took, dispatch by dispatch."""
+        return spans(self.ticks())
+
+    def ticks(self) -> Array:
+        """Read the timestamps of the last run of this thread, in nanoseconds, in pairs."""
         if not hasattr(self._found, "here"):
-            return []
+            return np.zeros(0, np.uint64)
         held = self._context.queue.read_buffer(self._found.here, 0, self._size)
-        return spans(np.frombuffer(held, np.uint64))
+        return np.frombuffer(held, np.uint64)
 
 
 def spans(ticks: Array) -> list[float]:
@@ -85,6 +93,20 @@ def spans(ticks: Array) -> list[float]:
     """
     pairs = ticks.reshape(-1, _WORDS).tolist()
     return [(end - begin) * 1e-9 if end >= begin else math.nan for begin, end in pairs]
+
+
+def placed(names: Sequence[str], ticks: Array, end_of_run: float) -> list[KernelTime]:
+    """Place dispatches on the clock of the run.
+
+    The device's clock has another zero: the last dispatch is taken to end with the run.
+    """
+    pairs = ticks.reshape(-1, _WORDS).tolist()
+    last = max((end for _, end in pairs), default=0)
+    return [
+        KernelTime(name, end_of_run - (last - begin) * 1e-9, (end - begin) * 1e-9)
+        for name, (begin, end) in zip(names, pairs, strict=False)
+        if begin <= end
+    ]
 
 
 @final
@@ -116,14 +138,34 @@ class Binding:
         self._alone = threading.Lock()
         timed = program.mode in ("timed", "clocked") and bool(self._turns)
         self.clock = Clock(context, len(self._turns)) if timed else None
+        self._profiling_clock = self.clock
+
+    def profiling_clock(self) -> Clock | None:
+        """Return what times every dispatch of a run that is given it; None if nothing can."""
+        count = len(self._turns)
+        is_able = "timestamp-query" in self.context.gpu.features and self._program.mode != "debug"
+        if not is_able or not 0 < _WORDS * count <= _MOST_TIMESTAMPS:
+            return None
+        with self._lock:
+            if self._profiling_clock is None:
+                self._profiling_clock = Clock(self.context, count)
+            return self._profiling_clock
+
+    def dispatch_names(self) -> list[str]:
+        """Name the dispatches of a run in order: the kernel by its number, and the grid."""
+        return [
+            f"kernel {launch.kernel}, {'x'.join(map(str, launch.grid))} groups"
+            for launch, _ in self._turns
+        ]
 
     def submit(
         self,
         inputs: Sequence[WebGpuBuffer],
         outputs: Sequence[WebGpuBuffer],
         skipped: Sequence[int] = (),
+        clock: Clock | None = None,
     ) -> None:
-        """Hand a run to the queue, without the dispatches of these numbers."""
+        """Hand a run to the queue without the dispatches of these numbers; a ``clock`` times it."""
         groups = self._bound(self._places(inputs, outputs), skipped)
         if self._program.mode == "debug":
             # Scratch memory is shared, and between kernels another run would come in.
@@ -131,7 +173,7 @@ class Binding:
                 self._one_by_one(groups)
             groups = []
         encoder = self.context.gpu.create_command_encoder()
-        self._record(encoder, groups)
+        self._record(encoder, groups, clock or self.clock)
         self.context.queue.submit([encoder.finish()])
 
     def close(self) -> None:
@@ -250,11 +292,11 @@ class Binding:
                 self._kept.popitem(last=False)
         return groups
 
-    def _record(self, encoder: Any, groups: Sequence[Any]) -> None:
+    def _record(self, encoder: Any, groups: Sequence[Any], clock: Clock | None) -> None:
         if not groups:
             return
-        if self.clock is not None:
-            self.clock.record(encoder, self._steps(groups))
+        if clock is not None:
+            clock.record(encoder, self._steps(groups))
             return
         section = encoder.begin_compute_pass()
         for step in self._steps(groups):
@@ -306,7 +348,7 @@ class WebGpuEvent(Event):
 
 
 @final
-class WebGpuExecutable(Executable, Clocked):
+class WebGpuExecutable(Executable, Clocked, Profiled):
     """Kernels in a line. Tensors stay on the device from run to run."""
 
     def __init__(
@@ -349,6 +391,21 @@ class WebGpuExecutable(Executable, Clocked):
                 self._binding = Binding(self._renew(binding.context), self._program, self._weights)
         return self._submit(self._binding, inputs, outputs)
 
+    def run_profiled(self, inputs: Sequence[Held]) -> tuple[list[Held], Sequence[KernelTime]]:
+        """Run to the end with timestamps around every dispatch, if the device has them."""
+        binding = self._binding
+        clock = binding.profiling_clock()
+        if clock is None:
+            return self.run(inputs).wait(), ()
+        try:
+            outputs = self._submit(binding, inputs, (), clock).wait()
+        except wgpu.GPUError as error:
+            if not is_loss(error):
+                raise
+            return self.run(inputs).wait(), ()
+        end = perf_counter()
+        return outputs, placed(binding.dispatch_names(), clock.ticks(), end)
+
     def run_updating(self, inputs: Sequence[Held], updates: Sequence[tuple[int, int]]) -> Event:
         """Submit the kernels without those that copy a state; others write to the state itself."""
         binding = self._binding
@@ -369,7 +426,13 @@ class WebGpuExecutable(Executable, Clocked):
         binding.submit(given, new, skipped)
         return WebGpuEvent(context, new)
 
-    def _submit(self, binding: Binding, inputs: Sequence[Held], outputs: Sequence[Held]) -> Event:
+    def _submit(
+        self,
+        binding: Binding,
+        inputs: Sequence[Held],
+        outputs: Sequence[Held],
+        clock: Clock | None = None,
+    ) -> Event:
         context = binding.context
         given = [self._accept(context, x, t) for x, t in zip(inputs, self._inputs, strict=True)]
         if outputs:
@@ -377,7 +440,7 @@ class WebGpuExecutable(Executable, Clocked):
             made = [_target(context, x, type_) for x, type_ in pairs]
         else:
             made = [WebGpuBuffer(context, type_) for type_ in self._outputs]
-        binding.submit(given, made)
+        binding.submit(given, made, clock=clock)
         return WebGpuEvent(context, made)
 
     @property

@@ -24,7 +24,7 @@ from fusewire.dtypes import dtype
 from fusewire.errors import DTypeError, warn_outside
 from fusewire.frontends.trace.substitutes import ArrayLike, Converter, ModuleLike, Refused
 from fusewire.ops.declare import Op
-from fusewire.ops.operand import Traced
+from fusewire.ops.operand import Traced, note_program
 
 if TYPE_CHECKING:
     from fusewire.frontends.trace.recording import Recording
@@ -78,7 +78,10 @@ class Rebinder:
             return functools.partial(self._recording.call_op, thing)
         if isinstance(thing, _FUNCTIONS):
             return self._callable(thing)
-        if isinstance(thing, _CACHED) or _is_compiled(thing):
+        if isinstance(thing, _CACHED):
+            return self(thing.__wrapped__)
+        if _is_compiled(thing):
+            note_program(thing)
             return self(thing.__wrapped__)
         if isinstance(thing, MethodType):
             return MethodType(self(thing.__func__), self(thing.__self__))

@@ -1,0 +1,143 @@
+"""Note what calls do while a profile is on; otherwise no call comes here."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, final
+
+import numpy as np
+
+from fusewire.contract.backend import Done, Event, Held
+from fusewire.contract.buffer import Buffer
+from fusewire.contract.profiling import KernelTime, Profiled
+from fusewire.errors import EngineError
+from fusewire.events import EVENTS, Kind, Name, RawEvent
+from fusewire.process.guard import guarded
+from fusewire.runtime.plan import Region
+
+# The runs of a region that are kept for kernels that come late.
+_MOST_RUNS = 100_000
+
+
+@final
+class ObservedRun:
+    """Runs an executable to the end, and notes the run and the kernels that its engine reports."""
+
+    def __init__(
+        self,
+        run: Callable[[Sequence[Held]], Event],
+        backend: str,
+        region: Region,
+        executable: object = None,
+    ) -> None:
+        """``executable`` is asked for its kernels, if it can tell; None: they are not asked for."""
+        self._run = run
+        self._backend = backend
+        self._region = region
+        self._profiled = executable if isinstance(executable, Profiled) else None
+        # The runs whose kernels the engine may tell of at the end.
+        self._runs: deque[RawEvent] = deque(maxlen=_MOST_RUNS)
+
+    def __call__(self, inputs: Sequence[Held]) -> Event:
+        """Run to the end: a device would go on beside what comes next."""
+        kernels: Sequence[KernelTime] = ()
+        if self._profiled is not None and not self._runs:
+            about = {"backend": self._backend, "device": self._region.device.id}
+            with EVENTS.span("load", self._region.title, purpose="to measure kernels", **about):
+                self._profiled.begin_profile()
+        start = perf_counter()
+        if self._profiled is None:
+            outputs = self._run(inputs).wait()
+        else:
+            outputs, kernels = self._profiled.run_profiled(inputs)
+        thread = threading.current_thread()
+        region = self._event("region", self._region.title, start, perf_counter(), thread)
+        EVENTS.add(region)
+        if self._profiled is not None:
+            self._runs.append(region)
+            self._note(kernels, [region])
+        return Done(outputs)
+
+    def end(self) -> None:
+        """Let go of what only profiles need, and note kernels that are known only now."""
+        if self._profiled is None:
+            return
+        runs = sorted(self._runs, key=lambda run: run.start)
+        self._runs.clear()
+        with suppress(EngineError):
+            profiled = self._profiled
+            self._note(guarded(self._backend, "run", "a region", profiled.end_profile), runs)
+
+    def _note(self, kernels: Sequence[KernelTime], runs: Sequence[RawEvent]) -> None:
+        """Note kernels within the runs that they are parts of."""
+        starts = [run.start for run in runs]
+        for kernel in kernels:
+            # An engine's clock may be off by a little; a part of a run lies within it.
+            place = bisect_right(starts, kernel.start) - 1
+            run = runs[max(place, 0)] if runs else None
+            if run is None:
+                return
+            begun = min(max(kernel.start, run.start), run.end)
+            ended = min(begun + max(kernel.seconds, 0.0), run.end)
+            EVENTS.add(
+                replace(
+                    run,
+                    kind="kernel",
+                    name=kernel.name,
+                    start=begun,
+                    end=ended,
+                    details={"engine_seconds": kernel.seconds},
+                )
+            )
+
+    def _event(
+        self, kind: Kind, name: Name, start: float, end: float, thread: threading.Thread
+    ) -> RawEvent:
+        device, ident = self._region.device.id, thread.ident or 0
+        return RawEvent(kind, name, start, end, self._backend, device, ident, thread.name)
+
+
+@final
+class ObservedCall:
+    """Runs calls of one signature of a program, and notes them."""
+
+    def __init__(self, run: Callable[[Any], list[Any]], name: str, backend: str) -> None:
+        from fusewire.runtime.function import FUNCTION
+
+        self.unobserved = run
+        self._name = name
+        self._backend = backend
+        # The user's own function has no regions: its call is one.
+        self._is_whole = backend == FUNCTION
+
+    def __call__(self, arguments: tuple[Any, ...]) -> list[Any]:
+        """Run, and note the call, also one that raises."""
+        with EVENTS.span("call", self._name, backend=self._backend):
+            if not self._is_whole:
+                return self.unobserved(arguments)
+            with EVENTS.span("region", self._name, backend=self._backend, device="cpu"):
+                return self.unobserved(arguments)
+
+
+def observed_move(values: Sequence[Held], move: Callable[[Held], Any], memory: str) -> list[Any]:
+    """Move values to a memory, and note those that it took something to move."""
+    start = perf_counter()
+    moved = [move(value) for value in values]
+    end = perf_counter()
+    pairs = [(x, y) for x, y in zip(values, moved, strict=True) if x is not y]
+    if pairs:
+        sources = sorted({x.device if isinstance(x, Buffer) else "host" for x, _ in pairs})
+        size = sum(map(_size, [y for _, y in pairs]))
+        name = f"{', '.join(sources)} to {memory}"
+        EVENTS.note("hand-over", name, start, end, "", memory, bytes=size, tensors=len(pairs))
+    return moved
+
+
+def _size(value: Any) -> int:
+    return int(value.nbytes) if isinstance(value, np.ndarray | np.generic) else 0
