@@ -5,22 +5,31 @@
 *chain*: three WebGPU programs on tensors of 64 MB, handed over as buffers and as NumPy arrays.
 *state*: a step of a decoder with a key-value cache of 64 MB as state, and as argument and result.
 *calls*: memory over 100,000 calls of a program with inputs of mixed sizes.
+*plan*: what WebGPU programs of models of the zoo take, over what is live at once; runs nothing.
 Prints Markdown.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
+import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import fusewire as fw
+from fusewire.contract.backend import Config
+from fusewire.errors import FusewireError
+from fusewire.kernel.program import Launch, Schedule
+from fusewire.registry import REGISTRY
 from fusewire.system.processes import resident
 
 MB = 1 << 20
@@ -90,8 +99,8 @@ def state() -> None:
     """Time one step of a decoder."""
     cache = np.zeros((16384, 1024), np.float32)
     row, position = np.ones(1024, np.float32), np.array([5])
-    print("| step with a cache of 64 MB | ms, median (least to most) | cache copied, bytes |")
-    print("|---|---|---|")
+    print("| step, cache of 64 MB | ms (least to most) | bytes made anew | through the host |")
+    print("|---|---|---|---|")
     for backend, device in (("onnxruntime", "cpu"), ("webgpu", "webgpu:0"), ("xla", "cpu")):
         options: dict[str, Any] = {"backend": backend, "level": 0, "isolate": "never"}
         program = fw.compile(_step, cache, row, position, **options)
@@ -105,18 +114,13 @@ def state() -> None:
 
         stateful()
         stateless()
-        before = held.held
-        pointer = before.numpy().ctypes.data if device == "cpu" else id(before)
-        answered = program.run(held, row, position)
-        # What is in place stays the same memory; otherwise all of it was made anew.
-        entry = program.entry((held, row, position))
-        is_same = held.held is before
-        is_placed = is_same and bool(entry.in_place) and backend != "xla"
-        copied = 0 if is_placed else cache.nbytes
-        assert answered.host_bytes <= row.nbytes + position.nbytes
-        assert device != "cpu" or held.numpy().ctypes.data == pointer
-        print(f"| {backend}, state | {_ms(_median(stateful))} | {copied:,} |")
-        print(f"| {backend}, argument and result | {_ms(_median(stateless))} | |")
+        before = held.remade_bytes
+        crossed = program.run(held, row, position).host_bytes
+        made = held.remade_bytes - before
+        print(f"| {backend}, state | {_ms(_median(stateful))} | {made:,} | {crossed:,} |")
+        crossed = program.run(cache, row, position).host_bytes
+        times = _ms(_median(stateless))
+        print(f"| {backend}, argument and result | {times} | {cache.nbytes:,} | {crossed:,} |")
 
 
 def calls() -> None:
@@ -140,6 +144,73 @@ def calls() -> None:
         print(f"- {backend}: {count:,} calls of 8 sizes in {seconds:.0f} s, growth {grown:.2f} MB")
 
 
+def _live(schedule: Schedule) -> int:
+    """Count the bytes that are live at once at most: inputs, outputs so far, and scratch memory."""
+    spans: dict[int, tuple[int, int]] = {}
+    places = [{x for launch in line for x in launch.allocations} for line in _steps(schedule)]
+    for position, touched in enumerate(places):
+        for place in touched:
+            spans[place] = spans.get(place, (position, 0))[0], position
+    most = fixed = 0
+    for memory in schedule.allocations:
+        fixed += memory.size if memory.kind == "input" else 0
+    for position in range(len(places)):
+        count = 0
+        for place, (begin, end) in spans.items():
+            memory = schedule.allocations[place]
+            last = len(places) if memory.kind == "output" else end
+            is_live = begin <= position <= last and memory.kind in ("output", "scratch")
+            count += memory.size if is_live else 0
+        most = max(most, count)
+    return fixed + most
+
+
+def _steps(schedule: Schedule) -> list[Sequence[Launch]]:
+    """Take each launch as a step of its own, and a repeat as one."""
+    steps: list[Sequence[Launch]] = []
+    for repeat, group in itertools.groupby(schedule.launches, key=lambda launch: launch.repeat):
+        line = list(group)
+        steps += [line] if repeat >= 0 else [[launch] for launch in line]
+    return steps
+
+
+def plan() -> None:
+    """Compare planned memory to what is live."""
+    sys.path.insert(0, str(Path(__file__).with_name("zoo")))
+    zoo: Any = import_module("zoo")
+    backend: Any = REGISTRY.get("webgpu")
+    device = REGISTRY.meet("webgpu").devices[0]
+    ratios = []
+    print("| model | regions | planned, MB | live at once, MB | ratio |")
+    print("|---|---|---|---|---|")
+    for name in sorted(path.stem for path in zoo.home().glob("*.onnx")):
+        try:
+            made = zoo.inputs(name, variant=0)
+            loaded = fw.load(str(zoo.path(name))).inputs
+            graph = fw.trace(str(zoo.path(name)), *(made[x.name] for x in loaded))
+            program = fw.compile(graph, backend="webgpu", level=0, fallback="allow")
+            regions = [x for x in program.plan.regions() if x.backend == "webgpu"]
+            schedules = [backend.lower(x.graph, device, Config()).schedule for x in regions]
+        except FusewireError as error:
+            print(f"| {name} | {type(error).__name__} | | | |")
+            continue
+        planned = live = 0
+        for schedule in schedules:
+            kinds = ("input", "output")
+            own = sum(m.size for m in schedule.allocations if m.kind in kinds)
+            planned, live = planned + own + sum(schedule.scratch), live + _live(schedule)
+        if not live:
+            continue
+        ratios.append(planned / live)
+        print(
+            f"| {name} | {len(schedules)} | {planned / MB:.2f} | {live / MB:.2f} "
+            f"| {ratios[-1]:.3f} |",
+            flush=True,
+        )
+    mean = math.exp(statistics.fmean(map(math.log, ratios)))
+    print(f"\nGeometric mean of {len(ratios)}: {mean:.3f}, most {max(ratios):.3f}")
+
+
 if __name__ == "__main__":
     for name in sys.argv[1:] or ("chain", "state", "calls"):
-        {"chain": chain, "state": state, "calls": calls}[name]()
+        {"chain": chain, "state": state, "calls": calls, "plan": plan}[name]()

@@ -75,6 +75,7 @@ def test_webgpu_does_not_write_to_a_state_that_is_read_otherwise(kind: str) -> N
     program(cache, *arrays_of(0))
     assert cache.held is not held
     assert held.is_released
+    assert cache.remade_bytes == held.nbytes
 
 
 def test_onnx_runtime_replaces_in_place() -> None:
@@ -84,6 +85,7 @@ def test_onnx_runtime_replaces_in_place() -> None:
     for step in range(3):
         program(cache, *arrays_of(step))
     assert cache.numpy().ctypes.data == pointer
+    assert cache.remade_bytes == 0
     np.testing.assert_array_equal(cache.numpy()[:4, 0], [1, 2, 3, 0])
 
 

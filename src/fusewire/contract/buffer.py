@@ -461,6 +461,8 @@ class StateBuffer(Buffer):
         """``output`` is the result that replaces it; without one, that of the input's name."""
         self.held = held
         self.output = output
+        # Bytes of new values that were made whole, because nobody could write in place.
+        self.remade_bytes = 0
 
     @property
     def device(self) -> str:
@@ -477,6 +479,12 @@ class StateBuffer(Buffer):
         """Whether its memory is gone."""
         return self._is_released or self.held.is_released
 
+    def replace(self, held: Buffer) -> None:
+        """Take other memory; that which it had is released."""
+        self.remade_bytes += held.nbytes
+        before, self.held = self.held, held
+        before.close()
+
     def root(self) -> tuple[Buffer, int]:
         """Return the memory that it has now."""
         return self.held.root()
@@ -492,8 +500,8 @@ class StateBuffer(Buffer):
         self.held.write(array, offset)
 
     def exporter(self) -> Any:
-        """Return what exports its memory, if that stays the same."""
-        return self.held.exporter() if isinstance(self.held, HostBuffer) else None
+        """Return what exports the memory that it has until the next call."""
+        return self.held.exporter()
 
     def release(self) -> None:
         """Release its memory."""

@@ -130,9 +130,14 @@ def _results(entry: Entry, leaves: Sequence[Any], into: Sequence[Held]) -> list[
 
 def _replace(state: Any, result: Held) -> None:
     """Put a result in the place of a state: by a copy only where its memory must stay."""
-    if isinstance(state, StateBuffer) and isinstance(result, Buffer):
-        before, state.held = state.held, result
-        before.close()
+    if isinstance(state, StateBuffer):
+        new = as_buffer(result)
+        if new.device != state.device:
+            # A fallback answered on the host, and the state goes back to its device.
+            from fusewire.runtime.buffers import asarray
+
+            new = asarray(new, device=state.device)
+        state.replace(new)
     elif isinstance(state, Buffer):
         state.copy_from(result)
     else:
