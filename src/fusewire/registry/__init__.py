@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from fusewire.contract.backend import Backend, Device, Offer, Unavailable
 from fusewire.contract.devices import CPU, on_device, preference
@@ -91,7 +91,8 @@ class Registry:
     """The backends that run graphs and the frontends that read sources. Thread-safe.
 
     Unless ``isolate`` is off, a child process probes the devices of a backend, and is the first to
-    import the code of other packages.
+    import the code of other packages. As a context manager, it closes its backends at the end of
+    the outermost ``with``.
     """
 
     def __init__(self) -> None:
@@ -107,6 +108,20 @@ class Registry:
         self._failed: dict[str, tuple[Met, ChildLimits, float]] = {}
         self._started: dict[str, list[Extension]] = {}
         self._turns: dict[str, threading.RLock] = {}
+        self._lock = threading.Lock()
+        self._entered = 0
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            self._entered += 1
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._entered -= 1
+            is_last = self._entered == 0
+        if is_last:
+            self.close()
 
     @property
     def default(self) -> str:
@@ -281,10 +296,25 @@ class Registry:
 
     def forget_turns(self) -> None:
         """Free all turns in a forked process, which has no threads that could end them."""
-        self._turns = {}
+        self._turns, self._lock = {}, threading.Lock()
 
-    def close(self, name: str) -> None:
-        """Stop the extensions of a backend and close it; the next use probes it again."""
+    def close(self, name: str | None = None) -> None:
+        """Stop the extensions of a backend and close it; without a name, close every backend.
+
+        Safe to repeat. The next use opens a backend again.
+
+        >>> import fusewire as fw
+        >>> fw.close("reference")
+        """
+        if name is not None:
+            self._close(name)
+            return
+        with contextlib.ExitStack() as stack:
+            # Each, whatever closing another raises.
+            for used in self.backends.names():
+                stack.callback(self._close, used)
+
+    def _close(self, name: str) -> None:
         with self._turn(name):
             self._forget(name)
             backend = self.backends.made(name)
@@ -432,4 +462,4 @@ in_forked_child(REGISTRY.forget_turns)
 register, unregister, get = REGISTRY.register, REGISTRY.unregister, REGISTRY.get
 list_backends, devices = REGISTRY.backends.names, REGISTRY.devices
 device, best_device = REGISTRY.device, REGISTRY.best_device
-set_default = REGISTRY.set_default
+set_default, close = REGISTRY.set_default, REGISTRY.close
