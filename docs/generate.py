@@ -340,7 +340,7 @@ REFERENCE = {
         "collect",
         "on_memory_pressure",
     ),
-    "Single ops and fusion": ("run", "fuse", "ops"),
+    "Single ops and fusion": ("run", "fuse", "fusion_backends", "ops"),
     "Backends and devices": (
         "list_backends",
         "devices",
@@ -352,6 +352,7 @@ REFERENCE = {
         "register",
         "unregister",
         "register_op",
+        "close",
         "Registry",
     ),
     "Errors and warnings": ("FusewireError", "FallbackWarning"),
@@ -419,6 +420,7 @@ def _parameter(x: inspect.Parameter) -> str:
         return text
     # A default that is only a mark has no text of its own.
     default = "..." if type(x.default) is object else repr(x.default)
+    default = x.default.__name__ if inspect.isfunction(x.default) else default
     return f"{text} = {default}"
 
 
@@ -438,6 +440,34 @@ def _prose(text: str | None) -> str:
             text = re.sub(r"^\* (\w+) \((.*?)\):", r"- `\1` (`\2`):", paragraph, flags=re.MULTILINE)
             paragraphs.append(text.replace("``", "`"))
     return "\n\n".join(paragraphs) + "\n"
+
+
+def features() -> Iterator[str]:
+    """List the founding requirements; ValueError for a test that does not exist."""
+    text = (ROOT / "docs" / "features.toml").read_text(encoding="utf-8")
+    rows = tomllib.loads(text)["feature"]
+    states = [row["state"] for row in rows]
+    counted = ", ".join(f"{states.count(x)} {x}" for x in ("done", "partly", "not yet"))
+    yield f"{len(rows)} lines: {counted}."
+    for number, row in enumerate(rows, 1):
+        if "section" in row:
+            yield f"\n## {row['section']}\n"
+        yield f"**{number}. {row['title']}** ({row['state']})\n"
+        yield f"- Call: {row['call']}"
+        yield f"- Shown by: {', '.join(map(_test_link, row['tests']))}"
+        if "missing" in row:
+            yield f"- Missing: {row['missing']}"
+        if "against" in row:
+            yield f"- Decided against: {row['against']}"
+        yield ""
+
+
+def _test_link(test: str) -> str:
+    file, _, name = test.partition("::")
+    path = ROOT / file
+    if not path.is_file() or f"def {name}(" not in path.read_text(encoding="utf-8"):
+        raise ValueError(f"docs/features.toml names {test}, which does not exist")
+    return f"[`{name}`](../{file})"
 
 
 def decisions() -> Iterator[str]:
@@ -491,6 +521,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "aten-others": aten_others,
     "rules": rules,
     "reference": reference,
+    "features": features,
     "decisions": decisions,
     "measurements": measurements,
 }

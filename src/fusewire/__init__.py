@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fusewire.contract.buffer import Buffer
     from fusewire.contract.frontend import Limits, Spec
     from fusewire.errors import FallbackWarning, FusewireError
-    from fusewire.fusing import fuse
+    from fusewire.fusing import fuse, fusion_backends
     from fusewire.ir.graph import Graph
     from fusewire.ops.outside import register_op
     from fusewire.options import Options
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fusewire.registry import (
         Registry,
         best_device,
+        close,
         device,
         devices,
         get,
@@ -49,6 +50,7 @@ _MODULE_OF = {
     "run": "compiler",
     "Options": "options",
     "fuse": "fusing",
+    "fusion_backends": "fusing",
     "Program": "runtime.program",
     "Result": "runtime.program",
     "Buffer": "contract.buffer",
@@ -75,6 +77,7 @@ _MODULE_OF = {
     "best_device": "registry",
     "supports": "planning.support",
     "set_default": "registry",
+    "close": "registry",
     "FusewireError": "errors",
     "FallbackWarning": "errors",
     "ops": "",
@@ -93,6 +96,7 @@ __all__ = [
     "Spec",
     "asarray",
     "best_device",
+    "close",
     "collect",
     "capture",
     "compile",
@@ -101,6 +105,7 @@ __all__ = [
     "empty",
     "from_dlpack",
     "fuse",
+    "fusion_backends",
     "get",
     "list_backends",
     "load",

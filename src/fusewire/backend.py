@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Spec,
         Structure,
     )
+    from fusewire.contract.inspection import EngineKernel, Inspector
     from fusewire.contract.model_file import FileReader, ModelFile
     from fusewire.contract.region import (
         CrossCompiler,
@@ -68,6 +69,7 @@ _MODULES = {
     "contract.frontend": (
         "Document", "Example", "Frontend", "Limits", "Reading", "Spec", "Structure",
     ),
+    "contract.inspection": ("EngineKernel", "Inspector"),
     "contract.model_file": ("FileReader", "ModelFile"),
     "contract.region": (
         "CrossCompiler", "build", "claim_by_table", "edge_slots", "first_device", "weight_slots",
@@ -110,6 +112,8 @@ __all__ = [
     "Spec",
     "Structure",
     "ArtifactWriter",
+    "EngineKernel",
+    "Inspector",
     "FileReader",
     "ModelFile",
     "CrossCompiler",

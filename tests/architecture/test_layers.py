@@ -23,6 +23,8 @@ LAYERS = (
     # What torch.compile calls: it compiles, as a user does.
     "dynamo",
     "capturing",
+    # It compiles and tunes kernels, as a user does programs.
+    "fusing",
     "compiler",
     "bundling",
     "learned_entries",
@@ -37,7 +39,6 @@ LAYERS = (
     "planning",
     "records",
     "options",
-    "fusing",
     "sizes",
     "model_source",
     "runtime",

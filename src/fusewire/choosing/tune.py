@@ -82,7 +82,7 @@ class Tuning:
         tuned: dict[str, tuple[Candidate, list[TunedKernel]]] = {}
         against = [result.chosen.name]
         for candidate in self._worthy(result):
-            kernels = self._tune_kernels(candidate)
+            kernels = self.tune_kernels(candidate)
             chosen = {kernel.key: kernel.chosen for kernel in kernels if kernel.is_other}
             if chosen:
                 better = replace(candidate, options={**candidate.options, TUNED: written(chosen)})
@@ -134,7 +134,7 @@ class Tuning:
                     "tuned."
                 )
 
-    def _tune_kernels(self, candidate: Candidate) -> list[TunedKernel]:
+    def tune_kernels(self, candidate: Candidate) -> list[TunedKernel]:
         """Choose the configurations of a candidate's kernels, the heaviest first."""
         target = candidate.target
         known = {
@@ -207,7 +207,7 @@ class Tuning:
             self.report(f"weighing kernel {number + 1} of {len(pieces)}")
             if time.monotonic() > self.deadline:
                 break
-            inputs = _inputs(piece.graph, self.seed)
+            inputs = generated_inputs(piece.graph, self.seed)
             try:
                 trial = self.runner.attempt(self._candidate(target, piece, piece.untuned), inputs)
                 seconds = min(trial.seconds(inputs, _WEIGHING))
@@ -260,7 +260,7 @@ class Tuning:
 
     def _races(self, piece: Piece, about: str) -> Callable[..., RaceResult]:
         """Return a function that races candidates for one kernel; ``is_last`` tries all of them."""
-        inputs = _inputs(piece.graph, self.seed)
+        inputs = generated_inputs(piece.graph, self.seed)
         findings = Findings(
             piece.graph, inputs, self.records, self.config, self.runner.limits.seconds
         )
@@ -285,7 +285,7 @@ class Tuning:
         return race
 
 
-def _inputs(graph: Graph, seed: int) -> list[HostValue]:
+def generated_inputs(graph: Graph, seed: int) -> list[HostValue]:
     """Generate inputs: fractions of either sign, zeros and ones."""
     rng = np.random.default_rng(seed)
     return [drawn(value, rng) for value in graph.inputs]

@@ -8,8 +8,8 @@ decides what is legal, a function of ``cost`` what pays. Nothing here knows how 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from fusewire.errors import GraphError
@@ -26,8 +26,9 @@ from fusewire.fusion.growth import (
     source,
 )
 from fusewire.fusion.kinds import kind_of, unshaped
+from fusewire.fusion.matching import UNFUSED, named_patterns, seeded
 from fusewire.fusion.origins import expand_with_origins
-from fusewire.fusion.patterns import PATTERNS, pattern_of
+from fusewire.fusion.patterns import PATTERNS, Pattern, pattern_of
 from fusewire.ir.graph import Graph, Node, Value, order
 from fusewire.ir.types import TensorType
 from fusewire.ops.bundle import fused
@@ -66,7 +67,8 @@ class Fusion:
     """The groups of a graph, in an order in which they can run.
 
     ``given`` is the graph that was asked about, ``graph`` the same in the ops that were fused.
-    ``before`` and ``after`` are what it takes without groups and with them.
+    ``before`` and ``after`` are what it takes without groups and with them. ``known`` has the
+    patterns that could make a group, by name.
     """
 
     given: Graph
@@ -75,6 +77,7 @@ class Fusion:
     refused: tuple[Unfused, ...]
     before: Work
     after: Work
+    known: Mapping[str, Pattern] = field(default_factory=lambda: PATTERNS)
 
     @cached_property
     def fused(self) -> Graph:
@@ -94,7 +97,7 @@ class Fusion:
     def patterns(self) -> Mapping[str, int]:
         """Count the groups of each pattern."""
         counted = Counter(group.pattern for group in self.groups)
-        return {name: counted[name] for name in PATTERNS if counted[name]}
+        return {name: counted[name] for name in {**PATTERNS, **self.known} if counted[name]}
 
     @cached_property
     def refusals(self) -> Mapping[str, int]:
@@ -109,17 +112,20 @@ def fuse(
     cost: Cost = bytes_and_launches,
     limits: KernelLimits = KernelLimits(),
     apart: Callable[[Graph], Mapping[Node, str]] | None = None,
+    patterns: Sequence[Pattern | str] | None = None,
 ) -> Fusion:
     """Find the groups of a graph; GraphError where it has values that are no tensors.
 
-    ``apart`` names nodes, of the graph that is left to fuse, that are in no kernel, and why.
+    ``apart`` names nodes, of the graph that is left to fuse, that are in no kernel, and why. With
+    ``patterns``, names of ours or patterns of the user's, no others make groups.
     """
+    known = named_patterns(patterns)
     for value in [*graph.inputs, *(v for n in graph.nodes for v in n.outputs)]:
         if not isinstance(value.type, TensorType):
             raise GraphError(f"Fusion is for tensors, and {value!r} is none.")
     expanded = expand_with_origins(graph, refuses)
     growth = Growth(expanded.graph, cost, limits, apart(expanded.graph) if apart else {})
-    growth.run(_attentions(expanded.graph, expanded.origin, limits))
+    _grow(growth, graph, expanded.origin, known)
     groups = ordered(dict.fromkeys(growth.group_of.values()))
     copies = [_copy(value) for value in dict.fromkeys(expanded.graph.outputs) if _is_view(value)]
     found = tuple(_group(group, expanded.graph, expanded.origin) for group in groups)
@@ -133,7 +139,26 @@ def fuse(
         tuple(growth.refused),
         sum(alone, Work(0, 0)),
         after,
+        known,
     )
+
+
+def _grow(
+    growth: Growth, graph: Graph, origin: Mapping[Node, Node], known: Mapping[str, Pattern]
+) -> None:
+    """Give every node a group that a known pattern makes, or one of its own."""
+    ready = seeded(growth, graph, origin, known)
+    if "attention" in known:
+        found = _attentions(growth.graph, origin, growth.limits)
+        taken = {group for node, group in found.items() if node in ready}
+        ready = {**{n: group for n, group in found.items() if group not in taken}, **ready}
+    growth.run(ready)
+    if known.keys() >= PATTERNS.keys():
+        return
+    for group in dict.fromkeys(growth.group_of.values()):
+        name = pattern_of(group, [origin[node] for node in group.nodes])
+        if name not in known and name not in UNFUSED:
+            growth.separate(group, f"{name!r} is not among the patterns that were given")
 
 
 def _is_view(value: Value) -> bool:

@@ -9,7 +9,7 @@ stored beside what one of those groups stores.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fusewire.fusion.cost import Cost, KernelLimits, Work
@@ -97,6 +97,8 @@ class Growing:
     # Nodes that are computed once a row, before the elements of the row.
     once: set[Node] = field(default_factory=set)
     kept: tuple[Value, ...] = ()
+    # The pattern that a group was made by: it grows no further.
+    pattern: str = ""
 
     def has(self, *kinds: Kind) -> bool:
         """Tell whether a node of such a kind is in it."""
@@ -144,6 +146,7 @@ class Growing:
             set(self.factors),
             set(self.once),
             self.kept,
+            self.pattern,
         )
 
     def computed(self, node: Node, users: Iterable[Node]) -> int:
@@ -294,11 +297,42 @@ class Growth:
         group = self.group_of[node] = Growing()
         group.start(node, kind)
 
-    def _refusal(self, node: Node, kind: Kind, users: list[Node], group: Growing) -> str | None:
+    def seed(self, nodes: Sequence[Node], pattern: str) -> Growing | Unfused:
+        """Make a group of nodes, in the order of the graph, or say what is in the way."""
+        *others, last = nodes
+        group = Growing()
+        group.start(last, kind_of(last))
+        for node in reversed(others):
+            kind, users = kind_of(node), self.users(node)
+            if not all(user in group.nodes for user in users):
+                return Unfused(node, users[0], f"it is needed outside of the pattern {pattern!r}")
+            if any(value in self._stored for value in node.outputs):
+                return Unfused(node, users[0], f"the pattern {pattern!r} does not store it")
+            reason = self._illegal(node, kind, users, group)
+            if reason is not None:
+                return Unfused(node, users[0], reason)
+            group.absorb(node, kind, users, [])
+        group.pattern = pattern
+        return group
+
+    def separate(self, group: Growing, reason: str) -> None:
+        """Give each node of a group a group of its own."""
+        for node, kind in group.nodes.items():
+            alone = self.group_of[node] = Growing()
+            alone.start(node, kind)
+            users = [user for user in self.users(node) if user in group.nodes]
+            self.refused += [Unfused(node, user, reason) for user in users[:1]]
+
+    def _illegal(self, node: Node, kind: Kind, users: list[Node], group: Growing) -> str | None:
         if kind is Kind.MAP and self._is_of_rows(node, users, group):
             group.once.add(node)
         reason = next((self.apart[n] for n in (node, *users) if n in self.apart), None)
-        reason = reason or group.refusal(node, kind, users, self.limits)
+        return reason or group.refusal(node, kind, users, self.limits)
+
+    def _refusal(self, node: Node, kind: Kind, users: list[Node], group: Growing) -> str | None:
+        if group.pattern:
+            return f"the pattern {group.pattern!r} begins after it"
+        reason = self._illegal(node, kind, users, group)
         if reason is not None:
             return reason
         if kind is Kind.MAP and self._belongs_elsewhere(node, users, group):

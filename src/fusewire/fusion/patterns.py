@@ -15,12 +15,17 @@ Strategy = Literal["points", "rows", "tiles", "serial", "copy"]
 
 @dataclass(frozen=True)
 class Pattern:
-    """A kind of group; of several that fit, the one with the lowest ``priority`` names it."""
+    """A kind of group; of several that fit, the one with the lowest ``priority`` makes it.
+
+    ``sequence`` is a chain of nodes, each used by the next alone, by names of ops or by kinds:
+    "elementwise" (one or more nodes), "reduction", "product", "convolution", "anything". Views
+    between them do not count. ``strategy`` says how its kernel runs.
+    """
 
     name: str
     sequence: tuple[str, ...]
-    strategy: Strategy
-    priority: int
+    strategy: Strategy = "points"
+    priority: int = 0
 
 
 _ROWS: tuple[tuple[str, tuple[str, ...], Strategy], ...] = (
@@ -53,6 +58,8 @@ _NAMED = {
 def pattern_of(group: Growing, origins: Iterable[Node]) -> str:
     """Name what a group is."""
     ops = [node.op for node in origins]
+    if group.pattern:
+        return group.pattern
     if group.kept:
         return "attention"
     if len(group.nodes) == 1:

@@ -167,8 +167,7 @@ class ProgramWriter(Generic[Code]):
     def _launch(self, kernel: Kernel, position: int, repeat: int, times: int) -> None:
         """Add the launch of a kernel; scratch memory that is its alone ends with it."""
         printed = self._print(kernel)
-        # A kernel that runs over nothing, or stores nothing, is not launched.
-        if 0 in printed.grid or not {*printed.buffers} & {*kernel.writes}:
+        if not is_launched(kernel, printed):
             return
         shared = (*kernel.reads, *kernel.writes)
         for buffer in (*shared, *printed.buffers):
@@ -215,6 +214,11 @@ def _is_free(spans: list[tuple[int, int]], span: tuple[int, int]) -> bool:
     after = bisect(spans, span)
     is_before = after == len(spans) or span[1] < spans[after][0]
     return is_before and (after == 0 or spans[after - 1][1] < span[0])
+
+
+def is_launched(kernel: Kernel, printed: PrintedKernel[Code]) -> bool:
+    """Tell whether a kernel is launched: not if it runs over nothing, or stores nothing."""
+    return 0 not in printed.grid and bool({*printed.buffers} & {*kernel.writes})
 
 
 def _last_uses(region: Lowered) -> dict[int, list[str]]:

@@ -40,9 +40,10 @@ from fusewire.contract.backend import (
     Unavailable,
 )
 from fusewire.contract.devices import CPU, KINDS, preference
+from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
 from fusewire.contract.script import Script, Scripted
-from fusewire.errors import OptionsError
+from fusewire.errors import OptionsError, RefusedError
 from fusewire.ir.graph import Array, Graph
 from fusewire.process.machine import processor
 from fusewire.process.wheels import installed, native_libraries
@@ -54,7 +55,7 @@ FEW_NODES = 16
 
 
 @final
-class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
+class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader, Inspector):
     """Every execution provider that the engine has is a device, that of the CPU among them."""
 
     def __init__(self) -> None:
@@ -215,6 +216,14 @@ class OnnxRuntimeBackend(Backend, ArtifactWriter, Scripted, FileReader):
             return profilable(lambda measures: open_stored(artifact, weights, measures))
         place = None if provider_of(device) is None else device
         return profilable(lambda measures: open_session(artifact, weights, place, measures))
+
+    def kernels(self, region: Graph, device: Device, config: Config) -> Sequence[EngineKernel]:
+        """Read the model that the engine optimised; on the CPU, where it writes one."""
+        if (provider := provider_of(device)) is not None:
+            raise RefusedError(f"ONNX Runtime does not tell what {provider.name} fuses.")
+        from fusewire.backends.onnxruntime.inspection import optimised_kernels
+
+        return optimised_kernels(region, _launch(device, config))
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """What is optimised depends on the processor, beside the engine and the provider."""

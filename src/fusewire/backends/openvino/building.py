@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from fusewire.backends.openvino.api import openvino, ops
@@ -12,7 +13,7 @@ from fusewire.backends.openvino.holding import Holding, index_operands
 from fusewire.backends.openvino.int8 import round_weights
 from fusewire.backends.openvino.scope import Scope
 from fusewire.contract.backend import Fact, Role
-from fusewire.ir.graph import Array, Value
+from fusewire.ir.graph import Array, Node, Value
 from fusewire.rewrite.roles import ENTERING
 
 
@@ -21,6 +22,7 @@ def compiled_model(
     plugin: str,
     holding: Holding,
     launch: Mapping[str, Fact],
+    labels: Mapping[Node, str] = MappingProxyType({}),
     *,
     counts: bool = False,
 ) -> tuple[Any, Sequence[Array]]:
@@ -28,7 +30,7 @@ def compiled_model(
 
     With ``counts``, its requests tell how long each node takes.
     """
-    model, kept = model_of(holding, launch.get("nan") != "engine")
+    model, kept = model_of(holding, launch.get("nan") != "engine", labels)
     if launch.get("precision") == "int8":
         model = round_weights(model, block_of(launch))
     return core.compile_model(
@@ -36,9 +38,15 @@ def compiled_model(
     ), kept
 
 
-def model_of(holding: Holding, exact: bool) -> tuple[Any, Sequence[Array]]:
-    """Build a region of the engine's nodes; give that, and the arrays that it has not copied."""
+def model_of(
+    holding: Holding, exact: bool, labels: Mapping[Node, str] = MappingProxyType({})
+) -> tuple[Any, Sequence[Array]]:
+    """Build a region of the engine's nodes; give that, and the arrays that it has not copied.
+
+    What is built for a node of ``labels`` is called after it.
+    """
     scope = Scope(holding, exact)
+    scope.labels.update(labels)
     results = [ops.result(x) for x in scope.run(holding.graph)]
     return openvino.Model(results, scope.parameters, holding.graph.name), scope.kept
 

@@ -25,6 +25,7 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.model_file import FileFormat, FileReader, ModelFile
 from fusewire.contract.script import Script, Scripted
 from fusewire.ir.graph import Array, Constant, Graph
@@ -51,7 +52,7 @@ def _core() -> Any:
 
 
 @final
-class OpenvinoBackend(Backend, Scripted, FileReader):
+class OpenvinoBackend(Backend, Scripted, FileReader, Inspector):
     """OpenVINO's plugins, computing in float32 whatever their own defaults are, unless asked."""
 
     @property
@@ -188,6 +189,13 @@ class OpenvinoBackend(Backend, Scripted, FileReader):
             _core(), plugin_of(device), holding, artifact.launch, counts=counts
         )
         return OpenvinoExecutable(compiled, artifact.slots, told(holding), kept)
+
+    def kernels(self, region: Graph, device: Device, config: Config) -> Sequence[EngineKernel]:
+        """Read the runtime model, which names the layers that each of its nodes came from."""
+        from fusewire.backends.openvino.devices import plugin_of
+        from fusewire.backends.openvino.inspection import runtime_kernels
+
+        return runtime_kernels(_core(), plugin_of(device), region, launch_of(config))
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """A blob depends on processor, device and driver, beside the engine."""

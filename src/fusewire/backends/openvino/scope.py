@@ -31,6 +31,8 @@ from fusewire.ir.graph import Array, Graph, Node, Value
 from fusewire.ops.declare import Trait
 from fusewire.ops.table import get_op
 
+_SOURCES = ("Parameter", "Constant")
+
 
 @final
 class Scope:
@@ -44,6 +46,8 @@ class Scope:
         self.exact = exact
         self.parameters: list[Ov] = []
         self.kept: list[Array] = outer.kept if outer else []
+        # Names for what is built, by node, for whoever looks for them in what the engine makes.
+        self.labels: dict[Node, str] = {}
         self.sizes: Sizes = Sizes(outer.sizes if outer else None, inline)
         self.size, self.shape, self.scalar = self.sizes.size, self.sizes.shape, self.sizes.scalar
         self._values: dict[Value, tuple[Ov, ...]] = {}
@@ -85,6 +89,20 @@ class Scope:
         """Build the nodes of a graph whose inputs are bound."""
         for node in graph.nodes:
             self._build(node)
+            if node in self.labels:
+                self._label(node)
+
+    def _label(self, node: Node) -> None:
+        """Give a name to all that was built for a node."""
+        ends = {self.labels[node], *(self.labels[n] for n in self.labels)}
+        waiting = [port_of(x).get_node() for value in node.outputs for x in self._values[value]]
+        while waiting:
+            built = waiting.pop()
+            name = built.get_friendly_name()
+            if name.partition("/")[0] in ends or built.get_type_name() in _SOURCES:
+                continue
+            built.set_friendly_name(f"{self.labels[node]}/{name}")
+            waiting += [port.get_source_output().get_node() for port in built.inputs()]
 
     def pieces(self, value: Value) -> tuple[Ov, ...]:
         """Give the pieces of a value, made when asked for if it is a constant."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
@@ -26,6 +26,7 @@ from fusewire.contract.backend import (
     Refusal,
     Unavailable,
 )
+from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.region import CrossCompiler, build, claim_by_table
 from fusewire.contract.tuning import Estimate, Estimator, Piece, Tuner
 from fusewire.dtypes import float32
@@ -44,7 +45,7 @@ _NAME = "Triton's interpreter: kernels are run step by step in NumPy, on no GPU"
 
 
 @final
-class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
+class TritonBackend(Backend, CrossCompiler, Tuner, Estimator, Inspector):
     """Runs regions with kernels of our own: on GPUs, or where there is none, interpreted."""
 
     def __init__(self) -> None:
@@ -156,6 +157,13 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
 
         return pieces(region, config, self.lowerings)
 
+    def kernels(self, region: Graph, device: Device, config: Config) -> Sequence[EngineKernel]:
+        """List the kernels that are printed; for a GPU, with what Triton's code takes."""
+        from fusewire.backends.triton.lowering import printed_kernels
+
+        compile_program = self._compile_for(device, is_measured=True)
+        return printed_kernels(region, config, self.lowerings, compile_program)
+
     def clock(self, device: Device) -> Mapping[str, Fact]:
         """None: a run is timed as a whole."""
         return {}
@@ -174,20 +182,28 @@ class TritonBackend(Backend, CrossCompiler, Tuner, Estimator):
     def compile(self, region: Graph, device: Device, config: Config) -> Artifact:
         """Print the kernels; for a GPU, have Triton make its code of them."""
         from fusewire.backends.triton.lowering import compiled
+
+        # What a kernel takes of a device that nobody can run it on is all there is to see.
+        is_measured = bool(device.facts.get("is_elsewhere"))
+        compile_program = self._compile_for(device, is_measured=is_measured)
+        return compiled(region, config, self.lowerings, compile_program)
+
+    def _compile_for(
+        self, device: Device, *, is_measured: bool
+    ) -> Callable[[Program], list[dict[str, Any]]] | None:
+        """Give what compiles programs for a device; None for the interpreter."""
         from fusewire.backends.triton.outside import given_binaries
         from fusewire.backends.triton.targets import Target
 
         if device.id == INTERPRETER:
-            return compiled(region, config, self.lowerings, None)
+            return None
         target = Target.of(str(device.facts["target"]))
-        # What a kernel takes of a device that nobody can run it on is all there is to see.
-        measured = bool(device.facts.get("is_elsewhere"))
 
         def compile_program(program: Program) -> list[dict[str, Any]]:
             given = given_binaries(program, self.lowerings, str(target))
-            return self.compiler.compile(program, target.triton, measured, given)
+            return self.compiler.compile(program, target.triton, is_measured, given)
 
-        return compiled(region, config, self.lowerings, compile_program)
+        return compile_program
 
     def load(self, artifact: Artifact, device: Device, weights: Mapping[str, Array]) -> Executable:
         """Hand the kernels to the interpreter, or to the driver of a GPU."""

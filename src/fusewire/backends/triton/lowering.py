@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from fusewire.backends.triton.outside import Kernels, printed_calls
@@ -12,14 +13,16 @@ from fusewire.backends.triton.program import Program, Source, size_of
 from fusewire.backends.triton.refusal import primitive_refusal
 from fusewire.backends.triton.space import TritonSpace
 from fusewire.contract.backend import Artifact, Config, Fact
+from fusewire.contract.inspection import EngineKernel
 from fusewire.contract.region import edge_slots, weight_slots
 from fusewire.contract.tuning import Piece
 from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Graph
+from fusewire.kernel.described import described_kernel
 from fusewire.kernel.form import Kernel
-from fusewire.kernel.lower.region import lower_fusion
+from fusewire.kernel.lower.region import kernels_by_group, lower_fusion
 from fusewire.kernel.printed import PrintedKernel
-from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
+from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter, Schedule, is_launched
 
 
 def lower(region: Graph, config: Config, kernels: Kernels) -> Program:
@@ -48,6 +51,37 @@ def pieces(region: Graph, config: Config, kernels: Kernels) -> Sequence[Piece]:
         return _fused(graph, kernels)
 
     return list(TritonSpace(kernels).pieces(fused(region), fused, config))
+
+
+def printed_kernels(
+    region: Graph,
+    config: Config,
+    brought: Kernels,
+    compile_program: Callable[[Program], list[dict[str, Any]]] | None,
+) -> list[EngineKernel]:
+    """List the kernels of a region; with a compiler, with the threads and memory that they take."""
+    space = TritonSpace(brought)
+    configured, fusion = space.configured(config), _fused(region, brought)
+    kernels, sources = list[EngineKernel](), list[Source]()
+    for kernel, group in kernels_by_group(fusion, brought.digests):
+        source = Source(kernel, configured.configuration(kernel))
+        printed = space.print(kernel, source.configuration)
+        if is_launched(kernel, printed):
+            sources.append(source)
+            kernels.append(described_kernel(kernel, printed, group, fusion))
+    if compile_program is None:
+        return kernels
+    program = Program(sources, Schedule(), brought=printed_calls(sources, brought))
+    binaries = compile_program(program)
+    return [
+        replace(
+            kernel,
+            block=(about["warps"] * about["threads"],),
+            shared_bytes=about["shared"],
+            registers=about.get("registers"),
+        )
+        for kernel, about in zip(kernels, binaries, strict=True)
+    ]
 
 
 def compiled(

@@ -28,6 +28,7 @@ from fusewire.contract.backend import (
     Unavailable,
 )
 from fusewire.contract.buffer import Buffer
+from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.region import build, claim_by_table
 from fusewire.contract.tuning import Piece, Tuner
 from fusewire.dtypes import float32
@@ -46,7 +47,7 @@ _DRIVER = "Install a Vulkan driver; without a GPU: apt install mesa-vulkan-drive
 
 
 @final
-class WebGpuBackend(Backend, Tuner):
+class WebGpuBackend(Backend, Tuner, Inspector):
     """Runs fused regions with kernels of our own."""
 
     def __init__(self) -> None:
@@ -190,6 +191,12 @@ class WebGpuBackend(Backend, Tuner):
         from fusewire.backends.webgpu.lowering import pieces
 
         return pieces(region, device, config, self.lowerings)
+
+    def kernels(self, region: Graph, device: Device, config: Config) -> Sequence[EngineKernel]:
+        """List the kernels that are printed, and how each is dispatched."""
+        from fusewire.backends.webgpu.lowering import printed_kernels
+
+        return printed_kernels(region, device, config, self.lowerings)
 
     def clock(self, device: Device) -> Mapping[str, Fact]:
         """Timestamps, where the adapter has them."""

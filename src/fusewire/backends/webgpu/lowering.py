@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fusewire.backends.webgpu.info import INFO
 from fusewire.backends.webgpu.program import Mode, Program, size_of
 from fusewire.backends.webgpu.refusal import primitive_refusal
 from fusewire.backends.webgpu.space import CLOCK, DEFAULTS, WebGpuSpace
 from fusewire.contract.backend import Artifact, Config, Device, Fact
+from fusewire.contract.inspection import EngineKernel
 from fusewire.contract.region import edge_slots, weight_slots
 from fusewire.contract.tuning import Piece
 from fusewire.errors import EngineOutOfMemory, OptionsError
 from fusewire.fusion.grouping import Fusion, fuse
 from fusewire.ir.graph import Graph
-from fusewire.kernel.lower.region import lower_fusion
+from fusewire.kernel.described import described_kernel
+from fusewire.kernel.lower.region import kernels_by_group, lower_fusion
 from fusewire.kernel.outside import KernelTable, WgslKernel
-from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter
+from fusewire.kernel.program import WEIGHT_BYTES, ProgramWriter, is_launched
 from fusewire.rewrite.specialize import infer_again
 
 Kernels = KernelTable[WgslKernel]
+# Bytes of the types of WGSL in memory that a workgroup shares; others take a word.
+_WORDS = {"f16": 2, "f64": 8, "i64": 8, "u64": 8, "vec2<f32>": 8}
 
 
 def lower(region: Graph, device: Device, config: Config, kernels: Kernels) -> Program:
@@ -60,6 +66,30 @@ def compiled(
     slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
     # WGSL is compiled again by the driver wherever it is loaded.
     return Artifact("rebuild", payload, slots, sum(schedule.scratch), launch, metrics)
+
+
+def printed_kernels(
+    region: Graph, device: Device, config: Config, kernels: Kernels
+) -> list[EngineKernel]:
+    """List the kernels of a region with their dispatches; a kernel of no points has none."""
+    configured = WebGpuSpace(device, kernels).configured(config)
+    fusion, found = _fused(region, device, kernels), []
+    for kernel, group in kernels_by_group(fusion, kernels.digests):
+        printed = configured.print(kernel)
+        if is_launched(kernel, printed):
+            about = described_kernel(kernel, printed, group, fusion)
+            block, shared = workgroup_of(printed.code)
+            found.append(replace(about, block=block, shared_bytes=shared))
+    return found
+
+
+def workgroup_of(source: str) -> tuple[tuple[int, ...], int]:
+    """Read from WGSL how large a workgroup is, and the bytes that it shares."""
+    sizes = re.search(r"@workgroup_size\(([^)]*)\)", source)
+    assert sizes is not None, "a kernel has a workgroup"
+    block = tuple(int(size) for size in re.findall(r"\d+", sizes[1]))
+    shared = re.findall(r"var<workgroup> \w+: array<(\w+(?:<\w+>)?), (\d+)>", source)
+    return block, sum(_WORDS.get(of, 4) * int(count) for of, count in shared)
 
 
 def pieces(region: Graph, device: Device, config: Config, kernels: Kernels) -> Sequence[Piece]:

@@ -67,6 +67,15 @@ class Client:
 
         ``spares`` are outputs: for each, an argument is added whose memory the program may have.
         """
+        lowered, compiled = self._compiled(program, spares)
+        executable = compiled.runtime_executable()
+        return self.client.serialize_executable(executable), lowered.as_text()
+
+    def optimised_text(self, program: Program) -> str:
+        """Compile, and give the program as XLA prints it after all passes."""
+        return str(self._compiled(program)[1].as_text())
+
+    def _compiled(self, program: Program, spares: Sequence[Slot] = ()) -> tuple[Any, Any]:
         from jax._src import config
 
         count = len(program.arguments)
@@ -79,9 +88,7 @@ class Client:
         with settings(self.device), config.use_simplified_jaxpr_constants(False):
             jitted = jax.jit(function, keep_unused=True, donate_argnums=range(count, len(given)))
             lowered = jitted.lower(*given)
-            compiled = lowered.compile(compiler_options=OPTIONS)
-        executable = compiled.runtime_executable()
-        return self.client.serialize_executable(executable), lowered.as_text()
+            return lowered, lowered.compile(compiler_options=OPTIONS)
 
     def load(self, payload: bytes, uses_lapack: bool) -> Any:
         """Read an executable; never of bytes that somebody else could have written."""

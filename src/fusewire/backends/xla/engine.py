@@ -31,8 +31,9 @@ from fusewire.contract.backend import (
     Unavailable,
 )
 from fusewire.contract.buffer import Buffer
+from fusewire.contract.inspection import EngineKernel, Inspector
 from fusewire.contract.script import Script, Scripted
-from fusewire.errors import FormatError, OptionsError
+from fusewire.errors import FormatError, OptionsError, RefusedError
 from fusewire.ir.graph import Array, Graph
 from fusewire.ir.types import TensorType
 from fusewire.process.machine import processor
@@ -50,7 +51,7 @@ _DRIVER = ("platform_version", "architecture")
 
 
 @final
-class XlaBackend(Backend, Scripted):
+class XlaBackend(Backend, Scripted, Inspector):
     """Compiles regions ahead of time, for static shapes."""
 
     def __init__(self) -> None:
@@ -219,6 +220,19 @@ class XlaBackend(Backend, Scripted):
         if place.is_host or not client.is_known():
             return None
         return XlaBuffer.zeros(device.id, type_, client.client(place).put)
+
+    def kernels(self, region: Graph, device: Device, config: Config) -> Sequence[EngineKernel]:
+        """Read the optimised HLO, whose instructions keep the names of what they were made of."""
+        from fusewire.backends.xla import client
+        from fusewire.backends.xla.devices import Place
+        from fusewire.backends.xla.inspection import hlo_kernels
+        from fusewire.contract.region import edge_slots, weight_slots
+
+        if not client.is_known():
+            raise RefusedError(f"jaxlib {INFO.metadata['jaxlib']} is not one that we can look at.")
+        slots = (*edge_slots(region), *weight_slots(region, WEIGHT_BYTES))
+        owner = client.client(Place.of(device), _threads(config))
+        return hlo_kernels(region, slots, owner.optimised_text)
 
     def fingerprint(self, device: Device) -> Mapping[str, str]:
         """Machine code depends on the processor and on flags, beside the versions."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -54,8 +55,13 @@ class Program:
     arguments: tuple[jax.ShapeDtypeStruct, ...]
 
 
-def program(graph: Graph, slots: Sequence[Slot]) -> Program:
-    """Make a function of a region whose dims are all known."""
+def program(
+    graph: Graph, slots: Sequence[Slot], labels: Mapping[Node, str] = MappingProxyType({})
+) -> Program:
+    """Make a function of a region whose dims are all known.
+
+    What is traced for a node of ``labels`` is called after it in the program.
+    """
     weights = [slot for slot in slots if slot.role == "weight"]
     inputs = [slot for slot in slots if slot.role == "input"]
     digests = [slot.digest for slot in weights]
@@ -63,7 +69,7 @@ def program(graph: Graph, slots: Sequence[Slot]) -> Program:
     def function(*arguments: Traced) -> tuple[Traced, ...]:
         entered = [enter(x, s.dtype) for x, s in zip(arguments, (*weights, *inputs), strict=True)]
         held = dict(zip(digests, entered, strict=False))
-        outputs = _Tracer(held).graph(graph, entered[len(weights) :])
+        outputs = _Tracer(held, labels).graph(graph, entered[len(weights) :])
         types = [value.tensor.dtype for value in graph.outputs]
         return tuple(leave(x, of) for x, of in zip(outputs, types, strict=True))
 
@@ -84,14 +90,16 @@ def argument(slot: Slot) -> jax.ShapeDtypeStruct:
 class _Tracer:
     """Runs graphs on what stands for arrays; ``weights`` are those that are arguments."""
 
-    def __init__(self, weights: Mapping[str | None, Traced]) -> None:
+    def __init__(self, weights: Mapping[str | None, Traced], labels: Mapping[Node, str]) -> None:
         self._weights = weights
+        self._labels = labels
 
     def graph(self, graph: Graph, inputs: Sequence[Traced]) -> tuple[Traced, ...]:
         values: dict[Value, Traced] = dict(zip(graph.inputs, inputs, strict=True))
         for node in graph.nodes:
             operands = [None if v is None else self._read(values, v) for v in node.inputs]
-            values.update(zip(node.outputs, self._node(node, operands), strict=True))
+            with jax.named_scope(self._labels[node]) if node in self._labels else nullcontext():
+                values.update(zip(node.outputs, self._node(node, operands), strict=True))
         return tuple(self._read(values, v) for v in graph.outputs)
 
     def body(self, graph: Graph, inputs: Sequence[Traced]) -> tuple[Traced, ...]:

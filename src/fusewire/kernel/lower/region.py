@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from fusewire.errors import RefusedError
-from fusewire.fusion.grouping import Fusion, fuse
+from fusewire.fusion.grouping import Fusion, Group, fuse
 from fusewire.fusion.kinds import kind_of
 from fusewire.ir.graph import Graph, Value
-from fusewire.kernel.form import Lowered
+from fusewire.kernel.form import Kernel, Lowered, Repeat
 from fusewire.kernel.lower.lowering import Lowering
 from fusewire.kernel.lower.table import element_of, refusal, wholes
 from fusewire.kernel.verify import verify_lowered
@@ -58,8 +58,36 @@ def lower_fusion(fusion: Fusion, outside: OutsideKernels = MappingProxyType({}))
     )
 
 
+def kernels_by_group(
+    fusion: Fusion, outside: OutsideKernels = MappingProxyType({})
+) -> list[tuple[Kernel, Group | None]]:
+    """Make the kernels of a fused graph, each with its group; one that only copies has none."""
+    found: dict[Kernel, Group] = {}
+    groups = {group.outputs: group for group in fusion.groups}
+
+    def note(stored: Stored, steps: Sequence[Kernel | Repeat]) -> None:
+        for step in steps if stored.values in groups else ():
+            kernels = step.kernels if isinstance(step, Repeat) else (step,)
+            found.update((kernel, groups[stored.values]) for kernel in kernels)
+
+    lowered = lower(
+        fusion.graph,
+        lambda part: stored_of(fusion) if part is fusion.graph else grouped(part),
+        outside,
+        note,
+    )
+    return [(kernel, found.get(kernel)) for kernel in lowered.kernels]
+
+
+# Is told the kernels that store something, as they are made.
+Note = Callable[[Stored, Sequence[Kernel | Repeat]], None]
+
+
 def lower(
-    graph: Graph, plan: Plan = every_node, outside: OutsideKernels = MappingProxyType({})
+    graph: Graph,
+    plan: Plan = every_node,
+    outside: OutsideKernels = MappingProxyType({}),
+    note: Note | None = None,
 ) -> Lowered:
     """Make the kernels of a region; RefusedError where a node has none."""
     for node in graph.nodes:
@@ -67,7 +95,7 @@ def lower(
         if reason is not None:
             raise RefusedError(f"{reason} Run it elsewhere, or expand it.")
     lowering = Lowering(
-        graph, element_of, lambda lowering, part: _store(lowering, plan(part), outside)
+        graph, element_of, lambda lowering, part: _store(lowering, plan(part), outside, note)
     )
     lowering.run(graph)
     made = lowering.finish()
@@ -76,14 +104,18 @@ def lower(
     return made
 
 
-def _store(lowering: Lowering, plan: Sequence[Stored], outside: OutsideKernels) -> None:
+def _store(
+    lowering: Lowering, plan: Sequence[Stored], outside: OutsideKernels, note: Note | None
+) -> None:
     for stored in plan:
+        before = len(lowering.steps)
         node = stored.values[0].node
+        whole = None if node is None else wholes().get(node.op)
         if node is not None and node.op in outside:
             lowering.call(node, outside[node.op])
-            continue
-        whole = None if node is None else wholes().get(node.op)
-        if node is None or whole is None:
+        elif node is None or whole is None:
             lowering.store(stored.values, stored.kept)
         elif lowering.find(stored.values[0]) is None:
             whole(lowering, node)
+        if note is not None:
+            note(stored, lowering.steps[before:])

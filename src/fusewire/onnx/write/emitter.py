@@ -178,6 +178,8 @@ class Emitter:
             found = self._written(node) if called is None else called
             if len(self.steps) > before:
                 self.steps[-1].name = node.name
+            for step in self.steps[before:]:
+                step.source = node
             made = [found] if isinstance(found, Ref) else found
             for value, ref in zip(node.outputs, made, strict=True):
                 assert ref.dtype is tensor_of(value.type).dtype, f"{value!r} was written as {ref}"

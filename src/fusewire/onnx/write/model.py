@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from fusewire.dtypes import DType
 from fusewire.ir.dims import Sym
-from fusewire.ir.graph import Constant, Value
+from fusewire.ir.graph import Constant, Node, Value
 from fusewire.ir.types import Type
 from fusewire.onnx.write.target import OnnxTarget
 
@@ -51,6 +51,7 @@ class OnnxStep:
     """A node of the model; an absent input or output has no name.
 
     One that only computes a size says so: whoever reads the model finds that out by itself.
+    ``source`` is the node of ours that it was written for.
     """
 
     op: str
@@ -59,6 +60,7 @@ class OnnxStep:
     attrs: Mapping[str, OnnxAttr]
     is_size: bool = False
     name: str | None = None
+    source: Node | None = None
 
 
 @dataclass(frozen=True)
