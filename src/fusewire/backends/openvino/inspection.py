@@ -16,7 +16,8 @@ from fusewire.ir.graph import Graph
 from fusewire.ops.declare import Kind
 
 # What holds data, and runs nothing.
-_EDGES = ("Input", "Output", "Const", "Constant", "Parameter", "Result")
+_EDGES = ("Input", "Output", "Parameter", "Result")
+_CONSTANTS = ("Const", "Constant")
 _MOVES = ("Reshape", "Reorder", "Transpose")
 # The engine writes the names of a node's layers as a list; ours begin with this.
 _LABEL = re.compile(r"fusewire_node_(\d+)(?!\d)")
@@ -64,9 +65,17 @@ def _with_unnamed(region: Graph, kernels: list[EngineKernel]) -> list[EngineKern
 
 
 def _kernels(model: Any) -> Iterator[EngineKernel]:
+    known: set[str] = set()
     for layer in model.get_ordered_ops():
         about = {name: value.astype(str) for name, value in layer.get_rt_info().items()}
         kind = about.get("layerType", layer.get_type_name())
+        sources = {
+            port.get_source_output().get_node().get_friendly_name() for port in layer.inputs()
+        }
+        if kind in _CONSTANTS or (sources and sources <= known):
+            # What is made of constants alone ran when the model was compiled.
+            known.add(layer.get_friendly_name())
+            continue
         if kind in _EDGES:
             continue
         nodes = {int(number) for number in _LABEL.findall(about.get("originalLayersNames", ""))}
