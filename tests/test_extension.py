@@ -63,6 +63,8 @@ class Softmax(Extension):
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Install a package of extensions; its entry points are as given."""
+    # What is restored afterwards must not have been read while the package was there.
+    REGISTRY.extensions.names()
     (tmp_path / "more_ops.py").write_text(MODULE)
     folder = tmp_path / "more_ops-1.0.dist-info"
     folder.mkdir()

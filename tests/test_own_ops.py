@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -15,15 +16,18 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper
 
 import fusewire as fw
+from fusewire.backends.triton.engine import TritonBackend
 from fusewire.backends.webgpu.engine import WebGpuBackend
 from fusewire.backends.webgpu.program import Program
 from fusewire.cli import main
 from fusewire.contract.backend import Config
 from fusewire.contract.extension import attach
 from fusewire.contract.region import first_device
-from fusewire.errors import FormatError
+from fusewire.declare import Cover, TritonBinary, TritonKernel, WgslKernel
+from fusewire.errors import ExtensionWarning, FormatError, FusewireError, RegistryError
 from fusewire.ops.outside import OUTSIDE
-from fusewire.registry import REGISTRY
+from fusewire.registry import REGISTRY, lowering_check
+from fusewire.testing.conformance import case_problems, cases
 from tests.own_ops import install
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -219,3 +223,152 @@ def test_planted_attribute_of_a_file_is_refused(
     installed()
     with pytest.raises(FormatError, match=says):
         fw.load(_onnx(tmp_path / "model.onnx", op, **attrs))
+
+
+# Each part of the package with a fault in it, and the sentence that names the fault.
+_WRONG = r"Its example_ops.gelu2 differs from the meaning of the op on sample 0: output0"
+_EXP, _STORE = "tl.exp(-slope * v)", "out[at] = gelu2(x[at]);"
+FAULTS = {
+    "wgsl": ("webgpu", "kernels.py", "return v / (1.0 + exp", "return v / (1.01 + exp", _WRONG),
+    "wgsl-text": ("webgpu", "kernels.py", _STORE, _STORE[:-1], "expected `;`"),
+    "wgsl-unused": ("webgpu", "kernels.py", _STORE, "", "never uses x, out"),
+    "triton": ("triton", "kernels.py", _EXP, "tl.exp(slope * v)", _WRONG),
+    "triton-text": ("triton", "kernels.py", _EXP, "tl.expo(v)", "no attribute 'expo'"),
+    "triton-pointers": (
+        *("triton", "kernels.py", "def gelu2(x, out)", "def gelu2(out, x)"),
+        "takes out, x; expected x, out",
+    ),
+    "xla": ("xla", "kernels.py", 'x * node.attrs["slope"]', "x * 2.0", _WRONG),
+    "meaning": ("webgpu", "__init__.py", "ops.multiply(x, gate)", "ops.add(x, gate)", _WRONG),
+    "tolerance": (
+        *("webgpu", "__init__.py", "expand=_gelu2,", "expand=_gelu2, tolerance=fd.EXACT,"),
+        _WRONG,
+    ),
+    "type-rule": (
+        *("webgpu", "__init__.py", 'found {slope}.")\n    return x'),
+        'found {slope}.")\n    return x.with_shape((*x.shape, 1))',
+        r"by its type rule and float32\[3, 4\] by its expansion",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_fault_is_caught_with_a_sentence(
+    installed: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    backend, *change, says = FAULTS[fault]
+    installed(*change)
+    monkeypatch.setenv("FUSEWIRE_CACHE", str(tmp_path / "cache"))
+    with pytest.warns(ExtensionWarning, match=f"(?s){backend}.example_ops of {backend} did not"):
+        (report,) = REGISTRY.meet(backend).extensions
+    assert re.search(says, report.problem or ""), report.problem
+    # The backend runs without it.
+    assert "example_ops.gelu2" not in (REGISTRY.get(backend).lowerings or {})
+
+
+def test_right_kernels_are_checked_once(
+    installed: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed()
+    monkeypatch.setenv("FUSEWIRE_CACHE", str(tmp_path / "cache"))
+    (report,) = REGISTRY.meet("webgpu").extensions
+    assert report.problem is None
+    REGISTRY.close("webgpu")
+    monkeypatch.setattr(lowering_check, "_problem", lambda *given: pytest.fail("checked again"))
+    (report,) = REGISTRY.meet("webgpu").extensions
+    assert report.ops == (GELU2, INTERLEAVE)
+
+
+def test_conform_fails_for_a_kernel_that_is_wrong(installed: Install) -> None:
+    installed("kernels.py", "return v / (1.0 + exp", "return v / (1.01 + exp")
+    with pytest.warns(ExtensionWarning):
+        done = CliRunner().invoke(main, ["conform", "webgpu", "--op", GELU2, "--json"])
+    assert done.exit_code == 1
+    assert "differs from the meaning" in json.loads(done.output)["problems"][0]
+
+
+def test_tolerance_that_no_rounding_meets_is_found_without_any_backend(installed: Install) -> None:
+    package = installed("__init__.py", "expand=_gelu2,", "expand=_gelu2, tolerance=fd.EXACT,")
+    problems = [p for case in cases([package.gelu2]) for p in case_problems(case)]
+    assert "wrong: output0" in problems[0]
+
+
+def test_compiled_code_of_a_package_is_used_for_its_target(installed: Install) -> None:
+    """Nothing here can run it: what is shown is that it gets into the artifact as it is."""
+    package = installed()
+    from example_ops.kernels import GELU2_TRITON
+
+    binary = TritonBinary("cubin", b"not run here", "gelu2_kernel", 0, 4)
+    backend = TritonBackend()
+    backend.lowerings[GELU2] = TritonKernel(
+        GELU2_TRITON,
+        inputs=("x",),
+        outputs=("out",),
+        grid=(Cover("out", by="block"),),
+        configurations=({"block": 256},),
+        binaries={"cuda:sm_90": binary},
+    )
+    graph = fw.trace(lambda x: package.gelu2(x), fw.Spec((300,), "float32"))
+    device = backend.device_for("cuda:sm_90")
+    assert device is not None
+    files = backend.files(backend.compile(graph, device, Config()))
+    (name,) = [name for name in files if name.endswith(".cubin")]
+    assert files[name] == b"not run here"
+    assert json.loads(files["kernels.json"])["launches"][0]["programs"] == 2
+    other = backend.device_for("cuda:sm_80")
+    assert other is not None
+    files = backend.files(backend.compile(graph, other, Config()))
+    (name,) = [name for name in files if name.endswith(".cubin")]
+    assert files[name].startswith(b"\x7fELF")
+    backend.close()
+
+
+def test_artifact_of_a_kernel_that_is_gone_is_refused(installed: Install) -> None:
+    package = installed()
+    from example_ops.kernels import TritonKernels
+
+    backend = TritonBackend()
+    attach(backend, TritonKernels())
+    graph = fw.trace(lambda x: package.gelu2(x), fw.Spec((8,), "float32"))
+    artifact = backend.compile(graph, first_device(backend), Config())
+    assert b"tl.exp" not in artifact.payload
+    with pytest.raises(FusewireError, match=r"kernel of example_ops.gelu2 .* not installed"):
+        TritonBackend().files(artifact)
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"outputs": ()}, "need an output"),
+        ({"inputs": ("x", "z")}, "never uses z"),
+        ({"configurations": ()}, "1 to 16 configurations"),
+        ({"configurations": ({"width": 1}, {"height": 1})}, "all with the same names"),
+        ({"workgroup": ("height",)}, "'height' is not a number"),
+        ({"grid": (Cover("z"),)}, "covers 'z', which is not a tensor"),
+        ({"source": "fn first() { x; out; }"}, "exactly one `fn main"),
+        ({"source": "@compute fn main() { x; out; }"}, "leave @compute out"),
+    ],
+)
+def test_kernel_that_is_badly_declared_is_refused(change: Any, says: str) -> None:
+    fields: dict[str, Any] = {
+        "source": "fn main() { out[0] = x[0]; }",
+        "inputs": ("x",),
+        "outputs": ("out",),
+        "grid": (1,),
+    }
+    with pytest.raises(RegistryError, match=says):
+        WgslKernel(**{**fields, **change})
+
+
+def test_kernel_of_another_kind_or_for_an_op_of_ours_is_refused(installed: Install) -> None:
+    installed()
+    from example_ops.kernels import TritonKernels, WebGpuKernels
+
+    table = WebGpuBackend().lowerings
+    with pytest.raises(RegistryError, match="is a TritonKernel, not a WgslKernel"):
+        table[GELU2] = TritonKernels.lowerings[GELU2]
+    with pytest.raises(RegistryError, match="add is an op of Fusewire"):
+        table["add"] = WebGpuKernels.lowerings[INTERLEAVE]
+    with pytest.raises(RegistryError, match="has the inputs x, y, and the op takes x"):
+        table[GELU2] = WebGpuKernels.lowerings[INTERLEAVE]

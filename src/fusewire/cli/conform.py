@@ -83,6 +83,7 @@ def command(
     device = first_device(runs, place)
     start = time.perf_counter()
     rows, problems = _run(runs, device, _chosen(names, fallback), Fraction(part), fallback)
+    problems += [f"{x.name}: {x.problem}" for x in REGISTRY.meet(backend).extensions if x.problem]
     report = _report(runs, device, rows, problems)
     report |= {"fallback": fallback, "seconds": round(time.perf_counter() - start)}
     if record:

@@ -180,7 +180,7 @@ def _check(kernel: _Launched) -> None:
         raise _wrong(kernel, f"its tensors {', '.join(names)} need an output, and distinct names.")
     if wrong := [x for x in names if not _WORD.fullmatch(x) or x.endswith(("_size", "_shape"))]:
         raise _wrong(kernel, f"{wrong[0]!r} cannot be the name of a tensor.")
-    if unused := [x for x in names if not re.search(rf"\b{x}\b", kernel.source)]:
+    if unused := [x for x in names if not re.search(rf"(?<![.\w]){x}\b", kernel.source)]:
         raise _wrong(kernel, f"its source never uses {', '.join(unused)}.")
     listed = [sorted(x) for x in kernel.configurations]
     if not 1 <= len(listed) <= MOST_CONFIGURATIONS or any(x != listed[0] for x in listed):

@@ -243,7 +243,8 @@ class Registry:
             return Met(name, reference, (Unavailable("broken", str(error), ""),))
         reports = []
         for label in self._extensions_of(name):
-            report = self._extended(name, label, None if here else reference, limits)
+            device = next(x for x in found if isinstance(x, Device))
+            report = self._extended(name, label, reference, device, not here, limits)
             reports.append(report)
             if report.problem is None:
                 reference += f"+{report.reference}"
@@ -256,26 +257,55 @@ class Registry:
             return [Unavailable(error.code, error.reason, error.advice)]
 
     def _extended(
-        self, name: str, label: str, reference: str | None, limits: ChildLimits
+        self,
+        name: str,
+        label: str,
+        reference: str,
+        device: Device,
+        isolate: bool,
+        limits: ChildLimits,
     ) -> Extended:
-        """Start one extension; if it has a reference, first in a child."""
+        """Start one extension, first in a child if it is isolated, and check what it brings."""
         from fusewire.process.isolate import probe
 
         own = self.extensions.describe(label).reference
         try:
-            if reference is not None:
+            if isolate:
                 found = probe(f"{reference}+{own}", limits)
                 if not any(isinstance(x, Device) for x in found):
                     raise EngineError(Met(name, own, tuple(found)).reasons)
                 shared_pool().release(reference)
             made = self.extensions.get(label)
+            self._check(name, made, f"{reference}+{own}", device, isolate, limits)
             guarded(label, "import", "", attach, self._made(name), made)
         except (EngineError, RegistryError) as error:
+            shared_pool().release(f"{reference}+{own}")
             said = f"The extension {label} of {name} did not start: {error}"
             warn_outside(f"{said} {name} runs without it.", ExtensionWarning)
             return Extended(label, own, (), str(error))
         self._started.setdefault(name, []).append(made)
         return Extended(label, own, tuple(made.lowerings))
+
+    def _check(
+        self,
+        name: str,
+        extension: Extension,
+        reference: str,
+        device: Device,
+        isolate: bool,
+        limits: ChildLimits,
+    ) -> None:
+        """Compare what an extension brings for ops of packages with their meaning, once."""
+        lowerings = guarded(name, "import", "", lambda: extension.lowerings)
+        if not any("." in op for op in lowerings):
+            return
+        from fusewire.registry.lowering_check import ExtendedBackend, wrong_lowering
+
+        place = ExtendedBackend(reference, self._made(name), device, limits, isolate)
+        if (
+            problem := guarded(name, "run", "samples", wrong_lowering, place, extension)
+        ) is not None:
+            raise RegistryError(problem)
 
     def _extensions_of(self, name: str) -> list[str]:
         return [x for x in self.extensions.names() if x.partition(".")[0] == name]
