@@ -454,7 +454,7 @@ def features() -> Iterator[str]:
             yield f"\n## {row['section']}\n"
         yield f"**{number}. {row['title']}** ({row['state']})\n"
         yield f"- Call: {row['call']}"
-        yield f"- Shown by: {', '.join(map(_test_link, row['tests']))}"
+        yield f"- Shown by: {', '.join(map(link_to_test, row['tests']))}"
         if "missing" in row:
             yield f"- Missing: {row['missing']}"
         if "against" in row:
@@ -462,7 +462,7 @@ def features() -> Iterator[str]:
         yield ""
 
 
-def _test_link(test: str) -> str:
+def link_to_test(test: str) -> str:
     file, _, name = test.partition("::")
     path = ROOT / file
     if not path.is_file() or f"def {name}(" not in path.read_text(encoding="utf-8"):

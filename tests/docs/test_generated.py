@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.generate import PAGES, PART, PARTS, ROOT, generated, stale
+from docs.generate import PAGES, PART, PARTS, ROOT, features, generated, link_to_test, stale
 
 
 def test_generated_parts_are_current() -> None:
@@ -48,3 +48,9 @@ def test_removed_line_is_found(tmp_path: Path) -> None:
 def test_part_that_nothing_generates_is_refused() -> None:
     with pytest.raises(ValueError, match="'tea' is not a part; parts: extras"):
         generated("<!-- generated: tea -->\n<!-- end -->\n")
+
+
+def test_founding_list_has_33_lines_and_names_tests_that_exist() -> None:
+    assert "\n".join(features()).count("- Shown by: ") == 33
+    with pytest.raises(ValueError, match="test_nothing, which does not exist"):
+        link_to_test("tests/docs/test_generated.py::test_nothing")

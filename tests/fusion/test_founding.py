@@ -192,7 +192,10 @@ import fusewire as fw
 from fusewire.fusion.samples import sample
 backend = fw.fusion_backends.get("webgpu")
 (operation,) = backend.operations(sample("softmax"))
-kernels = backend.tune(operation, budget_seconds=20)
+for budget in (10, 30, 90):
+    kernels = backend.tune(operation, budget_seconds=budget)
+    if kernels and not any(kernel.is_late for kernel in kernels):
+        break
 compiled = backend.compile(operation)
 print([(x.key, dict(x.chosen)) for x in kernels], dict(compiled.config.options), compiled.id)
 print({x.cache for x in kernels})
