@@ -28,7 +28,8 @@ class Api(litserve.LitAPI):  # type: ignore[misc] # litserve is not read by mypy
         self.session = onnxruntime.InferenceSession(self.model, options)
         self.types = {x.name: DTYPES[x.type] for x in self.session.get_inputs()}
 
-    def decode_request(self, request: Any) -> dict[str, np.ndarray]:
+    # Without types: LitServe takes the type of the argument for the form of the request.
+    def decode_request(self, request):  # type: ignore[no-untyped-def]
         return {name: np.array(x, self.types[name]) for name, x in request["inputs"].items()}
 
     def batch(self, inputs: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
