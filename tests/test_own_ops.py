@@ -164,16 +164,26 @@ def test_kernel_is_tuned_over_the_configurations_of_its_author(installed: Instal
     tuned = Config(options={"tuned": (f"{piece.key} variant=2",)})
     assert any("width: u32 = 128u" in x for x in backend.lower(graph, device, tuned).kernels)
     backend.close()
-    x = np.linspace(-3, 3, 1 << 14, dtype=np.float32)
+
+
+def test_slow_configuration_is_not_the_one_that_is_kept(installed: Install) -> None:
+    """A workgroup of one invocation is many times slower: real times show it."""
+    change = 'configurations=({"width": 64}, {"width": 256})'
+    package = installed("kernels.py", change, 'configurations=({"width": 1}, {"width": 64})')
+    x = np.linspace(-3, 3, 1 << 15, dtype=np.float32)
     program = fw.compile(
-        lambda x: package.gelu2(x) + 1,
+        lambda x: package.interleave(x, x),
         x,
         backend="webgpu",
         level=3,
         start="measured",
-        fallback="error",
+        budget_seconds=300.0,
     )
-    np.testing.assert_allclose(program(x), package.gelu2(x) + 1, rtol=1e-5, atol=1e-6)
+    assert (program(x) == np.repeat(x, 2)).all()
+    (best,) = [row for row in program.why().tried if row.is_chosen]
+    print(program.why())
+    assert [dict(kernel["chosen"]) for kernel in best.tuned] == [{"variant": 1}]
+    assert best.tuned[0]["gain"] > 1.5
     program.close()
 
 
@@ -201,10 +211,11 @@ def test_custom_domain_is_imported(installed: Install, tmp_path: Path) -> None:
 
 def test_saved_model_reads_back_to_the_op(installed: Install, tmp_path: Path) -> None:
     package = installed()
-    graph = fw.trace(lambda x: package.gelu2(x, slope=0.5), fw.Spec((3, 4), "float32"))
+    spec = fw.Spec((3, 4), "float32")
+    graph = fw.trace(lambda x: package.interleave(package.gelu2(x, slope=0.5), x), spec)
     fw.save_onnx(graph, tmp_path / "saved.onnx")
     again = fw.load(tmp_path / "saved.onnx")
-    assert [node.op for node in again.nodes] == [GELU2]
+    assert [node.op for node in again.nodes] == [GELU2, INTERLEAVE]
     assert again.nodes[0].attrs["slope"] == 0.5
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from fusewire.dtypes import int64, string
+from fusewire.dtypes import DType, int64, string
 from fusewire.ir.graph import Constant, Graph, Node
+from fusewire.ir.types import tensor_of
+from fusewire.onnx.elements import element_of
 from fusewire.onnx.ops.write_table import WRITERS
 from fusewire.onnx.package import need_onnx
 from fusewire.onnx.write.emitter import Emitter
@@ -66,8 +68,26 @@ SAVED: Mapping[str, Write] = {**WRITERS, "check": _check, "fused": _fused}
 
 def written_with_functions(graph: Graph, opset: int = DEFAULT) -> WrittenModel:
     """Write a graph so that reading it back gives the same graph."""
-    target = Standard(opset)
-    return emit(graph, target, SAVED, functions=Locals(target, SAVED))
+    target, table = Standard(opset), {**SAVED, **_custom(graph)}
+    return emit(graph, target, table, functions=Locals(target, table))
+
+
+def _custom(graph: Graph) -> dict[str, Write]:
+    """Write ops of packages that NumPy defines as nodes of their own domains."""
+    named = {node.op for part in graph.walk() for node in part.nodes if "." in node.op}
+    ops = [get_op(name) for name in sorted(named)]
+    return {op.name: _custom_node for op in ops if op.onnx is not None and not op.is_composite}
+
+
+def _custom_node(e: Emitter, node: Node, *operands: Ref | None) -> list[Ref]:
+    domain_and_op = get_op(node.op).onnx
+    assert domain_and_op is not None
+    attrs: dict[str, Any] = {}
+    for name, attr in node.attrs.items():
+        plain = int(attr) if isinstance(attr, bool) else attr
+        attrs[name] = element_of(plain) if isinstance(plain, DType) else plain
+    made = [tensor_of(type_).dtype for type_ in node.types]
+    return e.raw(domain_and_op, operands, made, attrs)
 
 
 def _outside(written: WrittenModel, most: int) -> list[Constant]:

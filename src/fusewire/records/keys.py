@@ -43,8 +43,20 @@ def artifact_key(
 def backend_fields(backend: Backend, device: Device, config: Config) -> tuple[tuple[str, str], ...]:
     """Name what artifacts depend on besides region and sizes."""
     its = {f"its_{name}": text for name, text in backend.fingerprint(device).items()}
+    more = _extension_states(backend.info.name)
     fields: dict[str, object] = {**settings(config), **its, **code_of(backend)}
+    fields |= {"extensions": more} if more else {}
     return tuple((name, str(value)) for name, value in fields.items())
+
+
+def _extension_states(name: str) -> str:
+    """Fingerprint what extends a backend; whoever has not asked for backends has none extended."""
+    module = sys.modules.get("fusewire.registry")
+    if module is None:
+        return ""
+    plugins = module.REGISTRY.extensions
+    labels = [label for label in plugins.names() if label.partition(".")[0] == name]
+    return " ".join(_module_state(plugins.describe(label).reference) for label in labels)
 
 
 def artifact_fields(

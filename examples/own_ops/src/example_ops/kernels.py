@@ -53,8 +53,9 @@ class WebGpuKernels(fd.Extension):
             INTERLEAVE_WGSL,
             inputs=("x", "y"),
             outputs=("out",),
-            workgroup=(64,),
-            grid=(fd.Cover("x", by=64),),
+            workgroup=("width",),
+            grid=(fd.Cover("x", by="width"),),
+            configurations=({"width": 64}, {"width": 256}),
         ),
     }
 
