@@ -6,6 +6,9 @@ from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+import pytest
+
 import fusewire as fw
 from fusewire import ops
 from fusewire.fusion.grouping import fuse
@@ -42,22 +45,28 @@ def spans_of(region: Lowered) -> dict[str, set[int]]:
     return {name: {*range(min(at), max(at) + 1)} for name, at in touched.items()}
 
 
-def check(region: Lowered) -> Schedule:
+def check(region: Lowered, lends: bool = False) -> Schedule:
     """Fail where two buffers that are needed at once lie in one slot, or one does not fit."""
-    codes, schedule = ProgramWriter(region, printed, size_of).write()
+    codes, schedule = ProgramWriter(region, printed, size_of, lends=lends).write()
     kernels = {kernel.name: kernel for kernel in region.kernels}
     places: dict[str, int] = {}
     for launch in schedule.launches:
         buffers = printed(kernels[codes[launch.kernel]]).buffers
         places |= zip((b.name for b in buffers), launch.allocations, strict=True)
-    spans, slots = spans_of(region), defaultdict[int, list[str]](list)
+    spans, slots = spans_of(region), defaultdict[tuple[str, int], list[str]](list)
+    outputs = {m.place: m.size for m in schedule.allocations if m.kind == "output"}
+    rooms = {"scratch": dict(enumerate(schedule.scratch)), "lent": outputs}
     for name, number in places.items():
         allocation = schedule.allocations[number]
-        if allocation.kind == "scratch":
-            assert allocation.size <= schedule.scratch[allocation.place]
-            for other in slots[allocation.place]:
+        if allocation.kind in rooms:
+            assert allocation.size <= rooms[allocation.kind][allocation.place]
+            slot = allocation.kind, allocation.place
+            for other in slots[slot]:
                 assert not spans[other] & spans[name], f"{name} and {other} share a slot"
-            slots[allocation.place].append(name)
+            slots[slot].append(name)
+    for place, name in enumerate(region.outputs):
+        for other in slots["lent", place]:
+            assert max(spans[other]) < min(spans[name]), f"{other} is over the output {name}"
     return schedule
 
 
@@ -68,6 +77,33 @@ def test_no_two_buffers_that_are_needed_at_once_share_a_slot() -> None:
         count = sum(allocation.kind == "scratch" for allocation in schedule.allocations)
         shared += count - len(schedule.scratch)
     assert shared > 10
+
+
+def test_outputs_lend_their_memory_until_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fusewire.kernel.program.LENT_BYTES", 1)
+    lent, before, after = 0, 0, 0
+    for seed in range(60):
+        region = random_region(seed).lowered
+        schedule = check(region, lends=True)
+        lent += sum(allocation.kind == "lent" for allocation in schedule.allocations)
+        before, after = before + check(region).bytes, after + schedule.bytes
+    assert lent > 5
+    assert after < before
+
+
+def test_slots_hardly_take_more_than_is_live() -> None:
+    def chain(x: Any) -> Any:
+        for size in (40, 30, 20, 30, 40):
+            x = np.cumsum(x[:size], axis=0)
+            x = np.cumsum(np.concatenate([x, x[:5]]), axis=0)
+        return x[:3]
+
+    schedule = check(lower_fusion(fuse(fw.trace(chain, fw.Spec((50, 64))), refusal)))
+    sizes = sorted(m.size for m in schedule.allocations if m.kind == "scratch")
+    assert len(sizes) >= 9
+    assert sum(schedule.scratch) <= sizes[-1] + sizes[-2]
 
 
 def test_loops_of_the_host_keep_what_a_turn_hands_to_the_next() -> None:

@@ -12,6 +12,7 @@ import wgpu
 
 import fusewire as fw
 from fusewire.backends.webgpu.context import Context, Pool
+from fusewire.contract.backend import Config
 from fusewire.errors import BudgetError, EngineOutOfMemory
 from fusewire.host_memory import LARGE, POOL, PoolUse, aligned_empty
 from fusewire.registry import REGISTRY
@@ -198,3 +199,24 @@ def test_a_limit_that_was_asked_for_holds_on_every_call() -> None:
     # The next call may be fine, and without a limit all are.
     assert wide(np.zeros((8, 64), np.float32)).shape == (8, 8)
     assert fw.compile(function, fw.Spec(("n", 64)), **options)(large).shape == (512, 512)
+
+
+@needs_gpu
+def test_large_outputs_that_lend_their_memory_are_right() -> None:
+    def chain(x: Any) -> Any:
+        for _ in range(3):
+            x = np.cumsum(np.cumsum(x, axis=0) % 7, axis=1) % 5
+        return x, np.max(x, axis=0)
+
+    x = np.random.default_rng(0).integers(0, 5, (512, 640)).astype(np.float32)
+    program = fw.compile(chain, x, backend="webgpu", level=0, fallback="error", isolate="never")
+    (region,) = program.plan.regions()
+    backend: Any = REGISTRY.get("webgpu")
+    schedule = backend.lower(region.graph, region.device, Config()).schedule
+    assert any(memory.kind == "lent" for memory in schedule.allocations)
+    kept = []
+    for scale in (1, 2, 3):
+        kept.append((program(fw.asarray(x * scale)), chain(x * scale)))
+    for found, expected in kept:
+        for one, wanted in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one.numpy(), wanted)

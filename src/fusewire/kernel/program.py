@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import itertools
 from bisect import bisect, insort
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, Literal, final
 
@@ -21,17 +21,20 @@ from fusewire.kernel.printed import Code, PrintedKernel
 
 # A constant of at least so many bytes stays out of the artifact and comes by its digest.
 WEIGHT_BYTES = 1024
+# Outputs of at least so many bytes serve as scratch memory until they are written.
+LENT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Allocation:
     """Bytes on the device: of an input or output by number, of a constant, or of scratch memory.
 
-    ``place`` numbers inputs, outputs and slots of scratch memory. A constant comes by its digest
-    when the program is loaded, or is here as base64.
+    ``place`` numbers inputs, outputs and slots of scratch memory; what is "lent" is the memory of
+    that output before it is written. A constant comes by its digest when the program is loaded, or
+    is here as base64.
     """
 
-    kind: Literal["input", "output", "constant", "scratch"]
+    kind: Literal["input", "output", "constant", "scratch", "lent"]
     size: int
     place: int = 0
     digest: str = ""
@@ -92,7 +95,8 @@ class Schedule:
     @property
     def bytes(self) -> int:
         """Bytes on the device, inputs and outputs included."""
-        own = sum(memory.size for memory in self.allocations if memory.kind != "scratch")
+        kinds = ("input", "output", "constant")
+        own = sum(memory.size for memory in self.allocations if memory.kind in kinds)
         return own + sum(self.scratch)
 
     def turns(self) -> list[tuple[Launch, int]]:
@@ -115,20 +119,25 @@ class ProgramWriter(Generic[Code]):
         print_kernel: Callable[[Kernel], PrintedKernel[Code]],
         size_of: Callable[[KernelBuffer], int],
         weights: Container[str] = (),
+        lends: bool = False,
     ) -> None:
         """Constants whose digests are in ``weights`` come when the program is loaded.
 
-        ``size_of`` gives the bytes that a buffer takes on the device.
+        ``size_of`` gives the bytes that a buffer takes on the device. If it ``lends``, large
+        outputs serve as scratch memory until they are written.
         """
         self._region = region
         self._print = print_kernel
         self._size_of = size_of
         self._weights = weights
+        self._lends = lends
         self._codes: dict[Code, int] = {}
         self._schedule = Schedule()
         # Where each buffer of the region lies, and from which step to which scratch memory is used.
         self._places: dict[str, int] = {}
         self._spans: dict[int, tuple[int, int]] = {}
+        # The step that touches each allocation first.
+        self._first: dict[int, int] = {}
 
     def write(self) -> tuple[list[Code], Schedule]:
         """Write it all; RefusedError where the device lacks what a kernel computes."""
@@ -175,6 +184,8 @@ class ProgramWriter(Generic[Code]):
                 self._allocate(buffer, position)
         number = self._codes.setdefault(printed.code, len(self._codes))
         places = tuple(self._places[buffer.name] for buffer in printed.buffers)
+        for place in places:
+            self._first.setdefault(place, position)
         self._schedule.launches.append(
             Launch(number, places, printed.grid, printed.params, repeat, times)
         )
@@ -193,20 +204,102 @@ class ProgramWriter(Generic[Code]):
     def _share(self) -> None:
         """Give a slot to all scratch memory; what is not used at the same time may share one.
 
-        The largest first, each into the smallest slot that is free all the while: slots then hardly
-        take more than is live at once, and none has to be split (devices bind whole buffers).
+        No slot is split: a device binds whole buffers, and not one for reading and for writing. So
+        the order decides; the best of a few is taken, without what outputs can lend.
         """
-        allocations, sizes = self._schedule.allocations, self._schedule.scratch
-        taken: list[list[tuple[int, int]]] = []
-        for place in sorted(self._spans, key=lambda place: -allocations[place].size):
-            span = self._spans[place]
-            free = (slot for slot in reversed(range(len(taken))) if _is_free(taken[slot], span))
-            slot = next(free, len(taken))
-            if slot == len(taken):
-                taken.append([])
-                sizes.append(allocations[place].size)
-            insort(taken[slot], span)
+        allocations = self._schedule.allocations
+        self._lend(allocations)
+        rest = [place for place in self._spans if allocations[place].kind == "scratch"]
+        sizes = {place: allocations[place].size for place in rest}
+        orders = [
+            sorted(rest, key=lambda place: -sizes[place]),
+            sorted(rest, key=lambda place: (self._spans[place][0], -sizes[place])),
+            sorted(rest, key=self._breadth(sizes)),
+        ]
+        found = [_slots(order, sizes, self._spans) for order in orders]
+        slots, self._schedule.scratch = min(found, key=lambda row: sum(row[1]))
+        for place, slot in slots.items():
             allocations[place] = replace(allocations[place], place=slot)
+
+    def _breadth(self, sizes: Mapping[int, int]) -> Callable[[int], tuple[int, int]]:
+        """Return a key by which what is live in the broadest step comes first."""
+        broad = [0] * len(self._region.steps)
+        for place, size in sizes.items():
+            begin, end = self._spans[place]
+            for position in range(begin, end + 1):
+                broad[position] += size
+
+        def key(place: int) -> tuple[int, int]:
+            begin, end = self._spans[place]
+            return -max(broad[begin : end + 1]), -sizes[place]
+
+        return key
+
+    def _lend(self, allocations: list[Allocation]) -> None:
+        """Have large outputs serve as scratch memory, the largest first."""
+        lent = self._lendable() if self._lends else {}
+        for place in sorted(self._spans, key=lambda place: -allocations[place].size):
+            span, size = self._spans[place], allocations[place].size
+            owner = _lender(lent, allocations, span, size)
+            if owner is not None:
+                insort(lent[owner], span)
+                allocations[place] = Allocation("lent", size, allocations[owner].place)
+
+    def _lendable(self) -> dict[int, list[tuple[int, int]]]:
+        """Map large outputs to the spans in which they are in use: from their first write on.
+
+        Before that they serve as scratch memory. Not small ones, since what is bound to an output
+        is bound anew for each that a caller keeps; nor one that begins as a copy of an input,
+        which a run in place leaves out.
+        """
+        allocations, end = self._schedule.allocations, len(self._region.steps)
+        spans: dict[int, list[tuple[int, int]]] = {}
+        for place, position in self._first.items():
+            if allocations[place].kind == "output" and allocations[place].size >= LENT_BYTES:
+                spans[place] = [(position, end)]
+        for launch in self._schedule.launches:
+            kinds = {allocations[place].kind for place in launch.allocations}
+            if len(launch.allocations) == len(kinds) and kinds == {"input", "output"}:
+                for place in launch.allocations:
+                    spans.pop(place, None)
+        return spans
+
+
+def _slots(
+    order: Sequence[int], sizes: Mapping[int, int], spans: Mapping[int, tuple[int, int]]
+) -> tuple[dict[int, int], list[int]]:
+    """Place memory in this order, where a slot grows least; returns slots, and their sizes."""
+    slots: dict[int, int] = {}
+    grown: list[int] = []
+    taken: list[list[tuple[int, int]]] = []
+    for place in order:
+        size, span = sizes[place], spans[place]
+        free = [slot for slot, others in enumerate(taken) if _is_free(others, span)]
+        if not free:
+            free = [len(taken)]
+            taken.append([])
+            grown.append(size)
+        # The least that it grows by, then the least that is left over.
+        slot = min(free, key=lambda slot: (max(size - grown[slot], 0), grown[slot]))
+        grown[slot] = max(grown[slot], size)
+        insort(taken[slot], span)
+        slots[place] = slot
+    return slots, grown
+
+
+def _lender(
+    lent: Mapping[int, list[tuple[int, int]]],
+    allocations: Sequence[Allocation],
+    span: tuple[int, int],
+    size: int,
+) -> int | None:
+    """Find the smallest output that is large enough and not in use in a span."""
+    fitting = [
+        place
+        for place, spans in lent.items()
+        if allocations[place].size >= size > 0 and _is_free(spans, span)
+    ]
+    return min(fitting, key=lambda place: allocations[place].size, default=None)
 
 
 def _is_free(spans: list[tuple[int, int]], span: tuple[int, int]) -> bool:

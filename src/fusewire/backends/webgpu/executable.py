@@ -29,6 +29,8 @@ from fusewire.kernel.program import Allocation, Launch
 
 # Sets of edge buffers whose bindings are kept: buffers are used again, so few sets come back often.
 _KEPT = 8
+# What each run brings: inputs, outputs, and outputs that serve as scratch memory before.
+_EDGES = ("input", "output", "lent")
 # Timestamps of a dispatch: its begin and its end.
 _WORDS = 2
 # The most timestamps of a set, as WebGPU has it.
@@ -190,7 +192,7 @@ class Binding:
         return buffer
 
     def _place(self, memory: Allocation, weights: Mapping[str, Array]) -> Any:
-        if memory.size == 0 or memory.kind in ("input", "output"):
+        if memory.size == 0 or memory.kind in _EDGES:
             return None
         if memory.kind == "scratch":
             return self._scratch[memory.place]
@@ -222,7 +224,7 @@ class Binding:
         kinds = [memory.kind for memory in self._allocations]
         return [
             None
-            if any(kinds[place] in ("input", "output") for place in launch.allocations)
+            if any(kinds[place] in _EDGES for place in launch.allocations)
             else self._bind(number, launch, self._fixed)
             for number, (launch, _) in enumerate(self._turns)
         ]
@@ -254,7 +256,7 @@ class Binding:
         for at, memory in enumerate(self._allocations):
             if memory.kind == "input":
                 places[at] = given[memory.place].gpu
-            elif memory.kind == "output":
+            elif memory.kind in ("output", "lent"):
                 places[at] = made[memory.place].gpu
         return places
 
@@ -265,6 +267,8 @@ class Binding:
         """
         edges = {(memory.kind, memory.place): at for at, memory in enumerate(self._allocations)}
         taken, made = edges["input", place], edges["output", output]
+        if ("lent", output) in edges:
+            return None
         touched = [n for n, (launch, _) in enumerate(self._turns) if made in launch.allocations]
         readers = [n for n, (launch, _) in enumerate(self._turns) if taken in launch.allocations]
         if not readers or readers != touched[:1]:

@@ -35,7 +35,7 @@ def lower(region: Graph, device: Device, config: Config, kernels: Kernels) -> Pr
     # Tables that kernels need, and what was folded, are in no graph: the artifact holds them.
     weights = {slot.digest for slot in weight_slots(region, WEIGHT_BYTES) if slot.digest}
     lowered = lower_fusion(_fused(region, device, kernels), kernels.digests)
-    writer = ProgramWriter(lowered, configured.print, size_of, weights)
+    writer = ProgramWriter(lowered, configured.print, size_of, weights, lends=True)
     return Program(*writer.write(), _mode(config, device))
 
 
