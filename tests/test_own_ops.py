@@ -181,7 +181,6 @@ def test_slow_configuration_is_not_the_one_that_is_kept(installed: Install) -> N
     )
     assert (program(x) == np.repeat(x, 2)).all()
     (best,) = [row for row in program.why().tried if row.is_chosen]
-    print(program.why())
     assert [dict(kernel["chosen"]) for kernel in best.tuned] == [{"variant": 1}]
     assert best.tuned[0]["gain"] > 1.5
     program.close()

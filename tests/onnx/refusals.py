@@ -449,4 +449,9 @@ REFUSALS = (
         "float32[1, 2, 3, 8]",
         *(["float32[1, 3, 3]"] * 2),
     ),
+    # ops of packages
+    no(
+        "has no attribute times. It has by", "com.refusals:Scaled", "float32[2]", opset=1, times=2.0
+    ),
+    no("is float, found 'two'", "com.refusals:Scaled", "float32[2]", opset=1, by="two"),
 )

@@ -1,5 +1,6 @@
 """The importer refuses what it does not read, each for its reason."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,19 @@ import pytest
 import fusewire.onnx
 from fusewire.errors import FormatError, FusewireError
 from fusewire.onnx.frontend import OnnxFrontend
+from fusewire.ops.outside import OUTSIDE
 from tests.onnx.refusals import REFUSALS, Refusal
 from tests.refusal_sites import importer_refusals, lines_of, reached, sites
 
 FOLDER = Path(fusewire.onnx.__file__).parent
+
+
+@pytest.fixture(autouse=True)
+def custom_op() -> Iterator[None]:
+    """Have an op for a custom domain."""
+    op = OUTSIDE.register("tests.onnx.custom_ops:scaled")
+    yield
+    OUTSIDE.unregister(op.name)
 
 
 def load(refusal: Refusal) -> None:
