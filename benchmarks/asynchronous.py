@@ -5,9 +5,9 @@
     python benchmarks/asynchronous.py captured [--rounds 200]
 
 ``submits``: threads submit calls, cancel some at random, and make some fail; every future must end,
-with the right answer or the right error. ``interrupts``: a process that submits gets SIGINT at a
-random moment; it must go on, and end clean. ``captured``: ten tiny programs one by one against the
-same ten captured, in turns; the bar is 0.6.
+with the right answer or the right error. ``interrupts``: processes that submit get SIGINT at
+random moments; they must go on, and end clean. ``captured``: ten tiny programs one by one against
+the same ten captured, in turns; the bar is 0.6.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import signal
 import subprocess
 import sys
 import threading
@@ -35,27 +34,34 @@ CANCELS, FAILS = 0.3, 0.3
 SECONDS = 60
 
 INTERRUPTED = """
+import os, random, signal, sys, threading, time
 import numpy as np, fusewire as fw
+chance = random.Random(int(sys.argv[1]))
 x = np.ones((32, 32), np.float32)
 f = fw.compile(lambda x: np.tanh(x @ x), x, backend="reference")
 f.submit(x).result()
-print("ready", flush=True)
-futures = []
-try:
-    while True:
-        futures.append(f.submit(x))
-        if len(futures) % 5 == 0:
-            futures[-1].result()
-        if len(futures) % 3 == 0:
-            futures[-2].cancel()
-except KeyboardInterrupt:
-    pass
-for future in futures:
-    assert future.cancelled() or future.result(30).shape == (32, 32)
-assert f.submit(x).result(30).shape == (32, 32)
+for _ in range(int(sys.argv[2])):
+    futures = []
+    seconds = chance.uniform(0.005, 0.05)
+    timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+    try:
+        timer.start()
+        while True:
+            futures.append(f.submit(x))
+            if len(futures) % 5 == 0:
+                futures[-1].result()
+            if len(futures) % 3 == 0:
+                futures[-2].cancel()
+    except KeyboardInterrupt:
+        pass
+    for future in futures:
+        assert future.cancelled() or future.result(30).shape == (32, 32)
+    assert f.submit(x).result(30).shape == (32, 32)
+    print("clean", flush=True)
 f.close()
-print("clean", flush=True)
 """
+# Interrupts of one process.
+EACH = 20
 
 
 def submits(threads: int, count: int, seed: int) -> dict[str, int]:
@@ -93,33 +99,22 @@ def _outcome(index: int, future: Future[Any]) -> str:
 
 
 def interrupts(points: int, seconds: float) -> dict[str, Any]:
-    """Interrupt a process at random moments; returns how many ended clean."""
-    chance, clean, problems = random.Random(0), 0, []
+    """Interrupt processes at random moments; returns how often they went on as they should."""
+    clean, problems = 0, []
     end = time.monotonic() + seconds
-    for number in range(points):
+    for number in range(-(-points // EACH)):
         if time.monotonic() > end:
             break
-        process = subprocess.Popen(
-            [sys.executable, "-c", INTERRUPTED],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(chance.uniform(0, 0.1))
-        process.send_signal(signal.SIGINT)
+        command = [sys.executable, "-c", INTERRUPTED, str(number), str(EACH)]
         try:
-            out, err = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            err = f"it hangs: {err}"
-        if (out, err, process.returncode) == ("clean\n", "", 0):
-            clean += 1
-        else:
-            problems.append(f"{number}: {process.returncode} {out!r} {err[-500:]!r}")
-    return {"points": clean + len(problems), "clean": clean, "problems": problems}
+            done = subprocess.run(command, capture_output=True, text=True, timeout=2 * SECONDS)
+        except subprocess.TimeoutExpired as error:
+            problems.append(f"{number}: it hangs after {error.stdout!r}")
+            continue
+        clean += done.stdout.count("clean")
+        if (done.returncode, done.stderr) != (0, ""):
+            problems.append(f"{number}: {done.returncode} {done.stderr[-500:]!r}")
+    return {"clean": clean, "problems": problems}
 
 
 def captured(engine: str, rounds: int) -> dict[str, Any]:

@@ -104,6 +104,15 @@ def test_call_that_raises_is_noted_with_the_error() -> None:
     assert call.details["error"] == "CheckError"
 
 
+def test_checks_before_an_engine_are_noted() -> None:
+    program = fw.compile(lambda x, i: np.take(x, i, axis=0), X, np.int64(0), backend="xla", level=0)
+    program(X, np.int64(1))
+    with fw.profile() as p:
+        program(X, np.int64(2))
+    check, region = (next(x for x in p.events if x.kind == kind) for kind in ("check", "region"))
+    assert check.start + check.seconds <= region.start
+
+
 def test_threads_are_told_apart() -> None:
     program = _compiled()
     program(X)

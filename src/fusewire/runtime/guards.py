@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy import ndarray
 
 from fusewire.contract.backend import Held
 from fusewire.dtypes import dtype
+from fusewire.events import EVENTS
 from fusewire.ir.dims import Dim, Symbol, evaluate
 from fusewire.ir.graph import Array
 from fusewire.ops.intervals import check_elements
@@ -96,6 +98,7 @@ class Checks:
 
     def check(self, values: Sequence[Held]) -> None:
         """Raise CheckError if a value is outside of what a guard allows."""
+        start = perf_counter() if EVENTS.lists else None
         key: tuple[int, ...] = ()
         if self._sources:
             key = tuple([_shape(values[place])[axis] for place, axis in self._sources])
@@ -111,6 +114,8 @@ class Checks:
             sizes = self._bound(key)
             for guard in tests[1]:
                 guard.check(values[guard.place], sizes)
+        if start is not None:
+            EVENTS.note("check", "indices and lengths", start, perf_counter())
 
     def _bound(self, key: tuple[int, ...]) -> Sizes:
         return dict(zip(self._symbols, key, strict=True))

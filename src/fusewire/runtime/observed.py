@@ -7,7 +7,6 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from time import perf_counter
 from typing import Any, final
 
@@ -17,7 +16,7 @@ from fusewire.contract.backend import Done, Event, Held
 from fusewire.contract.buffer import Buffer
 from fusewire.contract.profiling import KernelTime, Profiled
 from fusewire.errors import EngineError
-from fusewire.events import EVENTS, Kind, Name, RawEvent
+from fusewire.events import EVENTS, RawEvent
 from fusewire.process.guard import guarded
 from fusewire.runtime.plan import Region
 
@@ -39,7 +38,7 @@ class ObservedRun:
         """``executable`` is asked for its kernels, if it can tell; None: they are not asked for."""
         self._run = run
         self._backend = backend
-        self._region = region
+        self._title, self._device = region.title, region.device.id
         self._profiled = executable if isinstance(executable, Profiled) else None
         # The runs whose kernels the engine may tell of at the end.
         self._runs: deque[RawEvent] = deque(maxlen=_MOST_RUNS)
@@ -48,16 +47,17 @@ class ObservedRun:
         """Run to the end: a device would go on beside what comes next."""
         kernels: Sequence[KernelTime] = ()
         if self._profiled is not None and not self._runs:
-            about = {"backend": self._backend, "device": self._region.device.id}
-            with EVENTS.span("load", self._region.title, purpose="to measure kernels", **about):
+            about = {"backend": self._backend, "device": self._device}
+            with EVENTS.span("load", self._title, purpose="to measure kernels", **about):
                 self._profiled.begin_profile()
         start = perf_counter()
         if self._profiled is None:
             outputs = self._run(inputs).wait()
         else:
             outputs, kernels = self._profiled.run_profiled(inputs)
-        thread = threading.current_thread()
-        region = self._event("region", self._region.title, start, perf_counter(), thread)
+        end, thread = perf_counter(), threading.current_thread()
+        where = self._backend, self._device, thread.ident or 0, thread.name
+        region = RawEvent("region", self._title, start, end, *where)
         EVENTS.add(region)
         if self._profiled is not None:
             self._runs.append(region)
@@ -86,8 +86,7 @@ class ObservedRun:
             begun = min(max(kernel.start, run.start), run.end)
             ended = min(begun + max(kernel.seconds, 0.0), run.end)
             EVENTS.add(
-                replace(
-                    run,
+                run._replace(
                     kind="kernel",
                     name=kernel.name,
                     start=begun,
@@ -95,12 +94,6 @@ class ObservedRun:
                     details={"engine_seconds": kernel.seconds},
                 )
             )
-
-    def _event(
-        self, kind: Kind, name: Name, start: float, end: float, thread: threading.Thread
-    ) -> RawEvent:
-        device, ident = self._region.device.id, thread.ident or 0
-        return RawEvent(kind, name, start, end, self._backend, device, ident, thread.name)
 
 
 @final

@@ -32,8 +32,8 @@ class ProfileEvent:
     """Something that took time: ``start`` and ``seconds`` are seconds, since the profile began.
 
     ``kind`` is "call", "prepare", "cache", "compile", "load", "hand-over", "region", "kernel",
-    "fallback" or "search". An event lies within the ones of its thread that it is a part of: a
-    kernel in its region, a region in its call. ``details`` holds what else is known, such as
+    "check", "fallback" or "search". An event lies within the ones of its thread that it is a part
+    of: a kernel in its region, a region in its call. ``details`` holds what else is known, such as
     ``bytes`` of a hand-over.
     """
 
@@ -139,7 +139,7 @@ class Profile:
                 raw.device,
                 raw.thread_name,
                 raw.thread,
-                raw.details,
+                dict(raw.details),
             )
             for raw in list(self._list.events)
         ]
@@ -158,7 +158,7 @@ class Profile:
                 len(times),
                 sum(times),
                 median(times),
-                sum(times) / calls if calls and key[0] in _OF_CALLS else None,
+                sum(times) / calls if calls and key[0] not in _NO_PARTS else None,
             )
             for key, times in groups.items()
         )
@@ -235,13 +235,14 @@ class Profile:
         return json.dumps(self.to_trace())
 
 
-# What is part of calls, and the order of the table.
-_OF_CALLS = ("call", "prepare", "compile", "load", "cache", "hand-over", "region", "fallback")
+# Parts of a part of a call, and what is beside calls; and the order of the table.
+_NO_PARTS = ("kernel", "search")
 _ORDER: tuple[Kind, ...] = (
     "call",
     "region",
     "kernel",
     "hand-over",
+    "check",
     "fallback",
     "prepare",
     "compile",

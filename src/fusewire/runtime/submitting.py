@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from fusewire.errors import GraphError
@@ -25,6 +26,31 @@ if TYPE_CHECKING:
 
 # Calls that may wait for a device. Who submits another waits for room.
 MOST_WAITING = 1024
+
+
+# Seconds that a thread waits for another call before it ends its work: to begin anew takes longer.
+_LINGER = 0.05
+
+
+class _SafeCondition(threading.Condition):
+    """A condition that an interrupt cannot leave locked.
+
+    ``Condition.__enter__`` takes its lock in Python (3.11), and Ctrl-C may come between that and
+    the ``with``: whoever sets the result would wait for ever. These two are the lock's own.
+    """
+
+    __enter__ = property(attrgetter("_lock.__enter__"))
+    __exit__ = property(attrgetter("_lock.__exit__"))
+
+
+@final
+class SubmittedFuture(Future[Any]):
+    """A future whose lock survives an interrupt of who waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # A private name, in every Python since 3.2; wait() and as_completed() take its lock too.
+        self._condition = _SafeCondition()
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +83,7 @@ class DeviceQueue:
         self._waiting: deque[_Submitted] = deque()
         self._lock = threading.Lock()
         self._has_room = threading.Condition(self._lock)
+        self._has_work = threading.Condition(self._lock)
         self._work: Future[None] | None = None
         self._thread: int | None = None
 
@@ -68,13 +95,14 @@ class DeviceQueue:
         named: dict[str, Any],
     ) -> Future[Any]:
         """Add a call, after waiting for room if need be."""
-        submitted = _Submitted(Future(), owner, call, arguments, named)
+        submitted = _Submitted(SubmittedFuture(), owner, call, arguments, named)
         # The lock itself: a Condition takes it in Python, where Ctrl-C could come in between.
         with self._lock:
             # Its own thread, in a callback of a future, would wait for itself.
             while len(self._waiting) >= self._most and threading.get_ident() != self._thread:
                 self._has_room.wait()
             self._waiting.append(submitted)
+            self._has_work.notify()
             if self._work is None or self._work.done():
                 self._start(submitted)
         submitted.future.add_done_callback(lambda future: self._forget(submitted))
@@ -117,6 +145,8 @@ class DeviceQueue:
 
     def _next(self) -> _Submitted | None:
         with self._lock:
+            if not self._waiting:
+                self._has_work.wait(_LINGER)
             if not self._waiting:
                 # Whoever submits from now on has another run start.
                 self._work = None

@@ -22,6 +22,7 @@ _KINDS = {
     "compile": "#f3c9b5",
     "load": "#f0dcb4",
     "hand-over": "#f2b8c6",
+    "check": "#cdd9b8",
     "fallback": "#e9a0a0",
     "search": "#d4d4d4",
 }
