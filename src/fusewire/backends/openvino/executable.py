@@ -89,8 +89,9 @@ class OpenvinoExecutable(Executable, Profiled):
         if counting is None:
             return self.run(inputs).wait(), ()
         request = counting._free.pop() if counting._free else counting._request()
+        start = perf_counter()
         outputs = request.run(inputs)
-        kernels = _placed(request.native.profiling_info, perf_counter())
+        kernels = _placed(request.native.profiling_info, start, perf_counter())
         counting._free.append(request)
         return outputs, kernels
 
@@ -105,10 +106,13 @@ class OpenvinoExecutable(Executable, Profiled):
         self._free.clear()
 
 
-def _placed(infos: Sequence[Any], end: float) -> list[KernelTime]:
-    """Place nodes one after the other, the last at the end: the engine tells only how long."""
+def _placed(infos: Sequence[Any], begin: float, end: float) -> list[KernelTime]:
+    """Place nodes one after the other, the last at the end: the engine tells only how long.
+
+    It rounds to microseconds, so that all together may take a little longer than the run.
+    """
     ran = [info for info in infos if info.status.name == "EXECUTED"]
-    start = end - sum(info.real_time.total_seconds() for info in ran)
+    start = max(end - sum(info.real_time.total_seconds() for info in ran), begin)
     kernels = []
     for info in ran:
         seconds = info.real_time.total_seconds()
