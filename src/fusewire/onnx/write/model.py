@@ -60,7 +60,7 @@ class OnnxStep:
     attrs: Mapping[str, OnnxAttr]
     is_size: bool = False
     name: str | None = None
-    source: Node | None = field(default=None, compare=False)
+    source: Node | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
