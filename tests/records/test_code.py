@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fusewire.process import wheels
-from fusewire.records.keys import state_of
+from fusewire.store.code_state import module_state, state_of
 
 
 def _folder(path: Path, text: str = "x = 1\n") -> Path:
@@ -68,3 +68,27 @@ def test_libraries_are_named_as_they_were_installed(tmp_path: Path) -> None:
     assert seen(str(tmp_path / "b")) != one
     assert seen(_installed(tmp_path / "c", 6)) != one
     wheels._folders.cache_clear()
+
+
+def test_package_in_a_namespace_is_its_own_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "fusewire_acme" / "lie"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("x = 1\n")
+    (package / "kernel.wgsl").write_text("x * 3")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def found() -> str | None:
+        state_of.cache_clear()
+        return module_state("fusewire_acme.lie.kernels")
+
+    before = found()
+    assert before is not None
+    (package / "kernel.wgsl").write_text("x * 5")
+    changed = found()
+    assert changed not in (None, before)
+    # What others have in the namespace says nothing.
+    (tmp_path / "fusewire_acme" / "other.py").write_text("y = 1\n")
+    assert found() == changed
+    assert module_state("no_such_package.kernels") is None

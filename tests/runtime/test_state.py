@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -152,3 +153,45 @@ def test_parts_follow_a_state_to_other_memory() -> None:
         part.numpy()
     with pytest.raises(ReleasedError):
         program(state)
+
+
+@pytest.mark.parametrize("place", ["cpu", pytest.param("webgpu:0", marks=needs_gpu)])
+def test_threads_take_turns_with_a_state(place: str) -> None:
+    backend = "webgpu" if place.startswith("webgpu") else "reference"
+    step = fw.compile(lambda total, x: {"total": total + x}, backend=backend, level=0)
+    total, one = fw.state(np.zeros(4, np.float32), device=place), np.ones(4, np.float32)
+    step(total, one)
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(50):
+                step(total, one)
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    np.testing.assert_array_equal(total.numpy(), np.full(4, 201, np.float32))
+
+
+def test_one_state_for_two_inputs_is_refused() -> None:
+    both = fw.compile(lambda a, b: {"a": a + 1, "b": b + 2}, level=0)
+    state = fw.state(np.zeros(2))
+    with pytest.raises(OptionsError, match="for two inputs"):
+        both(state, state)
+
+
+def test_states_and_parts_are_not_given_away() -> None:
+    step = fw.compile(lambda total, x: {"total": total + x}, level=0)
+    whole = fw.asarray(np.zeros((2, 2)))
+    with pytest.raises(OptionsError, match="is a state"):
+        step(fw.state(np.zeros(2)), np.ones(2), donate="total")
+    with pytest.raises(OptionsError, match="a part of another buffer"):
+        step(whole[0], np.ones(2), donate=0)
+    assert not whole.is_released

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import contextlib
 import math
+import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
 from types import EllipsisType, TracebackType
@@ -84,6 +85,8 @@ class Buffer(abc.ABC):
     """
 
     _is_released = False
+    # Whether its memory belongs to another buffer, of which it is a part.
+    is_part = False
 
     # What a backend says of its own.
 
@@ -318,7 +321,7 @@ def _spread(shape: tuple[int, ...], key: Key) -> list[int | slice]:
     items[place : place + 1] = [slice(None)] * missing
     found: list[int | slice] = []
     for item in items:
-        if not isinstance(item, slice | int | np.integer):
+        if isinstance(item, bool) or not isinstance(item, slice | int | np.integer):
             raise ShapeMismatchError(
                 f"A buffer is sliced by ints and slices, found {item!r}. Use numpy()."
             )
@@ -329,6 +332,8 @@ def _spread(shape: tuple[int, ...], key: Key) -> list[int | slice]:
 @final
 class PartBuffer(Buffer):
     """Some elements of a buffer of a device, in its memory."""
+
+    is_part = True
 
     def __init__(self, base: Buffer, offset: int, type_: TensorType) -> None:
         self._base = base
@@ -394,6 +399,7 @@ class HostBuffer(Buffer):
         self._array: Array | None = array
         self._type = TensorType(dtype(array.dtype), array.shape)
         self._base = base
+        self.is_part = base is not None
 
     @staticmethod
     def of(array: Array) -> HostBuffer:
@@ -455,7 +461,11 @@ class HostBuffer(Buffer):
 
 @final
 class StateBuffer(Buffer):
-    """A buffer that calls replace: what was in it before is gone after a call."""
+    """A buffer that calls replace: what was in it before is gone after a call.
+
+    A call has the ``lock`` from when it takes the memory until it has replaced it: one call at a
+    time, and nobody reads what is being released.
+    """
 
     def __init__(self, held: Buffer, output: str | int | None = None) -> None:
         """``output`` is the result that replaces it; without one, that of the input's name."""
@@ -463,6 +473,7 @@ class StateBuffer(Buffer):
         self.output = output
         # Bytes of new values that were made whole, because nobody could write in place.
         self.remade_bytes = 0
+        self.lock = threading.RLock()
 
     @property
     def device(self) -> str:
@@ -491,18 +502,21 @@ class StateBuffer(Buffer):
 
     def read(self, offset: int = 0, count: int | None = None) -> Array:
         """Copy to the host, or show its memory if that is the host's."""
-        self.require_open()
-        return self.held.read(offset, count)
+        with self.lock:
+            self.require_open()
+            return self.held.read(offset, count)
 
     def write(self, array: Array, offset: int = 0) -> None:
         """Copy elements from the host."""
-        self.require_open()
-        self.held.write(array, offset)
+        with self.lock:
+            self.require_open()
+            self.held.write(array, offset)
 
     def exporter(self) -> Any:
         """Return what exports the memory that it has until the next call."""
         return self.held.exporter()
 
     def release(self) -> None:
-        """Release its memory."""
-        self.held.close()
+        """Release its memory, after the call that has it."""
+        with self.lock:
+            self.held.close()

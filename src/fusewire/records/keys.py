@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +23,16 @@ from fusewire.options import FALLBACK, Accuracy, Options
 from fusewire.process.machine import accelerators, kernels_for, processor
 from fusewire.process.wheels import wheels_digest
 from fusewire.runtime.plan import Region
+from fusewire.store.code_state import module_state, state_of
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
-from fusewire.store.stamps import files_digest
 
 if TYPE_CHECKING:
     from fusewire.registry import Registry
+
+
+# Stands for code that cannot be fingerprinted: what is recorded about it is found by nobody else.
+_UNKNOWN = os.urandom(8).hex()
 
 
 def artifact_key(
@@ -182,13 +185,8 @@ def _outside_fields() -> dict[str, object]:
 
 @cache
 def _module_state(reference: str) -> str:
-    """Fingerprint the code of a package, or of a module that is in none; imports nothing new."""
-    spec = find_spec(reference.partition(":")[0].partition(".")[0])
-    if spec is None or spec.origin is None:
-        return "unknown"
-    if spec.submodule_search_locations:
-        return state_of(str(Path(spec.origin).parent))
-    return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:16]
+    """Fingerprint the code of a package; what has none is another in every process."""
+    return module_state(reference.partition(":")[0]) or _UNKNOWN
 
 
 def _type_name(example: Any) -> str:
@@ -267,22 +265,6 @@ def code_fields(policy: str | tuple[str, ...]) -> dict[str, str]:
 def state_of_code() -> str:
     """Fingerprint the code that all backends share."""
     return state_of(_PACKAGE, _APART)
-
-
-@cache
-def state_of(folder: str, without: tuple[str, ...] = ()) -> str:
-    """Fingerprint a folder of code by its content: the same code is the same on every machine."""
-    files, folders = [], [folder]
-    for path in folders:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.endswith((".py", ".json", ".wgsl")):
-                    files.append((entry.path, entry.stat()))
-                elif "." in entry.name or entry.name == "__pycache__" or entry.path in without:
-                    continue
-                elif entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-    return files_digest(folder, files, shared_store())[:16]
 
 
 @cache

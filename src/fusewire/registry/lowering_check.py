@@ -6,12 +6,9 @@ A right answer is remembered until the package, the engine or the device changes
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from fusewire.contract.backend import Backend, Config, Device, Offer, Refusal
@@ -28,10 +25,9 @@ from fusewire.ops.table import get_op
 from fusewire.process.isolate import claim, first_contact
 from fusewire.process.limits import ChildLimits
 from fusewire.process.trial import backend_of
+from fusewire.store.code_state import module_state
 from fusewire.store.disk import shared_store
 from fusewire.store.key import Key
-
-_SUFFIXES = (".py", ".wgsl", ".json")
 
 
 @dataclass(frozen=True)
@@ -60,11 +56,11 @@ def wrong_lowering(place: ExtendedBackend, extension: Extension) -> str | None:
     for name in sorted(name for name in extension.lowerings if "." in name):
         op = get_op(name)
         key = _key(place, extension, op)
-        if store is not None and store.get(key) is not None:
+        if store is not None and key is not None and store.get(key) is not None:
             continue
         if (problem := _problem(place, op)) is not None:
             return problem
-        if store is not None:
+        if store is not None and key is not None:
             store.put(key, b"right")
     return None
 
@@ -128,24 +124,17 @@ def _merged(cases: Sequence[_Case]) -> Graph:
     return Graph(inputs, outputs, name="samples", output_names=names)
 
 
-def _key(place: ExtendedBackend, extension: Extension, op: Op[Any]) -> Key:
-    modules = {type(extension).__module__, op.rule.__module__}
+def _key(place: ExtendedBackend, extension: Extension, op: Op[Any]) -> Key | None:
+    """Return where a right answer is remembered; None if its code cannot be told from other."""
+    modules = sorted({type(extension).__module__, op.rule.__module__})
+    states = [module_state(module) for module in modules]
+    if None in states:
+        return None
     return Key.of(
         "stamp",
         lowering=op.name,
         reference=place.reference,
-        code=" ".join(_files(module.partition(".")[0]) for module in sorted(modules)),
+        code=" ".join(map(str, states)),
         device=place.device.id,
         **{f"its_{name}": x for name, x in place.backend.fingerprint(place.device).items()},
     )
-
-
-def _files(package: str) -> str:
-    """Name the state of a package by the sizes and times of its files; imports nothing new."""
-    spec = find_spec(package)
-    if spec is None or spec.origin is None:
-        return str(math.nan)
-    origin = Path(spec.origin)
-    paths = sorted(origin.parent.rglob("*")) if spec.submodule_search_locations else [origin]
-    stats = [(path, path.stat()) for path in paths if path.suffix in _SUFFIXES]
-    return " ".join(f"{path}:{stat.st_size}:{stat.st_mtime_ns}" for path, stat in stats)

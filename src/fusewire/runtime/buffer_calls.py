@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -113,7 +114,22 @@ def as_buffer(value: Held) -> Any:
 
 
 def _results(entry: Entry, leaves: Sequence[Any], into: Sequence[Held]) -> list[Any]:
-    """Run, and replace states; the results are where the engine left them."""
+    """Run, one call of a state at a time; the results are where the engine left them."""
+    states = [leaf for leaf in leaves if isinstance(leaf, StateBuffer)]
+    if len({id(state) for state in states}) < len(states):
+        raise OptionsError(
+            "One state was given for two inputs, and a call would replace it twice. Make a state "
+            "for each: fw.state(x)."
+        )
+    with contextlib.ExitStack() as stack:
+        # In one order, so that two calls never wait for each other.
+        for state in sorted(states, key=id):
+            stack.enter_context(state.lock)
+        return _replaced(entry, leaves, into)
+
+
+def _replaced(entry: Entry, leaves: Sequence[Any], into: Sequence[Held]) -> list[Any]:
+    """Run, and replace states."""
     inputs = [_taken(*pair) for pair in zip(entry.inputs, leaves, strict=True)]
     runner, updates = entry.runner, entry.updates
     if isinstance(runner, PlanRunner):
@@ -167,6 +183,12 @@ def _donated(entry: Entry, leaves: Sequence[Any], name: str | int) -> Buffer:
         raise OptionsError(
             f"donate={name!r}: the input is a {type(leaf).__name__}, and only buffers can be "
             "given away. Give fw.asarray(x)."
+        )
+    if isinstance(leaf, StateBuffer) or leaf.is_part:
+        what = "a state" if isinstance(leaf, StateBuffer) else "a part of another buffer"
+        raise OptionsError(
+            f"donate={name!r}: the input is {what}, whose memory the call cannot have. Leave it "
+            "out, or donate a copy: fw.asarray(x, copy=True)."
         )
     return leaf
 

@@ -8,8 +8,6 @@ profiled runs use, and which ends with the profile.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -39,6 +37,9 @@ class SessionProfiler:
         """Open the second session, unless it is open."""
         with self._lock:
             if self._opened is None:
+                # Every start imports this module, and few profile.
+                import tempfile
+
                 folder = tempfile.mkdtemp(prefix="fusewire-profile-")
                 executable, session = self._open(str(Path(folder, "run")))
                 self._opened = executable, session, folder, _started(session)
@@ -50,6 +51,8 @@ class SessionProfiler:
             opened, self._opened = self._opened, None
         if opened is None:
             return []
+        import shutil
+
         _, session, folder, start = opened
         try:
             rows = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))

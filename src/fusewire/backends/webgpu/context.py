@@ -276,7 +276,12 @@ class Pool:
             before = self._in_use
             self._in_use += rounded
             self._peak = max(self._peak, self._in_use)
-        PRESSURE.watch(self, before, before + rounded)
+        try:
+            PRESSURE.watch(self, before, before + rounded)
+        except BaseException:
+            # The user's function raised: nobody will have this buffer.
+            self.give(found)
+            raise
         return found
 
     def _made(self, size: int) -> Any:
