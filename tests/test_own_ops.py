@@ -27,6 +27,7 @@ from fusewire.declare import Cover, TritonBinary, TritonKernel, WgslKernel
 from fusewire.errors import ExtensionWarning, FormatError, FusewireError, RegistryError
 from fusewire.ops.outside import OUTSIDE
 from fusewire.registry import REGISTRY, lowering_check
+from fusewire.store.disk import Store
 from fusewire.testing.conformance import case_problems, cases
 from tests.own_ops import install
 
@@ -268,7 +269,8 @@ def test_planted_fault_is_caught_with_a_sentence(
 ) -> None:
     backend, *change, says = FAULTS[fault]
     installed(*change)
-    monkeypatch.setenv("FUSEWIRE_CACHE", str(tmp_path / "cache"))
+    store = Store(tmp_path / "cache")
+    monkeypatch.setattr(lowering_check, "shared_store", lambda: store)
     with pytest.warns(ExtensionWarning, match=f"(?s){backend}.example_ops of {backend} did not"):
         (report,) = REGISTRY.meet(backend).extensions
     assert re.search(says, report.problem or ""), report.problem
@@ -280,7 +282,8 @@ def test_right_kernels_are_checked_once(
     installed: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed()
-    monkeypatch.setenv("FUSEWIRE_CACHE", str(tmp_path / "cache"))
+    store = Store(tmp_path / "cache")
+    monkeypatch.setattr(lowering_check, "shared_store", lambda: store)
     (report,) = REGISTRY.meet("webgpu").extensions
     assert report.problem is None
     REGISTRY.close("webgpu")
