@@ -184,7 +184,12 @@ def test_coroutine_gets_the_answer(twice: Any) -> None:
 
 
 def test_event_loop_goes_on_while_a_program_is_compiled() -> None:
-    program = fw.compile(lambda x: np.tanh(x @ x), backend="onnxruntime", level=0)
+    def slow(x: Any) -> Any:
+        # To read it takes long, whatever the engine has ready.
+        time.sleep(0.3)
+        return np.tanh(x @ x)
+
+    program = fw.compile(slow, backend="onnxruntime", level=0)
     ticks: list[float] = []
 
     async def tick() -> None:
