@@ -163,22 +163,24 @@ def measured(
         return runner.run(load(port, request, connections, seconds))
 
 
+def prepared(given: argparse.Namespace) -> Iterator[tuple[str, Path, list[str], list[str]]]:
+    """Write each model; yield its name and file, our command, and the options of any server."""
+    batching = ["--batch", str(given.batch), "--delay", str(given.delay)]
+    options = [*batching, "--threads", str(given.threads)]
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.models.split(","):
+            path, inputs = model_file(name, Path(folder)), inputs_of(name)
+            sizes = [f"--shape={k}={','.join(map(str, x.shape))}" for k, x in inputs.items()]
+            own = ours(path, "--backend", "onnxruntime", *options, *sizes)
+            yield name, path, own, options
+
+
 def throughput(given: argparse.Namespace) -> list[dict[str, Any]]:
     """Requests per second and latency, beside the bare batcher, in turns."""
     rows = []
-    engine = ["--backend", "onnxruntime", "--threads", str(given.threads)]
-    batching = ["--batch", str(given.batch), "--delay", str(given.delay)]
-    with tempfile.TemporaryDirectory() as folder:
-        for name in given.models.split(","):
-            path = model_file(name, Path(folder))
-            sizes = [
-                f"--shape={k}={','.join(map(str, x.shape))}" for k, x in inputs_of(name).items()
-            ]
-            with (
-                serving(ours(path, *engine, *batching, *sizes)) as own,
-                serving(bare(path, *batching, "--threads", str(given.threads))) as other,
-            ):
-                rows += compared(name, path.stem, own, other, given)
+    for name, path, command, options in prepared(given):
+        with serving(command) as own, serving(bare(path, *options)) as other:
+            rows += compared(name, path.stem, own, other, given)
     return rows
 
 
@@ -237,33 +239,26 @@ def in_turns(
 def peer(given: argparse.Namespace) -> list[dict[str, Any]]:
     """Requests per second and latency of JSON requests, beside LitServe, in turns."""
     rows = []
-    engine = ["--backend", "onnxruntime", "--threads", str(given.threads)]
-    batching = ["--batch", str(given.batch), "--delay", str(given.delay)]
-    with tempfile.TemporaryDirectory() as folder:
-        for name in given.models.split(","):
-            path, inputs = model_file(name, Path(folder)), inputs_of(name)
-            sizes = [f"--shape={k}={','.join(map(str, x.shape))}" for k, x in inputs.items()]
-            other = [given.python, str(HERE / "peer_server.py"), str(path), *batching]
-            listed = [
-                {
-                    "name": k,
-                    "datatype": client.NAMES[str(x.dtype)],
-                    "shape": x.shape,
-                    "data": x.tolist(),
-                }
-                for k, x in inputs.items()
-            ]
-            ask = client.json_request(f"/v2/models/{path.stem}/infer", listed)
-            theirs = client.json_request("/predict", {k: x.tolist() for k, x in inputs.items()})
-            with (
-                serving(ours(path, *engine, *batching, *sizes)) as own,
-                serving([*other, "--threads", str(given.threads)], health="/health") as litserve,
-            ):
-                sides = {
-                    side: (served, ask if served is own else theirs)
-                    for side, served in _sides(own, litserve, "litserve")
-                }
-                rows += in_turns(name, "rest", sides, given)
+    for name, path, command, options in prepared(given):
+        inputs = inputs_of(name)
+        other = [given.python, str(HERE / "peer_server.py"), str(path), *options]
+        listed = [
+            {
+                "name": k,
+                "datatype": client.NAMES[str(x.dtype)],
+                "shape": x.shape,
+                "data": x.tolist(),
+            }
+            for k, x in inputs.items()
+        ]
+        ask = client.json_request(f"/v2/models/{path.stem}/infer", listed)
+        theirs = client.json_request("/predict", {k: x.tolist() for k, x in inputs.items()})
+        with serving(command) as own, serving(other, health="/health") as litserve:
+            sides = {
+                side: (served, ask if served is own else theirs)
+                for side, served in _sides(own, litserve, "litserve")
+            }
+            rows += in_turns(name, "rest", sides, given)
     return rows
 
 
